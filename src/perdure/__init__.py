@@ -89,10 +89,8 @@ if TYPE_CHECKING:
     )
     from perdure.checkpoints.migration.migrations import Migration as Migration
     from perdure.checkpoints.migration.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
-    from perdure.checkpoints.storage import (
-        CheckpointStorage as CheckpointStorage,
-        StoreCheckpointStorage as StoreCheckpointStorage,
-    )
+    from perdure.checkpoints.open_thread import CheckpointStorage as CheckpointStorage
+    from perdure.checkpoints.storage import StoreCheckpointStorage as StoreCheckpointStorage
     from perdure.checkpoints.transfer.copy_store import (
         CopyReport as CopyReport,
         NotCopied as NotCopied,
@@ -297,7 +295,7 @@ _HOME = {
     "CheckpointInfo": "perdure.records",
     "CheckpointNotFound": "perdure.errors",
     "CheckpointPinned": "perdure.errors",
-    "CheckpointStorage": "perdure.checkpoints.storage",
+    "CheckpointStorage": "perdure.checkpoints.open_thread",
     "Condition": "perdure.agent_workflow.definition.condition",
     "Content": "perdure.agents.conversation.content",
     "ContextEnded": "perdure.errors",

@@ -8,25 +8,31 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import InMemoryCheckpointStorage, PostgresCheckpointStorage
 
 
-class _Checkpointer(StoreCheckpointStorage):
-    async def asetup(self) -> None:
-        """Connect, and make what is missing, now rather than on first use."""
-        await self.store.thread_ids(limit=1)
-
-    async def arelease(self) -> None:
-        """The same as `close`."""
-        await self.close()
+async def _asetup(self: StoreCheckpointStorage) -> None:
+    """Connect and create the tables now, rather than on first use."""
+    await self.store.thread_ids(limit=1)
 
 
-class InMemoryCheckpointer(_Checkpointer, InMemoryCheckpointStorage):
+async def _arelease(self: StoreCheckpointStorage) -> None:
+    """The same as `close`."""
+    await self.close()
+
+
+class InMemoryCheckpointer(InMemoryCheckpointStorage):
     """An `InMemoryCheckpointStorage`."""
 
+    asetup = _asetup
+    arelease = _arelease
 
-class PgCheckpointer(_Checkpointer, PostgresCheckpointStorage):
-    """A `PostgresCheckpointStorage`. Redis is optional, and the tables are made on first use.
 
-    All that a `PostgresCheckpointStorage` takes can be given too.
+class PgCheckpointer(PostgresCheckpointStorage):
+    """A `PostgresCheckpointStorage`. Redis is optional; the first use creates the tables.
+
+    Accepts all options of a `PostgresCheckpointStorage`.
     """
 
     def __init__(self, postgres_dsn: str, redis_url: str | None = None, **options: Any) -> None:
         super().__init__(postgres_dsn, redis_url=redis_url, **options)
+
+    asetup = _asetup
+    arelease = _arelease

@@ -1,4 +1,4 @@
-"""The storages users construct: a driver under the one storage class."""
+"""The storages that users construct: `StoreCheckpointStorage` over each store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class InMemoryCheckpointStorage(StoreCheckpointStorage):
-    """Keeps checkpoints as long as the process lives: for tests, demonstrations and short-lived work."""
+    """Keeps checkpoints until the process ends: for tests, demonstrations and short-lived work."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class InMemoryCheckpointStorage(StoreCheckpointStorage):
         encryption: AesGcm | None = None,
     ) -> None:
         super().__init__(
-            _layered(MemoryStore(), encryption),
+            _encrypt(MemoryStore(), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -45,8 +45,8 @@ class InMemoryCheckpointStorage(StoreCheckpointStorage):
 class SqliteCheckpointStorage(StoreCheckpointStorage):
     """Keeps checkpoints in one SQLite file, for any number of processes of one machine.
 
-    `synchronous="FULL"` survives a power cut with everything that was acknowledged. `"NORMAL"` is faster, survives any
-    crash of the process, and may lose the last commits to a power cut.
+    `synchronous="FULL"` keeps every acknowledged commit over a power cut. `"NORMAL"` is faster; it survives any crash
+    of the process, and may lose the last commits in a power cut.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteCheckpointStorage is a file. For one in memory use InMemoryCheckpointStorage().")
         super().__init__(
-            _layered(SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds), encryption),
+            _encrypt(SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -79,7 +79,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
 class FileCheckpointStorage(StoreCheckpointStorage):
     """Keeps checkpoints in a folder, a file of JSON lines for each thread, for any number of processes of one machine.
 
-    `fsync=False` is faster, survives any crash of the process, and may lose the last commits to a power cut.
+    `fsync=False` is faster; it survives any crash of the process, and may lose the last commits in a power cut.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         if not isinstance(fsync, bool):
             raise TypeError(f"fsync expects True or False, got {fsync!r}.")
         super().__init__(
-            _layered(FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds), encryption),
+            _encrypt(FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -110,10 +110,10 @@ class FileCheckpointStorage(StoreCheckpointStorage):
 class PostgresCheckpointStorage(StoreCheckpointStorage):
     """Keeps checkpoints in PostgreSQL, for any number of processes on any number of machines.
 
-    The tables are made in `schema` on first use. `redis_url` names a Valkey or Redis that wakes those who wait and
-    passes on events as they happen: without it, or while it is away, everything works, and some of it later. At most
-    `pool_size` connections are open; whoever gets none for `acquire_seconds` is told so with `PoolExhausted`, and a
-    statement that is not answered for `statement_seconds` is given up.
+    The first use creates the tables in `schema`. `redis_url` names a Valkey or Redis for notifications and live events.
+    Without it, or while it is down, everything works, and followers get events later. At most `pool_size` connections
+    are open. A caller that waits `acquire_seconds` for one gets `PoolExhausted`; a statement without an answer for
+    `statement_seconds` fails.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
             statement_seconds=statement_seconds,
         )
         super().__init__(
-            _layered(_accelerated(store, redis_url, store.location), encryption),
+            _encrypt(_accelerate(store, redis_url, store.location), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -162,21 +162,21 @@ def open_store(
     encryption: AesGcm | None = None,
     redis_url: str | None = None,
 ) -> StoreCheckpointStorage:
-    """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`, `postgresql://host/database`.
-    Opens nothing yet.
+    """The storage of a URL: `sqlite:///threads.db`, `file:folder`, `memory:`, `postgresql://host/database`. Opens
+    nothing yet.
 
-    As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x`
-    is a path from the root and `file:x` one from here. `postgresql://host/database?schema=name` names a schema other
+    A relative path follows `sqlite:///`, an absolute one `sqlite:////`; `file:///var/x` is absolute and `file:x`
+    relative. `postgresql://host/database?schema=name` names a schema other
     than `perdure`. A path without a scheme is a SQLite file if it ends in `.db`,
     `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
-    scheme, found, rest = text.partition(":")
+    scheme, colon, rest = text.partition(":")
     scheme = scheme.lower()
-    if not found or len(scheme) == 1:  # no scheme; or C:, which is none
+    if not colon or len(scheme) == 1:  # no scheme; C: is a drive
         if text.endswith((".db", ".sqlite", ".sqlite3")):
             return SqliteCheckpointStorage(text, retention=retention, encryption=encryption)
-        raise ValueError(f"{text!r} names no store. Expected {_EXAMPLES}.")
+        raise ValueError(f"{text!r} does not name a store. Expected {_EXAMPLES}.")
     if scheme in ("postgresql", "postgres"):
         dsn, schema = split_schema(text)
         return PostgresCheckpointStorage(
@@ -185,10 +185,10 @@ def open_store(
     if redis_url is not None:
         raise ValueError(f"redis_url is for a store in PostgreSQL, not for {text!r}.")
     if scheme not in _SCHEMES:
-        named = redacted_url(text) if "@" in text else text  # a mistyped scheme must not show a password
-        raise ValueError(f"{named!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
+        named = redacted_url(text) if "@" in text else text  # a mistyped scheme must not reveal a password
+        raise ValueError(f"{named!r} does not name a store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
     if "?" in rest or "#" in rest:
-        raise ValueError(f"{text!r}: options are given to the storage's constructor, not in a URL.")
+        raise ValueError(f"{text!r}: pass options to the storage's constructor, not in a URL.")
     path = unquote(rest.removeprefix("///" if scheme == "sqlite" and rest.startswith("///") else "//"))
     if os.name == "nt" and path[2:3] == ":":  # file:///C:/folder
         path = path.removeprefix("/")
@@ -198,7 +198,7 @@ def open_store(
 
 
 def keys_in_environment() -> AesGcm | None:
-    """The keys in PERDURE_KEYS, which encrypt what is kept; None without. Raises ValueError for what is no key."""
+    """The encryption keys in PERDURE_KEYS; None without it. Raises ValueError for an invalid key."""
     from perdure.codecs.aes_gcm import VARIABLE, AesGcm
 
     return AesGcm.from_environment() if os.environ.get(VARIABLE) else None
@@ -207,28 +207,28 @@ def keys_in_environment() -> AesGcm | None:
 _SCHEMES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "sqlite": SqliteCheckpointStorage,
     "file": FileCheckpointStorage,
-    "memory": lambda _, **given: InMemoryCheckpointStorage(**given),
+    "memory": lambda _, **options: InMemoryCheckpointStorage(**options),
 }
 _EXAMPLES = "sqlite:///threads.db, file:folder, postgresql://host/database or memory:"
 
 
-def _layered(store: Store, encryption: AesGcm | None) -> Store:
+def _encrypt(store: Store, encryption: AesGcm | None) -> Store:
     if encryption is None:
         return store
     from perdure.stores.encrypted.store import EncryptedStore
 
-    if not hasattr(encryption, "encrypt"):  # never shown: it may be a key
+    if not hasattr(encryption, "encrypt"):  # without its value, which may be a key
         raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
     return EncryptedStore(store, encryption)
 
 
-def _accelerated(store: Store, redis_url: str | None, place: str) -> Store:
+def _accelerate(store: Store, redis_url: str | None, location: str) -> Store:
     if redis_url is None:
         return store
     from perdure.stores.valkey.connection import Valkey
     from perdure.stores.valkey.store import AcceleratedStore
 
-    return AcceleratedStore(store, Valkey(redis_url), place)
+    return AcceleratedStore(store, Valkey(redis_url), location)
 
 
 def _check_dsn(dsn: object) -> None:
@@ -243,8 +243,8 @@ def _check_schema(schema: object) -> None:
         raise ValueError(f"schema expects a name of at most 63 bytes that does not begin with pg_, got {schema!r}.")
 
 
-def _check_path(given: str | os.PathLike[str], kind: str) -> None:
-    path = os.fspath(given)
+def _check_path(argument: str | os.PathLike[str], kind: str) -> None:
+    path = os.fspath(argument)
     if not path:
         raise ValueError(f"A {kind} needs a path, got an empty one.")
     if "://" in path:

@@ -67,7 +67,7 @@ def test_a_mistake_of_a_process_is_one_sentence_and_no_stack_trace() -> None:
         (["run", "office:build", "text", "--thread", ""], "an id has at least one character"),
         (["run", "office:build", "text", "--durability", "none"], "'none' is not one of"),
         (["answer", "t", "r", "yes"], "perdure answer t r yes --app APP"),
-        (["threads", "--store", "somewhere"], "'somewhere' names no store."),
+        (["threads", "--store", "somewhere"], "'somewhere' does not name a store."),
         (["threads", "--store", "memory:"], "what is kept in memory is gone when the command ends"),
         (["threads", "--limit", "0"], "--limit"),
     ],

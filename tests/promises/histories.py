@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from perdure.checkpoints import checkpoint as checkpoints
+from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.history.retention import KeepFor, KeepLast, LatestOnly, Retention
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo
 

@@ -11,8 +11,9 @@ import pytest
 from tests.promises.stages import Boom, Does, Stage, alone, fan, ledger
 
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from perdure.checkpoints.any_storage import post_message
 from perdure.checkpoints.history.retention import KeepLast
-from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
 from perdure.records import Commit
 from perdure.testing import FakeClock

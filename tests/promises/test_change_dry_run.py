@@ -23,8 +23,9 @@ from tests.promises.stages import Does, edited, rewrite_head
 from tests.promises.test_change_once_and_in_order import A, B, look, looking, seen
 
 from perdure import IncompatibleWorkflow, NoStorage, WorkflowBuilder
+from perdure.checkpoints.any_storage import post_message
 from perdure.checkpoints.migration.stored_form import StoredForm
-from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def all_that_is_stored(storage: Any) -> Any:

@@ -23,8 +23,9 @@ from tests.promises.changing import (
 from tests.promises.stages import Does
 
 from perdure import NoPendingRequests, Workflow, WorkflowBuilder
+from perdure.checkpoints.any_storage import post_message
 from perdure.checkpoints.migration.stored_form import StoredForm
-from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 @dataclass

@@ -17,8 +17,9 @@ from perdure import (
     Workflow,
     WorkflowBuilder,
 )
+from perdure.checkpoints.any_storage import post_message
 from perdure.checkpoints.migration.stored_form import StoredForm
-from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def everything_in(storage: Any) -> list[Any]:

@@ -22,7 +22,8 @@ from tests.promises.changing import (
 from tests.promises.stages import Again, Boom, Does
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint
-from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
+from perdure.checkpoints.any_storage import load_checkpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 VOLATILE = ("checkpoint_id", "number", "previous_checkpoint_id", "timestamp", "run_id", "migrations", "renamed_types")
 

@@ -217,5 +217,7 @@ async def test_a_storage_that_gives_something_else_is_named() -> None:
         async def list_checkpoints(self, *, workflow_name: str) -> Any:
             return ["no checkpoint"]
 
-    with pytest.raises(Exception, match="Wrong failed to list_checkpoints: it gave str, expected a WorkflowCheckpoint"):
+    with pytest.raises(
+        Exception, match="Wrong failed to list_checkpoints: it returned str, expected a WorkflowCheckpoint"
+    ):
         await ledger(Stage(), Wrong()).history("t")

@@ -11,8 +11,9 @@ from tests.promises.stages import Again, Asker, Boom, Does, Relay, Sink, Stage, 
 from tests.unit.engine.flows import countdown
 
 from perdure import CursorExpired, RunContext, WorkflowEvent, step, workflow
+from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.history.retention import KeepLast, LatestOnly, Retention
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 def seqs(events: Sequence[WorkflowEvent]) -> list[int]:

@@ -15,8 +15,9 @@ from tests.property.packed_threads import exact, shortened
 from tests.schemas import SCHEMAS, where
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.thread import StoredThread, read_checkpoint, whole_tree
+from perdure.checkpoints.delta.assembly import read_whole_tree
+from perdure.checkpoints.delta.recent import RecentThreads
+from perdure.checkpoints.thread import StoredThread, read_checkpoint
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.events import WorkflowEvent
@@ -230,7 +231,7 @@ class Threads:
         return stored.root
 
     async def _reach(self, store: Store, data: bytes) -> set[str]:
-        _, base = await whole_tree(store, "t", data, "what is tested")
+        _, base = await read_whole_tree(store, "t", data, "what is tested")
         return {chunk.ref for chunk in base()[0]}
 
     async def check(self) -> None:
@@ -249,7 +250,7 @@ class Threads:
                 root = await self._root(store, info.checkpoint_id)
                 found, _ = await read_checkpoint(store, root, info, JsonCodec())
                 assert exact(found.state["tree"]) == one.state
-            logged = [await whole_tree(store, "t", one.body, "events") for one in await store.events_after("t", 0)]
+            logged = [await read_whole_tree(store, "t", one.body, "events") for one in await store.events_after("t", 0)]
             assert [exact(tree[2]["data"]) for trees, _ in logged for tree in trees] == events
             stored = await store.read_chunks("t", numbers)
             assert {f"{digest}.{number}" for number, chunks in stored.items() for digest in chunks} == needed

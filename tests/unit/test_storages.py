@@ -270,7 +270,7 @@ def test_a_url_of_postgresql_opens_nothing_yet(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["postgresq://user:secret@host/db", "mysql://user:secret@host/db"])
 def test_a_mistyped_scheme_does_not_show_a_password(url: str) -> None:
-    with pytest.raises(ValueError, match="names no store") as caught:
+    with pytest.raises(ValueError, match="does not name a store") as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
 

@@ -12,7 +12,8 @@ from tests.valkey.others import SECONDS, Others, Pipe
 from tests.valkey.places import Place
 
 from perdure import WorkflowEvent
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 COUNT = 4
 

@@ -15,7 +15,8 @@ from tests.valkey.places import Place
 from tests.valkey.rubbish import fill_with_rubbish
 
 from perdure import WorkflowEvent
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 COUNT = 24
 """Supersteps of a run: it is harmed after a third, and helped again after two thirds."""

@@ -14,7 +14,7 @@ from tests.valkey.others import SECONDS, Others
 from tests.valkey.places import NEVER, Place
 
 from perdure import Workflow
-from perdure.checkpoints.follow import wait_for_owner as busy
+from perdure.checkpoints import access as busy
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.store import Subscription
 from perdure.stores.memory.store import MemoryStore

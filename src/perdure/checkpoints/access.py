@@ -1,46 +1,80 @@
-"""A store that is encrypted, used without its key: refused before anything is written beside what is there."""
+"""Access to a store: one kind of error for all drivers, the guard of encrypted stores, the wait for an owner."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Self
 
-from perdure.checkpoints.open_thread import storage_errors
-from perdure.errors import MissingKey
+from perdure.errors import MissingKey, PerdureError, StorageFailed
 from perdure.names import RESERVED_THREAD
-from perdure.store import Store
+from perdure.store import Store, Subscription
+
+MIN_POLL_SECONDS = 0.02
+MAX_POLL_SECONDS = 1.0
+"""How often a waiting caller tries to claim a thread: while its owner commits, and without notifications."""
 
 
-class Access:
-    """A storage's way to its store."""
-
-    store: Store
-    _has_access = False
-
-    async def refuse_missing_key(self) -> None:
-        """Raises MissingKey for a store that is encrypted and used without its key, before anything is read or written.
-        Whatever is called first does it."""
-        if not self._has_access:
-            await refuse_missing_key(self.store)
-            self._has_access = True
-
-    @asynccontextmanager
-    async def access(self, action: str) -> AsyncIterator[None]:
-        """For one use of the store. What it raises comes out as one error of ours."""
-        await self.refuse_missing_key()
-        with storage_errors(self.store, action):
-            yield
+@contextmanager
+def storage_errors(storage: object, action: str) -> Iterator[None]:
+    """Raises StorageFailed in place of any error of a storage or its driver that is not perdure's own."""
+    try:
+        yield
+    except PerdureError:
+        raise
+    except Exception as error:
+        raise StorageFailed(type(storage).__name__, action, repr(error)) from error
 
 
 async def is_encrypted(store: Store) -> bool:
-    """Whether what it gives is encrypted: then one thread is there, which most stores do not have."""
+    """Whether the store gives encrypted payloads: then it has the reserved thread, which other stores lack."""
     with storage_errors(store, "look whether it is encrypted"):
-        look = getattr(store, "has_thread", None)  # of stores where reading how a thread stands is much more
-        return await (store.standing(RESERVED_THREAD) if look is None else look(RESERVED_THREAD)) not in (None, False)
+        has_thread = getattr(store, "has_thread", None)  # much cheaper, in stores that have it
+        if has_thread is not None:
+            return bool(await has_thread(RESERVED_THREAD))
+        return await store.standing(RESERVED_THREAD) is not None
 
 
 async def refuse_missing_key(store: Store) -> None:
-    """Raises MissingKey for an encrypted store that is used as if it were none. Once for each storage is enough: a
-    store does not become encrypted while it has threads."""
+    """Raises MissingKey for an encrypted store that is used without its key. One check for each storage is enough: a
+    store with threads does not become encrypted."""
     if await is_encrypted(store):
         raise MissingKey(f"The store {str(getattr(store, 'path', type(store).__name__))!r}")
+
+
+class OwnerWait:
+    """Waits until a thread with another owner may be free. The first call of `until_free` subscribes and returns at
+    once: the owner may have released the thread before."""
+
+    def __init__(self, storage: Any, thread_id: str) -> None:
+        self._store: Store | None = getattr(storage, "store", None)
+        self._thread_id = thread_id
+        self._stack: AsyncExitStack | None = None
+        self._subscription: Subscription | None = None
+        self._polled_at = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._stack is not None:
+            await self._stack.aclose()
+
+    async def until_free(self) -> None:
+        if self._store is None:
+            await asyncio.sleep(MIN_POLL_SECONDS)
+        elif self._subscription is None:
+            self._stack = AsyncExitStack()
+            self._subscription = await self._stack.enter_async_context(self._store.subscribe(self._thread_id))
+        else:
+            await self._wait_for_change(self._subscription)
+        self._polled_at = time.monotonic()
+
+    async def _wait_for_change(self, subscription: Subscription) -> None:
+        until = time.monotonic() + MAX_POLL_SECONDS
+        while (left := until - time.monotonic()) > 0 and await subscription.next(left) is not None:
+            pass  # a live event of the owner
+        # A caller does not poll after each commit of an owner that commits often.
+        await asyncio.sleep(max(0.0, self._polled_at + MIN_POLL_SECONDS - time.monotonic()))

@@ -1,63 +1,49 @@
-"""The storages users hold: six methods over any driver."""
+"""StoreCheckpointStorage: the checkpoint storage over any store."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Collection, Iterable
-from typing import Any, Protocol, Self, runtime_checkable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
 
-from perdure.cancelling import await_uncancelled
+from perdure.checkpoints.access import refuse_missing_key, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
-from perdure.checkpoints.delta.assembly import Assembly
-from perdure.checkpoints.follow.follow import FollowingMethods
-from perdure.checkpoints.follow.log_reader import LogReader
-from perdure.checkpoints.history.methods import HistoryMethods, check_limit
-from perdure.checkpoints.history.pruning import PruningMethods
+from perdure.checkpoints.delta.assembly import Assembly, new_assembly
+from perdure.checkpoints.delta.recent import RecentThreads
+from perdure.checkpoints.follow import follow
+from perdure.checkpoints.history import pruning, time_travel
+from perdure.checkpoints.history.branches import Branches, build_branches
 from perdure.checkpoints.history.retention import Retention, as_retention
-from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, own_copy, storage_errors
-from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.thread import Migrate, StoredThread, new_assembly, read_checkpoint
-from perdure.checkpoints.transfer.methods import TransferMethods
-from perdure.checkpoints.uncommitted import MESSAGE, posted
-from perdure.codec import Codec, DeclaredTypes, declare
+from perdure.checkpoints.thread import Migrate, read_checkpoint
+from perdure.codec import Codec, declare
 from perdure.codecs.json_codec import JsonCodec
-from perdure.errors import CheckpointNotFound, CheckpointPinned, DamagedCheckpoint, NoEventLog, StorageFailed
+from perdure.errors import (
+    CheckpointNotFound,
+    CheckpointPinned,
+    DamagedCheckpoint,
+    DamagedStore,
+    StorageFailed,
+    ThreadNotFound,
+)
 from perdure.events import WorkflowEvent
-from perdure.names import checkpoint_id_of, new_item_id, new_thread_id
-from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
+from perdure.names import check_identifier, checkpoint_id_of
+from perdure.records import CheckpointInfo, Damage, PendingRequest, ThreadInfo
 from perdure.store import Store
 
-_LISTED_TIMES = 5
-"""How often checkpoints are listed before those of a thread that moves faster than it is read are given up."""
+if TYPE_CHECKING:
+    from perdure.checkpoints.history.diff import CheckpointDiff
+    from perdure.checkpoints.transfer.copy_store import Progress
+    from perdure.checkpoints.transfer.threads import ExportReport
+
+_MAX_LIST_TRIES = 5
+"""How often `list_checkpoints` lists again a thread that is pruned faster than it can be read."""
 
 
-@runtime_checkable
-class CheckpointStorage(Protocol):
-    """Any class with these six methods works as a storage. Over a driver it also has fences, a journal and a log."""
-
-    async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
-        """Keep the checkpoint; one with the same id is replaced."""
-        ...
-
-    async def load(self, checkpoint_id: CheckpointID) -> WorkflowCheckpoint:
-        """Raises CheckpointNotFound."""
-        ...
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        """In the order of their commits, oldest first."""
-        ...
-
-    async def delete(self, checkpoint_id: CheckpointID) -> bool: ...
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None: ...
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]: ...
-
-
-class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, FollowingMethods):
+class StoreCheckpointStorage:
     """A checkpoint storage over a store. All of perdure's storages are this class, so they behave alike.
 
-    `retention` says how much of each thread's history is kept: `FullHistory` (all of it) unless told otherwise.
+    `retention` says how much of each thread's history the store keeps: `FullHistory`, all of it, by default.
     """
 
     def __init__(
@@ -73,14 +59,15 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
         self.retention: Retention = as_retention(retention)
         if serializer is not None and not hasattr(serializer, "for_types"):
             raise TypeError(f"serializer expects a codec, such as PickleSerializer(), got {serializer!r}.")
-        for one in (*(allowed_types or ()), *(allowed_checkpoint_types or ())):
-            if not isinstance(one, type | str):
-                raise TypeError(f"allowed_types expects classes and 'module:Qualname' strings, got {one!r}.")
+        for allowed in (*(allowed_types or ()), *(allowed_checkpoint_types or ())):
+            if not isinstance(allowed, type | str):
+                raise TypeError(f"allowed_types expects classes and 'module:Qualname' strings, got {allowed!r}.")
         self.declared = declare(allowed_types or (), allowed_checkpoint_types or ())
         self.codec: Codec = serializer if serializer is not None else JsonCodec()
-        # Without a workflow nothing limits what may be read: what nobody declared comes back as Opaque.
+        # Without a workflow any checkpoint is readable: undeclared types come back as Opaque.
         self._tool_codec: Codec = serializer if serializer is not None else JsonCodec(self.declared, lenient=True)
         self._recent = RecentThreads()
+        self._has_checked_key = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -89,71 +76,33 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
         await self.close()
 
     async def close(self) -> None:
-        """Give back files and connections. What is used afterwards opens them again."""
+        """Close files and connections. A later call opens them again."""
         await self.store.close()
 
+    async def refuse_missing_key(self) -> None:
+        """Raises MissingKey for an encrypted store without its key, before the first read or write."""
+        if not self._has_checked_key:
+            await refuse_missing_key(self.store)
+            self._has_checked_key = True
+
+    @asynccontextmanager
+    async def access(self, action: str) -> AsyncIterator[None]:
+        """For one use of the store. Raises MissingKey, or StorageFailed in place of the driver's errors."""
+        await self.refuse_missing_key()
+        with storage_errors(self.store, action):
+            yield
+
     async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
-        """Keep a checkpoint made outside of a run, as its thread's newest; one with the same id is replaced.
+        """Save a checkpoint made outside of a run, as its thread's newest; it replaces one with the same id.
 
         Raises ThreadBusy while the thread has an owner.
         """
-        saved, cancelled = await await_uncancelled(self._save(checkpoint))  # else a claim could be left behind
-        if cancelled is not None:
-            raise cancelled
-        return saved
-
-    async def _save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
-        thread_id = checkpoint.thread_id or new_thread_id()
-        async with self.access("open a thread"):
-            opened = await self.store.open(thread_id, f"save-{new_item_id()}")
-        # Nothing of it is remembered: what a user saves is the user's own, and may change.
-        thread = StoredThread(
-            self.store,
-            opened,
-            self.declared,
-            lambda _: self._tool_codec,
-            RecentThreads(),
-            retention=self.retention,
-        )
-        fields = {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
-        numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
-        try:
-            await thread.commit(numbered, (), checkpoint.run_id or "", checkpoint.status)
-        finally:
-            await thread.release()
+        await time_travel.save(self, checkpoint)
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: CheckpointID | CheckpointInfo) -> WorkflowCheckpoint:
-        """Raises CheckpointNotFound or DamagedCheckpoint. Types that nobody declared come back as Opaque."""
-        return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
-
-    async def _read(
-        self,
-        checkpoint_id: str,
-        codec: Codec,
-        tries: int = 2,
-        assembly: Assembly | None = None,
-        *,
-        migrate: Migrate | None = None,
-    ) -> WorkflowCheckpoint:
-        async with self.access("find a checkpoint"):
-            stored = await self.store.find_checkpoint(checkpoint_id)
-        if stored is None:
-            raise CheckpointNotFound(checkpoint_id)
-        try:
-            checkpoint, _ = await read_checkpoint(
-                self.store, stored.root, stored.info, codec, assembly, migrate=migrate
-            )
-        except DamagedCheckpoint:
-            async with self.access("find a checkpoint"):
-                again = await self.store.find_checkpoint(checkpoint_id)
-            if again is None:  # it was pruned while it was read
-                raise CheckpointNotFound(checkpoint_id) from None
-            if again == stored and tries <= 0:
-                raise
-            # Its thread was pruned while it was read.
-            return await self._read(checkpoint_id, codec, tries - 1, migrate=migrate)
-        return checkpoint
+        """Undeclared types come back as Opaque. Raises CheckpointNotFound or DamagedCheckpoint."""
+        return await read_stored(self, checkpoint_id_of(checkpoint_id), self._tool_codec)
 
     async def list_checkpoints(
         self,
@@ -163,26 +112,14 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
         limit: int | None = None,
         before: str | CheckpointInfo | None = None,
     ) -> list[WorkflowCheckpoint]:
-        wanted: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "limit": limit}
-        found: list[WorkflowCheckpoint] = []
-        for _ in range(_LISTED_TIMES):
-            infos = await self.list_checkpoint_infos(**wanted, before=before)
-            found = await self._read_all(infos)
-            if {one.thread_id for one in found} == {one.thread_id for one in infos}:
-                break  # else a thread moved on, and retention left nothing of what was listed of it
-        return found
-
-    async def _read_all(self, infos: Iterable[CheckpointInfo]) -> list[WorkflowCheckpoint]:
-        found = []
-        assembly, thread_of_it = None, None  # what checkpoints of one thread share is read once
-        for info in infos:
-            if info.thread_id != thread_of_it:
-                assembly, thread_of_it = new_assembly(self.store, info.thread_id), info.thread_id
-            try:
-                found.append(await self._read(info.checkpoint_id, self._tool_codec, assembly=assembly))
-            except CheckpointNotFound:
-                continue  # pruned since it was listed
-        return found
+        options: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "limit": limit}
+        checkpoints: list[WorkflowCheckpoint] = []
+        for _ in range(_MAX_LIST_TRIES):
+            infos = await self.list_checkpoint_infos(**options, before=before)
+            checkpoints = await _read_all(self, infos)
+            if {checkpoint.thread_id for checkpoint in checkpoints} == {info.thread_id for info in infos}:
+                break  # else retention pruned all listed checkpoints of a thread
+        return checkpoints
 
     async def list_checkpoint_infos(
         self,
@@ -192,57 +129,16 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
         limit: int | None = None,
         before: str | CheckpointInfo | None = None,
     ) -> list[CheckpointInfo]:
-        """Oldest first, without reading a payload. `limit` keeps the newest; `before` pages backwards."""
+        """Oldest first, without reading a payload. `limit` selects the newest; `before` pages backwards."""
         check_limit(limit)
         async with self.access("list checkpoints"):
-            found = await self.store.infos(
+            infos = await self.store.infos(
                 workflow_name=workflow_name,
                 thread_id=thread_id,
                 limit=limit,
                 before=None if before is None else checkpoint_id_of(before),
             )
-        return list(found)
-
-    async def list_threads(
-        self,
-        *,
-        workflow_name: str | None = None,
-        prefix: str | None = None,
-        statuses: Collection[str] | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> list[ThreadInfo]:
-        """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages.
-
-        `prefix`: only those whose ids begin with this text, without reading the others. `statuses`: only those whose
-        status is one of these.
-        """
-        check_limit(limit)
-        if isinstance(statuses, str):
-            raise TypeError(f"statuses expects a collection of statuses, such as {{{statuses!r}}}, got {statuses!r}.")
-        wanted: dict[str, Any] = {"workflow_name": workflow_name, "prefix": prefix, "statuses": statuses}
-        async with self.access("list threads"):
-            return list(await self.store.threads(**wanted, limit=limit, before=before))
-
-    async def pending_requests(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        limit: int | None = None,
-    ) -> list[PendingRequest]:
-        """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head.
-        `prefix`: only in threads whose ids begin with this text."""
-        check_limit(limit)
-        wanted: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "prefix": prefix}
-        async with self.access("list requests"):
-            return list(await self.store.pending_requests(**wanted, limit=limit))
-
-    async def delete_thread(self, thread_id: str) -> bool:
-        """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner."""
-        async with self.access("delete a thread"):
-            return await self.store.delete_thread(thread_id)
+        return list(infos)
 
     async def list_checkpoint_ids(
         self, *, workflow_name: str | None = None, thread_id: str | None = None
@@ -257,12 +153,13 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
             try:
                 return await self.load(infos[0])
             except CheckpointNotFound:
-                continue  # pruned since it was listed: another is the latest now
+                continue  # pruned since it was listed: another one is the latest now
         return None
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
-        """Forget one checkpoint, and what no other needs; False if there was none. When the head goes, the one before
-        it becomes the head. Raises ThreadBusy for the head of a thread that is being run, and CheckpointPinned."""
+        """Delete one checkpoint, and the chunks that no other needs; False if no such checkpoint exists. In place of a
+        head, the checkpoint before it becomes the head. Raises ThreadBusy for the head of a thread with an owner, and
+        CheckpointPinned."""
         wanted = checkpoint_id_of(checkpoint_id)
         async with self.access("delete a checkpoint"):
             stored = await self.store.find_checkpoint(wanted)
@@ -271,111 +168,216 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
             if await self.store.prune(stored.info.thread_id, [wanted]):
                 self._recent.changes += 1
                 return True
-            if await self.store.find_checkpoint(wanted) is None:  # somebody else was quicker
+            if await self.store.find_checkpoint(wanted) is None:  # another process deleted it first
                 return False
         raise CheckpointPinned(wanted)
 
+    async def list_threads(
+        self,
+        *,
+        workflow_name: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[ThreadInfo]:
+        """Threads, the one with the latest commit last. `limit` selects the last ones; `before` (a thread id) pages.
+        `prefix` selects ids that begin with this text, without reading the others; `statuses` selects by status."""
+        check_limit(limit)
+        if isinstance(statuses, str):
+            raise TypeError(f"statuses expects a collection of statuses, such as {{{statuses!r}}}, got {statuses!r}.")
+        options: dict[str, Any] = {"workflow_name": workflow_name, "prefix": prefix, "statuses": statuses}
+        async with self.access("list threads"):
+            return list(await self.store.threads(**options, limit=limit, before=before))
 
-# ---------------------------------------------------------------- what the engine asks of any storage
+    async def find_thread(self, thread_id: str) -> ThreadInfo:
+        """Number, status, head and owner of the thread. Raises ThreadNotFound."""
+        check_identifier("thread_id", thread_id)
+        async with self.access("list threads"):
+            threads = await self.store.threads(thread_id=thread_id)
+        if not threads:
+            raise ThreadNotFound(thread_id)
+        return threads[0]
 
+    async def delete_thread(self, thread_id: str) -> bool:
+        """Delete all of a thread; False if no such thread exists. Raises ThreadBusy while it has an owner."""
+        async with self.access("delete a thread"):
+            return await self.store.delete_thread(thread_id)
 
-async def open_thread(
-    storage: Any,
-    thread_id: str,
-    workflow_name: str,
-    declared: DeclaredTypes,
-    *,
-    owner: str,
-    takeover: bool,
-    max_lag: int,
-    migrator: Migrator | None = None,
-) -> OpenThread:
-    """Claim the thread. Raises ThreadBusy while somebody else holds it."""
-    if isinstance(storage, StoreCheckpointStorage):
-        async with storage.access("open a thread"):
-            opened = await storage.store.open(thread_id, owner, takeover=takeover)
-        return StoredThread(
-            storage.store,
-            opened,
-            declared,
-            lambda declared: codec_for(storage, declared.union(storage.declared)),
-            storage._recent,
-            max_lag=max_lag,
-            retention=storage.retention,
-            migrator=migrator,
-        )
-    plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared), migrator)
-    await plain.find_head()
-    return plain
+    async def pending_requests(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
+    ) -> list[PendingRequest]:
+        """Pending requests across threads, the oldest first. The thread's head has the data of the request.
+        `prefix` selects threads whose ids begin with this text."""
+        check_limit(limit)
+        options: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "prefix": prefix}
+        async with self.access("list requests"):
+            return list(await self.store.pending_requests(**options, limit=limit))
 
+    async def history(
+        self, thread_id: str, *, limit: int | None = None, before: CheckpointID | CheckpointInfo | None = None
+    ) -> list[CheckpointInfo]:
+        """A thread's checkpoints, newest first, without reading a payload. `before` (a checkpoint) pages.
 
-async def post_message(
-    storage: Any, thread_id: str, item_id: str, message: Any, declared: DeclaredTypes, mark: str | None = None
-) -> None:
-    """Put a message into the thread's inbox, durably where the storage has one. Raises UnsavableValue.
+        Raises ThreadNotFound, or CheckpointNotFound for an unknown `before`.
+        """
+        check_identifier("thread_id", thread_id)
+        infos = await self.list_checkpoint_infos(thread_id=thread_id, limit=limit, before=before)
+        if not infos and limit != 0 and before is None:
+            raise ThreadNotFound(thread_id)
+        return infos[::-1]
 
-    `mark` is the last migration of the workflow that sends it.
-    """
-    if storage is None:
-        return
-    codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
-    tree = codec.encode(message, "message")
-    if isinstance(storage, StoreCheckpointStorage):
-        async with storage.access("post a message"):
-            await storage.store.post(thread_id, item_id, MESSAGE, posted(tree, mark))
+    async def branches(self, thread_id: str) -> Branches:
+        """A thread's history as a tree, without reading a payload. Raises ThreadNotFound."""
+        return build_branches(thread_id, (await self.history(thread_id))[::-1])
 
+    async def diff(self, a: CheckpointID | CheckpointInfo, b: CheckpointID | CheckpointInfo) -> CheckpointDiff:
+        """The differences from checkpoint `a` to checkpoint `b`, of any thread. Raises CheckpointNotFound."""
+        return (await self.load(a)).diff(await self.load(b))
 
-async def load_checkpoint(
-    storage: Any, checkpoint_id: str, declared: DeclaredTypes, migrator: Migrator | None = None
-) -> WorkflowCheckpoint:
-    """The checkpoint, decoded for a workflow. Raises CheckpointNotFound or DamagedCheckpoint, and what the migrator
-    raises."""
-    if isinstance(storage, StoreCheckpointStorage):
-        codec = codec_for(storage, declared.union(storage.declared))
-        return await storage._read(checkpoint_id, codec, migrate=None if migrator is None else migrator.migrated)
-    with storage_errors(storage, "load"):
+    async def pin(self, checkpoint_id: CheckpointID | CheckpointInfo) -> None:
+        """Protect the checkpoint from retention and `prune`. Idempotent. Raises CheckpointNotFound."""
+        async with self.access("pin a checkpoint"):
+            await self.store.pin(checkpoint_id_of(checkpoint_id))
+        self._recent.changes += 1
+
+    async def unpin(self, checkpoint_id: CheckpointID | CheckpointInfo) -> None:
+        """End the protection of `pin`. Idempotent. Raises CheckpointNotFound."""
+        async with self.access("unpin a checkpoint"):
+            await self.store.unpin(checkpoint_id_of(checkpoint_id))
+        self._recent.changes += 1
+
+    # Methods whose body is a function of the storage, in the module of its idea.
+    fork = time_travel.fork
+    rewind = time_travel.rewind
+    checkpoint = time_travel.checkpoint
+    prune = pruning.prune
+
+    def follow(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        live: bool = True,
+        provisional: bool = False,
+        until_idle: bool = False,
+    ) -> AsyncIterator[WorkflowEvent]:
+        """The events of a thread, whichever process runs it: those of its log after a cursor (None: all), each once and
+        in order, then new ones as they are committed. Undeclared types come back as Opaque.
+
+        `live` adds events that are not logged, such as tokens and progress; these have no `seq`, and may be lost.
+        `provisional` adds events of the running superstep before its commit, without a `seq`. Neither comes after the
+        events of its superstep.
+
+        The iteration does not end by itself, even if no such thread exists. With `until_idle` it ends at the end of the
+        log of a thread at rest (no owner; its last run ended, waits for answers, failed or was cancelled), and at once
+        if no such thread exists. Raises CursorExpired if retention has deleted the event after the cursor.
+        """
+        check_identifier("thread_id", thread_id)
+        return follow(self, thread_id, None, after, live=live, provisional=provisional, until_idle=until_idle)
+
+    async def last_seq(self, thread_id: str) -> int:
+        """The cursor of the last event in the thread's log; 0 for an empty log. Reads no event."""
+        check_identifier("thread_id", thread_id)
+        async with self.access("read the last event's number"):
+            return await self.store.last_seq(thread_id)
+
+    async def export_thread(
+        self, thread_id: str, path: str | os.PathLike[str], *, overwrite: bool = False
+    ) -> ExportReport:
+        """Write the thread to a file: history, branches, pins, events, journal, inbox and pending requests.
+
+        The file appears once it is complete and synced. For a running thread it holds one moment. Raises
+        FileExistsError, ThreadNotFound, DamagedCheckpoint, or ThreadBusy if pruning never pauses.
+        """
+        from perdure.checkpoints.transfer.threads import export_thread
+
+        await self.refuse_missing_key()
+        return await export_thread(self.store, thread_id, path, overwrite=overwrite)
+
+    async def import_thread(self, path: str | os.PathLike[str], *, thread_id: str | None = None) -> ThreadInfo:
+        """Add the thread of a file that `export_thread` wrote, from any kind of storage: all of it or nothing.
+
+        `thread_id` gives the thread another id, and its checkpoints new ids. Raises NoThreadFile for a file that is
+        damaged or something else, NewerFormat, or ThreadExists.
+        """
+        from perdure.checkpoints.transfer.threads import import_thread
+
+        await self.refuse_missing_key()
+        return await import_thread(self.store, path, thread_id=thread_id)
+
+    async def verify(self, *, thread_id: str | None = None, progress: Progress | None = None) -> list[Damage]:
+        """Check all that is stored, or one thread: every digest, every link, every count. Returns the damage.
+
+        Decodes no value. Calls `progress(done, total, thread_id)` after each thread. Raises ThreadNotFound.
+        """
+        from perdure.checkpoints.integrity.verify import verify
+
         try:
-            found: Any = await storage.load(checkpoint_id)
-        except (KeyError, FileNotFoundError) as error:
-            raise CheckpointNotFound(checkpoint_id) from error
-    if found is None:
+            await self.refuse_missing_key()
+        except (DamagedStore, DamagedCheckpoint, StorageFailed):
+            pass  # `verify` reports it as damage
+        return await verify(self.store, thread_id=thread_id, progress=progress)
+
+    async def rekey(self, *, dry_run: bool = False, progress: Progress | None = None) -> Any:
+        """Encrypt everything with the current key of `encryption`; returns a `RekeyReport`.
+
+        Running threads continue. Call it again after an interruption. `dry_run` only counts. Raises ValueError for a
+        storage without encryption.
+        """
+        rekey = getattr(self.store, "rekey", None)
+        if rekey is None:
+            await self.refuse_missing_key()
+            raise ValueError("This storage has no encryption, so it has no key to change. Pass encryption=AesGcm(...).")
+        return await rekey(dry_run=dry_run, progress=progress)
+
+
+async def read_stored(
+    storage: StoreCheckpointStorage,
+    checkpoint_id: str,
+    codec: Codec,
+    tries: int = 2,
+    assembly: Assembly | None = None,
+    *,
+    migrate: Migrate | None = None,
+) -> WorkflowCheckpoint:
+    """The checkpoint, decoded by this codec. Raises CheckpointNotFound or DamagedCheckpoint."""
+    async with storage.access("find a checkpoint"):
+        stored = await storage.store.find_checkpoint(checkpoint_id)
+    if stored is None:
         raise CheckpointNotFound(checkpoint_id)
-    if not isinstance(found, WorkflowCheckpoint):
-        reason = f"it gave {type(found).__name__}, expected a WorkflowCheckpoint"
-        raise StorageFailed(type(storage).__name__, "load", reason)
-    if found.checkpoint_id != checkpoint_id:
-        raise DamagedCheckpoint(checkpoint_id, f"the storage gave checkpoint {found.checkpoint_id!r} in its place")
-    return own_copy(found, codec_for(storage, declared), migrator)
+    try:
+        checkpoint, _ = await read_checkpoint(storage.store, stored.root, stored.info, codec, assembly, migrate=migrate)
+    except DamagedCheckpoint:
+        async with storage.access("find a checkpoint"):
+            again = await storage.store.find_checkpoint(checkpoint_id)
+        if again is None:  # pruned during the read
+            raise CheckpointNotFound(checkpoint_id) from None
+        if again == stored and tries <= 0:
+            raise
+        # Its thread was pruned during the read.
+        return await read_stored(storage, checkpoint_id, codec, tries - 1, migrate=migrate)
+    return checkpoint
 
 
-async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
-    """The checkpoints that lead to the thread's head, oldest first; branches that a rewind left are not among them."""
-    ours = {"thread_id": thread_id} if isinstance(storage, StoreCheckpointStorage) else {}
-    found = await storage.list_checkpoints(workflow_name=workflow_name, **ours)
-    mine = {one.checkpoint_id: one for one in found if one.thread_id == thread_id}
-    lineage: list[WorkflowCheckpoint] = []
-    at = max(mine.values(), key=lambda one: one.number, default=None)
-    while at is not None:
-        lineage.append(at)
-        at = mine.get(at.previous_checkpoint_id or "")
-    return lineage[::-1]
+async def _read_all(storage: StoreCheckpointStorage, infos: Iterable[CheckpointInfo]) -> list[WorkflowCheckpoint]:
+    checkpoints = []
+    assembly, assembled_thread = None, None  # reads the chunks that checkpoints of one thread share once
+    for info in infos:
+        if info.thread_id != assembled_thread:
+            assembly, assembled_thread = new_assembly(storage.store, info.thread_id), info.thread_id
+        try:
+            checkpoints.append(await read_stored(storage, info.checkpoint_id, storage._tool_codec, assembly=assembly))
+        except CheckpointNotFound:
+            continue  # pruned since it was listed
+    return checkpoints
 
 
-async def read_events(
-    storage: Any, thread_id: str, after: int | None, declared: DeclaredTypes | None
-) -> AsyncIterator[WorkflowEvent]:
-    """The thread's log after a cursor, without a gap or a repeat; all that is kept of it where that is None. Types that
-    nobody declared come back as Opaque: without a workflow (`declared` is None), and where it has changed since. Raises
-    CursorExpired."""
-    log = log_reader(storage, thread_id, after, declared)
-    while events := await log.next():
-        for event in events:
-            yield event
-
-
-def log_reader(storage: Any, thread_id: str, after: int | None, declared: DeclaredTypes | None) -> LogReader:
-    """Raises NoEventLog."""
-    if not isinstance(storage, StoreCheckpointStorage):
-        raise NoEventLog(type(storage).__name__)
-    codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
-    return LogReader(storage.store, thread_id, after, codec, storage._tool_codec)
+def check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit expects a number of items, or None for all, got {limit!r}.")

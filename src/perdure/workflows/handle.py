@@ -1,4 +1,4 @@
-"""A live handle on a thread: send, answer, restore and cancel while its events are watched."""
+"""A live handle on a thread: send, answer, restore and cancel while you read its events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from perdure.checkpoints.storage import post_message, read_events
+from perdure.checkpoints.any_storage import post_message, read_events
 from perdure.clock import Clock
 from perdure.engine.run.options import RunRequest
 from perdure.engine.run.result import WorkflowRunResult
@@ -23,23 +23,24 @@ from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.isolation import isolate
 from perdure.names import checkpoint_id_of, new_item_id
 from perdure.records import CheckpointInfo
-from perdure.workflows.time_travel import TimeTravel, read_history
+from perdure.workflows.threads import read_history
+from perdure.workflows.time_travel import TimeTravel
 
-UNREAD_EVENTS = 10_000
-"""How many events wait for a reader; of a handle that nobody reads, the oldest go first."""
+MAX_UNREAD_EVENTS = 10_000
+"""How many events wait for a reader; a handle without a reader drops the oldest first."""
 
 
 class RunHandle:
-    """`async with workflow.open(thread_id=...) as run:`. Leaving the block cancels what still runs, and waits for it.
+    """`async with workflow.open(thread_id=...) as run:`. The end of the block cancels a run, and waits for its end.
 
-    The thread is owned while something runs, not while the handle is open, so others may move it in between.
+    The handle owns the thread during a run, not between runs: then others may move it.
     """
 
     def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
         self._compiled = compiled
         self._live = live
         self._clock = clock
-        self._given_id = request.thread_id
+        self._requested_id = request.thread_id
         self._thread_id = request.thread_id or live.default_or_new_id()
         self._request = request
         self._run: Run | None = None
@@ -47,13 +48,13 @@ class RunHandle:
         self._alarm: asyncio.Task[None] | None = None
         """Waits for the next deadline of a pending request."""
         self._is_closed = False
-        self._events: deque[WorkflowEvent] = deque(maxlen=UNREAD_EVENTS)
+        self._events: deque[WorkflowEvent] = deque(maxlen=MAX_UNREAD_EVENTS)
         self._watchers: set[asyncio.Future[None]] = set()
         self._error: BaseException | None = None
         self.result: WorkflowRunResult | None = None
-        """Of the last run that ended well."""
+        """The result of the last successful run."""
         self.checkpoints: list[CheckpointInfo] = []
-        """Those made through this handle, oldest first."""
+        """The checkpoints of this handle's runs and calls, oldest first."""
 
     @property
     def thread_id(self) -> str:
@@ -70,13 +71,11 @@ class RunHandle:
         self._is_closed = True
         await self.cancel()
 
-    # ------------------------------------------------------------ moving the thread
-
     async def send(self, message: Any) -> None:
-        """Deliver a message: in the next superstep if one is running, otherwise by starting one.
+        """Deliver a message: in the next superstep of the current run, or by starting a run.
 
-        When this returns the message is in the thread's inbox, which a storage keeps: if the run fails or is cancelled,
-        the next one delivers it. Raises WrongInputType or UnsavableValue if it cannot be accepted.
+        When this returns, the thread's inbox has the message, durably with a storage: if the run fails or is cancelled,
+        the next run delivers it. Raises WrongInputType or UnsavableValue; then the message is not accepted.
         """
         self._refuse_if_closed()
         check_message(self._compiled.graph, message)
@@ -89,42 +88,42 @@ class RunHandle:
         thread.inbox[item_id] = own
         thread.wake()
         if self._run is None or self._task is None or not self._run.takes_input:
-            await self._settled()
+            await self._wait_for_run()
             if not self._is_closed and item_id in self._live.get(self._thread_id).inbox:
-                # It was accepted, so a thread that another object holds is waited for, not given up.
-                given = self._request.on_busy
-                self._start(on_busy="enqueue" if given == "reject" else given)
+                # The message was accepted, so the run waits for a thread that another object holds.
+                on_busy = self._request.on_busy
+                self._start(on_busy="enqueue" if on_busy == "reject" else on_busy)
 
     async def respond(self, responses: Mapping[Any, Any]) -> None:
-        """Answer pending requests, once what runs has come to rest."""
+        """Answer pending requests, after the end of the current run."""
         self._refuse_if_closed()
         own = isolate(dict(responses))
-        await self._settled()
+        await self._wait_for_run()
         self._refuse_if_closed()
         self._start(responses=own)
 
     async def resume(self) -> None:
-        """Go on with an interrupted thread."""
+        """Resume an interrupted thread."""
         self._refuse_if_closed()
-        await self._settled()
+        await self._wait_for_run()
         self._refuse_if_closed()
         self._start()
 
     async def restore(self, checkpoint_id: str | CheckpointInfo) -> None:
-        """Go back to a checkpoint and on from there; what runs is cancelled.
+        """Cancel the current run, go back to a checkpoint, and run from there.
 
-        A handle that was opened without a thread_id takes over the checkpoint's thread.
+        A handle that was opened without a thread_id switches to the checkpoint's thread.
         """
         self._refuse_if_closed()
         if self._request.storage is None:
             raise NoStorage("Restoring a checkpoint")
         await self.cancel()
         self._events.clear()
-        self._start(checkpoint_id=checkpoint_id_of(checkpoint_id), thread_id=self._given_id)
+        self._start(checkpoint_id=checkpoint_id_of(checkpoint_id), thread_id=self._requested_id)
 
     async def checkpoint(self) -> CheckpointInfo:
-        """A checkpoint of where the thread stands, durable when this returns: while it runs, the one that ends the
-        present superstep; otherwise one more of the same place. Raises ThreadBusy if somebody else runs the thread."""
+        """A durable checkpoint of the thread: during a run, that of the current superstep; otherwise the head again.
+        Raises ThreadBusy if another run owns the thread."""
         self._refuse_if_closed()
         storage = self._request.storage
         if storage is None:
@@ -134,9 +133,9 @@ class RunHandle:
             thread = self._live.find(self._thread_id)
             if thread is not None and thread.waker is not None:  # between two supersteps, until a sleeper is due
                 return (await read_history(storage, self._thread_id, self._compiled.graph.name, limit=1))[0]
-            with suppress(TimeoutError):  # falling asleep is not told
+            with suppress(TimeoutError):  # a run that falls asleep emits no event
                 async with asyncio.timeout(BUSY_POLL_SECONDS):
-                    await self._something_happens()
+                    await self._wait_for_change()
         saved = self.last_checkpoint
         if saved is None or saved is before:
             request = replace(self._request, thread_id=self._thread_id)
@@ -145,7 +144,7 @@ class RunHandle:
         return saved
 
     async def cancel(self) -> None:
-        """End what runs now, and do not wait for deadlines any more. The thread can be resumed."""
+        """End the current run, and no longer wait for deadlines. The thread can be resumed."""
         self._drop_alarm()
         while self._task is not None:
             if self._run is None or not self._run.interrupt():  # it does not own its thread yet
@@ -154,8 +153,8 @@ class RunHandle:
             self._drop_alarm()
 
     async def wait(self) -> WorkflowRunResult | None:
-        """Until nothing runs; the last result. Raises what the run raised."""
-        await self._settled()
+        """Wait for the end of the run; returns the last result. Raises the error of the run."""
+        await self._wait_for_run()
         self._raise_error()
         return self.result
 
@@ -164,22 +163,22 @@ class RunHandle:
             raise InvalidRun("This handle is closed. Open another one: `async with workflow.open(...) as run:`.")
 
     def _refuse_if_busy(self) -> None:
-        """Somebody else in this process runs the thread, and this handle was not told to wait for its turn."""
+        """Raises ThreadBusy if another run of this process owns the thread, and this handle does not wait."""
         thread = self._live.find(self._thread_id)
         owner = thread.owner if thread is not None and self._task is None else None
         waits = self._request.on_busy != "reject" or self._request.takeover
         if owner is not None and not owner.is_ending and not waits:
             raise ThreadBusy(self._thread_id, owner.run_id)
 
-    def _start(self, **what: Any) -> None:
+    def _start(self, **changes: Any) -> None:
         self._drop_alarm()
-        what.setdefault("thread_id", self._thread_id)
-        self._run = Run(self._compiled, self._live, self._clock, replace(self._request, **what))
+        changes.setdefault("thread_id", self._thread_id)
+        self._run = Run(self._compiled, self._live, self._clock, replace(self._request, **changes))
         work = self._run.execute(self._put)
         self._task = asyncio.get_running_loop().create_task(work, name=f"run {self._run.run_id}")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._end_run)
 
-    def _ended(self, task: asyncio.Task[WorkflowRunResult]) -> None:
+    def _end_run(self, task: asyncio.Task[WorkflowRunResult]) -> None:
         self._task = None
         self.result = None
         try:
@@ -214,11 +213,9 @@ class RunHandle:
         if self._task is None:
             self._start()
 
-    async def _settled(self) -> None:
-        while self._task is not None:  # another caller may have been quicker and started the next run
-            await asyncio.wait([self._task])  # `_ended` was told of it first
-
-    # ------------------------------------------------------------ watching
+    async def _wait_for_run(self) -> None:
+        while self._task is not None:  # another caller may start the next run first
+            await asyncio.wait([self._task])  # its callback `_end_run` runs first
 
     def _put(self, event: WorkflowEvent) -> None:
         if event.type == "checkpoint_saved" and event.checkpoint is not None:
@@ -238,13 +235,13 @@ class RunHandle:
         return self._alarm is None and self._task is None
 
     async def events(self, after: int | None = None) -> AsyncIterator[WorkflowEvent]:
-        """Events until the thread comes to rest and no deadline is awaited; call it again after the next input.
+        """Events until the thread is at rest without a pending deadline; call it again after the next input.
 
-        Without `after`: as they happen. With it: those of the thread's log, committed, from that cursor on. Raises
-        CursorExpired if the storage's retention has let go what followed the cursor.
+        Without `after`: events as they happen. With `after`: the committed events of the thread's log after that
+        cursor. Raises CursorExpired if retention has deleted the next event.
         """
         if after is not None:
-            async for event in self._logged(after):
+            async for event in self._read_log(after):
                 yield event
             return
         while True:
@@ -253,9 +250,9 @@ class RunHandle:
             if self._is_at_rest:
                 self._raise_error()
                 return
-            await self._something_happens()
+            await self._wait_for_change()
 
-    async def _logged(self, after: int) -> AsyncIterator[WorkflowEvent]:
+    async def _read_log(self, after: int) -> AsyncIterator[WorkflowEvent]:
         if self._request.storage is None:
             raise NoStorage("Reading a thread's event log")
         while True:
@@ -266,9 +263,9 @@ class RunHandle:
             if was_at_rest:
                 self._raise_error()
                 return
-            await self._something_happens()
+            await self._wait_for_change()
 
-    async def _something_happens(self) -> None:
+    async def _wait_for_change(self) -> None:
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.add(watcher)
         try:

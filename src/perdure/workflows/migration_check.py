@@ -1,4 +1,4 @@
-"""A dry run over stored threads: what would become of each with the workflow of today. Claims and writes nothing."""
+"""A dry run of the migrations over stored threads. Claims and writes nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, storage_errors
-from perdure.checkpoints.recent import RecentThreads
+from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.run.opening import changes_since, compatible_position
@@ -24,29 +25,29 @@ from perdure.records import Lease, OpenedThread
 
 Outcome = Literal["same", "additions", "migrates", "refused", "damaged"]
 
-TRIES = 5
-"""How often a thread is read that moves while it is looked at."""
+MAX_TRIES = 5
+"""How often the check reads a thread that moves meanwhile."""
 
 
 @dataclass(frozen=True)
 class ThreadFit:
-    """What would happen to one stored thread if the workflow of today opened it."""
+    """What happens to one stored thread when the workflow of today opens it."""
 
     thread_id: str
     checkpoint_id: str | None
     outcome: Outcome
-    """`same` as when it was stored; `additions` that touch nothing; `migrates`; `refused`, as a run would refuse it;
-    `damaged`: what is stored cannot be read by any workflow."""
+    """`same`: the graph is unchanged; `additions`: compatible additions; `migrates`; `refused`: a run rejects it;
+    `damaged`: no workflow can read it."""
     migrations: tuple[str, ...] = ()
-    """Those that would be applied."""
+    """The migrations that the run applies."""
     differences: tuple[str, ...] = ()
-    """What changed, after the migrations."""
+    """The changes of the graph, after the migrations."""
     error: str | None = None
-    """What a run would raise."""
+    """The error that the run raises."""
 
     @property
     def fits(self) -> bool:
-        """Whether it can be read in full and goes on: its head, its journal and its inbox."""
+        """Whether a run can read all of it (head, journal and inbox) and continue."""
         return self.error is None
 
     def __str__(self) -> str:
@@ -55,17 +56,17 @@ class ThreadFit:
 
 
 class ThreadFits(list[ThreadFit]):
-    """What would happen to each thread. Printed, it is a line for each that is not the same, and a count."""
+    """What happens to each thread. `str()` gives a line for each that is not the same, and a count."""
 
     @property
     def refused(self) -> list[ThreadFit]:
-        """Those that a run could not go on with."""
-        return [one for one in self if not one.fits]
+        """The threads that a run cannot continue."""
+        return [fit for fit in self if not fit.fits]
 
     def __str__(self) -> str:
-        counted = Counter(one.outcome for one in self)
-        counts = ", ".join(f"{counted[outcome]} {outcome}" for outcome in counted)
-        lines = [str(one) for one in self if one.outcome != "same"]
+        counter = Counter(fit.outcome for fit in self)
+        counts = ", ".join(f"{counter[outcome]} {outcome}" for outcome in counter)
+        lines = [str(fit) for fit in self if fit.outcome != "same"]
         threads = "1 thread" if len(self) == 1 else f"{len(self)} threads"
         return "\n".join([*lines, f"{threads}{counts and f': {counts}'}"])
 
@@ -73,40 +74,37 @@ class ThreadFits(list[ThreadFit]):
 async def check_threads(
     compiled: Compiled, storage: Any, progress: Callable[[int, int, str], None] | None = None
 ) -> ThreadFits:
-    """Every stored thread of the workflow, the one that moved last at the end."""
+    """Check every stored thread of the workflow, the one with the latest commit last."""
     stored: _Threads = (
         _Stored(storage, compiled) if isinstance(storage, StoreCheckpointStorage) else _Plain(storage, compiled)
     )
     thread_ids = await stored.thread_ids()
-    found = ThreadFits()
+    fits = ThreadFits()
     for done, thread_id in enumerate(thread_ids, 1):
-        fit = await _fit(compiled, stored, thread_id)
+        fit = await _check_thread(compiled, stored, thread_id)
         if fit is not None:
-            found.append(fit)
+            fits.append(fit)
         if progress is not None:
             progress(done, len(thread_ids), thread_id)
-    return found
+    return fits
 
 
-# ---------------------------------------------------------------- one thread
-
-
-async def _fit(compiled: Compiled, stored: _Threads, thread_id: str) -> ThreadFit | None:
+async def _check_thread(compiled: Compiled, stored: _Threads, thread_id: str) -> ThreadFit | None:
     """None for a thread that was deleted since it was listed."""
     head_id: str | None = None
     migrator = compiled.migrator()
-    for tries_left in reversed(range(TRIES)):
+    for tries_left in reversed(range(MAX_TRIES)):
         try:
-            keeper = await stored.keeper(thread_id, migrator)
-            if keeper is None:
+            opened = await stored.open(thread_id, migrator)
+            if opened is None:
                 return None
-            head_id = keeper.head_id
-            differences = await _restored(compiled, keeper)
+            head_id = opened.head_id
+            differences = await _restore(compiled, opened)
         except StorageFailed:
             raise
         except DamagedCheckpoint as error:
             if tries_left and await stored.head_id(thread_id) != head_id:
-                continue  # it moved, or was pruned, while it was read
+                continue  # it was moved or pruned during the read
             outcome: Outcome = "refused" if await _is_readable(stored, thread_id) else "damaged"
             return ThreadFit(thread_id, head_id, outcome, tuple(migrator.applied), (), str(error))
         except WorkflowCheckpointException as error:
@@ -117,47 +115,46 @@ async def _fit(compiled: Compiled, stored: _Threads, thread_id: str) -> ThreadFi
     return None
 
 
-async def _restored(compiled: Compiled, keeper: OpenThread) -> tuple[str, ...]:
-    """All that a run does before it goes on, but for the executors' own hooks. What was added since it was stored."""
-    head = await keeper.load_head()
+async def _restore(compiled: Compiled, opened: OpenThread) -> tuple[str, ...]:
+    """Restore the thread like a run, without the executors' own hooks. Returns the additions to the graph."""
+    head = await opened.load_head()
     if head is None:
         return ()
     breaking, added = changes_since(head, compiled)
     if breaking:
         raise IncompatibleWorkflow(head.checkpoint_id, compiled.graph.name, breaking)
-    _take_tail(compatible_position(head, compiled), keeper)
+    _read_tail(compatible_position(head, compiled), opened)
     return tuple(added)
 
 
-def _take_tail(position: Position, keeper: OpenThread) -> None:
+def _read_tail(position: Position, opened: OpenThread) -> None:
     thread = LiveThread("", Instances({}))
     thread.position = position
-    keeper.load_inbox(position.renamed_types)
-    take_journal(thread, keeper)
+    opened.load_inbox(position.renamed_types)
+    take_journal(thread, opened)
 
 
 async def _is_readable(stored: _Threads, thread_id: str) -> bool:
-    """Whether it is only this workflow that cannot read it: a type is gone, or was renamed."""
+    """Whether only this workflow cannot read it: a type is missing, or was renamed."""
     try:
-        keeper = await stored.keeper(thread_id, None)
-        head = None if keeper is None else await keeper.load_head()
-        if keeper is not None and head is not None:
-            _take_tail(position_of(head), keeper)
+        opened = await stored.open(thread_id, None)
+        head = None if opened is None else await opened.load_head()
+        if opened is not None and head is not None:
+            _read_tail(position_of(head), opened)
     except DamagedCheckpoint:
         return False
     return True
 
 
-# ---------------------------------------------------------------- threads, opened without being claimed
-
-
 class _Threads(Protocol):
+    """Threads of a storage, read without a claim."""
+
     async def thread_ids(self) -> list[str]: ...
 
     async def head_id(self, thread_id: str) -> str | None: ...
 
-    async def keeper(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
-        """Only to be read from; None if the thread is gone. Without a migrator it reads whatever any tool could."""
+    async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
+        """Read-only; None for a deleted thread. Without a migrator it decodes like a tool."""
 
 
 class _Stored:
@@ -168,42 +165,42 @@ class _Stored:
         self._declared = compiled.declared.union(storage.declared)
 
     async def thread_ids(self) -> list[str]:
-        # In one go: a thread that moves while pages are turned would be on none of them.
+        # All at once: a thread that moves between two pages would be on neither.
         return [info.thread_id for info in await self._storage.list_threads(workflow_name=self._name)]
 
     async def head_id(self, thread_id: str) -> str | None:
-        found = await self._store.threads(thread_id=thread_id)
-        return found[0].checkpoint_id if found else None
+        threads = await self._store.threads(thread_id=thread_id)
+        return threads[0].checkpoint_id if threads else None
 
-    async def keeper(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
-        opened = await self._opened(thread_id)
+    async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
+        opened = await self._read(thread_id)
         if opened is None:
             return None
         codec = self._storage._tool_codec if migrator is None else codec_for(self._storage, self._declared)
         return StoredThread(self._store, opened, self._declared, lambda _: codec, RecentThreads(), migrator=migrator)
 
-    async def _opened(self, thread_id: str, tries: int = TRIES) -> OpenedThread | None:
-        with storage_errors(self._store, "read where a thread stands"):
+    async def _read(self, thread_id: str, tries: int = MAX_TRIES) -> OpenedThread | None:
+        with storage_errors(self._store, "read a thread"):
             standing = await self._store.standing(thread_id)
             head = await self._store.head(thread_id)
         if standing is None:
             return None
         is_of_head = standing.head == (None if head is None else head.info.number)
         if not is_of_head and tries > 1:
-            return await self._opened(thread_id, tries - 1)
+            return await self._read(thread_id, tries - 1)
         return OpenedThread(
             Lease(thread_id, "", 0),
             standing.number,
             None if head is None else head.info,
             None if head is None else head.root,
             standing.last_seq,
-            standing.journal if is_of_head else (),  # one that moves all the time: what it records is soon committed
+            standing.journal if is_of_head else (),  # a thread that moves all the time soon commits its records
             standing.inbox if is_of_head else (),
         )
 
 
 class _Plain:
-    """Of a storage with only the six methods."""
+    """Threads of a storage with only the six methods."""
 
     def __init__(self, storage: Any, compiled: Compiled) -> None:
         self._storage = storage
@@ -213,16 +210,17 @@ class _Plain:
 
     async def thread_ids(self) -> list[str]:
         with storage_errors(self._storage, "list_checkpoints"):
-            for one in await self._storage.list_checkpoints(workflow_name=self._name):
-                if one.thread_id not in self._heads or self._heads[one.thread_id].number <= one.number:
-                    self._heads[one.thread_id] = one
+            for checkpoint in await self._storage.list_checkpoints(workflow_name=self._name):
+                thread_id = checkpoint.thread_id
+                if thread_id not in self._heads or self._heads[thread_id].number <= checkpoint.number:
+                    self._heads[thread_id] = checkpoint
         return [*self._heads]
 
     async def head_id(self, thread_id: str) -> str | None:
         return self._heads[thread_id].checkpoint_id
 
-    async def keeper(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
+    async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
         codec = tool_codec() if migrator is None else self._codec
-        keeper = PlainThread(self._storage, thread_id, self._name, codec, migrator)
-        keeper.stand_at(self._heads[thread_id])
-        return keeper
+        plain = PlainThread(self._storage, thread_id, self._name, codec, migrator)
+        plain.set_head(self._heads[thread_id])
+        return plain

@@ -1,4 +1,4 @@
-"""What happened to each executor in a thread, for drawings: from its event log and from where it stands."""
+"""The outcome of each executor in a thread, for drawings: from its event log and its head."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
-from perdure.checkpoints.storage import read_events, read_lineage
+from perdure.checkpoints.any_storage import read_events, read_lineage
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.level import ChildCheckpoint
 from perdure.engine.thread.compiled import Compiled
 from perdure.errors import NoEventLog, ThreadNotFound
 from perdure.graph.drawing.outcomes import DUE, WAITING, outcomes_of
 
 
 async def thread_outcomes(storage: Any, thread_id: str, compiled: Compiled) -> dict[str, str]:
-    """By path. Raises ThreadNotFound. A storage without an event log only tells what is due and what waits."""
+    """By path. A storage without an event log has only due and waiting executors. Raises ThreadNotFound."""
     lineage = await read_lineage(storage, thread_id, compiled.graph.name)
     if not lineage:
         raise ThreadNotFound(thread_id)
@@ -23,35 +24,36 @@ async def thread_outcomes(storage: Any, thread_id: str, compiled: Compiled) -> d
         events = [event async for event in read_events(storage, thread_id, None, compiled.declared)]
     except NoEventLog:
         events = []
-    return outcomes_of(events) | _standing(lineage[-1], "")
+    return outcomes_of(events) | _unfinished(lineage[-1], "")
 
 
-def _standing(level: WorkflowCheckpoint | ChildCheckpoint, path: str) -> dict[str, str]:
-    """What is due or waits at the head: the log does not say when a request was answered."""
-    found = {f"{path}{one.target_id}": DUE for one in level.deliveries}
-    found |= {f"{path}{one.message.target_id}": WAITING for one in level.suspended.values()}
-    found |= {f"{path}{one.source_executor_id}": WAITING for one in level.pending_request_info_events.values()}
+def _unfinished(level: WorkflowCheckpoint | ChildCheckpoint, path: str) -> dict[str, str]:
+    """Executors that are due or wait at the head: the log has no event for an answered request."""
+    requests = level.pending_request_info_events.values()
+    outcomes = {f"{path}{message.target_id}": DUE for message in level.deliveries}
+    outcomes |= {f"{path}{delivery.message.target_id}": WAITING for delivery in level.suspended.values()}
+    outcomes |= {f"{path}{event.source_executor_id}": WAITING for event in requests}
     for child in level.children.values():
-        inner = _standing(child, f"{path}{child.executor_id}/")
-        found[f"{path}{child.executor_id}"] = DUE if DUE in inner.values() else WAITING
-        found |= inner
-    return found
+        inner = _unfinished(child, f"{path}{child.executor_id}/")
+        outcomes[f"{path}{child.executor_id}"] = DUE if DUE in inner.values() else WAITING
+        outcomes |= inner
+    return outcomes
 
 
-def awaited_elsewhere(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result, from code that is not async, even where an event loop runs: by an OS thread with its own loop."""
-    done: list[Any] = []
-    failed: list[BaseException] = []
+def run_in_worker_thread(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result, for code that is not async, even inside an event loop: a worker thread runs its own loop."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            done.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001  # raised again where it was asked for
-            failed.append(error)
+            results.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller
+            errors.append(error)
 
     worker = threading.Thread(target=run, name="perdure drawing")
     worker.start()
     worker.join()
-    if failed:
-        raise failed[0]
-    return done[0]
+    if errors:
+        raise errors[0]
+    return results[0]

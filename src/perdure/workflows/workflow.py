@@ -1,4 +1,4 @@
-"""Workflow: what `build` gives. One object serves any number of threads at the same time."""
+"""Workflow: the result of `build`. One object serves any number of threads at the same time."""
 
 from __future__ import annotations
 
@@ -8,32 +8,28 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import msgspec
 
-from perdure.checkpoints.checkpoint import every_delivery
 from perdure.checkpoints.migration.migrations import AnyMigration
-from perdure.checkpoints.storage import read_lineage
 from perdure.clock import Clock, SystemClock
 from perdure.codec import DeclaredTypes
-from perdure.engine.run.options import Durability, OnBusy, RunOptions, check_durability, check_storage, make_request
+from perdure.engine.run.options import Durability, OnBusy, RunOptions, check_durability, make_request
 from perdure.engine.run.result import ResponseStream, WorkflowRunResult
 from perdure.engine.run.run import Run
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import LiveThreads
-from perdure.errors import InvalidRun, NoStorage, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.graph.executor import Executor
 from perdure.graph.graph import EdgeGroup, Graph
 from perdure.names import new_run_id
-from perdure.records import CheckpointInfo, WorkflowMessage
+from perdure.records import CheckpointInfo
+from perdure.workflows import stopping, threads, time_travel
 from perdure.workflows.agent import WorkflowAgent
 from perdure.workflows.handle import RunHandle
-from perdure.workflows.history import EditingMethods
-from perdure.workflows.stopping import StoppingMethods
 
 if TYPE_CHECKING:
     from perdure.workflows.migration_check import ThreadFits
 
 
-class Workflow(EditingMethods, StoppingMethods):
+class Workflow:
     """A graph that can be run. Made by `WorkflowBuilder(...).build()`."""
 
     def __init__(
@@ -64,10 +60,8 @@ class Workflow(EditingMethods, StoppingMethods):
 
     @property
     def checkpoint_storage(self) -> Any:
-        """What its threads are kept in; None if they live in this process alone."""
+        """The storage of its threads; None if they live in this process alone."""
         return self._storage
-
-    # ------------------------------------------------------------ running
 
     @overload
     def run(
@@ -80,8 +74,8 @@ class Workflow(EditingMethods, StoppingMethods):
     def run(self, message: Any = None, *, stream: bool = False, **options: Unpack[RunOptions]) -> Any:
         """Move a thread forward: a new message, answers to its requests, or a resume.
 
-        Gives something to await for the result or, with `stream=True`, to iterate for events as they happen. Calls that
-        have no meaning raise InvalidRun here, before anything happens. The options are those of `RunOptions`.
+        Await it for the result or, with `stream=True`, iterate over its events as they happen. Raises InvalidRun at
+        once for options that contradict each other. The options are those of `RunOptions`.
         """
         run = self.new_run(message, **options)
         if not stream:
@@ -89,7 +83,7 @@ class Workflow(EditingMethods, StoppingMethods):
         return ResponseStream[WorkflowEvent, WorkflowRunResult](run.execute, run.interrupt)
 
     def new_run(self, message: Any = None, **options: Unpack[RunOptions]) -> Run:
-        """A run that has not begun: whoever executes it knows whether it was refused, or failed later."""
+        """A run that has not started: its caller can distinguish a rejected run from one that failed later."""
         if self._durability != "sync":
             options.setdefault("durability", self._durability)
         return Run(self._compiled, self._live, self._clock, make_request(message, self._storage, options))
@@ -138,55 +132,55 @@ class Workflow(EditingMethods, StoppingMethods):
         """The workflow as an agent: each session is a thread of it. Its start executor must accept `list[Message]`."""
         return WorkflowAgent(self, name, description=description, context_providers=context_providers)
 
-    # ------------------------------------------------------------ looking
-
     @property
     def status(self) -> WorkflowRunState:
-        """What the object's own thread is doing."""
+        """The status of the object's default thread."""
         thread = self._live.find(self._live.default_thread_id) if self._live.default_thread_id else None
         return WorkflowRunState.IDLE if thread is None else thread.status
 
-    async def messages(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> list[WorkflowMessage]:
-        """Every message that was exchanged in a thread, in the order of delivery, as far as its history is kept.
-
-        Those inside of sub-workflows name sender and target by their path.
-        """
-        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
-        if storage is None:
-            raise NoStorage("Reading a thread's messages")
-        chosen = thread_id or self._live.default_thread_id
-        history = await read_lineage(storage, chosen, self.name) if chosen is not None else []
-        if chosen is None:
-            raise InvalidRun("This workflow object has not run yet: name a thread, messages(thread_id).")
-        if not history:
-            raise ThreadNotFound(chosen)
-        found = {message.delivery_id: message for checkpoint in history for message in every_delivery(checkpoint)}
-        return [found[delivery_id] for delivery_id in sorted(found)]
+    # Methods whose body is a function of the workflow, in the module of its idea.
+    history = threads.history
+    head = threads.head
+    messages = threads.messages
+    follow = threads.follow
+    branches = threads.branches
+    diff = threads.diff
+    pin = threads.pin
+    unpin = threads.unpin
+    prune = threads.prune
+    export_thread = threads.export_thread
+    import_thread = threads.import_thread
+    fork = time_travel.fork
+    rewind = time_travel.rewind
+    checkpoint = time_travel.checkpoint
+    update_state = time_travel.update_state
+    edit = time_travel.edit
+    clear = time_travel.clear
+    describe = time_travel.describe
+    cancel = stopping.cancel
+    leave = stopping.leave
 
     async def check_threads(
         self, *, checkpoint_storage: Any = None, progress: Callable[[int, int, str], None] | None = None
     ) -> ThreadFits:
-        """What would become of each stored thread of this workflow if it were opened now: a dry run of the migrations.
+        """A dry run of the migrations: what would happen to each stored thread of this workflow if it were opened now.
 
-        Reads all that a run would read first, also of threads that are being run. Claims and writes nothing.
-        `progress` is called with how many were looked at, how many there are, and the last one's id.
+        Reads what a run would read first, also of running threads. Claims and writes nothing. Calls
+        `progress(done, total, thread_id)` after each thread.
         """
         from perdure.workflows.migration_check import check_threads
 
-        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
-        if storage is None:
-            raise NoStorage("Checking stored threads")
-        check_storage(storage)
+        storage = threads.choose_storage(self, "Checking stored threads", checkpoint_storage)
         return await check_threads(self._compiled, storage, progress)
 
     @property
     def declared_types(self) -> DeclaredTypes:
-        """Those that its checkpoints and events may hold: whoever reads them for it needs these."""
+        """The types that its checkpoints and events may hold: a reader needs them to decode."""
         return self._compiled.declared
 
     @property
     def graph(self) -> Graph:
-        """What it is made of, frozen."""
+        """Its executors and edges, frozen."""
         return self._graph
 
     @property
@@ -204,10 +198,10 @@ class Workflow(EditingMethods, StoppingMethods):
         return list(self._graph.executors.values())
 
     def get_output_executors(self) -> list[Executor]:
-        return [one for one in self.get_executors_list() if self.is_terminal_executor(one.id)]
+        return [each for each in self.get_executors_list() if self.is_terminal_executor(each.id)]
 
     def get_intermediate_executors(self) -> list[Executor]:
-        return [one for one in self.get_executors_list() if self.is_intermediate_executor(one.id)]
+        return [each for each in self.get_executors_list() if self.is_intermediate_executor(each.id)]
 
     def is_terminal_executor(self, executor_id: str) -> bool:
         """Whether its outputs are results of the workflow."""
@@ -230,14 +224,12 @@ class Workflow(EditingMethods, StoppingMethods):
             "description": self.description,
             "start_executor_id": self.start_executor_id,
             "max_iterations": self.max_iterations,
-            "executors": {key: one.to_dict() for key, one in self._graph.executors.items()},
+            "executors": {key: executor.to_dict() for key, executor in self._graph.executors.items()},
             "edge_groups": [group.to_dict() for group in self._graph.edge_groups],
         }
 
     def to_json(self) -> str:
         return msgspec.json.encode(self.to_dict()).decode()
-
-    # ------------------------------------------------------------ drawing, loaded when first used
 
     def to_mermaid(self, include_internal_executors: bool = False) -> str:
         """As a Mermaid flowchart."""
@@ -246,21 +238,17 @@ class Workflow(EditingMethods, StoppingMethods):
         return to_mermaid(self._graph, include_internal_executors)
 
     def to_dot(self, include_internal_executors: bool = False) -> str:
-        """In the language of Graphviz."""
+        """As a Graphviz graph."""
         from perdure.graph.drawing.markup import to_dot
 
         return to_dot(self._graph, include_internal_executors)
 
     async def outcomes(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> dict[str, str]:
-        """What happened to each executor in a thread, by path: `completed`, `failed`, `waiting`, `due`, ..."""
+        """The outcome of each executor in a thread, by path: `completed`, `failed`, `waiting`, `due`, ..."""
         from perdure.workflows.outcomes import thread_outcomes
 
-        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
-        if storage is None:
-            raise NoStorage("Reading what happened in a thread")
-        chosen = thread_id or self._live.default_thread_id
-        if chosen is None:
-            raise InvalidRun("This workflow object has not run yet: name a thread, outcomes(thread_id).")
+        storage = threads.choose_storage(self, "Reading the outcomes of a thread", checkpoint_storage)
+        chosen = threads.choose_thread(self, thread_id or None, "outcomes")
         return await thread_outcomes(storage, chosen, self._compiled)
 
     def to_svg(
@@ -270,24 +258,24 @@ class Workflow(EditingMethods, StoppingMethods):
         outcomes: Mapping[str, str] | None = None,
         include_internal_executors: bool = False,
     ) -> str:
-        """As a picture, drawn by perdure itself, with what happened.
+        """As an SVG picture that perdure draws, with the outcomes of a thread.
 
-        `thread` is the id of one in the workflow's storage, or the events of a run, such as its result; `outcomes` is
-        what `await workflow.outcomes(thread_id)` gives.
+        `thread` is an id in the workflow's storage, or the events of a run, such as its result; `outcomes` is the
+        result of `await workflow.outcomes(thread_id)`.
         """
         from perdure.graph.drawing.outcomes import outcomes_of
         from perdure.graph.drawing.svg import to_svg
 
         if isinstance(thread, str):
-            from perdure.workflows.outcomes import awaited_elsewhere
+            from perdure.workflows.outcomes import run_in_worker_thread
 
-            outcomes = awaited_elsewhere(self.outcomes(thread))
+            outcomes = run_in_worker_thread(self.outcomes(thread))
         elif thread is not None:
             outcomes = outcomes_of(thread)
         return to_svg(self._graph, outcomes=outcomes, include_internal_executors=include_internal_executors)
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """For notebooks."""
         return self.to_svg()
 
     def __repr__(self) -> str:
@@ -295,12 +283,12 @@ class Workflow(EditingMethods, StoppingMethods):
 
 
 def show_options(function: Any) -> None:
-    """Let `help()` and editors that ask at run time list the options by name."""
-    shown = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    """Make `help()` and editors list the options by name."""
+    named = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = (
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__
     )
-    function.__signature__ = inspect.Signature([*shown, *options])
+    function.__signature__ = inspect.Signature([*named, *options])
 
 
 show_options(Workflow.run)

@@ -92,14 +92,14 @@ def test_a_chunk_that_was_changed_is_named() -> None:
     root, chunks = one_commit()
     for digest, chunk in [*chunks.items()][::9]:
         for damaged in (chunk[:-1] + b" ", chunk + b" ", chunk[:-1], b""):
-            with pytest.raises(UnreadableValue, match="does not have its digest: it was changed or damaged"):
+            with pytest.raises(UnreadableValue, match="does not match its digest: it was changed or damaged"):
                 read(root, {1: {**chunks, digest: damaged}})
 
 
 def test_two_chunks_that_changed_places_are_found_out() -> None:
     root, chunks = one_commit()
     first, second, *_ = chunks
-    with pytest.raises(UnreadableValue, match="does not have its digest"):
+    with pytest.raises(UnreadableValue, match="does not match its digest"):
         read(root, {1: {**chunks, first: chunks[second], second: chunks[first]}})
 
 

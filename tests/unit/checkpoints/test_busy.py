@@ -9,8 +9,8 @@ import pytest
 from tests.turns import turns
 
 from perdure import InMemoryCheckpointStorage
-from perdure.checkpoints.follow import wait_for_owner as busy
-from perdure.checkpoints.follow.wait_for_owner import MIN_POLL_SECONDS, OwnerWait
+from perdure.checkpoints import access as busy
+from perdure.checkpoints.access import MIN_POLL_SECONDS, OwnerWait
 from perdure.testing.conformance.support.acts import own
 
 SECONDS = 15.0

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.checkpoints.test_difference import Colour, Note, Place, holding, lines
 
 from perdure import WorkflowCheckpoint, WorkflowEvent
-from perdure.checkpoints.checkpoint import ChildCheckpoint, Counters
+from perdure.checkpoints.level import ChildCheckpoint, Counters
 from perdure.codec import Encoded
 from perdure.codecs.json_codec import JsonCodec
 from perdure.events import RequestTerms

@@ -26,8 +26,9 @@ from perdure import (
     WorkflowEvent,
     handler,
 )
-from perdure.checkpoints.follow.live_events import MAX_LIVE_EVENT_BYTES, decode_live_event
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.follow import MAX_LIVE_EVENT_BYTES, decode_live_event
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.json_codec import JsonCodec
 from perdure.testing.conformance.support.acts import own, told as logged
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import CheckpointInfo, CheckpointNotFound
-from perdure.checkpoints.history.branches import Branches, branches_of
+from perdure.checkpoints.history.branches import Branches, build_branches
 
 
 def info(number: int, previous: int | str | None, **more: Any) -> CheckpointInfo:
@@ -21,7 +21,7 @@ def info(number: int, previous: int | str | None, **more: Any) -> CheckpointInfo
 def tree(*previous: int | str | None, numbers: list[int] | None = None) -> Branches:
     """Checkpoints 1, 2, 3, ... that continue from these."""
     given = numbers or range(1, len(previous) + 1)
-    return branches_of("t", [info(number, one) for number, one in zip(given, previous, strict=True)])
+    return build_branches("t", [info(number, one) for number, one in zip(given, previous, strict=True)])
 
 
 def numbers(branches: Branches) -> list[list[int]]:
@@ -158,7 +158,7 @@ def test_branches_that_are_open_at_the_same_time_have_columns_of_their_own() -> 
 
 def test_each_row_says_what_is_known_of_a_checkpoint() -> None:
     infos = [info(1, "elsewhere"), info(2, 1, is_pinned=True), info(3, 2)]
-    assert str(branches_of("t", infos)).splitlines() == [
+    assert str(build_branches("t", infos)).splitlines() == [
         "* 3 c3 2026-01-02T03:04:05Z IDLE (head)",
         "* 2 c2 2026-01-02T03:04:05Z IDLE (pinned)",
         "* 1 c1 2026-01-02T03:04:05Z IDLE (forked from elsewhere)",

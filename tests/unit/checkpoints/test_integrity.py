@@ -11,8 +11,8 @@ import pytest
 from tests.property.changing_trees import PROSE
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.integrity.commits import ThreadIntegrity
-from perdure.checkpoints.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
@@ -98,7 +98,7 @@ async def test_every_chunk_that_is_missing_or_changed_is_noticed_by_all_who_need
             assert gone and all(f"chunk {digest}.{commit.number} is missing" in one for one in gone)
             changed = data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
             found = problems(standing, with_chunk(commits, index, digest, changed))
-            assert all(f"chunk {digest}.{commit.number}" in one and "does not have its digest" in one for one in found)
+            assert all(f"chunk {digest}.{commit.number}" in one and "does not match its digest" in one for one in found)
             assert len(found) == 1 + len(gone), "it is told of itself, and of all that need it"
             needed += len(gone)
     assert needed > sum(len(one.chunks) for one in commits), "what was not changed is needed by later ones too"

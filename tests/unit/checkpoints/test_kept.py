@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.counting import counted_lines
 
-from perdure.checkpoints.history.retention import TRUSTED, KeepFor, KeepLast, LatestOnly, Retention, RetentionIndex
+from perdure.checkpoints.history.retention import (
+    MAX_LIST_AGE,
+    KeepFor,
+    KeepLast,
+    LatestOnly,
+    Retention,
+    RetentionIndex,
+)
 from perdure.records import CheckpointInfo
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -150,7 +157,7 @@ def test_the_list_is_read_again_before_it_is_old_whichever_way_the_clock_goes() 
         later = msgspec.structs.replace(line[3], timestamp=(START + seconds * SECOND).isoformat())
         assert kept.is_current(later, KeepLast(2), 0) is is_trusted, seconds
     assert not kept.is_current(msgspec.structs.replace(line[3], timestamp="never"), KeepLast(2), 0)
-    assert TRUSTED == 60 * SECOND
+    assert MAX_LIST_AGE == 60 * SECOND
 
 
 def test_a_checkpoint_with_the_id_of_another_takes_its_place() -> None:

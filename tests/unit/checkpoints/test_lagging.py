@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.checkpoints.uncommitted import AsyncCommits
+from perdure.checkpoints.thread import AsyncCommits
 
 
 class Writes:
@@ -54,7 +54,7 @@ async def test_writes_are_made_one_after_the_other_in_order() -> None:
     await turns()
     assert (writes.begun, writes.ended) == ([0, 1, 2], [0, 1])
     writes.end(2)
-    await lagging.settled()
+    await lagging.settle()
     assert writes.ended == [0, 1, 2, 3, 4]
 
 
@@ -73,7 +73,7 @@ async def test_there_are_never_more_than_so_many_unsaved(most: int) -> None:
     assert not again.done()
     writes.end(*range(1, most + 2))
     await again
-    await lagging.settled()
+    await lagging.settle()
     assert writes.ended == list(range(most + 2))
 
 
@@ -87,16 +87,16 @@ async def test_two_that_wait_to_add_are_let_in_one_by_one() -> None:
     assert [task.done() for task in both] == [True, False]
     writes.end(1, 2)
     await asyncio.gather(*both)
-    await lagging.settled()
+    await lagging.settle()
     assert writes.ended == [0, 1, 2]
 
 
 async def test_settling_waits_for_all_of_them_and_for_nothing_where_there_are_none() -> None:
     lagging, writes = AsyncCommits(8), Writes()
-    await lagging.settled()
+    await lagging.settle()
     for number in range(3):
         await lagging.add(writes.write(number))
-    settling = asyncio.create_task(lagging.settled())
+    settling = asyncio.create_task(lagging.settle())
     writes.end(0, 1)
     await turns()
     assert not settling.done()
@@ -111,8 +111,8 @@ async def test_nothing_is_written_after_a_write_that_failed() -> None:
     writes.end(0, 2, 3)
     writes.fail(1, OSError("disk full"))
     with pytest.raises(OSError, match="disk full"):
-        await lagging.settled()
-    await lagging.settled()
+        await lagging.settle()
+    await lagging.settle()
     assert (writes.begun, writes.ended) == ([0, 1], [0])
 
 
@@ -124,7 +124,7 @@ async def test_whoever_adds_after_a_failure_is_told_each_time() -> None:
     for number in (1, 2):
         with pytest.raises(OSError, match="disk full"):
             await lagging.add(writes.write(number))
-    await lagging.settled()
+    await lagging.settle()
     assert writes.begun == [0]
 
 
@@ -136,7 +136,7 @@ async def test_a_failure_comes_out_of_the_add_that_waits_for_room() -> None:
     writes.fail(0, OSError("disk full"))
     with pytest.raises(OSError, match="disk full"):
         await adding
-    await lagging.settled()
+    await lagging.settle()
     assert writes.begun == [0]
 
 
@@ -147,7 +147,7 @@ async def test_a_second_one_that_waited_for_room_is_told_of_the_failure_too() ->
     await turns()
     writes.fail(0, OSError("disk full"))
     outcomes = await asyncio.gather(*both, return_exceptions=True)
-    await lagging.settled()
+    await lagging.settle()
     assert [type(one) for one in outcomes] == [OSError, OSError]
     assert writes.begun == [0]
 
@@ -156,14 +156,14 @@ async def test_cancelling_whoever_waits_cancels_no_write() -> None:
     lagging, writes = AsyncCommits(2), Writes()
     for number in range(2):
         await lagging.add(writes.write(number))
-    waiting = [asyncio.create_task(lagging.add(writes.write(2))), asyncio.create_task(lagging.settled())]
+    waiting = [asyncio.create_task(lagging.add(writes.write(2))), asyncio.create_task(lagging.settle())]
     await turns()
     for task in waiting:
         task.cancel()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(one) for one in outcomes] == [asyncio.CancelledError, asyncio.CancelledError]
     writes.end(0, 1)
-    await lagging.settled()
+    await lagging.settle()
     assert writes.ended == [0, 1]
 
 
@@ -180,7 +180,7 @@ async def test_after_a_write_that_was_cancelled_none_is_begun(which: int) -> Non
     await turns()
     writes.end(*[number for number in range(4) if number != which or which])
     with pytest.raises(asyncio.CancelledError):
-        await lagging.settled()
-    await lagging.settled()
+        await lagging.settle()
+    await lagging.settle()
     assert writes.ended == list(range(len(writes.ended)))  # without a gap
     assert len(writes.ended) <= which

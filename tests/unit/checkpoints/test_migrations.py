@@ -13,7 +13,7 @@ import pytest
 from perdure import UnreadableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encoding.checkpoint import encode_graph
-from perdure.checkpoints.migration.migrations import Migration, Migrations, Migrator, as_first_named
+from perdure.checkpoints.migration.migrations import Migration, Migrations, Migrator, restore_type_names
 from perdure.checkpoints.migration.stored_form import StoredForm, StoredWaiting
 from perdure.codecs.json_codec import JsonCodec
 from perdure.graph.signature import signature_hash
@@ -42,7 +42,7 @@ def tree_of(migrations: list[str] | None = None, **parts: Any) -> dict[str, Any]
 
 
 def migrated(tree: Any, *steps: Any, waiting: Any = (), force: bool = False) -> Any:
-    return migrator(*steps, force=force).migrated(tree, INFO, JsonCodec(), waiting)
+    return migrator(*steps, force=force).migrate(tree, INFO, JsonCodec(), waiting)
 
 
 # ---------------------------------------------------------------- what is applied
@@ -98,7 +98,7 @@ def test_what_waits_and_is_older_than_its_head_gets_the_types_of_its_head() -> N
 def test_digests_are_made_of_the_first_names() -> None:
     renamed = [("one", "m:A", "m:B"), ("two", "m:B", "m:C")]
     tree = [{"$type": "m:C", "of": {"$type": "type", "name": "m:C.Inner"}}, "m:C"]
-    assert as_first_named(tree, renamed) == [{"$type": "m:A", "of": {"$type": "type", "name": "m:A.Inner"}}, "m:C"]
+    assert restore_type_names(tree, renamed) == [{"$type": "m:A", "of": {"$type": "type", "name": "m:A.Inner"}}, "m:C"]
 
 
 # ---------------------------------------------------------------- what is stored

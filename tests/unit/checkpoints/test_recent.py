@@ -12,8 +12,8 @@ from tests.unit.engine.flows import alone, countdown
 
 from perdure import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.checkpoints.delta.incremental import Unchanged
-from perdure.checkpoints.recent import KEPT_BYTES, KEPT_THREADS, Recent, RecentThreads
+from perdure.checkpoints.delta.incremental import IncrementalEncoder
+from perdure.checkpoints.delta.recent import MAX_BYTES, MAX_THREADS, Recent, RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
@@ -29,8 +29,8 @@ def remembered(share: float = 0) -> Recent:
     """With chunks that take such a share of what may be remembered."""
     chunker = Chunker()
     packed = chunker.pack(5, {"state": {"x": "text"}})
-    chunker.size += int(share * KEPT_BYTES)
-    found = Recent(DECLARED, JsonCodec(), "a", 5, chunker, Unchanged(is_fully_copied))
+    chunker.size += int(share * MAX_BYTES)
+    found = Recent(DECLARED, JsonCodec(), "a", 5, chunker, IncrementalEncoder(is_fully_copied))
     found.checkpoint, found.root = WorkflowCheckpoint("w", "hash"), packed.root
     return found
 
@@ -89,12 +89,12 @@ def kept(threads: RecentThreads, ones: dict[str, Recent]) -> list[str]:
 
 def test_the_threads_that_were_moved_last_are_remembered() -> None:
     threads, one = RecentThreads(), remembered()
-    ones = {f"t{index}": one for index in range(KEPT_THREADS + 5)}
+    ones = {f"t{index}": one for index in range(MAX_THREADS + 5)}
     for name in ones:
         threads.put(Lease(name, "owner", 7), 5, one)
     threads.put(Lease("t5", "owner", 7), 5, one)  # moved again: the newest now
     threads.put(Lease("new", "owner", 7), 5, one)
-    assert kept(threads, ones) == ["t5", *[f"t{index}" for index in range(7, KEPT_THREADS + 5)]]
+    assert kept(threads, ones) == ["t5", *[f"t{index}" for index in range(7, MAX_THREADS + 5)]]
 
 
 def test_bytes_are_bounded_too() -> None:

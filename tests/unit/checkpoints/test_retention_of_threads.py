@@ -11,8 +11,8 @@ import pytest
 from tests.unit.engine.flows import alone, countdown, function
 
 from perdure import StorageFailed, UnsavableValue, WorkflowBuilder, WorkflowCheckpoint
+from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.history.retention import KeepFor, KeepLast, LatestOnly, Retention
-from perdure.checkpoints.recent import RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import DeclaredTypes

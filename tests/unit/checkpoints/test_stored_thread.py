@@ -12,8 +12,9 @@ from tests.property.changing_trees import PROSE
 
 from perdure import DamagedCheckpoint, StorageFailed, ThreadConflict, UnreadableValue, UnsavableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.thread import StoredThread, read_checkpoint, whole_tree
+from perdure.checkpoints.delta.assembly import read_whole_tree
+from perdure.checkpoints.delta.recent import RecentThreads
+from perdure.checkpoints.thread import StoredThread, read_checkpoint
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.events import WorkflowEvent
@@ -129,7 +130,7 @@ async def test_events_are_read_as_they_were_with_and_without_a_checkpoint(store:
         await thread.commit(None, [WorkflowEvent("output", data=BIG, executor_id="b")], "run-1", "IDLE")
     found = []
     for logged in await store.events_after("t", 0):
-        trees, _ = await whole_tree(store, "t", logged.body, "events")
+        trees, _ = await read_whole_tree(store, "t", logged.body, "events")
         found += [(logged.first_seq, tree[2]["data"]) for tree in trees]
     assert thread.last_seq == 6
     first, second = ({"text": BIG, "n": number} for number in (1, 3))
@@ -143,7 +144,7 @@ async def test_events_alone_keep_what_they_refer_to_when_its_checkpoint_is_prune
     await moved(thread, 3, "c1", text="")
     assert await store.prune("t", ["c1"]) == 1
     (logged,) = await store.events_after("t", 0)
-    (event,), _ = await whole_tree(store, "t", logged.body, "events")
+    (event,), _ = await read_whole_tree(store, "t", logged.body, "events")
     assert len(logged.body) < 200 and event[2]["data"] == BIG
 
 
@@ -198,7 +199,7 @@ async def test_commits_behind_one_that_failed_are_not_stored_and_not_remembered(
         one = checkpoint(number, f"c{number - 1}" if number > 1 else None, text=BIG[: number * 1_500])
         await thread.commit(one, (), "run-1", "IDLE", on_saved=lambda info, _: saved.append(info.number if info else 0))
     with pytest.raises(StorageFailed, match="disk full"):
-        await thread.settled()
+        await thread.settle()
     await thread.release()
     assert saved == [1, 2]
     thread = await opened(store, recent)
@@ -250,4 +251,4 @@ async def test_bytes_that_do_not_fit_together_are_unreadable_whatever_they_are(s
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
     with pytest.raises(UnreadableValue):
-        await whole_tree(store, "t", data, "what is tested")
+        await read_whole_tree(store, "t", data, "what is tested")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import UnsavableValue
-from perdure.checkpoints.delta.incremental import LONG, Unchanged
+from perdure.checkpoints.delta.incremental import LONG, IncrementalEncoder
 from perdure.codec import Codec, DeclaredTypes, Tree, declare
 from perdure.codecs import JsonCodec
 from perdure.isolation import is_fully_copied, is_immutable
@@ -59,7 +59,7 @@ def messages(count: int) -> list[Any]:
 class Encoding:
     """Encodes one dict again and again, and knows how much of it was given to the codec."""
 
-    def __init__(self, unchanged: Unchanged) -> None:
+    def __init__(self, unchanged: IncrementalEncoder) -> None:
         self._unchanged = unchanged
         self.codec = CountingCodec()
 
@@ -73,7 +73,7 @@ class Encoding:
 
 @pytest.fixture(params=[is_immutable, is_fully_copied], ids=lambda one: one.__name__)
 def encoding(request: pytest.FixtureRequest) -> Encoding:
-    return Encoding(Unchanged(request.param))
+    return Encoding(IncrementalEncoder(request.param))
 
 
 def test_only_what_was_added_is_encoded(encoding: Encoding) -> None:
@@ -97,7 +97,7 @@ def test_a_list_that_its_owner_appends_to_in_place_is_encoded_with_what_was_adde
 
 
 def test_what_can_change_is_encoded_each_time() -> None:
-    encoding = Encoding(Unchanged(is_immutable))
+    encoding = Encoding(IncrementalEncoder(is_immutable))
     notes = [Note(f"text {index}") for index in range(50)]
     assert encoding(notes=notes) == 50
     notes[0].text = "changed"
@@ -130,7 +130,7 @@ def test_an_item_that_can_change_behind_those_that_were_found_not_to_is_seen(enc
 
 
 def test_a_tuple_that_holds_what_can_change_is_no_constant() -> None:
-    encoding = Encoding(Unchanged(is_immutable))
+    encoding = Encoding(IncrementalEncoder(is_immutable))
     inside = ["text"]
     items = [("user", inside)] * 40
     encoding(items=items)
@@ -164,7 +164,7 @@ def test_short_lists_and_those_that_become_short_are_encoded_as_they_are(encodin
 
 @pytest.mark.parametrize("key", ["$type", "$ref", "$", 1, ("a",), b"x", None])
 def test_keys_that_need_tags_are_encoded_as_they_are(encoding: Encoding, key: Any) -> None:
-    unchanged, codec = Unchanged(is_immutable), CountingCodec()
+    unchanged, codec = IncrementalEncoder(is_immutable), CountingCodec()
     items = messages(40)
     for values in ({key: 1, "items": items}, {"items": items}, {"items": items, key: items}):
         assert unchanged.encode(values, "state", codec) == codec.encode(values, "state")
@@ -196,7 +196,7 @@ def test_a_value_beside_a_long_list_is_named_too(encoding: Encoding) -> None:
 
 
 def test_a_tree_that_was_given_out_does_not_grow() -> None:
-    unchanged, codec = Unchanged(is_immutable), JsonCodec()
+    unchanged, codec = IncrementalEncoder(is_immutable), JsonCodec()
     items: list[Any] = [f"text {index}" for index in range(40)]
     first = unchanged.encode({"items": items}, "state", codec)
     unchanged.encode({"items": [*items, "new"]}, "state", codec)

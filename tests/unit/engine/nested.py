@@ -24,7 +24,7 @@ from perdure import (
     handler,
     response_handler,
 )
-from perdure.checkpoints.checkpoint import ChildCheckpoint
+from perdure.checkpoints.level import ChildCheckpoint
 
 THREAD = "t"
 

@@ -10,7 +10,8 @@ from tests.promises.processes import STORAGES
 from tests.unit.engine.flows import Weather, countdown, crossing, take_all
 
 from perdure import WorkflowEvent
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.testing import Faults
 
 

@@ -14,9 +14,11 @@ from tests.unit.engine.running_elsewhere import running_elsewhere, storage_at, w
 from tests.unit.engine.test_ownership import start
 
 from perdure import InMemoryCheckpointStorage, RunInterrupted, SqliteCheckpointStorage, WorkflowRunState
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadConflict
 from perdure.testing import FakeClock
+from perdure.workflows import stopping
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]
@@ -158,7 +160,7 @@ async def test_a_run_that_ended_while_it_was_looked_for_is_not_said_to_be_cancel
         seen = await storage.find_thread("t")
         said, _ = await process.communicate(b"go on\n")
         assert said.decode().split() == ["ended"]
-        assert await workflow._take_from(storage, seen) is False
+        assert await stopping._take_from_owner(workflow, storage, seen) is False
         assert (await storage.find_thread("t")).status == "IDLE"
 
 

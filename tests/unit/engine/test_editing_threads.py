@@ -29,7 +29,8 @@ from perdure import (
     WorkflowContext,
     WrongStateType,
 )
-from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.any_storage import post_message
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [InMemoryCheckpointStorage, awaiting_storage, SixMethods], ids=["memory", "awaiting", "six methods"]

@@ -25,7 +25,8 @@ from perdure import (
     WorkflowEvent,
     WorkflowRunState,
 )
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.testing import FakeClock
 
 STORAGES = pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from perdure import (
     handler,
     run_sync,
 )
-from perdure.checkpoints.follow import wait_for_owner as busy
+from perdure.checkpoints import access as busy
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 STORAGES = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Chunks put together again: from a root to the whole tree, each chunk proved by its digest."""
+"""Assembling chunks: from a root to the whole tree, each chunk verified by its digest."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.chunk_types import Chunk
 from perdure.checkpoints.delta.chunks import Base, no_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.digests import digest_of
-from perdure.errors import UnreadableValue
+from perdure.errors import DamagedCheckpoint, UnreadableValue
+from perdure.records import CheckpointInfo
+from perdure.store import Store
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
 ReadChunks = Callable[[Iterable[int]], Awaitable[Packs]]
 Recall = Callable[[], Awaitable[Packs]]
-"""What is at hand without asking the store: some of what is needed, all or nothing of it, and maybe wrong."""
+"""Chunks from a cache: some of the needed ones, none or all, possibly wrong."""
+
+READS_WORTH_CACHING = 3
+"""Reads of one checkpoint, level by level, after which the store is asked to cache its chunks."""
 
 _KINDS = ("$ref", "$list", "$dict", "$text")
 _MARK = b'{"$'
@@ -25,25 +31,25 @@ _MARKS = tuple(f'{{"{kind}":'.encode() for kind in (*_KINDS, "$plain"))
 
 
 class Assembly:
-    """Checkpoints of one thread, or events of a commit, in the reading. Commits are read level by level, each once."""
+    """Assembles checkpoints of one thread, or events of a commit. Reads commits level by level, each once."""
 
     def __init__(self, read_chunks: ReadChunks, recall: Recall | None = None) -> None:
         self._read_chunks = read_chunks
         self._recall = recall
         self.reads = 0
-        """How often the store was asked, each time for what the chunks of the time before refer to."""
+        """How often it read from the store. Each read fetches the chunks that those of the read before refer to."""
         self._packs: dict[int, Mapping[str, bytes]] = {}
         self._trees: dict[str, Tree] = {}
-        """Chunks that were read, by reference, with references inside."""
+        """Chunks so far, by reference, with references inside."""
         self._sizes: dict[str, int] = {}
         self._parts: dict[str, tuple[str, int]] = {}
-        """References that were met, taken apart."""
-        self._looked_into: dict[str, Sequence[tuple[str, int]]] = {}
+        """References so far, split into digest and commit."""
+        self._pointers: dict[str, Sequence[tuple[str, int]]] = {}
         self._plain: set[str] = set()
-        """Those of them without references: they are taken as they are."""
+        """Chunks without references, which need no filling."""
 
     async def tree(self, root: bytes, what: str) -> tuple[Tree, Base]:
-        """The whole tree, and the chunks in it. Raises UnreadableValue for what is missing or does not have its
+        """The whole tree, and its chunks. Raises UnreadableValue for a chunk that is missing or does not match its
         digest."""
         tree = from_bytes(root, what)
         if not _has_marks(root):
@@ -51,17 +57,17 @@ class Assembly:
         wanted = [*_references(tree)]
         inside = await self._fetch_all(wanted)
         at_root = [ref for ref, _ in wanted]
-        return self._filled(tree), partial(_linked, at_root, inside, self._parts, self._sizes)
+        return self._fill(tree), partial(_link, at_root, inside, self._parts, self._sizes)
 
     @property
     def numbers(self) -> set[int]:
-        """The commits that hold what was put together."""
+        """The commits that hold the assembled chunks."""
         return {number for _, number in self._parts.values()}
 
     async def _fetch_all(self, at_root: Sequence[tuple[Any, int]]) -> dict[str, Sequence[str]]:
-        """All chunks below a root, level by level: what each of them refers to."""
+        """The references inside each chunk below a root, which it fetches level by level."""
         recalled: Packs = {}
-        if self._recall is not None and any(depth for _, depth in at_root):  # else one read or two do
+        if self._recall is not None and any(depth for _, depth in at_root):  # else one or two reads are enough
             recall, self._recall = self._recall, None
             recalled = await recall()
             self._packs = {**recalled, **self._packs}
@@ -70,7 +76,7 @@ class Assembly:
         except UnreadableValue:
             if not recalled:
                 raise
-            # The store says what is damaged, nobody else.
+            # Only the store decides what is damaged, not the cache.
             self._packs = {}
             return await self._fetch_below(at_root)
 
@@ -78,68 +84,68 @@ class Assembly:
         inside: dict[str, Sequence[str]] = {}
         while wanted:
             await self._fetch(wanted)
-            wanted = [one for ref, depth in wanted if ref not in inside for one in self._take(ref, depth, inside)]
+            wanted = [
+                pointer for ref, depth in wanted if ref not in inside for pointer in self._take(ref, depth, inside)
+            ]
         return inside
 
     async def _fetch(self, wanted: Iterable[tuple[Any, int]]) -> None:
         parts, packs = self._parts, self._packs
         numbers = set()
         for ref, _ in wanted:
-            found = parts.get(ref) if type(ref) is str else None
-            if found is None:
-                found = parts[ref] = _split(ref)
-            if found[1] not in packs:
-                numbers.add(found[1])
+            part = parts.get(ref) if type(ref) is str else None
+            if part is None:
+                part = parts[ref] = _split(ref)
+            if part[1] not in packs:
+                numbers.add(part[1])
         if numbers:
             self.reads += 1
             packs.update(await self._read_chunks(sorted(numbers)))
 
     def _take(self, ref: str, depth: int, inside: dict[str, Sequence[str]]) -> Iterable[tuple[str, int]]:
-        """Look into one chunk: what it refers to, and at which depth of a hash tree that is (0: a value)."""
-        if ref in self._looked_into:  # for another checkpoint
-            inside[ref] = [one for one, _ in self._looked_into[ref]]
-            return self._looked_into[ref]
+        """The references inside one chunk, each with its depth in a hash tree (0: a value)."""
+        if ref in self._pointers:  # for another checkpoint
+            inside[ref] = [child for child, _ in self._pointers[ref]]
+            return self._pointers[ref]
         digest, number = self._parts[ref]
         try:
             data = self._packs[number][digest]
         except KeyError:
             raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it") from None
         if digest_of(data) != digest:
-            raise UnreadableValue(f"chunk {ref}", "its content does not have its digest: it was changed or damaged")
+            raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
         tree = self._trees[ref] = from_bytes(data, f"chunk {ref}")
         self._sizes[ref] = len(data)
         if depth:
-            found = [(one, depth - 1) for one in _listed(tree, ref)]
+            pointers = [(child, depth - 1) for child in _children(tree, ref)]
         elif _has_marks(data):
-            found = [*_references(tree)]
+            pointers = [*_references(tree)]
         else:
             self._plain.add(ref)
-            self._looked_into[ref] = inside[ref] = ()
+            self._pointers[ref] = inside[ref] = ()
             return ()
-        inside[ref] = [one for one, _ in found]
-        self._looked_into[ref] = found
-        return found
+        inside[ref] = [child for child, _ in pointers]
+        self._pointers[ref] = pointers
+        return pointers
 
-    # ------------------------------------------------------------ from references to values
-
-    def _filled(self, tree: Tree) -> Tree:
+    def _fill(self, tree: Tree) -> Tree:
         if type(tree) is list:
-            return [item if type(item) not in (list, dict) else self._filled(item) for item in tree]
+            return [item if type(item) not in (list, dict) else self._fill(item) for item in tree]
         if type(tree) is not dict:
             return tree
         kind = next(iter(tree), "")
         if kind in _KINDS:
             return self._value(kind, tree[kind], tree.get("depth", 0))
         if kind == "$plain":
-            return dict(self._filled(tree[kind]))
-        return {key: item if type(item) not in (list, dict) else self._filled(item) for key, item in tree.items()}
+            return dict(self._fill(tree[kind]))
+        return {key: item if type(item) not in (list, dict) else self._fill(item) for key, item in tree.items()}
 
     def _value(self, kind: str, ref: str, depth: int) -> Tree:
         if kind == "$ref":
             return self._whole(ref)
         leaves = [ref]
         for _ in range(depth):
-            leaves = [one for node in leaves for one in self._trees[node]["$of"]]
+            leaves = [child for node in leaves for child in self._trees[node]["$of"]]
         if kind == "$text":
             return "".join([self._trees[leaf] for leaf in leaves])
         if kind == "$list":
@@ -148,18 +154,18 @@ class Assembly:
 
     def _whole(self, ref: str) -> Tree:
         tree = self._trees[ref]
-        return tree if ref in self._plain else self._filled(tree)
+        return tree if ref in self._plain else self._fill(tree)
 
     def _part(self, ref: str) -> dict[str, Tree]:
-        """Of a dict: its own first key is none of ours, whatever it looks like."""
+        """A part of a dict: its first key is the user's, even if it looks like a reference."""
         tree = self._trees[ref]
-        return tree if ref in self._plain else {key: self._filled(item) for key, item in tree.items()}
+        return tree if ref in self._plain else {key: self._fill(item) for key, item in tree.items()}
 
 
-def _linked(
+def _link(
     at_root: list[str], inside: dict[str, Sequence[str]], parts: dict[str, tuple[str, int]], sizes: dict[str, int]
 ) -> tuple[list[Chunk], tuple[Chunk, ...]]:
-    """As a `Chunker` knows them. Needed only where another checkpoint follows, and made then."""
+    """The chunks as a `Chunker` needs them, linked only when another checkpoint follows."""
     chunks = {ref: Chunk(*parts[ref], sizes[ref], ()) for ref in inside}
     for ref, kids in inside.items():
         if kids:
@@ -171,11 +177,11 @@ def _has_marks(data: bytes) -> bool:
     return _MARK in data and any(mark in data for mark in _MARKS)
 
 
-def _listed(tree: Tree, ref: str) -> list[Any]:
-    found = tree.get("$of") if isinstance(tree, dict) else None
-    if not isinstance(found, list):
+def _children(tree: Tree, ref: str) -> list[Any]:
+    children = tree.get("$of") if isinstance(tree, dict) else None
+    if not isinstance(children, list):
         raise UnreadableValue(f"chunk {ref}", "it is not a node of a hash tree")
-    return found
+    return children
 
 
 def _split(ref: Any) -> tuple[str, int]:
@@ -186,7 +192,7 @@ def _split(ref: Any) -> tuple[str, int]:
 
 
 def _references(tree: Tree) -> Iterable[tuple[str, int]]:
-    """Those in a tree, with the height of the hash trees that they are the top of."""
+    """The references in a tree, each with the height of the hash tree below it."""
     if type(tree) is list:
         for item in tree:
             if type(item) is dict or type(item) is list:
@@ -199,3 +205,43 @@ def _references(tree: Tree) -> Iterable[tuple[str, int]]:
             for item in tree.values():
                 if type(item) is dict or type(item) is list:
                     yield from _references(item)
+
+
+def new_assembly(store: Store, thread_id: str, *, recalls: bool = False) -> Assembly:
+    """`recalls`: the store's cache comes first, if it has one (`AcceleratedStore`)."""
+
+    async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        with storage_errors(store, "read chunks"):
+            return await store.read_chunks(thread_id, numbers)
+
+    recall = getattr(store, "recall", None) if recalls else None
+    return Assembly(read_chunks, None if recall is None else partial(recall, thread_id))
+
+
+async def read_whole_tree(
+    store: Store, thread_id: str, data: bytes, what: str, assembly: Assembly | None = None
+) -> tuple[Tree, Base]:
+    """Raises UnreadableValue, whatever the bytes hold. `assembly` has the chunks of the thread read so far."""
+    assembly = new_assembly(store, thread_id) if assembly is None else assembly
+    try:
+        tree, base = await assembly.tree(data, what)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UnreadableValue(what, f"its chunks do not fit together ({error!r})") from error
+    return tree, base
+
+
+async def read_checkpoint_tree(
+    store: Store, root: bytes, info: CheckpointInfo, assembly: Assembly | None = None
+) -> tuple[Tree, Base]:
+    """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
+    own = new_assembly(store, info.thread_id, recalls=True) if assembly is None else assembly
+    try:
+        tree, base = await read_whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}", own)
+    except UnreadableValue as error:
+        raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
+    except DamagedCheckpoint as error:  # another commit holds one of its chunks
+        raise DamagedCheckpoint(info.checkpoint_id, error.reason, info.thread_id) from error
+    remember = getattr(store, "remember", None)
+    if remember is not None and own is not assembly and own.reads >= READS_WORTH_CACHING:
+        remember(info.thread_id, info.number, own.numbers)
+    return tree, base

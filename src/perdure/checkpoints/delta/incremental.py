@@ -23,7 +23,7 @@ class _Encoded:
         """How many of the items are known not to change."""
 
 
-class Unchanged:
+class IncrementalEncoder:
     """Encodes a dict again and again. Items of its lists that are the same objects as before, and that `cannot_change`
     accepts, keep the trees they had; everything else is encoded each time, since user code may have changed it."""
 

@@ -1,19 +1,19 @@
-"""A checkpoint as a tree, and back: the one place that knows the stored form.
+"""A checkpoint as a tree, and back to its fields: the one place that knows the stored form.
 
-Payloads of messages stand once in `payloads` however many deliveries share them. Parts that are empty are left out.
+The tree holds each payload of messages once, in `payloads`, even if several deliveries share it. It has no empty parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from perdure.checkpoints.checkpoint import FORMAT_VERSION, Counters, WorkflowCheckpoint
 from perdure.checkpoints.encoding.level import decode_level, encode_level
 from perdure.checkpoints.encoding.parts import decode_dict
+from perdure.checkpoints.level import Counters
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.reachable import declared_types
@@ -23,13 +23,25 @@ from perdure.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointEx
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo
 
-# ---------------------------------------------------------------- declared
+if TYPE_CHECKING:
+    from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+
+FORMAT_VERSION = "1.0"
+
+INFO_FIELDS = tuple(name for name in CheckpointInfo.__struct_fields__ if name != "is_pinned")
+"""Fields of a checkpoint that stores keep beside the payload."""
+
+GRAPH_PARTS = ("version", "graph_signature_hash", "graph_signature", "migrations", "renamed_types")
+"""Parts of a whole tree that a chunked tree has in its `graph`."""
+
+_VALUE_PARTS = ("metadata", "run_kwargs")
+"""Dicts of users' values."""
 
 
 def declared_for(
     annotations: Iterable[object], executor_code: Iterable[type], allowed: Iterable[type | str]
 ) -> DeclaredTypes:
-    """Also remembered for the whole process, so that a storage that is read without the workflow knows them."""
+    """The types of a workflow. The process registers them, so that a storage without the workflow can decode them."""
     declared = declared_types(annotations, executor_code, allowed)
     remember(declared)
     return declared
@@ -39,21 +51,14 @@ def codec_for(declared: DeclaredTypes) -> Codec:
     return JsonCodec(declared)
 
 
-_OF_INFO = tuple(name for name in CheckpointInfo.__struct_fields__ if name != "is_pinned")
-"""Fields of a checkpoint that stores keep beside the payload."""
-
-_VALUE_PARTS = ("metadata", "run_kwargs")
-"""Dicts of users' values."""
-
-
 def tool_codec() -> Codec:
-    """For work without a workflow: types that nobody declared come back as Opaque and save back unchanged."""
+    """For work without a workflow: undeclared types are decoded as Opaque and encoded back unchanged."""
     return JsonCodec(lenient=True)
 
 
 def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     """Raises UnsavableValue with the path of the value that cannot be stored."""
-    tree = {field: getattr(checkpoint, field) for field in _OF_INFO}
+    tree = {field: getattr(checkpoint, field) for field in INFO_FIELDS}
     tree.update(encode_body(checkpoint, codec))
     if checkpoint.state:
         tree["state"] = codec.encode(checkpoint.state, "state")
@@ -66,7 +71,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
 
 
 def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]:
-    """All that a `CheckpointInfo` does not say, but for the graph's signature and the `state`."""
+    """The parts that are not in a `CheckpointInfo`, without the graph's signature and the `state`."""
     counters = checkpoint.counters
     tree: dict[str, Tree] = {"counters": [counters.since_input, counters.next_delivery_id]}
     if counters.epoch:
@@ -92,24 +97,8 @@ def _encode_arguments(arguments: dict[str, Any], codec: Codec) -> Tree:
         raise UnsavableValue(error.path, error.reason, remedy) from error
 
 
-# ---------------------------------------------------------------- back
-
-
-def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheckpoint:
-    """Raises like `decode_checkpoint`."""
-    if not isinstance(tree, Mapping):
-        raise UnreadableValue("checkpoint", "it is not a stored checkpoint")
-    graph = tree.get("graph")
-    whole = {**tree, **(graph if isinstance(graph, Mapping) else {})}
-    return decode_checkpoint({**whole, **{field: getattr(info, field) for field in _OF_INFO}}, codec)
-
-
-GRAPH_PARTS = ("version", "graph_signature_hash", "graph_signature", "migrations", "renamed_types")
-"""Parts of a whole tree that stand in the `graph` of one that is cut into chunks."""
-
-
 def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
-    """The part that is the same in most checkpoints of a thread."""
+    """The part that most checkpoints of a thread have in common."""
     tree: dict[str, Tree] = {
         "version": checkpoint.version,
         "graph_signature_hash": checkpoint.graph_signature_hash,
@@ -121,15 +110,16 @@ def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
 
 
 def _migrations_of(checkpoint: WorkflowCheckpoint) -> dict[str, Tree]:
-    found = {
+    parts = {
         "migrations": list(checkpoint.migrations),
         "renamed_types": [list(row) for row in checkpoint.renamed_types],
     }
-    return {part: rows for part, rows in found.items() if rows}
+    return {part: rows for part, rows in parts.items() if rows}
 
 
-def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
-    """Raises WorkflowCheckpointException (UnreadableValue names the part) for anything that is not a checkpoint."""
+def decode_fields(tree: Tree, codec: Codec) -> dict[str, Any]:
+    """The fields of the checkpoint in a tree. Raises WorkflowCheckpointException (UnreadableValue names the part) for
+    anything that is not a checkpoint."""
     if not isinstance(tree, Mapping) or "workflow_name" not in tree or "version" not in tree:
         raise UnreadableValue("checkpoint", "it is not a stored checkpoint (no workflow_name, no version)")
     tree = dict(tree)
@@ -137,7 +127,7 @@ def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
     if version != FORMAT_VERSION:
         raise WorkflowCheckpointException(
             f"Checkpoint {tree.get('checkpoint_id')!r} has format version {version!r}; this perdure reads "
-            f"{FORMAT_VERSION!r}. It was written by a newer one: upgrade perdure to read it."
+            f"{FORMAT_VERSION!r}. A newer perdure wrote it: upgrade perdure to read it."
         )
     try:
         return _decode(tree, codec)
@@ -150,7 +140,7 @@ def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
 
 
 class _StoredForm(msgspec.Struct):
-    """The shape of a stored checkpoint: checked before any of its values is built."""
+    """The shape of a stored checkpoint. msgspec checks it before the codec decodes a value."""
 
     workflow_name: str
     graph_signature_hash: str
@@ -169,20 +159,20 @@ class _StoredForm(msgspec.Struct):
     renamed_types: tuple[tuple[str, str, str], ...] = ()
 
 
-def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
+def _decode(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
     stored = msgspec.convert(tree, _StoredForm)
     outputs = [
         WorkflowEvent(kind, codec.decode(data, f"outputs[{index}]"), executor_id=executor_id, replayed=True)
         for index, (kind, executor_id, data) in enumerate(stored.outputs)
     ]
     parts: dict[str, Any] = {part: decode_dict(tree[part], part, codec) for part in _VALUE_PARTS if part in tree}
-    return WorkflowCheckpoint(
-        **{field: getattr(stored, field) for field in (*_OF_INFO, "graph_signature_hash")},
+    return {
+        **{field: getattr(stored, field) for field in (*INFO_FIELDS, "graph_signature_hash")},
         **decode_level(tree, codec),
         **parts,
-        outputs=outputs,
-        counters=Counters(*stored.counters),
-        graph_signature=deepcopy(stored.graph_signature),
-        migrations=stored.migrations,
-        renamed_types=stored.renamed_types,
-    )
+        "outputs": outputs,
+        "counters": Counters(*stored.counters),
+        "graph_signature": deepcopy(stored.graph_signature),
+        "migrations": stored.migrations,
+        "renamed_types": stored.renamed_types,
+    }

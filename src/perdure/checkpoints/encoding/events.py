@@ -1,8 +1,8 @@
 """The durable events of one commit, as trees for the log, and read back with their seqs.
 
-An event is `[type, executor_id, {the rest}]`, cut off after what it has. Those that every superstep tells have a short
-form: `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`, `["end", iteration, executor_ids, pending]`
-and `["is", state]`. What the commit knows itself (its run, its time, its checkpoint) is not repeated in them.
+An event is `[type, executor_id, {the rest}]`, cut off after its last part. Events of every superstep have a short form:
+`["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`, `["end", iteration, executor_ids, pending]`
+and `["is", state]`. They do not repeat the run, the time and the checkpoint, which the commit has.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from perdure.records import CheckpointInfo, LoggedEvents
 logger = get_logger("checkpoints")
 
 NOT_LOGGED = frozenset({"data", "checkpoint_saved", "superstep_discarded"})
-"""Progress and what only a live consumer needs to know."""
+"""Progress, and what only live consumers need."""
 
 _WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
-"""Their data are messages and outputs, which the checkpoints hold already: no payload is stored twice."""
+"""Their data are messages and outputs, which the checkpoints hold: the store keeps no payload twice."""
 _LONG = {short: long for long, short in _WITHOUT_DATA.items()}
 
 
-def event_trees(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
+def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
     return [tree for event in events if (tree := _encode(event, codec)) is not None]
 
 
-def events_of(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
+def decode_events(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
     """Raises UnreadableValue."""
-    at = datetime.fromisoformat(logged.timestamp)
+    timestamp = datetime.fromisoformat(logged.timestamp)
     for seq, tree in enumerate(trees, logged.first_seq):
-        stamp = {"seq": seq, "timestamp": at, "thread_id": thread_id, "run_id": logged.run_id}
+        stamp = {"seq": seq, "timestamp": timestamp, "thread_id": thread_id, "run_id": logged.run_id}
         try:
             event = _decode(tree, codec, logged.info, stamp)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -48,7 +48,7 @@ def events_of(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -
 def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
     kind: str = event.type
     rest: dict[str, Tree]
-    if kind in _WITHOUT_DATA:  # those that every superstep tells come first
+    if kind in _WITHOUT_DATA:  # the most frequent ones come first
         kind, rest = _WITHOUT_DATA[kind], {}
         if event.child_id is None and event.executor_id is not None:
             return [kind, event.executor_id]
@@ -64,10 +64,10 @@ def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
     elif kind == "status" and event.state is not None:
         return ["is", event.state.value]
     else:
-        found = _rest(event, codec)
-        if found is None:
+        encoded = _encode_rest(event, codec)
+        if encoded is None:
             return None
-        rest = found
+        rest = encoded
     if event.child_id is not None:
         rest["child_id"] = event.child_id
     if rest:
@@ -76,11 +76,11 @@ def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
 
 
 _OF_EXECUTORS = frozenset({"group_chat", "handoff_sent", "magentic_orchestrator"})
-"""Types that the engine never makes."""
+"""Types that only executors emit."""
 
 
-def _rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
-    """None for an event that cannot be stored and need not be."""
+def _encode_rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
+    """None for an executor's event that cannot be stored."""
     kind = event.type
     rest: dict[str, Tree] = {}
     if event.iteration is not None:
@@ -92,8 +92,8 @@ def _rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
         except UnsavableValue as error:
             if event.origin is not WorkflowEventSource.EXECUTOR:
                 raise
-            # An executor's own event is progress unless it can be stored; it must not fail the run.
-            logger.warning("executor %s: its %s event cannot be stored and is not in the log", event.executor_id, kind)
+            # An executor's own event that cannot be stored is progress: it must not fail the run.
+            logger.warning("executor %s: its %s event cannot be stored, so the log omits it", event.executor_id, kind)
             logger.debug("why the %s event cannot be stored: %s", kind, error)
             return None
     if event.state is not None:
@@ -129,11 +129,11 @@ def _decode(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: d
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
 
 
-def _begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+def _decode_begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
     return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
 
 
-def _end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+def _decode_end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
     _, iteration, executors, pending = tree
     return WorkflowEvent(
         "superstep_completed",
@@ -147,8 +147,8 @@ def _end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) ->
     )
 
 
-def _is(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+def _decode_status(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
     return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
 
 
-_SHORT = {"begin": _begin, "end": _end, "is": _is}
+_SHORT = {"begin": _decode_begin, "end": _decode_end, "is": _decode_status}

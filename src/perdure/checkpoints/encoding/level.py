@@ -6,11 +6,10 @@ The root of a thread and every sub-workflow in it have the same parts.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
 from perdure.checkpoints.encoding.parts import (
     decode_dict,
     decode_memory,
@@ -23,16 +22,20 @@ from perdure.checkpoints.encoding.parts import (
     encode_messages,
     encode_request,
 )
+from perdure.checkpoints.level import ChildCheckpoint
 from perdure.codec import Codec, Encoded, Tree
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.records import Answer, Record, SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 
 
 def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
     """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
     if level.messages:
         encode_messages(level.messages, tree, codec)
-    if level.state and isinstance(level, ChildCheckpoint):  # that of the root is encoded by whoever knows what changed
+    if level.state and isinstance(level, ChildCheckpoint):  # `StoredThread` encodes that of the root
         tree["state"] = codec.encode(level.state, "state")
     if level.buffers:
         tree["buffers"] = codec.encode(level.buffers, "buffers")
@@ -40,13 +43,13 @@ def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tr
         requests = level.pending_request_info_events.values()
         tree["requests"] = [encode_request(event, codec) for event in requests]
     if level.executors:
-        tree["executors"] = {key: encode_memory(key, one, codec) for key, one in level.executors.items()}
+        tree["executors"] = {key: encode_memory(key, memory, codec) for key, memory in level.executors.items()}
     if level.answered:
         tree["answered"] = encode_answered(level.answered)
     if level.suspended:
-        tree["suspended"] = [_encode_suspended(one, codec) for one in level.suspended.values()]
+        tree["suspended"] = [_encode_suspended(delivery, codec) for delivery in level.suspended.values()]
     if level.children:
-        tree["children"] = [_encode_child(one, codec) for one in level.children.values()]
+        tree["children"] = [_encode_child(child, codec) for child in level.children.values()]
 
 
 def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
@@ -54,19 +57,19 @@ def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
     return [message.source_id, encode_message(message, 0, codec), data]
 
 
-def _encode_suspended(one: SuspendedDelivery, codec: Codec) -> Tree:
-    tree: dict[str, Tree] = {"delivery": _encode_delivery(one.message, codec)}
-    if one.due_at is not None:
-        tree["due_at"] = one.due_at.isoformat()
-    if one.is_ready:
+def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
+    tree: dict[str, Tree] = {"delivery": _encode_delivery(suspended.message, codec)}
+    if suspended.due_at is not None:
+        tree["due_at"] = suspended.due_at.isoformat()
+    if suspended.is_ready:
         tree["is_ready"] = True
     for part in ("waits", "told"):
-        if getattr(one, part):
-            tree[part] = list(getattr(one, part))
-    if one.run_id is not None:
-        tree["run_id"] = one.run_id
-    if one.records:
-        tree["records"] = [encode_record(record, codec) for record in one.records]
+        if getattr(suspended, part):
+            tree[part] = list(getattr(suspended, part))
+    if suspended.run_id is not None:
+        tree["run_id"] = suspended.run_id
+    if suspended.records:
+        tree["records"] = [encode_record(record, codec) for record in suspended.records]
     return tree
 
 
@@ -99,12 +102,9 @@ def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
         tree["due_at"] = child.due_at.isoformat()
     try:
         encode_level(child, tree, codec)
-    except UnsavableValue as error:  # whose state it is must be told too
+    except UnsavableValue as error:  # the path must name the sub-workflow too
         raise error.within(f"children[{child.executor_id!r}]") from error
     return tree
-
-
-# ---------------------------------------------------------------- back
 
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -159,24 +159,24 @@ class _StoredChild(msgspec.Struct):
 
 
 def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
-    """The fields of one level. Raises UnreadableValue, or what a shape that does not fit raises."""
+    """The fields of one level. Raises UnreadableValue, or what msgspec raises for another shape."""
     stored = msgspec.convert(tree, _StoredLevel)
-    requests = [decode_request(one, codec) for one in stored.requests]
+    requests = [decode_request(request, codec) for request in stored.requests]
     fields: dict[str, Any] = {
         "messages": decode_messages(stored.messages, stored.payloads, codec),
         "pending_request_info_events": {str(event.request_id): event for event in requests},
-        "executors": {key: decode_memory(key, one, codec) for key, one in stored.executors.items()},
-        "answered": {key: Answer(*msgspec.structs.astuple(one)) for key, one in stored.answered.items()},
+        "executors": {key: decode_memory(key, memory, codec) for key, memory in stored.executors.items()},
+        "answered": {key: Answer(*msgspec.structs.astuple(answer)) for key, answer in stored.answered.items()},
     }
     for part in ("state", "buffers"):
         if part in tree:
             fields[part] = decode_dict(tree[part], part, codec)
     msgspec.convert(fields.get("buffers", {}), dict[str, dict[str, list[Any]]])
     if stored.suspended:
-        suspended = [_decode_suspended(one, codec) for one in stored.suspended]
-        fields["suspended"] = {one.message.delivery_id: one for one in suspended}
+        suspended = [_decode_suspended(delivery, codec) for delivery in stored.suspended]
+        fields["suspended"] = {delivery.message.delivery_id: delivery for delivery in suspended}
     if stored.children:
-        children = [_decode_child(one, codec) for one in stored.children]
+        children = [_decode_child(child, codec) for child in stored.children]
         fields["children"] = {child.message.delivery_id: child for child in children}
     return fields
 
@@ -186,27 +186,27 @@ def _decode_delivery(stored: tuple[str, list[Any], Any], codec: Codec) -> Workfl
     return decode_message(source_id, delivery, [data], codec)
 
 
-def _decode_suspended(one: _StoredSuspended, codec: Codec) -> SuspendedDelivery:
+def _decode_suspended(stored: _StoredSuspended, codec: Codec) -> SuspendedDelivery:
     return SuspendedDelivery(
-        _decode_delivery(one.delivery, codec),
-        one.due_at,
-        tuple(one.waits),
-        tuple(_recorded(record, codec) for record in one.records),
-        one.is_ready,
-        tuple(one.told),
-        one.run_id,
+        _decode_delivery(stored.delivery, codec),
+        stored.due_at,
+        tuple(stored.waits),
+        tuple(_decode_record(record, codec) for record in stored.records),
+        stored.is_ready,
+        tuple(stored.told),
+        stored.run_id,
     )
 
 
 def decode_record(tree: Tree, codec: Codec) -> Record:
-    """The value stays encoded until the step is replayed: most of them are never looked at again."""
+    """The record, its value still encoded: most steps are never replayed."""
     try:
-        return _recorded(msgspec.convert(tree, _StoredRecord), codec)
+        return _decode_record(msgspec.convert(tree, _StoredRecord), codec)
     except msgspec.ValidationError as error:
         raise UnreadableValue("record", str(error)) from error
 
 
-def _recorded(stored: _StoredRecord, codec: Codec) -> Record:
+def _decode_record(stored: _StoredRecord, codec: Codec) -> Record:
     value = None if stored.value is None else Encoded(stored.value, codec)
     effects = None if stored.effects is None else Encoded(stored.effects, codec)
     return Record(

@@ -1,7 +1,7 @@
-"""What differs between two checkpoints: paths added, removed and changed.
+"""The differences between two checkpoints: paths added, removed and changed.
 
-Checkpoints are compared as trees, as they are stored, so types that nobody declared here are compared like any other. A
-path is read from the checkpoint: `state['notes'][3].author` is `checkpoint.state['notes'][3].author`.
+The comparison uses trees, as stores keep them, so it handles undeclared types like any other. A path starts at the
+checkpoint: `state['notes'][3].author` is `checkpoint.state['notes'][3].author`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import takewhile
 from reprlib import Repr
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.checkpoints.checkpoint import Counters, WorkflowCheckpoint
 from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.level import Counters
 from perdure.codec import Encoded, Tree
 from perdure.codecs.json_codec import BUILTIN_ENCODERS, class_coder, registered_coder
 from perdure.codecs.types import TypeRegistry, registered
@@ -28,68 +28,69 @@ from perdure.events import WorkflowEvent
 from perdure.names import stable_name
 from perdure.records import Record, SuspendedDelivery
 
-# ---------------------------------------------------------------- comparing
+if TYPE_CHECKING:
+    from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+
+_MAX_MATCHED_ITEMS = 500
+"""Longer differing parts of lists are compared item by item: a search for moved items would take too long."""
 
 
-_SIDE_BY_SIDE = 500
-"""Lists whose parts that differ are longer are compared item by item, not for what moved: that would take too long."""
-
-
-def value_of(tree: Tree) -> Any:
+def decode_value(tree: Tree) -> Any:
     try:
         return tool_codec().decode(tree, "value")
-    except UnreadableValue:  # of another serializer, or its class has changed
+    except UnreadableValue:  # another serializer wrote it, or its class has changed
         return tree
 
 
 Kind = Literal["added", "removed", "changed"]
-Tell = Callable[[str, Kind, Tree, Tree], None]
-"""Told of one path: that of a removed value is of the old tree, any other of the new one; then the values."""
+Report = Callable[[str, Kind, Tree, Tree], None]
+"""Called with one path and its old and new values. The path of a removed value is one of the old tree, any other one
+of the new tree."""
 
 
-def compare(old: Tree, new: Tree, old_path: str, new_path: str, tell: Tell) -> None:
-    """Tell what differs, in the order of the paths.
+def compare(old: Tree, new: Tree, old_path: str, new_path: str, report: Report) -> None:
+    """Report the differences, in the order of the paths.
 
-    Applied in three rounds it makes the new tree of the old one: what was removed goes, the last first; what was added
-    is put in; what changed is replaced.
+    The reported changes make the new tree out of the old one in three rounds: delete the removed values, the last
+    first; insert the added ones; replace the changed ones.
     """
     before, after = (None, None) if _kind(old) != _kind(new) else (_inside(old), _inside(new))
     if before is None or after is None:
         if _bytes(old) != _bytes(new):
-            tell(new_path, "changed", old, new)
+            report(new_path, "changed", old, new)
         return
     for step, item in before.named.items():
         if step in after.named:
-            compare(item, after.named[step], old_path + step, new_path + step, tell)
+            compare(item, after.named[step], old_path + step, new_path + step, report)
         else:
-            tell(old_path + step, "removed", item, None)
+            report(old_path + step, "removed", item, None)
     for step, item in after.named.items():
         if step not in before.named:
-            tell(new_path + step, "added", None, item)
-    _compare_items(before.items, after.items, old_path, new_path, tell)
-    _compare_members(before.members, after.members, old_path, new_path, tell)
+            report(new_path + step, "added", None, item)
+    _compare_items(before.items, after.items, old_path, new_path, report)
+    _compare_members(before.members, after.members, old_path, new_path, report)
 
 
-def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, tell: Tell) -> None:
+def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, report: Report) -> None:
     for old_first, old_end, new_first, new_end in _replaced([*map(_bytes, old)], [*map(_bytes, new)]):
         both = min(old_end - old_first, new_end - new_first)
         for at in range(both):
             before, after = f"{old_path}[{old_first + at}]", f"{new_path}[{new_first + at}]"
-            compare(old[old_first + at], new[new_first + at], before, after, tell)
+            compare(old[old_first + at], new[new_first + at], before, after, report)
         for at in range(old_first + both, old_end):
-            tell(f"{old_path}[{at}]", "removed", old[at], None)
+            report(f"{old_path}[{at}]", "removed", old[at], None)
         for at in range(new_first + both, new_end):
-            tell(f"{new_path}[{at}]", "added", None, new[at])
+            report(f"{new_path}[{at}]", "added", None, new[at])
 
 
 def _replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
-    """Which parts of two lists stand in each other's place."""
+    """Ranges of the old list and the ranges of the new list that replace them."""
     shorter = min(len(old), len(new))
     first = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     left = shorter - first
     last = next((at for at in range(left) if old[-1 - at] != new[-1 - at]), left)
     old, new = old[first : len(old) - last], new[first : len(new) - last]
-    if not old or not new or max(len(old), len(new)) > _SIDE_BY_SIDE:
+    if not old or not new or max(len(old), len(new)) > _MAX_MATCHED_ITEMS:
         yield first, first + len(old), first, first + len(new)
         return
     for kind, old_first, old_end, new_first, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -97,28 +98,25 @@ def _replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, in
             yield first + old_first, first + old_end, first + new_first, first + new_end
 
 
-def _compare_members(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, tell: Tell) -> None:
-    before, after = {_bytes(one): one for one in old}, {_bytes(one): one for one in new}
-    for key, one in before.items():
+def _compare_members(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, report: Report) -> None:
+    before, after = {_bytes(member): member for member in old}, {_bytes(member): member for member in new}
+    for key, member in before.items():
         if key not in after:
-            tell(f"{old_path}{{{_key(one)}}}", "removed", one, None)
-    for key, one in after.items():
+            report(f"{old_path}{{{_key(member)}}}", "removed", member, None)
+    for key, member in after.items():
         if key not in before:
-            tell(f"{new_path}{{{_key(one)}}}", "added", None, one)
+            report(f"{new_path}{{{_key(member)}}}", "added", None, member)
 
 
 def _bytes(tree: Tree) -> bytes:
-    """The order of a dict's keys is no difference; whether a number is an int is one."""
+    """Equal for dicts whose keys differ in order only; different for 1 and 1.0."""
     return msgspec.json.encode(tree, order="deterministic")
-
-
-# ---------------------------------------------------------------- what a tree is made of
 
 
 @dataclass(frozen=True)
 class _Inside:
     named: dict[str, Tree] = field(default_factory=dict)
-    """By what follows in a path: `['notes']`, `.author`."""
+    """By the next step of a path: `['notes']`, `.author`."""
     items: Sequence[Tree] = ()
     members: Sequence[Tree] = ()
     """Of a set."""
@@ -131,7 +129,7 @@ def _kind(tree: Tree) -> str:
 
 
 def _inside(tree: Tree) -> _Inside | None:
-    """None for what is compared as a whole."""
+    """None for a value that is compared as a whole."""
     if type(tree) is list:
         return _Inside(items=tree)
     if type(tree) is not dict:
@@ -154,13 +152,13 @@ def _object(tag: str, tree: dict[str, Tree]) -> _Inside | None:
     named: dict[str, Tree] = {}
     for key, item in tree.items():
         if key in ("$attributes", "$extra", "$private") and type(item) is dict:
-            named |= {f".{name}": one for name, one in item.items()}
+            named |= {f".{name}": attribute for name, attribute in item.items()}
         elif key not in ("$type", "$items"):
             named[f".{key}"] = item
     if "$items" not in tree:
         return _Inside(named)
     cls = _class_of(tag)
-    if cls is None:  # these may be pairs, items, or members
+    if cls is None:  # `$items` may be pairs, items, or members
         return None
     if issubclass(cls, dict):
         return _Inside({**named, **_pairs(tree["$items"])})
@@ -172,7 +170,7 @@ def _object(tag: str, tree: dict[str, Tree]) -> _Inside | None:
 def _class_of(tag: str) -> type | None:
     try:
         return TypeRegistry(lenient=True).resolve(tag)
-    except Refusal:  # its module cannot be imported any more
+    except Refusal:  # its module can no longer be imported
         return None
 
 
@@ -180,13 +178,13 @@ def _pairs(pairs: Sequence[tuple[Tree, Tree]]) -> dict[str, Tree]:
     named: dict[str, Tree] = {}
     for key, item in pairs:
         step = f"[{_key(key)}]"
-        named[step if step not in named else f"[{_bytes(key).decode()}]"] = item  # two keys may look alike
+        named[step if step not in named else f"[{_bytes(key).decode()}]"] = item  # two keys may have the same repr
     return named
 
 
 def _key(tree: Tree) -> str:
     try:
-        return repr(value_of(tree))
+        return repr(decode_value(tree))
     except Exception:  # noqa: BLE001  # a user's __repr__ may raise anything
         return _bytes(tree).decode()
 
@@ -210,46 +208,46 @@ _COMPARED = (
     "graph_signature",
     "migrations",
 )
-"""All that a checkpoint means. Its ids, number, time, thread and run always differ, and say nothing."""
+"""The meaningful fields of a checkpoint. Its ids, number, time, thread and run always differ."""
 
-_SHOWN = 80
+_MAX_SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True)
 class Change:
-    """One path that differs. That of a removed value is read from the old checkpoint, any other from the new one."""
+    """One path that differs. The path of a removed value belongs to the old checkpoint, any other to the new one."""
 
     path: str
     kind: Kind
     old_tree: Tree = field(default=None, repr=False)
-    """The old value as it is stored; None where it was added."""
+    """The old value as stores keep it; None for an added path."""
     new_tree: Tree = field(default=None, repr=False)
 
     @property
     def old(self) -> Any:
-        """The old value; of a type that nobody declared, an Opaque."""
-        return value_of(self.old_tree)
+        """The old value; an Opaque if its type is undeclared."""
+        return decode_value(self.old_tree)
 
     @property
     def new(self) -> Any:
-        return value_of(self.new_tree)
+        return decode_value(self.new_tree)
 
     def __str__(self) -> str:
         if self.kind == "added":
-            return f"+ {self.path} = {_shown(self.new)}"
+            return f"+ {self.path} = {_to_short_text(self.new)}"
         if self.kind == "removed":
-            return f"- {self.path} = {_shown(self.old)}"
+            return f"- {self.path} = {_to_short_text(self.old)}"
         return f"~ {self.path}: {' -> '.join(_both(self.old, self.new))}"
 
 
 @dataclass(frozen=True)
 class CheckpointDiff:
-    """What differs between two checkpoints. As text: a line for each path."""
+    """The differences between two checkpoints. `str()` gives a line for each path."""
 
     before: str
-    """The id of the checkpoint that was compared."""
+    """The id of the old checkpoint."""
     after: str
-    """The one it was compared with."""
+    """The id of the new checkpoint."""
     changes: tuple[Change, ...]
 
     @property
@@ -258,15 +256,15 @@ class CheckpointDiff:
 
     @property
     def added(self) -> tuple[Change, ...]:
-        return tuple(one for one in self.changes if one.kind == "added")
+        return tuple(change for change in self.changes if change.kind == "added")
 
     @property
     def removed(self) -> tuple[Change, ...]:
-        return tuple(one for one in self.changes if one.kind == "removed")
+        return tuple(change for change in self.changes if change.kind == "removed")
 
     @property
     def changed(self) -> tuple[Change, ...]:
-        return tuple(one for one in self.changes if one.kind == "changed")
+        return tuple(change for change in self.changes if change.kind == "changed")
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
@@ -278,39 +276,33 @@ class CheckpointDiff:
         return "\n".join(map(str, self.changes)) or "no difference"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON, the values as they are stored."""
+        """Plain JSON, the values as stores keep them."""
         changes = []
-        for one in self.changes:
-            tree: dict[str, Any] = {"path": one.path, "kind": one.kind}
-            if one.kind != "added":
-                tree["old"] = one.old_tree
-            if one.kind != "removed":
-                tree["new"] = one.new_tree
+        for change in self.changes:
+            tree: dict[str, Any] = {"path": change.path, "kind": change.kind}
+            if change.kind != "added":
+                tree["old"] = change.old_tree
+            if change.kind != "removed":
+                tree["new"] = change.new_tree
             changes.append(tree)
         return {"before": self.before, "after": self.after, "changes": changes}
 
 
-def difference(before: WorkflowCheckpoint, after: WorkflowCheckpoint) -> CheckpointDiff:
+def compare_checkpoints(before: WorkflowCheckpoint, after: WorkflowCheckpoint) -> CheckpointDiff:
     """Raises UnsavableValue for a value that contains itself."""
-    for one in (before, after):
-        if not isinstance(one, WorkflowCheckpoint):
-            raise TypeError(f"diff expects a WorkflowCheckpoint, got {one!r}. Load it first: await storage.load(id).")
     names = [*_COMPARED]
-    if not (before.graph_signature and after.graph_signature):  # it is all that tells them apart then
+    if not (before.graph_signature and after.graph_signature):  # then only the hash can differ
         names.append("graph_signature_hash")
     changes: list[Change] = []
 
-    def tell(path: str, kind: Kind, old: Tree, new: Tree) -> None:
+    def add(path: str, kind: Kind, old: Tree, new: Tree) -> None:
         changes.append(Change(path, kind, old, new))
 
     walk = _encoders()
     for name in names:
-        old, new = (_tree(getattr(one, name), name, walk) for one in (before, after))
-        compare(old, new, name, name, tell)
+        old, new = (_tree(getattr(checkpoint, name), name, walk) for checkpoint in (before, after))
+        compare(old, new, name, name, add)
     return CheckpointDiff(before.checkpoint_id, after.checkpoint_id, tuple(changes))
-
-
-# ---------------------------------------------------------------- as trees
 
 
 def _tree(value: object, path: str, walk: Encoders) -> Tree:
@@ -321,13 +313,13 @@ def _tree(value: object, path: str, walk: Encoders) -> Tree:
 
 
 def _encoders() -> Encoders:
-    """As those of the lenient codec. What only another serializer can store is compared by how it shows itself."""
+    """The encoders of the lenient codec. A value that only another serializer can store is compared by its repr."""
     encode_annotation = annotation_encoder(TypeRegistry(lenient=True))
 
     def encoder_of(cls: type) -> EncodeFn:
-        known = registered(cls)
-        if known is not None:
-            return registered_coder(known).encode
+        registration = registered(cls)
+        if registration is not None:
+            return registered_coder(registration).encode
         if is_annotation_type(cls):
             return encode_annotation
         try:
@@ -346,9 +338,9 @@ def _encoders() -> Encoders:
     return Encoders({**BUILTIN_ENCODERS, **own}, encoder_of)
 
 
-def _fields(cls: type[msgspec.Struct], *left_out: str) -> EncodeFn:
-    """One of the engine's own: without what differs from run to run, or follows from the rest."""
-    names = [name for name in cls.__struct_fields__ if name not in left_out]
+def _fields(cls: type[msgspec.Struct], *ignored: str) -> EncodeFn:
+    """The encoder of one of the engine's records, without fields that differ from run to run or follow from others."""
+    names = [name for name in cls.__struct_fields__ if name not in ignored]
     tag = stable_name(cls)
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
@@ -358,24 +350,21 @@ def _fields(cls: type[msgspec.Struct], *left_out: str) -> EncodeFn:
     return encode
 
 
-# ---------------------------------------------------------------- as text
-
-
 class _Short(Repr):
-    """Knows values of types that nobody declared, too."""
+    """Also shows values of undeclared types."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.maxstring = self.maxother = self.maxlong = _SHOWN
+        self.maxstring = self.maxother = self.maxlong = _MAX_SHOWN_CHARS
 
     def repr_Opaque(self, value: Opaque, level: int) -> str:
-        fields = ", ".join(f"{key}={self.repr1(one, level - 1)}" for key, one in value.data.items())
+        fields = ", ".join(f"{key}={self.repr1(field_value, level - 1)}" for key, field_value in value.data.items())
         return f"{value.type.rpartition(':')[2]}({fields})"
 
 
-def _shown(value: object) -> str:
+def _to_short_text(value: object) -> str:
     text = _repr(value, _Short().repr)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 3]}..."
 
 
 def _repr(value: object, show: Callable[[object], str] = repr) -> str:
@@ -386,9 +375,9 @@ def _repr(value: object, show: Callable[[object], str] = repr) -> str:
 
 
 def _both(old: Any, new: Any) -> tuple[str, str]:
-    """Of long texts that begin alike, what follows."""
+    """The old and the new value as texts, without the common beginning of long texts."""
     if isinstance(old, str) and isinstance(new, str):
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
-        if same > _SHOWN // 2:
-            return f"...{_shown(old[same - 10 :])}", f"...{_shown(new[same - 10 :])}"
-    return _shown(old), _shown(new)
+        if same > _MAX_SHOWN_CHARS // 2:
+            return f"...{_to_short_text(old[same - 10 :])}", f"...{_to_short_text(new[same - 10 :])}"
+    return _to_short_text(old), _to_short_text(new)

@@ -1,7 +1,7 @@
-"""Pruning by hand: the part of a storage that removes history by age, count, workflow and status.
+"""Pruning by hand: deletes the history of a storage by age, count, workflow and status.
 
-Only lists are read, no payload. Threads may move meanwhile: what is chosen is not the head, later commits only push it
-further back, and whatever continues from it keeps what it needs.
+Pruning reads lists, no payload. Threads may move meanwhile: a selected checkpoint is not the head, later commits only
+push it further back, and checkpoints that continue from it keep their chunks.
 """
 
 from __future__ import annotations
@@ -11,35 +11,42 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perdure.checkpoints.access import Access
-from perdure.checkpoints.history.retention import Outdated, all_but, beyond_last, check_count, made_before, moment
-from perdure.checkpoints.recent import RecentThreads
+from perdure.checkpoints.history.retention import (
+    Outdated,
+    check_count,
+    find_beyond_last,
+    find_older,
+    parse_time,
+    select_outdated,
+)
 from perdure.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadNotFound, did_you_mean
 from perdure.events import WorkflowRunState
 from perdure.records import CheckpointInfo, ThreadInfo
+from perdure.store import Store
 
-# ---------------------------------------------------------------- prune report
+if TYPE_CHECKING:
+    from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 @dataclass(frozen=True)
 class PrunedThread:
-    """What goes of one thread."""
+    """What `prune` deleted of one thread."""
 
     thread_id: str
     workflow_name: str
     checkpoints: int
-    """How many of them."""
+    """How many."""
     events_before: int = 0
-    """The events of its commits before this number go too; 0: none."""
+    """Also the events of its commits before this number; 0: none."""
     is_whole: bool = False
-    """Whether nothing is left of it."""
+    """Whether it deleted the whole thread."""
 
 
 @dataclass(frozen=True)
 class SkippedThread:
-    """A thread that was left alone although it was asked for."""
+    """A selected thread that `prune` left alone."""
 
     thread_id: str
     reason: str
@@ -47,24 +54,24 @@ class SkippedThread:
 
 @dataclass(frozen=True)
 class PruneReport:
-    """What `prune` removed; for a dry run, what it would. `str()` of it is for people."""
+    """What `prune` deleted; for a dry run, what it would delete. `str()` of it is for people."""
 
     threads: tuple[PrunedThread, ...] = ()
-    """Those that something goes of."""
+    """The threads with deletions."""
     skipped: tuple[SkippedThread, ...] = ()
     freed_bytes: int | None = None
-    """By how much the store became smaller; less than what went if others wrote meanwhile. None for a dry run."""
+    """By how much the store shrank; less if other processes wrote meanwhile. None for a dry run."""
     is_dry_run: bool = False
 
     @property
     def checkpoints(self) -> int:
-        """How many go, of all threads together."""
-        return sum(one.checkpoints for one in self.threads)
+        """How many checkpoints, of all threads together."""
+        return sum(thread.checkpoints for thread in self.threads)
 
     @property
     def whole_threads(self) -> int:
-        """How many threads nothing is left of."""
-        return sum(one.is_whole for one in self.threads)
+        """How many threads were deleted as a whole."""
+        return sum(thread.is_whole for thread in self.threads)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, with the totals."""
@@ -73,13 +80,14 @@ class PruneReport:
             "checkpoints": self.checkpoints,
             "whole_threads": self.whole_threads,
             "freed_bytes": self.freed_bytes,
-            "threads": [asdict(one) for one in self.threads],
-            "skipped": [asdict(one) for one in self.skipped],
+            "threads": [asdict(thread) for thread in self.threads],
+            "skipped": [asdict(thread) for thread in self.skipped],
         }
 
     def __str__(self) -> str:
-        left = [f"{one.thread_id}: left alone, {one.reason}" for one in self.skipped]
-        return "\n".join([self._total(), *(f"{one.thread_id}: {_going(one)}" for one in self.threads), *left])
+        deleted = [f"{thread.thread_id}: {_describe(thread)}" for thread in self.threads]
+        skipped = [f"{thread.thread_id}: left alone, {thread.reason}" for thread in self.skipped]
+        return "\n".join([self._total(), *deleted, *skipped])
 
     def _total(self) -> str:
         verb = "would go" if self.is_dry_run else "gone"
@@ -91,11 +99,11 @@ class PruneReport:
         return f"{total}, {_size(self.freed_bytes)} freed" if self.freed_bytes else total
 
 
-def _going(one: PrunedThread) -> str:
-    if one.is_whole:
-        return f"the whole thread, with {_count(one.checkpoints, 'checkpoint')}"
-    events = f", events before commit {one.events_before}" if one.events_before > 1 else ""
-    return _count(one.checkpoints, "checkpoint") + events
+def _describe(thread: PrunedThread) -> str:
+    if thread.is_whole:
+        return f"the whole thread, with {_count(thread.checkpoints, 'checkpoint')}"
+    events = f", events before commit {thread.events_before}" if thread.events_before > 1 else ""
+    return _count(thread.checkpoints, "checkpoint") + events
 
 
 def _count(number: int, what: str) -> str:
@@ -115,15 +123,15 @@ def _size(count: int) -> str:
 
 Status = WorkflowRunState | str
 
-LONGEST_PAUSE_SECONDS = 0.1
-"""Between two threads. Otherwise it is as long as pruning the last one took."""
+MAX_PAUSE_SECONDS = 0.1
+"""The longest pause between two threads. Pruning pauses as long as the last thread took, up to this."""
 
 _AT_REST = {WorkflowRunState.IDLE, WorkflowRunState.FAILED, WorkflowRunState.CANCELLED}
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What the caller asked for, checked."""
+class _Rule:
+    """The checked options of `prune`."""
 
     keep_last: int | None
     older_than: timedelta | None
@@ -131,151 +139,157 @@ class _Wish:
     """None: threads of every status."""
     now: datetime
 
-    def outdated(self, infos: list[CheckpointInfo], head: CheckpointInfo) -> Outdated:
-        going = {one.number for one in infos}
+    def find_outdated(self, infos: list[CheckpointInfo], head: CheckpointInfo) -> Outdated:
+        numbers = {info.number for info in infos}
         if self.keep_last is not None:
-            going &= beyond_last(infos, head, self.keep_last)
+            numbers &= find_beyond_last(infos, head, self.keep_last)
         if self.older_than is not None:
-            going &= made_before(infos, self.now, self.older_than)
-        return all_but(infos, head, going)
+            numbers &= find_older(infos, self.now, self.older_than)
+        return select_outdated(infos, head, numbers)
 
     def is_old(self, thread: ThreadInfo) -> bool:
-        moved = moment(thread.updated_at)
-        return moved is not None and self.older_than is not None and self.now - moved > self.older_than
+        updated_at = parse_time(thread.updated_at)
+        return updated_at is not None and self.older_than is not None and self.now - updated_at > self.older_than
 
 
-class PruningMethods(Access):
-    """Of every storage over a store."""
+async def prune(
+    storage: StoreCheckpointStorage,
+    *,
+    keep_last: int | None = None,
+    older_than: timedelta | datetime | None = None,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    status: Status | Iterable[Status] | None = None,
+    whole_threads: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> PruneReport:
+    """Delete checkpoints that are neither among the last `keep_last` of the line to their thread's head nor younger
+    than `older_than`; a limit that is None does not count. Heads and pinned checkpoints stay. The store frees the
+    space.
 
-    _recent: RecentThreads
+    `whole_threads=True` deletes threads instead: those whose last commit is older than `older_than`, at rest, with
+    nothing pending and nothing pinned. `status` selects threads of these statuses; a status that it names may be
+    deleted too. `dry_run=True` changes nothing and reports the same. Calls `progress(done, total)` after each thread.
+    Raises ThreadNotFound for an unknown `thread_id`.
+    """
+    rule = _check_options(keep_last, older_than, status, whole_threads=whole_threads)
+    threads = await _list_matching(storage, rule, workflow_name, thread_id)
+    before = 0 if dry_run else await _size_of(storage)
+    pruned: list[PrunedThread] = []
+    skipped: list[SkippedThread] = []
+    for done, thread in enumerate(threads, 1):
+        started = monotonic()
+        outcome = await _prune_thread(storage, thread, rule, whole_threads=whole_threads, dry_run=dry_run)
+        if isinstance(outcome, PrunedThread):
+            pruned.append(outcome)
+        elif outcome is not None:
+            skipped.append(outcome)
+        if progress is not None:
+            progress(done, len(threads))
+        if not dry_run and done < len(threads):  # a long list must not keep other users of the store waiting
+            await asyncio.sleep(min(monotonic() - started, MAX_PAUSE_SECONDS))
+    freed = None if dry_run else max(0, before - await _size_of(storage))
+    return PruneReport(tuple(pruned), tuple(skipped), freed, dry_run)
 
-    async def prune(
-        self,
-        *,
-        keep_last: int | None = None,
-        older_than: timedelta | datetime | None = None,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        status: Status | Iterable[Status] | None = None,
-        whole_threads: bool = False,
-        dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> PruneReport:
-        """Forget checkpoints that are neither among the last `keep_last` of the line that leads to their thread's head
-        nor younger than `older_than`; with one of the two given, that one decides. Heads and what is pinned stay. The
-        space is given back.
 
-        `whole_threads=True` deletes threads instead: those that moved last before `older_than` and are at rest, with
-        nothing pending and nothing pinned. `status` narrows what is looked at to threads that stand so; a state that it
-        names may also be deleted. `dry_run=True` changes nothing and reports the same. `progress` is called with how
-        many threads are done, and how many there are. Raises ThreadNotFound for a `thread_id` that there is not.
-        """
-        wish = _checked(keep_last, older_than, status, whole_threads=whole_threads)
-        found = await self._matching(wish, workflow_name, thread_id)
-        before = 0 if dry_run else await self._size()
-        pruned: list[PrunedThread] = []
-        skipped: list[SkippedThread] = []
-        for done, thread in enumerate(found, 1):
-            began = monotonic()
-            try:
-                if whole_threads:
-                    one = await self._prune_whole(thread, wish, dry_run=dry_run)
-                else:
-                    one = await self._prune_some(thread, wish, dry_run=dry_run)
-            except ThreadBusy as busy:
-                one = SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
-            except (DamagedCheckpoint, DamagedStore) as damage:
-                one = SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
-            if isinstance(one, PrunedThread):
-                pruned.append(one)
-            elif one is not None:
-                skipped.append(one)
-            if progress is not None:
-                progress(done, len(found))
-            if not dry_run and done < len(found):  # others may wait for the store: a long list must not keep them out
-                await asyncio.sleep(min(monotonic() - began, LONGEST_PAUSE_SECONDS))
-        freed = None if dry_run else max(0, before - await self._size())
-        return PruneReport(tuple(pruned), tuple(skipped), freed, dry_run)
+async def _size_of(storage: StoreCheckpointStorage) -> int:
+    async with storage.access("measure its size"):
+        return await storage.store.size()
 
-    async def _size(self) -> int:
-        async with self.access("tell its size"):
-            return await self.store.size()
 
-    async def _matching(self, wish: _Wish, workflow_name: str | None, thread_id: str | None) -> list[ThreadInfo]:
-        async with self.access("list threads"):
-            found = await self.store.threads(workflow_name=workflow_name, thread_id=thread_id)
-            if not found and thread_id is not None and not await self.store.threads(thread_id=thread_id):
-                raise ThreadNotFound(thread_id)
-        return [one for one in found if wish.states is None or one.status in wish.states]
+async def _list_matching(
+    storage: StoreCheckpointStorage, rule: _Rule, workflow_name: str | None, thread_id: str | None
+) -> list[ThreadInfo]:
+    store = storage.store
+    async with storage.access("list threads"):
+        threads = await store.threads(workflow_name=workflow_name, thread_id=thread_id)
+        if not threads and thread_id is not None and not await store.threads(thread_id=thread_id):
+            raise ThreadNotFound(thread_id)
+    return [thread for thread in threads if rule.states is None or thread.status in rule.states]
 
-    async def _prune_some(self, thread: ThreadInfo, wish: _Wish, *, dry_run: bool) -> PrunedThread | None:
-        async with self.access("prune a thread"):
-            infos = list(await self.store.infos(thread_id=thread.thread_id))
-            outdated = wish.outdated(infos, infos[-1]) if infos else Outdated()  # the newest is the head
-            count = len(outdated.checkpoints)
-            if not dry_run:  # also where nothing goes: what was forgotten before may still take space
-                going = [one.checkpoint_id for one in outdated.checkpoints]
-                events_before = outdated.events_before if going else 0
-                count = await self.store.prune(thread.thread_id, going, events_before=events_before)
-                self._recent.changes += count > 0
-        if not count:
-            return None
-        return PrunedThread(thread.thread_id, thread.workflow_name, count, outdated.events_before)
 
-    async def _prune_whole(
-        self, thread: ThreadInfo, wish: _Wish, *, dry_run: bool
-    ) -> PrunedThread | SkippedThread | None:
-        if not wish.is_old(thread):
-            return None
-        async with self.access("delete a thread"):
-            reason = await self._reason_to_stay(thread, wish)
-            infos = await self.store.infos(thread_id=thread.thread_id)
-            if reason is None and not dry_run:
-                is_gone = await self.store.delete_thread(thread.thread_id, if_unmoved_since=thread.number)
-                reason = None if is_gone else "it was moved, sent to or pinned meanwhile, or is gone already"
-        if reason is not None:
-            return SkippedThread(thread.thread_id, reason)
-        return PrunedThread(thread.thread_id, thread.workflow_name, len(infos), is_whole=True)
+async def _prune_thread(
+    storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, whole_threads: bool, dry_run: bool
+) -> PrunedThread | SkippedThread | None:
+    delete = _delete_thread if whole_threads else _delete_checkpoints
+    try:
+        return await delete(storage, thread, rule, dry_run=dry_run)
+    except ThreadBusy as busy:
+        return SkippedThread(thread.thread_id, f"run {busy.run_id!r} owns it")
+    except (DamagedCheckpoint, DamagedStore) as damage:
+        return SkippedThread(thread.thread_id, f"it is damaged: {damage.reason}")
 
-    async def _reason_to_stay(self, thread: ThreadInfo, wish: _Wish) -> str | None:
-        if thread.run_id is not None:
-            return f"run {thread.run_id!r} owns it"
-        named = wish.states or frozenset()
-        standing = await self.store.standing(thread.thread_id)
-        if standing is None:
-            return "it is gone already"
-        if standing.pins:
-            return f"it has pinned checkpoints: {len(standing.pins)}"
-        if standing.inbox:
-            return f"messages wait in its inbox: {len(standing.inbox)}"
-        if thread.status in named:
-            return None
-        if standing.requests:
-            return f"requests are pending: {len(standing.requests)}"
-        if thread.status not in _AT_REST:
-            return f"it is not at rest ({thread.status or 'without a status'})"
-        if standing.due_at is not None:
-            return f"it goes on by itself at {standing.due_at.isoformat()}"
+
+async def _delete_checkpoints(
+    storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, dry_run: bool
+) -> PrunedThread | None:
+    async with storage.access("prune a thread"):
+        infos = list(await storage.store.infos(thread_id=thread.thread_id))
+        outdated = rule.find_outdated(infos, infos[-1]) if infos else Outdated()  # the newest is the head
+        count = len(outdated.checkpoints)
+        if not dry_run:  # even for none: the store may still have to free the space of earlier ones
+            checkpoint_ids = [info.checkpoint_id for info in outdated.checkpoints]
+            events_before = outdated.events_before if checkpoint_ids else 0
+            count = await storage.store.prune(thread.thread_id, checkpoint_ids, events_before=events_before)
+            storage._recent.changes += count > 0
+    if not count:
         return None
+    return PrunedThread(thread.thread_id, thread.workflow_name, count, outdated.events_before)
 
 
-# ---------------------------------------------------------------- what may be asked for
+async def _delete_thread(
+    storage: StoreCheckpointStorage, thread: ThreadInfo, rule: _Rule, *, dry_run: bool
+) -> PrunedThread | SkippedThread | None:
+    if not rule.is_old(thread):
+        return None
+    async with storage.access("delete a thread"):
+        reason = await _reason_to_stay(storage.store, thread, rule)
+        infos = await storage.store.infos(thread_id=thread.thread_id)
+        if reason is None and not dry_run:
+            is_deleted = await storage.store.delete_thread(thread.thread_id, if_unmoved_since=thread.number)
+            reason = None if is_deleted else "it was moved, sent to or pinned meanwhile, or is gone already"
+    if reason is not None:
+        return SkippedThread(thread.thread_id, reason)
+    return PrunedThread(thread.thread_id, thread.workflow_name, len(infos), is_whole=True)
 
 
-def _checked(
+async def _reason_to_stay(store: Store, thread: ThreadInfo, rule: _Rule) -> str | None:
+    if thread.run_id is not None:
+        return f"run {thread.run_id!r} owns it"
+    named = rule.states or frozenset()
+    standing = await store.standing(thread.thread_id)
+    if standing is None:
+        return "it is gone already"
+    if standing.pins:
+        return f"it has pinned checkpoints: {len(standing.pins)}"
+    if standing.inbox:
+        return f"messages wait in its inbox: {len(standing.inbox)}"
+    if thread.status in named:
+        return None
+    if standing.requests:
+        return f"requests are pending: {len(standing.requests)}"
+    if thread.status not in _AT_REST:
+        return f"it is not at rest ({thread.status or 'without a status'})"
+    if standing.due_at is not None:
+        return f"it resumes by itself at {standing.due_at.isoformat()}"
+    return None
+
+
+def _check_options(
     keep_last: int | None,
     older_than: timedelta | datetime | None,
     status: Status | Iterable[Status] | None,
     *,
     whole_threads: bool,
-) -> _Wish:
+) -> _Rule:
     now = datetime.now(UTC)
     if keep_last is not None:
         check_count(keep_last, "keep_last")
-    age = None if older_than is None else _age(older_than, now)
+    age = None if older_than is None else _check_age(older_than, now)
     if whole_threads and (age is None or keep_last is not None):
         raise ValueError(
-            "prune(whole_threads=True) deletes threads by the time of their last commit: give it older_than, and not "
+            "prune(whole_threads=True) deletes threads by the time of their last commit: pass older_than, and not "
             "keep_last. Nothing was removed."
         )
     if keep_last is None and age is None:
@@ -283,10 +297,10 @@ def _checked(
             "prune() needs keep_last (how many checkpoints of each thread stay), older_than (a timedelta), or both. "
             "Nothing was removed."
         )
-    return _Wish(keep_last, age, _states(status), now)
+    return _Rule(keep_last, age, _check_states(status), now)
 
 
-def _age(older_than: object, now: datetime) -> timedelta:
+def _check_age(older_than: object, now: datetime) -> timedelta:
     if isinstance(older_than, datetime):
         if older_than.tzinfo is None:
             raise ValueError(f"older_than expects a time with a zone, such as datetime.now(UTC), got {older_than!r}.")
@@ -298,13 +312,13 @@ def _age(older_than: object, now: datetime) -> timedelta:
     return older_than
 
 
-def _states(status: Status | Iterable[Status] | None) -> frozenset[str] | None:
+def _check_states(status: Status | Iterable[Status] | None) -> frozenset[str] | None:
     if status is None:
         return None
-    given = [status] if isinstance(status, str) else list(status)
-    known = {one.value for one in WorkflowRunState}
-    for one in given:
-        if one not in known:
-            hint = did_you_mean(str(one), sorted(known))
-            raise ValueError(f"status expects run states such as 'IDLE' or 'FAILED', got {one!r}{hint}.")
-    return frozenset(WorkflowRunState(one).value for one in given)
+    states = [status] if isinstance(status, str) else list(status)
+    valid = {state.value for state in WorkflowRunState}
+    for state in states:
+        if state not in valid:
+            hint = did_you_mean(str(state), sorted(valid))
+            raise ValueError(f"status expects run states such as 'IDLE' or 'FAILED', got {state!r}{hint}.")
+    return frozenset(WorkflowRunState(state).value for state in states)

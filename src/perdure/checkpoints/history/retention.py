@@ -1,6 +1,6 @@
-"""How much of a thread's history stays. Pure: what goes is told from a list of checkpoints, without a payload.
+"""How much of a thread's history stays. Pure: retention selects checkpoints from a list, without a payload.
 
-The head and what is pinned never go. A checkpoint that goes takes with it only what no other needs: stores see to that.
+It never selects the head or a pinned checkpoint. A store deletes with a checkpoint only the chunks that no other needs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from perdure.records import CheckpointInfo
 
 
 class Outdated(NamedTuple):
-    """What is no longer to be kept of a thread."""
+    """What a store deletes of a thread."""
 
     checkpoints: tuple[CheckpointInfo, ...] = ()
     """Oldest first."""
     events_before: int = 0
-    """The events of all commits before this number go; 0: none."""
+    """Also the events of all commits before this number; 0: none."""
 
 
 @dataclass(frozen=True)
 class FullHistory:
-    """Keeps everything, until it is pruned or deleted. The default."""
+    """Keeps everything, until the user prunes or deletes it. The default."""
 
     def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
         return Outdated()
@@ -34,15 +34,15 @@ class FullHistory:
 
 @dataclass(frozen=True)
 class LatestOnly:
-    """Keeps the head of a thread: enough to resume it, and nothing to go back to."""
+    """Keeps the head of a thread: enough to resume it, without checkpoints to go back to."""
 
     def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return all_but(infos, head, beyond_last(infos, head, 1))
+        return select_outdated(infos, head, find_beyond_last(infos, head, 1))
 
 
 @dataclass(frozen=True)
 class KeepLast:
-    """Keeps so many checkpoints of the line that leads to the head. Branches that a rewind left go."""
+    """Keeps so many checkpoints of the line that leads to the head. Deletes branches that a rewind left."""
 
     count: int
 
@@ -50,12 +50,12 @@ class KeepLast:
         check_count(self.count, "KeepLast")
 
     def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return all_but(infos, head, beyond_last(infos, head, self.count))
+        return select_outdated(infos, head, find_beyond_last(infos, head, self.count))
 
 
 @dataclass(frozen=True)
 class KeepFor:
-    """Keeps checkpoints for so long, on whatever branch they are. What is older goes with the next commit."""
+    """Keeps checkpoints for so long, on any branch. The next commit deletes older ones."""
 
     duration: timedelta
 
@@ -66,33 +66,33 @@ class KeepFor:
             raise ValueError(f"KeepFor expects a timedelta above zero, got {self.duration!r}. See also LatestOnly().")
 
     def outdated(self, infos: Sequence[CheckpointInfo], head: CheckpointInfo, at: datetime | None) -> Outdated:
-        return all_but(infos, head, made_before(infos, at, self.duration))
+        return select_outdated(infos, head, find_older(infos, at, self.duration))
 
 
 Retention: TypeAlias = FullHistory | LatestOnly | KeepLast | KeepFor
-"""`outdated` takes the checkpoints of a thread, oldest first, its head among them, and the time that it is."""
+"""`outdated` takes the checkpoints of a thread, oldest first, its head among them, and the current time."""
 
 
-def as_retention(given: Any) -> Retention:
-    """Raises TypeError for anything but one of the four. A class that needs no arguments stands for its instance."""
-    if given is None:
+def as_retention(argument: Any) -> Retention:
+    """The retention of an argument; a class without arguments stands for its instance. Raises TypeError."""
+    if argument is None:
         return FullHistory()
-    if isinstance(given, FullHistory | LatestOnly | KeepLast | KeepFor):
-        return given
-    if given is FullHistory or given is LatestOnly:
-        made: Retention = given()
-        return made
+    if isinstance(argument, FullHistory | LatestOnly | KeepLast | KeepFor):
+        return argument
+    if argument is FullHistory or argument is LatestOnly:
+        retention: Retention = argument()
+        return retention
     raise TypeError(
         "retention expects FullHistory(), LatestOnly(), KeepLast(n) or KeepFor(timedelta), "
-        f"got {getattr(given, '__name__', None) or repr(given)}.{_meant(given)}"
+        f"got {getattr(argument, '__name__', None) or repr(argument)}.{_suggest(argument)}"
     )
 
 
-def _meant(given: object) -> str:
-    if given is KeepLast or (isinstance(given, int) and not isinstance(given, bool)):
-        return f" Did you mean KeepLast({given if isinstance(given, int) else 10})?"
-    if given is KeepFor or isinstance(given, timedelta):
-        return f" Did you mean KeepFor({given if isinstance(given, timedelta) else timedelta(days=30)!r})?"
+def _suggest(argument: object) -> str:
+    if argument is KeepLast or (isinstance(argument, int) and not isinstance(argument, bool)):
+        return f" Did you mean KeepLast({argument if isinstance(argument, int) else 10})?"
+    if argument is KeepFor or isinstance(argument, timedelta):
+        return f" Did you mean KeepFor({argument if isinstance(argument, timedelta) else timedelta(days=30)!r})?"
     return ""
 
 
@@ -103,59 +103,56 @@ def check_count(count: object, what: str) -> None:
         raise ValueError(f"{what} expects 1 checkpoint or more, got {count!r}: the head of a thread always stays.")
 
 
-# ---------------------------------------------------------------- which go, and which stay
+def find_beyond_last(infos: Sequence[CheckpointInfo], head: CheckpointInfo, count: int) -> set[int]:
+    """Numbers of the checkpoints that are not among the last `count` of the line to the head."""
+    kept = {info.number for info in line_to(infos, head, count)}
+    return {info.number for info in infos if info.number not in kept}
 
 
-def beyond_last(infos: Sequence[CheckpointInfo], head: CheckpointInfo, count: int) -> set[int]:
-    """Numbers of those that are not among the last ones of the line that leads to the head."""
-    kept = {one.number for one in line_to(infos, head, count)}
-    return {one.number for one in infos if one.number not in kept}
-
-
-def made_before(infos: Iterable[CheckpointInfo], at: datetime | None, age: timedelta) -> set[int]:
-    """Numbers of those that are older. One without a time that can be read is not."""
-    if at is None:
+def find_older(infos: Iterable[CheckpointInfo], now: datetime | None, age: timedelta) -> set[int]:
+    """Numbers of the checkpoints older than `age`, without those whose timestamp is not a time."""
+    if now is None:
         return set()
-    return {one.number for one in infos if (made := moment(one.timestamp)) is not None and at - made > age}
+    return {info.number for info in infos if (time := parse_time(info.timestamp)) is not None and now - time > age}
 
 
-def all_but(infos: Sequence[CheckpointInfo], head: CheckpointInfo, going: set[int]) -> Outdated:
-    """These, but never the head nor what is pinned; and the events that nobody needs without them."""
-    going = {one.number for one in infos if one.number in going and not one.is_pinned} - {head.number}
-    kept = [one.number for one in infos if one.number not in going and not one.is_pinned]
-    oldest = min(kept, default=head.number)
-    return Outdated(tuple(one for one in infos if one.number in going), min(oldest, entry_of(line_to(infos, head))))
+def select_outdated(infos: Sequence[CheckpointInfo], head: CheckpointInfo, numbers: set[int]) -> Outdated:
+    """These checkpoints, without the head and pinned ones; and the events that only they need."""
+    deleted = {info.number for info in infos if info.number in numbers and not info.is_pinned} - {head.number}
+    kept = [info.number for info in infos if info.number not in deleted and not info.is_pinned]
+    events_before = min(min(kept, default=head.number), find_entry(line_to(infos, head)))
+    return Outdated(tuple(info for info in infos if info.number in deleted), events_before)
 
 
 def line_to(infos: Iterable[CheckpointInfo], head: CheckpointInfo, count: int | None = None) -> list[CheckpointInfo]:
-    """The checkpoints that lead to the head, newest first, the head included; at most so many of them."""
-    known = {one.checkpoint_id: one for one in infos if one.number != head.number}
+    """The checkpoints that lead to the head, newest first, the head included; at most `count` of them."""
+    by_id = {info.checkpoint_id: info for info in infos if info.number != head.number}
     line: list[CheckpointInfo] = []
-    at: CheckpointInfo | None = head
-    while at is not None and (count is None or len(line) < count):
-        line.append(at)
-        at = known.pop(at.previous_checkpoint_id or "", None)  # never twice, whatever ids somebody saved by hand
+    current: CheckpointInfo | None = head
+    while current is not None and (count is None or len(line) < count):
+        line.append(current)
+        current = by_id.pop(current.previous_checkpoint_id or "", None)  # each once: a saved id may make a loop
     return line
 
 
-def entry_of(line: Sequence[CheckpointInfo]) -> int:
-    """Where the log of what the thread works on, or worked on last, begins: the commit after the last checkpoint that
-    belongs to what was before. 0 if it is not known.
+def find_entry(line: Sequence[CheckpointInfo]) -> int:
+    """The first commit of the thread's current or last work, where its log must begin: the one after the last
+    checkpoint of the work before. 0 if unknown.
 
-    Checkpoints of inputs that came one after the other, and of progress within the first superstep, have no iteration
-    behind them; the first of them may be gone. So what counts is the one before.
+    Checkpoints of consecutive inputs, and of progress within the first superstep, have iteration 0, and the first of
+    them may be pruned. So the checkpoint before them counts.
     """
-    has_begun = False
-    for one in line:
-        if one.iteration_count == 0:
-            has_begun = True
-        elif has_begun:
-            return one.number + 1
+    has_entry = False
+    for info in line:
+        if info.iteration_count == 0:
+            has_entry = True
+        elif has_entry:
+            return info.number + 1
     return 0
 
 
-def moment(timestamp: str) -> datetime | None:
-    """None for what somebody saved by hand with a time that is none. Without a zone it is taken to be UTC."""
+def parse_time(timestamp: str) -> datetime | None:
+    """None for a text that is not a time, which users may save. A time without a zone is UTC."""
     try:
         time = datetime.fromisoformat(timestamp)
     except ValueError:
@@ -163,107 +160,104 @@ def moment(timestamp: str) -> datetime | None:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-# ---------------------------------------------------------------- kept
-
-
-TRUSTED = timedelta(seconds=60)
-"""How long pins that other processes set or took away may stay unnoticed. Those of this storage object are noticed at
-once."""
+MAX_LIST_AGE = timedelta(seconds=60)
+"""How long pins of other processes may stay unnoticed. Those of this storage object are noticed at once."""
 MAX_CARRIED_ENTRIES = 10_000
-"""Longer lists are not carried from one run to the next."""
+"""A run does not pass longer lists to the next run."""
 
 
 class RetentionIndex:
-    """The checkpoints of one thread, and which of them is the next to go."""
+    """The stored checkpoints of one thread, and which of them retention deletes next."""
 
     def __init__(self, retention: Retention, infos: Sequence[CheckpointInfo], changes: int) -> None:
         self._retention = retention
         self._listed: Sequence[CheckpointInfo] | None = infos
-        """As read, until the first checkpoint after it."""
+        """The list from the store, until the first checkpoint after it."""
         self._changes = changes
         self._head: CheckpointInfo | None = None
-        self._read_at: datetime | None = None
+        self._listed_at: datetime | None = None
         self._queue: list[tuple[datetime | int, int, bool]] = []
-        """A heap, next to go first: when it was made, or else its number; its number; whether it is pinned."""
+        """A heap, next to delete first: time or number; number; whether it is pinned."""
         self._numbers: deque[int] = deque()
-        """Of those that are not pinned, oldest first; with some that are gone."""
-        self._gone: set[int] = set()
+        """Of checkpoints that are not pinned, oldest first; some are deleted already."""
+        self._deleted: set[int] = set()
         self._entry = 0
-        """The commit that the log of the present work begins with; 0 if it is not known."""
+        """The result of `find_entry`."""
         self._events_before = 0
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def is_current(self, info: CheckpointInfo, retention: Retention, changes: int) -> bool:
-        """Whether the list need not be read again for a checkpoint: nobody changed it, and it is the head's next."""
-        at = moment(info.timestamp)
+        """Whether the list is still valid for a checkpoint: it follows the head, and the list did not change."""
+        now = parse_time(info.timestamp)
         return (
             self._head is not None
             and info.previous_checkpoint_id == self._head.checkpoint_id
             and changes == self._changes
             and retention == self._retention
-            and at is not None
-            and self._read_at is not None
-            and abs(at - self._read_at) < TRUSTED
+            and now is not None
+            and self._listed_at is not None
+            and abs(now - self._listed_at) < MAX_LIST_AGE
         )
 
     def add(self, info: CheckpointInfo) -> tuple[Sequence[int], int]:
-        """The thread's next checkpoint: numbers of those that go with it, and before which commit events do (0: as
-        before)."""
-        at = moment(info.timestamp)
-        gone = self._follow(info, at) if self._listed is None else self._begin(self._listed, info, at)
+        """Add the thread's next checkpoint. Returns the numbers of the checkpoints that its commit deletes, and before
+        which commit it deletes events (0: no change)."""
+        now = parse_time(info.timestamp)
+        deleted = self._append(info, now) if self._listed is None else self._start(self._listed, info, now)
         self._head = info
-        while self._numbers[0] in self._gone:
-            self._gone.discard(self._numbers.popleft())
+        while self._numbers[0] in self._deleted:
+            self._deleted.discard(self._numbers.popleft())
         before = min(self._numbers[0], self._entry)
         if before <= max(self._events_before, 1):
-            return gone, 0
+            return deleted, 0
         self._events_before = before
-        return gone, before
+        return deleted, before
 
-    def _begin(self, listed: Sequence[CheckpointInfo], info: CheckpointInfo, at: datetime | None) -> list[int]:
-        infos = [one for one in listed if one.checkpoint_id != info.checkpoint_id]  # else it takes that one's place
+    def _start(self, listed: Sequence[CheckpointInfo], info: CheckpointInfo, now: datetime | None) -> list[int]:
+        infos = [each for each in listed if each.checkpoint_id != info.checkpoint_id]  # a saved one replaces it
         infos.append(info)
-        self._listed, self._read_at = None, at
-        gone = [one.number for one in self._retention.outdated(infos, info, at).checkpoints]
-        going = set(gone)
+        self._listed, self._listed_at = None, now
+        numbers = [each.number for each in self._retention.outdated(infos, info, now).checkpoints]
+        deleted = set(numbers)
         line = line_to(infos, info)
-        self._entry = entry_of(line)
-        self._numbers.extend(one.number for one in infos if one.number not in going and not one.is_pinned)
+        self._entry = find_entry(line)
+        self._numbers.extend(each.number for each in infos if each.number not in deleted and not each.is_pinned)
         counted = infos if isinstance(self._retention, KeepFor) else line[: self._count]
-        self._queue = [entry for one in counted if one.number not in going and (entry := self._place(one)) is not None]
+        entries = (self._entry_for(each) for each in counted if each.number not in deleted)
+        self._queue = [entry for entry in entries if entry is not None]
         heapify(self._queue)
-        return gone
+        return numbers
 
-    def _follow(self, info: CheckpointInfo, at: datetime | None) -> list[int]:
+    def _append(self, info: CheckpointInfo, now: datetime | None) -> list[int]:
         if info.iteration_count == 0 and self._head is not None and self._head.iteration_count:
             self._entry = self._head.number + 1
         self._numbers.append(info.number)
-        place = self._place(info)
-        if place is not None:
-            heappush(self._queue, place)
-        gone = []
-        while self._is_over(at):
+        entry = self._entry_for(info)
+        if entry is not None:
+            heappush(self._queue, entry)
+        deleted = []
+        while self._is_over(now):
             _, number, is_pinned = heappop(self._queue)
             if not is_pinned:
-                gone.append(number)
-        self._gone.update(gone)
-        return gone
+                deleted.append(number)
+        self._deleted.update(deleted)
+        return deleted
 
     @property
     def _count(self) -> int:
         return self._retention.count if isinstance(self._retention, KeepLast) else 1
 
-    def _place(self, info: CheckpointInfo) -> tuple[datetime | int, int, bool] | None:
-        """In the queue; None for what cannot be outdated."""
-        place = moment(info.timestamp) if isinstance(self._retention, KeepFor) else info.number
-        return None if place is None else (place, info.number, info.is_pinned)
+    def _entry_for(self, info: CheckpointInfo) -> tuple[datetime | int, int, bool] | None:
+        """Its entry in the queue; None for a checkpoint that never is outdated."""
+        key = parse_time(info.timestamp) if isinstance(self._retention, KeepFor) else info.number
+        return None if key is None else (key, info.number, info.is_pinned)
 
-    def _is_over(self, at: datetime | None) -> bool:
+    def _is_over(self, now: datetime | None) -> bool:
         if not isinstance(self._retention, KeepFor):
             return len(self._queue) > self._count
-        if not self._queue or at is None:
+        if not self._queue or now is None:
             return False
-        made = self._queue[0][0]
-        return isinstance(made, datetime) and at - made > self._retention.duration
+        oldest = self._queue[0][0]
+        return isinstance(oldest, datetime) and now - oldest > self._retention.duration

@@ -1,60 +1,211 @@
-"""Going elsewhere in a thread's history: the checkpoints that a fork, a rewind and a checkpoint by hand make.
+"""Time travel: forks, rewinds and checkpoints by hand, as functions of a storage, and the checkpoints that they commit.
 
-Each is a commit with the content of another checkpoint, or with some of it changed; nothing is run. What is not
-declared here goes through unchanged, since a storage without a workflow reads it as Opaque.
+Each is a commit with the content of another checkpoint, or with a part of it changed; nothing runs. Undeclared types
+pass through unchanged: a storage without a workflow reads them as Opaque. `Workflow` has the same methods, and also
+checks that a checkpoint is compatible with its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.checkpoints.checkpoint import WorkflowCheckpoint, new_checkpoint_id, utc_now
-from perdure.checkpoints.open_thread import storage_errors
-from perdure.checkpoints.recent import RecentThreads
+from perdure.cancelling import await_uncancelled
+from perdure.checkpoints.access import OwnerWait, storage_errors
+from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new_checkpoint_id, utc_now
+from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
 from perdure.codecs.types import registered
 from perdure.codecs.values.containers import Opaque
-from perdure.errors import InvalidRun, WrongStateType, did_you_mean
-from perdure.names import stable_name
+from perdure.errors import (
+    CheckpointNotFound,
+    InvalidRun,
+    StorageFailed,
+    ThreadBusy,
+    ThreadConflict,
+    ThreadNotFound,
+    WorkflowCheckpointException,
+    WrongStateType,
+    did_you_mean,
+)
+from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id, stable_name
 from perdure.records import CheckpointInfo, Lease, OpenedThread, ThreadHeader
 from perdure.store import Store
 
+if TYPE_CHECKING:
+    from perdure.checkpoints.storage import StoreCheckpointStorage
+
 ON_BUSY = ("reject", "enqueue", "interrupt")
 
+_Act = Callable[[StoredThread], Awaitable[CheckpointInfo | None]]
 
-def forked(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any]) -> WorkflowCheckpoint:
+
+async def fork(
+    storage: StoreCheckpointStorage,
+    checkpoint_id: CheckpointID | CheckpointInfo,
+    *,
+    thread_id: str | None = None,
+    update_state: Mapping[str, Any] | None = None,
+    remove_state: Iterable[str] = (),
+) -> CheckpointInfo:
+    """Make a new thread that starts with the content of this checkpoint. Nothing runs.
+
+    `update_state` replaces values of the state by others of the same type (None is always allowed, and an int for a
+    float); `remove_state` removes keys. Raises CheckpointNotFound, ThreadExists, WrongStateType or UnsavableValue; then
+    no thread is made.
+    """
+    check_identifier("thread_id", thread_id)
+    source = await storage.load(checkpoint_id)
+    state = edit_state(source, update_state, remove_state)
+    forked = make_fork(source, thread_id or new_thread_id(), state)
+    return await _uncancelled(add_fork(storage.store, forked, storage._tool_codec))
+
+
+async def rewind(
+    storage: StoreCheckpointStorage,
+    thread_id: str,
+    checkpoint_id: CheckpointID | CheckpointInfo,
+    *,
+    on_busy: Literal["reject", "enqueue", "interrupt"] = "reject",
+    takeover: bool = False,
+) -> CheckpointInfo:
+    """Go back to a checkpoint of the thread, as its next commit. Nothing runs; later checkpoints stay as a branch.
+
+    A rewind does not read the head, so it repairs a thread with a damaged head. For a running thread,
+    `on_busy="enqueue"` waits, and `"interrupt"` or `takeover=True` takes the thread: its run then fails with
+    ThreadConflict. Raises ThreadBusy, ThreadNotFound, CheckpointNotFound, or InvalidRun for a checkpoint of another
+    thread.
+    """
+    wanted = checkpoint_id_of(checkpoint_id)
+    await storage.find_thread(thread_id)
+    async with storage.access("find a checkpoint"):
+        stored = await storage.store.find_checkpoint(wanted)
+    if stored is None:
+        raise CheckpointNotFound(wanted)
+    if stored.info.thread_id != thread_id:
+        raise other_thread_error(stored.info, thread_id)
+
+    async def act(thread: StoredThread) -> CheckpointInfo | None:
+        target = await storage.load(wanted)
+        try:
+            about = await load_metadata_of_head(storage.load, thread.head_id)
+            return await thread.commit(make_rewind(target, thread.number + 1, about), (), "", target.status)
+        except ThreadConflict:
+            await storage.load(wanted)  # raises CheckpointNotFound if it was pruned since
+            raise
+
+    return await _commit_when_free(storage, thread_id, act, on_busy, takeover=takeover)
+
+
+async def checkpoint(
+    storage: StoreCheckpointStorage,
+    thread_id: str,
+    *,
+    on_busy: Literal["reject", "enqueue", "interrupt"] = "reject",
+    takeover: bool = False,
+) -> CheckpointInfo:
+    """Save the thread's head once more, as a new checkpoint: to pin it, for example.
+
+    Raises ThreadBusy while the thread has an owner, ThreadNotFound, or DamagedCheckpoint.
+    """
+    await storage.find_thread(thread_id)  # `open` would make a missing thread
+
+    async def act(thread: StoredThread) -> CheckpointInfo | None:
+        head = await thread.load_head()
+        if head is None:
+            raise ThreadNotFound(thread_id)
+        again = make_repeat(head, thread.number + 1, thread.status)
+        # The records since the head stay unsettled: the next run replays them.
+        return await thread.commit(again, (), "", again.status, unsettled=tuple(thread.load_journal()))
+
+    return await _commit_when_free(storage, thread_id, act, on_busy, takeover=takeover)
+
+
+async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) -> None:
+    """`StoreCheckpointStorage.save`."""
+    thread_id = checkpoint.thread_id or new_thread_id()
+
+    async def act(thread: StoredThread) -> CheckpointInfo | None:
+        fields = {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
+        numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
+        return await thread.commit(numbered, (), checkpoint.run_id or "", checkpoint.status)
+
+    await _uncancelled(_commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
+
+
+async def _commit_when_free(
+    storage: StoreCheckpointStorage, thread_id: str, act: _Act, on_busy: str, *, takeover: bool
+) -> CheckpointInfo:
+    if on_busy not in ON_BUSY:
+        choices = ", ".join(map(repr, ON_BUSY))
+        raise InvalidRun(f"on_busy must be one of {choices}, got {on_busy!r}{did_you_mean(str(on_busy), ON_BUSY)}.")
+    takes_over = takeover or on_busy == "interrupt"
+    async with OwnerWait(storage, thread_id) as wait:
+        while True:
+            owner = f"history-{new_item_id()}"
+            try:
+                return await _uncancelled(_commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
+            except ThreadBusy:
+                if on_busy != "enqueue":
+                    raise
+            await wait.until_free()
+
+
+async def _commit_by_hand(
+    storage: StoreCheckpointStorage, thread_id: str, act: _Act, owner: str, *, takeover: bool = False
+) -> CheckpointInfo:
+    async with storage.access("open a thread"):
+        opened = await storage.store.open(thread_id, owner, takeover=takeover)
+    codec, recent = storage._tool_codec, RecentThreads()  # its own cache: runs use another codec
+    thread = StoredThread(storage.store, opened, storage.declared, lambda _: codec, recent, retention=storage.retention)
+    try:
+        info = await act(thread)
+    finally:
+        await thread.release()
+    if info is None:
+        raise ThreadNotFound(thread_id)
+    return info
+
+
+async def _uncancelled(work: Coroutine[Any, Any, CheckpointInfo]) -> CheckpointInfo:
+    """Completes the work even if its caller is cancelled: else a claim could be left behind."""
+    info, cancelled = await await_uncancelled(work)
+    if cancelled is not None:
+        raise cancelled
+    return info
+
+
+def make_fork(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any]) -> WorkflowCheckpoint:
     """The first checkpoint of a new thread."""
     return _successor(source, thread_id=thread_id, number=1, state=state)
 
 
-def rewound(target: WorkflowCheckpoint, number: int, about: Mapping[str, Any] | None = None) -> WorkflowCheckpoint:
-    """The target once more, as this commit of its thread. What is delivered from here on is other than what was
-    delivered from there the first time: idempotency keys tell them apart by the epoch. `about` is what is said of the
-    thread today, which a rewind leaves as it is; None to keep what was said then."""
+def make_rewind(target: WorkflowCheckpoint, number: int, about: Mapping[str, Any] | None = None) -> WorkflowCheckpoint:
+    """The target once more, as this commit of its thread. Deliveries after it get a new epoch, so their idempotency
+    keys differ from the first time. `about` is the thread's metadata of today; None keeps that of the target."""
     there = target if about is None else with_about(target, about)
     return _successor(there, number=number, counters=msgspec.structs.replace(target.counters, epoch=number))
 
 
-def repeated(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
-    """The same place once more, as this commit of its thread. `status` is the thread's: its last run may have failed
-    since the head."""
+def make_repeat(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
+    """The head once more, as this commit of its thread. `status` is the thread's: its last run may have failed since
+    the head."""
     return _successor(head, number=number, status=status)
 
 
 def with_about(checkpoint: WorkflowCheckpoint, about: Mapping[str, Any]) -> WorkflowCheckpoint:
-    """The same, of a thread of which this is said."""
+    """The checkpoint with these metadata of its thread."""
     others = {part: values for part, values in checkpoint.metadata.items() if part != "about"}
     return msgspec.structs.replace(checkpoint, metadata={**others, "about": dict(about)} if about else others)
 
 
-def cleared(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
-    """Of the same thread, and nothing in it. What is counted goes on, so that no delivery is taken for an earlier one,
-    and what is said of the thread stays."""
+def clear_checkpoint(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
+    """An empty checkpoint of the same thread. The counters continue, so that delivery ids stay unique; the metadata of
+    the thread stay."""
     return WorkflowCheckpoint(
         workflow_name=head.workflow_name,
         graph_signature_hash=head.graph_signature_hash,
@@ -79,22 +230,19 @@ def _successor(before: WorkflowCheckpoint, **changes: Any) -> WorkflowCheckpoint
     )
 
 
-def of_another_thread(info: CheckpointInfo, thread_id: str) -> InvalidRun:
+def other_thread_error(info: CheckpointInfo, thread_id: str) -> InvalidRun:
     return InvalidRun(
         f"Checkpoint {info.checkpoint_id!r} belongs to thread {info.thread_id!r}, so thread {thread_id!r} cannot go "
         "back to it. Nothing was changed. Rewind its own thread, or fork the checkpoint to a new one."
     )
 
 
-# ---------------------------------------------------------------- a fork in a store
-
-
 async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> CheckpointInfo:
-    """Keep it as a thread of its own, with its own copies of all chunks. Raises UnsavableValue or ThreadExists; then
-    there is nothing of it."""
+    """Add the fork as a new thread, with its own copies of all chunks. Raises UnsavableValue or ThreadExists; then
+    nothing is written."""
     opened = OpenedThread(Lease(fork.thread_id, "fork", 1), 0, None, None, 0)
     thread = StoredThread(store, opened, DeclaredTypes(), lambda _: codec, RecentThreads())
-    commit = thread._packed(fork, None, (), "", fork.status, (), (), ((), 0))
+    commit = thread._pack(fork, None, (), "", fork.status, (), (), ((), 0))
     standing = ThreadHeader(
         fork.thread_id,
         fork.workflow_name,
@@ -112,47 +260,58 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
     return fork.info
 
 
-# ---------------------------------------------------------------- what is said of a thread
+async def load_metadata_of_head(
+    load: Callable[[str], Awaitable[WorkflowCheckpoint]], head_id: str | None
+) -> dict[str, Any] | None:
+    """The thread's metadata, such as its name. None without a head, or for one that cannot be read."""
+    if head_id is None:
+        return None
+    try:
+        head = await load(head_id)
+    except StorageFailed:
+        raise
+    except WorkflowCheckpointException:
+        return None
+    return dict(head.metadata.get("about", {}))
 
 
-def merged_about(head: WorkflowCheckpoint, said: Any) -> dict[str, Any]:
-    """What is said of the thread, with this. A value of None takes its key away. Raises InvalidRun."""
-    if not isinstance(said, Mapping) or not all(isinstance(key, str) for key in said):
-        raise InvalidRun(f"What is said of a thread must map texts to JSON values, got {said!r}. Nothing was written.")
-    for key, value in said.items():
-        for wrong in _faults(value):
+def merge_about(head: WorkflowCheckpoint, changes: Any) -> dict[str, Any]:
+    """The thread's metadata with these changes. A value of None removes its key. Raises InvalidRun."""
+    if not isinstance(changes, Mapping) or not all(isinstance(key, str) for key in changes):
+        raise InvalidRun(
+            f"The metadata of a thread must map strings to JSON values, got {changes!r}. Nothing was written."
+        )
+    for key, value in changes.items():
+        for wrong in _non_json_values(value):
             raise InvalidRun(
-                f"What is said of a thread must be JSON, and {key!r} holds {wrong!r} ({type(wrong).__name__}). Nothing "
+                f"The metadata of a thread must be JSON, but {key!r} holds {wrong!r} ({type(wrong).__name__}). Nothing "
                 "was written."
             )
-    merged = {**head.metadata.get("about", {}), **said}
+    merged = {**head.metadata.get("about", {}), **changes}
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _faults(value: Any) -> Iterator[Any]:
-    """What is in it that JSON does not have."""
+def _non_json_values(value: Any) -> Iterator[Any]:
+    """The parts of the value that JSON cannot hold."""
     if type(value) is dict:
         yield from (key for key in value if type(key) is not str)
         value = list(value.values())
     if type(value) is list:
-        for one in value:
-            yield from _faults(one)
+        for item in value:
+            yield from _non_json_values(item)
     elif not (value is None or type(value) in (bool, int, str) or (type(value) is float and isfinite(value))):
         yield value
 
 
-# ---------------------------------------------------------------- edited state
-
-
-def edited_state(source: WorkflowCheckpoint, update_state: Any, remove_state: Any) -> dict[str, Any]:
-    """The state with these values in place of its own. Raises WrongStateType or InvalidRun; nothing is changed."""
+def edit_state(source: WorkflowCheckpoint, update_state: Any, remove_state: Any) -> dict[str, Any]:
+    """The state of the checkpoint with these changes. Raises WrongStateType or InvalidRun."""
     update = {} if update_state is None else update_state
     if not isinstance(update, Mapping) or not all(isinstance(key, str) for key in update):
-        raise InvalidRun(f"update_state must map keys of the state (texts) to new values, got {update_state!r}.")
+        raise InvalidRun(f"update_state must map keys of the state (strings) to new values, got {update_state!r}.")
     is_list = isinstance(remove_state, Iterable) and not isinstance(remove_state, str)
     removed = [*remove_state] if is_list else []
     if not is_list or not all(isinstance(key, str) for key in removed):
-        raise InvalidRun(f"remove_state must be a list of keys of the state (texts), got {remove_state!r}.")
+        raise InvalidRun(f"remove_state must be a list of keys of the state (strings), got {remove_state!r}.")
     for key in removed:
         if key in update:
             raise InvalidRun(f"update_state and remove_state both name {key!r}: give it a value, or remove it.")
@@ -170,17 +329,17 @@ def edited_state(source: WorkflowCheckpoint, update_state: Any, remove_state: An
 def _check_type(key: str, stored: object, value: object, checkpoint_id: str) -> None:
     if stored is None or value is None or (type(stored) is float and type(value) is int):
         return
-    expected, given = _type_name(stored), _type_name(value)
-    if expected != given:
-        raise WrongStateType(key, _short(expected), _short(given), checkpoint_id)
+    expected, actual = _type_name(stored), _type_name(value)
+    if expected != actual:
+        raise WrongStateType(key, _short(expected), _short(actual), checkpoint_id)
 
 
 def _type_name(value: object) -> str:
-    """As it is stored: a value of a type that nobody declared here has no class."""
+    """The name of its type in a store: a value of an undeclared type has no class here."""
     if isinstance(value, Opaque):
         return value.type
-    known = registered(type(value))
-    return stable_name(type(value)) if known is None else known.name
+    registration = registered(type(value))
+    return stable_name(type(value)) if registration is None else registration.name
 
 
 def _short(name: str) -> str:

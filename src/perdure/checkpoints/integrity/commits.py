@@ -230,7 +230,7 @@ class KnownChunks:
 
 def _proved(ref: str, digest: str, data: bytes) -> Tree:
     if digest_of(data) != digest:
-        raise UnreadableValue(f"chunk {ref}", "its content does not have its digest: it was changed or damaged")
+        raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
     return from_bytes(data, f"chunk {ref}")
 
 

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from perdure.checkpoints.encoding.checkpoint import decode_body
-from perdure.checkpoints.encoding.events import events_of
+from perdure.checkpoints.access import storage_errors
+from perdure.checkpoints.checkpoint import decode_body
+from perdure.checkpoints.delta.assembly import read_whole_tree
+from perdure.checkpoints.encoding.events import decode_events
 from perdure.checkpoints.integrity.commits import MISFITS, ThreadIntegrity
-from perdure.checkpoints.open_thread import storage_errors
-from perdure.checkpoints.thread import due_at, pending_request, whole_tree
+from perdure.checkpoints.level import due_at
+from perdure.checkpoints.thread import pending_request
 from perdure.checkpoints.transfer.threads import TRIES, aside, infos_of, is_as_before, standing_of
 from perdure.codec import DeclaredTypes, Tree
 from perdure.errors import (
@@ -177,8 +179,8 @@ class _ThreadCheck:
         logged = msgspec.structs.replace(commit.events, timestamp=commit.timestamp)
         try:
             what = f"the events of commit {commit.number}"
-            trees, _ = await whole_tree(self._store, self._thread_id, logged.body, what)
-            for _ in events_of(trees, logged, self._thread_id, TREES):
+            trees, _ = await read_whole_tree(self._store, self._thread_id, logged.body, what)
+            for _ in decode_events(trees, logged, self._thread_id, TREES):
                 pass
         except (UnreadableValue, ValueError, TypeError) as error:
             self._add(str(error), name)
@@ -213,7 +215,7 @@ class _ThreadCheck:
             return
         info, root = self._head.info, self._head.root
         try:
-            tree, _ = await whole_tree(self._store, self._thread_id, root, f"checkpoint {info.checkpoint_id!r}")
+            tree, _ = await read_whole_tree(self._store, self._thread_id, root, f"checkpoint {info.checkpoint_id!r}")
             checkpoint = decode_body(tree, info, TREES)
         except WorkflowCheckpointException as error:
             self._add(str(getattr(error, "reason", error)), info.checkpoint_id)

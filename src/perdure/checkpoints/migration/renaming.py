@@ -21,7 +21,7 @@ _FAN_IN = "FanInEdgeGroup/"
 # ---------------------------------------------------------------- types
 
 
-def tagged(trees: Iterable[Tree]) -> Iterator[dict[str, Tree]]:
+def tagged_values(trees: Iterable[Tree]) -> Iterator[dict[str, Tree]]:
     """Every stored value that says its type. Without recursion: what users store may be nested deeply."""
     stack = list(trees)
     while stack:
@@ -42,7 +42,7 @@ def renamed_type(name: str, old: str, new: str) -> str:
 
 
 def rename_types(trees: Iterable[Tree], old: str, new: str) -> None:
-    for tree in tagged(trees):
+    for tree in tagged_values(trees):
         if tree["$type"] == "type" and type(tree.get("name")) is str:
             tree["name"] = renamed_type(tree["name"], old, new)
         else:
@@ -179,7 +179,7 @@ class Renaming:
 
     def _in_values(self, trees: Iterable[Tree]) -> None:
         """Questions of sub-workflows are messages that name their askers."""
-        for tree in tagged(trees):
+        for tree in tagged_values(trees):
             if tree["$type"] in (_EVENT, _QUESTION):
                 for field in ("executor_id", "source_executor_id"):
                     if field in tree:

@@ -1,4 +1,4 @@
-"""StoredForm: one stored checkpoint as a migration sees it, a tree that can be changed before anything is decoded."""
+"""StoredForm: one stored checkpoint as a migration sees it, a tree to change before it is decoded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.checkpoints.migration.renaming import (
     rename_step,
     rename_types,
     renamed_type,
-    tagged,
+    tagged_values,
 )
 from perdure.codec import Codec, Tree
 from perdure.codecs.types import BUILTIN_NAMES, registered
@@ -28,38 +28,38 @@ from perdure.records import CheckpointInfo
 
 
 class StoredWaiting:
-    """What is stored beside the head until a commit takes it in: an entry of the journal, or an item of the inbox."""
+    """A journal entry or an inbox item, stored beside the head until a commit consumes it."""
 
     __slots__ = ("delivery_id", "migrated", "tree")
 
     def __init__(self, tree: Tree, migrated: str | None, delivery_id: int | None = None) -> None:
         self.tree = tree
         self.migrated = migrated
-        """The last migration that it has behind it."""
+        """The last migration applied to it."""
         self.delivery_id = delivery_id
-        """Of an entry of the journal: what it is about."""
+        """The delivery of a journal entry."""
 
 
 class StoredLevel:
-    """What one workflow of a thread keeps: the thread's own, or a sub-workflow that has not ended."""
+    """One workflow of a thread: the thread's own, or a sub-workflow that has not ended."""
 
     def __init__(self, tree: dict[str, Tree]) -> None:
         self.tree = tree
-        """All of it, as the reference page about the stored format shows it."""
+        """The whole level, in the stored format of the reference page."""
         self._state: dict[str, Tree] | None = None
 
     @property
     def state(self) -> dict[str, Tree]:
-        """The shared state, encoded: texts, numbers, lists and dicts are as they are; `encode` makes other values."""
+        """The shared state, encoded: strings, numbers, lists and dicts are plain; `encode` encodes other values."""
         if self._state is None:
             pairs = pairs_of(self.tree.get("state", {}))
-            self._state = {key: value for key, value in pairs}  # noqa: C416  # its types let `dict` take no lists
+            self._state = {key: value for key, value in pairs}  # noqa: C416  # mypy rejects lists as arguments of `dict`
         return self._state
 
     def memory(self, executor_id: str) -> dict[str, Tree]:
-        """What an executor keeps, encoded: `saved` is what its hook gave, `private` its `ctx.private`."""
-        found: dict[str, Tree] = self.tree.setdefault("executors", {}).setdefault(executor_id, {})
-        return found
+        """The memory of an executor, encoded: `saved` from its hook, `private` from its `ctx.private`."""
+        memory: dict[str, Tree] = self.tree.setdefault("executors", {}).setdefault(executor_id, {})
+        return memory
 
     def _settle(self) -> None:
         if self._state is not None:
@@ -68,10 +68,10 @@ class StoredLevel:
 
 
 class StoredForm(StoredLevel):
-    """One stored checkpoint, with the journal and the inbox where it is a head. A migration changes it in place.
+    """One stored checkpoint; a head has its journal and inbox too. A migration changes it in place.
 
-    Executors of sub-workflows are named by their path, `child/writer`. Types are classes, or names as they are stored,
-    `package.module:Name`: a class that is gone has only its name left.
+    A path names an executor of a sub-workflow: `child/writer`. A type is a class, or a stored name such as
+    `package.module:Name`: a deleted class has only its name.
     """
 
     def __init__(
@@ -96,37 +96,35 @@ class StoredForm(StoredLevel):
     @property
     def signature(self) -> dict[str, Any]:
         """The graph that made it: `start`, `executors` with their types, `edges`, and the same of `children`."""
-        found: dict[str, Any] = self.tree.setdefault("graph", {}).setdefault("graph_signature", {})
-        return found
+        signature: dict[str, Any] = self.tree.setdefault("graph", {}).setdefault("graph_signature", {})
+        return signature
 
     def encode(self, value: object) -> Tree:
-        """A value as it is stored. Raises UnsavableValue."""
+        """The stored tree of a value. Raises UnsavableValue."""
         return self._codec.encode(value, "migration")
 
     def decode(self, tree: Tree) -> Any:
-        """The value of a stored tree, as the workflow of today reads it. Raises UnreadableValue."""
+        """The value of a stored tree, with the types of today's workflow. Raises UnreadableValue."""
         return self._codec.decode(tree, "migration")
 
     def children(self, executor: str) -> list[StoredLevel]:
         """The sub-workflows of this executor that have not ended."""
         parents, executor_id, _ = self._find(executor)
         wanted = (*parents, executor_id)
-        found = [StoredLevel(level) for path, level in levels(self.tree) if path == wanted]
-        self._children += found
-        return found
+        children = [StoredLevel(level) for path, level in levels(self.tree) if path == wanted]
+        self._children += children
+        return children
 
     def values(self, of_type: type | str) -> list[dict[str, Tree]]:
-        """The fields of every stored value of a type, wherever it is: to be changed in place."""
+        """The fields of every stored value of a type, in any part: change them in place."""
         name = _type_name(of_type)
-        return [tree for tree in tagged(self._everything()) if tree["$type"] == name]
-
-    # ------------------------------------------------------------ renaming
+        return [tree for tree in tagged_values(self._everything()) if tree["$type"] == name]
 
     def rename_executor(self, old: str, new: str) -> None:
-        """Everywhere: what is due to it, what it sent, asked and keeps, and in the graph's signature.
+        """Rename an executor everywhere: in deliveries, requests, memories, and the graph's signature.
 
-        What it is made of may have changed with its name. Raises ValueError if there is none called `old`, or already
-        one called `new`.
+        Its class may have changed too. Raises ValueError if no executor is called `old`, or one is already called
+        `new`.
         """
         self._settle()
         parents, executor_id, signature = self._find(old)
@@ -134,18 +132,18 @@ class StoredForm(StoredLevel):
         has_inner = executor_id in signature.get("children", {})
         for _, level in levels(self.tree):
             rename_in_answers(level, _seen_from((), parents, executor_id, new_id, has_inner))
-        is_at = levels_of_deliveries(self.tree)
-        for one in self._waiting:
-            path_of_it = is_at.get(one.delivery_id) if one.delivery_id is not None else None
-            if path_of_it is not None and path_of_it == parents[: len(path_of_it)]:
-                _seen_from(path_of_it, parents, executor_id, new_id, has_inner).in_journal(one.tree)
+        paths = levels_of_deliveries(self.tree)
+        for entry in self._waiting:
+            path = paths.get(entry.delivery_id) if entry.delivery_id is not None else None
+            if path is not None and path == parents[: len(path)]:
+                _seen_from(path, parents, executor_id, new_id, has_inner).in_journal(entry.tree)
         for path, level in [*levels(self.tree)]:
             if path == parents[: len(path)]:
                 _seen_from(path, parents, executor_id, new_id, has_inner).in_level(level)
         self._rename_in_signature(signature, executor_id, new_id, self._type_today(parents, new_id))
 
     def rename_type(self, old: type | str, new: type | str) -> None:
-        """Everywhere: values, types that are asked for, the journal, the inbox, and executors of such a class."""
+        """Rename a type everywhere: in values, response types, the journal, the inbox, and executors of this class."""
         name, new_name = _type_name(old), _type_name(new)
         rename_types(self._everything(), name, new_name)
         for signature in _signatures(self.signature):
@@ -154,17 +152,17 @@ class StoredForm(StoredLevel):
         self._renamed_types.append((name, new_name))
 
     def rename_step(self, old: str, new: str) -> None:
-        """In all that deliveries have recorded: a step that is called otherwise now is found, and not done again."""
+        """Rename a step in all records, so that a run replays it under its new name."""
         for _, level in levels(self.tree):
             for record in records_of(level):
                 rename_step(record, old, new)
-        for one in self._waiting:
-            if one.delivery_id is not None and "kind" in one.tree:
-                rename_step(one.tree, old, new)
+        for entry in self._waiting:
+            if entry.delivery_id is not None and "kind" in entry.tree:
+                rename_step(entry.tree, old, new)
 
     def drop_executor(self, executor: str) -> None:
-        """It is gone, with all that is due to it and all that it keeps. Raises ValueError for one that others need: the
-        start executor, or one that a fan-in waits for."""
+        """Delete an executor with its due deliveries and its memory. Raises ValueError for the start executor, and for
+        one that a fan-in waits for."""
         self._settle()
         parents, executor_id, signature = self._find(executor)
         if signature.get("start") == executor_id:
@@ -174,8 +172,8 @@ class StoredForm(StoredLevel):
             if path == parents:
                 _drop(level, executor_id)
             if path == parents[: len(path)]:
-                asked = level.get("requests", ())
-                level["requests"] = [one for one in asked if not _is_below(one["source_executor_id"], below)]
+                requests = level.get("requests", ())
+                level["requests"] = [each for each in requests if not _is_below(each["source_executor_id"], below)]
         signature["edges"] = [
             line
             for line in signature["edges"]
@@ -185,8 +183,6 @@ class StoredForm(StoredLevel):
         if signature.get("children", {}).pop(executor_id, None) is not None and not signature["children"]:
             del signature["children"]
 
-    # ------------------------------------------------------------ what it is made of
-
     def _settle(self) -> None:
         super()._settle()
         for child in self._children:
@@ -195,18 +191,18 @@ class StoredForm(StoredLevel):
     def _everything(self) -> list[Tree]:
         self._settle()
         inner = [part for _, level in levels(self.tree) for part in own_parts(level)]
-        return [*inner, *(one.tree for one in self._waiting)]
+        return [*inner, *(entry.tree for entry in self._waiting)]
 
     def _find(self, executor: str) -> tuple[Path, str, dict[str, Any]]:
-        """The level of an executor, its id there, and the signature of that level. Ids may have a slash in them."""
+        """The level of an executor, its id there, and the signature of that level. Ids may contain a slash."""
         parents: list[str] = []
         signature, rest = self.signature, executor
         while rest not in signature.get("executors", {}):
             children = signature.get("children", {})
-            outer = next((one for one in children if rest.startswith(f"{one}/")), None)
+            outer = next((child for child in children if rest.startswith(f"{child}/")), None)
             if outer is None:
-                known = [*_paths(self.signature)]
-                raise ValueError(f"the graph has no executor {executor!r}{did_you_mean(executor, known)}")
+                paths = [*_paths(self.signature)]
+                raise ValueError(f"the graph has no executor {executor!r}{did_you_mean(executor, paths)}")
             parents.append(outer)
             signature, rest = children[outer], rest[len(outer) + 1 :]
         return tuple(parents), rest, signature
@@ -223,8 +219,8 @@ class StoredForm(StoredLevel):
         signature: Any = self._today
         for parent in parents:
             signature = signature.get("children", {}).get(parent, {})
-        found: str | None = signature.get("executors", {}).get(executor_id)
-        return found
+        name: str | None = signature.get("executors", {}).get(executor_id)
+        return name
 
     def _rename_in_signature(self, signature: dict[str, Any], old: str, new: str, kind: str | None) -> None:
         executors, edges = signature["executors"], []
@@ -233,8 +229,8 @@ class StoredForm(StoredLevel):
             source, target, condition = _ends(edge, executors)
             ends = "->".join(new if end == old else end for end in (source, target)) if source else ""
             edges.append(f"{kind_of_edge}: {ends}{condition}")
-        signature["executors"] = {new if key == old else key: one for key, one in executors.items()}
-        if kind is not None:  # whoever names both says that the one of today goes on for the old one
+        signature["executors"] = {new if key == old else key: name for key, name in executors.items()}
+        if kind is not None:  # the executor of today replaces the old one
             signature["executors"][new] = kind
         signature["edges"] = sorted(edges)
         if signature.get("start") == old:
@@ -244,15 +240,15 @@ class StoredForm(StoredLevel):
 
 
 def _seen_from(path: Path, parents: Path, executor_id: str, new_id: str, has_inner: bool) -> Renaming:
-    way = parents[len(path) :]
-    return Renaming("/".join((*way, executor_id)), "/".join((*way, new_id)), has_inner)
+    steps = parents[len(path) :]
+    return Renaming("/".join((*steps, executor_id)), "/".join((*steps, new_id)), has_inner)
 
 
-def _type_name(given: type | str) -> str:
-    if isinstance(given, str):
-        return given
-    known = registered(given)
-    return known.name if known is not None else BUILTIN_NAMES.get(given) or stable_name(given)
+def _type_name(cls: type | str) -> str:
+    if isinstance(cls, str):
+        return cls
+    registration = registered(cls)
+    return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
 
 
 def _signatures(signature: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -268,9 +264,9 @@ def _paths(signature: Mapping[str, Any], path: str = "") -> Iterable[str]:
 
 
 def _ends(edge: str, executors: Iterable[str]) -> tuple[str, str, str]:
-    """Source, target and condition of `source->target if condition`. Ids may look like any part of it: one that
-    explains all of it comes before one that leaves a condition, and a longer one before a shorter."""
-    found = [
+    """Source, target and condition of `source->target if condition`. Ids may look like any part of it: a match without
+    a condition comes first, then the longest ids."""
+    matches = [
         (rest != target, -len(source), -len(target), source, target)
         for source in executors
         if edge.startswith(f"{source}->")
@@ -278,9 +274,9 @@ def _ends(edge: str, executors: Iterable[str]) -> tuple[str, str, str]:
         for target in executors
         if rest == target or rest.startswith(f"{target} if ")
     ]
-    if not found:
+    if not matches:
         return "", "", edge
-    *_, source, target = min(found)
+    *_, source, target = min(matches)
     return source, target, edge[len(source) + 2 + len(target) :]
 
 
@@ -289,18 +285,17 @@ def _is_below(path: str, executor: str) -> bool:
 
 
 def _drop(level: dict[str, Tree], executor_id: str) -> None:
-    """What is due to an executor of this very level, and what it keeps."""
+    """Delete the due deliveries and the memory of an executor of this level."""
     buffers = pairs_of(level.get("buffers", {}))
     renaming = Renaming(executor_id, "", has_inner=False)
     for group, held in buffers:
-        target = group.endswith(f"->{executor_id}")
-        if pairs_of(held) and renaming.group(group) != group and not target:
+        is_target = group.endswith(f"->{executor_id}")
+        if pairs_of(held) and renaming.group(group) != group and not is_target:
             raise ValueError(f"a fan-in that waits for {executor_id!r} holds messages of others")
     if buffers:
         level["buffers"] = dict_tree(pair for pair in buffers if not pair[0].endswith(f"->{executor_id}"))
     for source_id, sent in level.get("messages", {}).items():
-        level["messages"][source_id] = [one for one in sent if one[1] != executor_id]
-    kept = (one for one in level.get("suspended", ()) if one["delivery"][1][1] != executor_id)
-    level["suspended"] = list(kept)
-    level["children"] = [one for one in level.get("children", ()) if one["executor_id"] != executor_id]
+        level["messages"][source_id] = [delivery for delivery in sent if delivery[1] != executor_id]
+    level["suspended"] = [each for each in level.get("suspended", ()) if each["delivery"][1][1] != executor_id]
+    level["children"] = [each for each in level.get("children", ()) if each["executor_id"] != executor_id]
     level.get("executors", {}).pop(executor_id, None)

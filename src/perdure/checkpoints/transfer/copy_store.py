@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.checkpoints.access import refuse_missing_key
-from perdure.checkpoints.open_thread import storage_errors
+from perdure.checkpoints.access import refuse_missing_key, storage_errors
 from perdure.checkpoints.transfer.dump_lines import visible_part
 from perdure.checkpoints.transfer.threads import CommitPages, add_thread, aside, standing_of, write_thread
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadExists

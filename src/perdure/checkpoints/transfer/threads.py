@@ -16,8 +16,8 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from perdure.cancelling import await_uncancelled
+from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.integrity.commits import MISFITS, IntegrityProblem, ThreadIntegrity
-from perdure.checkpoints.open_thread import storage_errors
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
 from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.names import check_identifier

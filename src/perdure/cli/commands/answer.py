@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perdure.checkpoints.storage import load_checkpoint
+from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.cli.options.app import load_app
 from perdure.cli.options.store import (
     StoreLocation,

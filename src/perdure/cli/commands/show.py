@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.history.branches import Branch, Branches, branches_of
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.history.branches import Branch, Branches, build_branches
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.options.store import existing_store, find_thread, json_option, store_option, thread_argument
 from perdure.cli.output.checkpoint import (
     checkpoint_tree,
@@ -166,7 +167,7 @@ class HistoryPicture:
 
     @property
     def branches(self) -> Branches | None:
-        return branches_of(self.thread.thread_id, self.checkpoints) if self.checkpoints else None
+        return build_branches(self.thread.thread_id, self.checkpoints) if self.checkpoints else None
 
     @property
     def asked(self) -> list[Asked]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.level import ChildCheckpoint
 from perdure.cli.output.tables import exact, folded, moment, print_folded
 from perdure.cli.output.values import cut, in_a_line, in_lines, printable, tree_of
 from perdure.events import WorkflowEvent

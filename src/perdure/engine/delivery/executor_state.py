@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any
 
-from perdure.checkpoints.delta.incremental import Unchanged
+from perdure.checkpoints.delta.incremental import IncrementalEncoder
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.codec import Encoded
 from perdure.engine.thread.compiled import Compiled
@@ -85,7 +85,7 @@ class ExecutorMemories:
         self._thread = thread
         self._compiled = compiled
         self._codec = None if stored_thread is None else stored_thread.codec
-        self._unchanged: dict[str, Unchanged] = {} if stored_thread is None else stored_thread.unchanged
+        self._unchanged: dict[str, IncrementalEncoder] = {} if stored_thread is None else stored_thread.unchanged
 
     async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
         """What the executor keeps now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
@@ -120,7 +120,7 @@ class ExecutorMemories:
             return Encoded(self._codec.encode(kept, path), self._codec)
         unchanged = self._unchanged.get(executor_id)
         if unchanged is None:
-            unchanged = self._unchanged[executor_id] = Unchanged(is_immutable)
+            unchanged = self._unchanged[executor_id] = IncrementalEncoder(is_immutable)
         return Encoded(unchanged.encode(kept, path, self._codec), self._codec)
 
     def _levels(

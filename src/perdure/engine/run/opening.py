@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
-from perdure.checkpoints.follow.wait_for_owner import OwnerWait
+from perdure.checkpoints.access import OwnerWait
+from perdure.checkpoints.any_storage import load_checkpoint, open_thread
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.level import ChildCheckpoint
 from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread
-from perdure.checkpoints.storage import load_checkpoint, open_thread
 from perdure.clock import Clock
 from perdure.engine.run.options import RunRequest
 from perdure.engine.steps.journal import take_journal

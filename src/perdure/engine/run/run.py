@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from perdure.cancelling import await_uncancelled
-from perdure.checkpoints.follow.live_events import live_event_publisher
-from perdure.checkpoints.history.thread_metadata import load_thread_metadata
+from perdure.checkpoints.any_storage import live_event_publisher, load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
 from perdure.engine.delivery.event_emitter import own_event

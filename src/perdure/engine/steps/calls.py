@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.migration.migrations import RenamedType, as_first_named
+from perdure.checkpoints.migration.migrations import RenamedType, restore_type_names
 from perdure.codec import Codec
 from perdure.engine.thread.effects import Effects
 from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
@@ -154,7 +154,7 @@ class Calls:
         except UnsavableValue as error:
             raise StepArgumentsUnsavable(name, error) from error
         if self._renamed:
-            tree = as_first_named(tree, self._renamed)
+            tree = restore_type_names(tree, self._renamed)
         return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()
 
     def check_name(self, name: str, function: Any) -> None:

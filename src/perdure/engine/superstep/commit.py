@@ -213,7 +213,7 @@ class Committer:
     async def _save_the_rest(self, stored_thread: OpenThread) -> None:
         thread = self._thread
         if self._lags:
-            await self._await_commit(stored_thread, stored_thread.settled())
+            await self._await_commit(stored_thread, stored_thread.settle())
         if self._is_unsaved:
             # Should this fail, what was not saved did not happen: the next run reads the head.
             thread.number = NOT_IN_STEP

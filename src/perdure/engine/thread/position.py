@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from perdure.checkpoints.checkpoint import ChildCheckpoint, Counters, WorkflowCheckpoint
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.level import ChildCheckpoint, Counters
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from perdure.checkpoints.storage import CheckpointStorage, StoreCheckpointStorage
+from perdure.checkpoints.open_thread import CheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.log import get_logger
 from perdure.server.app.project import Project
 from perdure.server.app.registry import Registry

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from perdure.checkpoints.follow.follow import follow
-from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.follow import follow
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
 from perdure.errors import CursorExpired
 from perdure.events import WorkflowEvent

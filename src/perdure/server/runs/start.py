@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from perdure.checkpoints.storage import read_events
+from perdure.checkpoints.any_storage import read_events
 from perdure.errors import CheckpointNotFound, PerdureError, RunInterrupted, ThreadBusy, ThreadNotIdle
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.server.problems import HttpProblem, problem_of

@@ -14,8 +14,9 @@ import msgspec
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
+from perdure.checkpoints.any_storage import load_checkpoint, read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint, read_events
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.records import CheckpointInfo, ExecutorMemory

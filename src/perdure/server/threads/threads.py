@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.storage import load_checkpoint
 from perdure.errors import CheckpointNotFound
 from perdure.names import new_thread_id
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from perdure.checkpoints.any_storage import read_lineage
 from perdure.checkpoints.encoding.checkpoint import encode_checkpoint, tool_codec
-from perdure.checkpoints.storage import read_lineage
 from perdure.codec import Tree
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent

@@ -1,0 +1,153 @@
+"""What the engine needs of any storage: one over a store, or one with only the six methods of `CheckpointStorage`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from perdure.checkpoints.access import storage_errors
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.follow import encode_live_event, open_event_log
+from perdure.checkpoints.history.time_travel import load_metadata_of_head
+from perdure.checkpoints.migration.migrations import Migrator
+from perdure.checkpoints.migration.uncommitted import MESSAGE, encode_item
+from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, copy_checkpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
+from perdure.checkpoints.thread import StoredThread
+from perdure.codec import DeclaredTypes
+from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
+from perdure.events import WorkflowEvent
+
+
+async def open_thread(
+    storage: Any,
+    thread_id: str,
+    workflow_name: str,
+    declared: DeclaredTypes,
+    *,
+    owner: str,
+    takeover: bool,
+    max_lag: int,
+    migrator: Migrator | None = None,
+) -> OpenThread:
+    """Claim the thread. Raises ThreadBusy while it has another owner."""
+    if isinstance(storage, StoreCheckpointStorage):
+        async with storage.access("open a thread"):
+            opened = await storage.store.open(thread_id, owner, takeover=takeover)
+        return StoredThread(
+            storage.store,
+            opened,
+            declared,
+            lambda declared: codec_for(storage, declared.union(storage.declared)),
+            storage._recent,
+            max_lag=max_lag,
+            retention=storage.retention,
+            migrator=migrator,
+        )
+    plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared), migrator)
+    await plain.find_head()
+    return plain
+
+
+async def post_message(
+    storage: Any, thread_id: str, item_id: str, message: Any, declared: DeclaredTypes, mark: str | None = None
+) -> None:
+    """Post a message to the thread's inbox, durably if the storage has one. Raises UnsavableValue.
+
+    `mark` is the last migration of the sending workflow.
+    """
+    if storage is None:
+        return
+    codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
+    tree = codec.encode(message, "message")
+    if isinstance(storage, StoreCheckpointStorage):
+        async with storage.access("post a message"):
+            await storage.store.post(thread_id, item_id, MESSAGE, encode_item(tree, mark))
+
+
+async def load_checkpoint(
+    storage: Any, checkpoint_id: str, declared: DeclaredTypes, migrator: Migrator | None = None
+) -> WorkflowCheckpoint:
+    """The checkpoint, decoded for a workflow. Raises CheckpointNotFound, DamagedCheckpoint, or the migrator's error."""
+    if isinstance(storage, StoreCheckpointStorage):
+        codec = codec_for(storage, declared.union(storage.declared))
+        return await read_stored(storage, checkpoint_id, codec, migrate=None if migrator is None else migrator.migrate)
+    with storage_errors(storage, "load"):
+        try:
+            checkpoint: Any = await storage.load(checkpoint_id)
+        except (KeyError, FileNotFoundError) as error:
+            raise CheckpointNotFound(checkpoint_id) from error
+    if checkpoint is None:
+        raise CheckpointNotFound(checkpoint_id)
+    if not isinstance(checkpoint, WorkflowCheckpoint):
+        reason = f"it returned {type(checkpoint).__name__}, expected a WorkflowCheckpoint"
+        raise StorageFailed(type(storage).__name__, "load", reason)
+    if checkpoint.checkpoint_id != checkpoint_id:
+        reason = f"the storage returned checkpoint {checkpoint.checkpoint_id!r} in its place"
+        raise DamagedCheckpoint(checkpoint_id, reason)
+    return copy_checkpoint(checkpoint, codec_for(storage, declared), migrator)
+
+
+async def load_thread_metadata(storage: Any, head_id: str | None) -> dict[str, Any] | None:
+    """The thread's metadata, such as its name, from its head. None for an unreadable head: a rewind repairs it."""
+    load: Callable[[str], Awaitable[WorkflowCheckpoint]]
+    if isinstance(storage, StoreCheckpointStorage):
+        load = storage.load  # also reads values of types that the workflow no longer has
+    else:
+
+        def load(checkpoint_id: str) -> Awaitable[WorkflowCheckpoint]:
+            return load_checkpoint(storage, checkpoint_id, DeclaredTypes())
+
+    return await load_metadata_of_head(load, head_id)
+
+
+async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
+    """The checkpoints that lead to the thread's head, oldest first, without the branches that rewinds left."""
+    options = {"thread_id": thread_id} if isinstance(storage, StoreCheckpointStorage) else {}
+    listed = await storage.list_checkpoints(workflow_name=workflow_name, **options)
+    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in listed if checkpoint.thread_id == thread_id}
+    lineage: list[WorkflowCheckpoint] = []
+    current = max(by_id.values(), key=lambda checkpoint: checkpoint.number, default=None)
+    while current is not None:
+        lineage.append(current)
+        current = by_id.get(current.previous_checkpoint_id or "")
+    return lineage[::-1]
+
+
+async def read_events(
+    storage: Any, thread_id: str, after: int | None, declared: DeclaredTypes | None
+) -> AsyncIterator[WorkflowEvent]:
+    """The thread's log after a cursor, without a gap or a repeat; from its beginning for None.
+
+    Undeclared types come back as Opaque. Raises NoEventLog or CursorExpired.
+    """
+    log = open_event_log(require_event_log(storage), thread_id, after, declared)
+    while events := await log.next():
+        for event in events:
+            yield event
+
+
+def require_event_log(storage: Any) -> StoreCheckpointStorage:
+    """Raises NoEventLog for a storage with only the six methods."""
+    if not isinstance(storage, StoreCheckpointStorage):
+        raise NoEventLog(type(storage).__name__)
+    return storage
+
+
+def live_event_publisher(
+    storage: Any, thread_id: str, run_id: str, opened: OpenThread | None, now: Callable[[], datetime]
+) -> Callable[[WorkflowEvent], None] | None:
+    """Publishes a run's events to followers of its thread, in any process; None if the storage cannot."""
+    if opened is None or not isinstance(storage, StoreCheckpointStorage):
+        return None
+    store = storage.store
+    has_subscribers = store.has_subscribers
+
+    def publish(event: WorkflowEvent) -> None:
+        if has_subscribers(thread_id):
+            body = encode_live_event(event, thread_id, run_id, opened.last_seq, now())
+            if body is not None:
+                store.publish(thread_id, body)
+
+    return publish

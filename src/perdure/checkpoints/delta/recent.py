@@ -1,0 +1,99 @@
+"""Threads that this process committed to lately: their next run need not read what this process wrote.
+
+User code gets only copies of the cached values, so it cannot have changed them; the store is read for values that
+cannot be copied. Each opening checks that the store has not moved: by the number, the head, and a fence that is the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.delta.chunks import Chunker
+from perdure.checkpoints.delta.incremental import IncrementalEncoder
+from perdure.checkpoints.history.retention import RetentionIndex
+from perdure.checkpoints.level import ChildCheckpoint
+from perdure.codec import Codec, DeclaredTypes
+from perdure.isolation import has_only_known_copies, is_fully_copied
+from perdure.records import Lease, OpenedThread
+
+MAX_THREADS = 32
+MAX_BYTES = 8 * 1024 * 1024
+"""The size of the cache, in threads and in bytes of their chunks. These take about ten times as much memory."""
+
+
+@dataclass
+class Recent:
+    """The head of a thread, and what makes its next commit cheap."""
+
+    declared: DeclaredTypes
+    """The types of the workflow that wrote it: another workflow reads from the store."""
+    codec: Codec
+    checkpoint_id: str | None
+    number: int
+    """The commit of that checkpoint; 0 where there is none."""
+    chunker: Chunker
+    state: IncrementalEncoder
+    executors: dict[str, IncrementalEncoder] = field(default_factory=dict)
+    checkpoint: WorkflowCheckpoint | None = None
+    """As values; None if another process wrote it, or a value cannot be copied."""
+    root: bytes | None = None
+    requests: object = None
+    """The pending requests in the store."""
+    retained: RetentionIndex | None = None
+    """The stored checkpoints of the thread, if retention limits them."""
+
+
+class RecentThreads:
+    """A cache by thread. The run that opens a thread takes its entry out, and puts it back at its end."""
+
+    def __init__(self) -> None:
+        self._threads: OrderedDict[str, tuple[Lease, int, Recent]] = OrderedDict()
+        self._bytes = 0
+        self.changes = 0
+        """How often this storage pinned, unpinned or removed a checkpoint: earlier lists are out of date then."""
+
+    def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
+        entry = self._take_out(opened.lease.thread_id)
+        if entry is None:
+            return None
+        lease, number, recent = entry
+        is_current = (
+            opened.info is not None
+            and recent.declared is declared
+            and (opened.number, opened.lease.fence) == (number, lease.fence + 1)
+            and opened.info.checkpoint_id == recent.checkpoint_id
+            and opened.root == recent.root
+        )
+        return recent if is_current else None
+
+    def put(self, lease: Lease, number: int, recent: Recent) -> None:
+        self._take_out(lease.thread_id)
+        if recent.checkpoint is None or recent.chunker.size > MAX_BYTES:
+            return
+        if not has_only_known_copies() and not is_fully_copied(_values(recent.checkpoint)):
+            recent.checkpoint = None  # a handler may hold a part of it: the next run reads the store
+        self._threads[lease.thread_id] = (lease, number, recent)
+        self._bytes += recent.chunker.size
+        while len(self._threads) > MAX_THREADS or self._bytes > MAX_BYTES:
+            self._take_out(next(iter(self._threads)))
+
+    def _take_out(self, thread_id: str) -> tuple[Lease, int, Recent] | None:
+        entry = self._threads.pop(thread_id, None)
+        if entry is not None:
+            self._bytes -= entry[2].chunker.size
+        return entry
+
+
+def _values(level: WorkflowCheckpoint | ChildCheckpoint) -> list[object]:
+    """All values that handlers get copies of."""
+    values: list[object] = [level.state, level.buffers]
+    values += [message.data for message in level.deliveries]
+    values += [delivery.message.data for delivery in level.suspended.values()]
+    values += [event.data for event in level.pending_request_info_events.values()]
+    values += [memory.private for memory in level.executors.values()]
+    if isinstance(level, WorkflowCheckpoint):
+        values += [level.run_kwargs, [event.data for event in level.outputs]]
+    return [*values, *(part for child in level.children.values() for part in (child.message.data, _values(child)))]

@@ -1,0 +1,252 @@
+"""What a workflow does with its stored threads: read their history, follow, pin, prune, export and import them.
+
+Each function is a method of `Workflow`. It uses the workflow's own storage or its `checkpoint_storage` argument;
+without either it raises NoStorage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from perdure.checkpoints.access import storage_errors
+from perdure.checkpoints.any_storage import load_checkpoint, read_lineage, require_event_log
+from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
+from perdure.checkpoints.follow import follow as follow_storage
+from perdure.checkpoints.level import every_delivery
+from perdure.checkpoints.storage import StoreCheckpointStorage, check_limit
+from perdure.engine.run.options import check_storage
+from perdure.errors import CheckpointNotFound, InvalidRun, NoStorage, StorageFailed, ThreadNotFound
+from perdure.events import WorkflowEvent
+from perdure.names import check_identifier, checkpoint_id_of
+from perdure.records import CheckpointInfo, ThreadInfo, WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.checkpoints.history.branches import Branches
+    from perdure.checkpoints.history.diff import CheckpointDiff
+    from perdure.checkpoints.history.pruning import PruneReport, Status
+    from perdure.checkpoints.transfer.threads import ExportReport
+    from perdure.workflows.workflow import Workflow
+
+
+async def history(
+    workflow: Workflow,
+    thread_id: str | None = None,
+    *,
+    limit: int | None = None,
+    before: CheckpointID | CheckpointInfo | None = None,
+    checkpoint_storage: Any = None,
+) -> list[CheckpointInfo]:
+    """A thread's checkpoints, newest first, as metadata only. `before` (a checkpoint) pages.
+
+    Raises ThreadNotFound, or CheckpointNotFound for an unknown `before`.
+    """
+    storage = choose_storage(workflow, "Reading a thread's history", checkpoint_storage)
+    chosen = choose_thread(workflow, thread_id, "history")
+    return await read_history(storage, chosen, workflow.name, limit=limit, before=before)
+
+
+async def head(
+    workflow: Workflow, thread_id: str | None = None, *, checkpoint_storage: Any = None
+) -> WorkflowCheckpoint | None:
+    """The thread's latest checkpoint, with the workflow's own types; None if no such thread exists. Raises
+    DamagedCheckpoint."""
+    storage = choose_storage(workflow, "Reading a thread's head", checkpoint_storage)
+    chosen = choose_thread(workflow, thread_id, "head")
+    while True:
+        try:
+            infos = await read_history(storage, chosen, workflow.name, limit=1)
+            return await load_checkpoint(storage, infos[0].checkpoint_id, workflow.declared_types)
+        except ThreadNotFound:
+            return None
+        except CheckpointNotFound:
+            continue  # pruned since it was listed: another one is the head now
+
+
+async def messages(
+    workflow: Workflow, thread_id: str | None = None, *, checkpoint_storage: Any = None
+) -> list[WorkflowMessage]:
+    """Every message that was exchanged in a thread, in the order of delivery, as far as its history is kept.
+
+    Messages inside of sub-workflows name sender and target by their path.
+    """
+    storage = checkpoint_storage if checkpoint_storage is not None else workflow.checkpoint_storage
+    if storage is None:
+        raise NoStorage("Reading a thread's messages")
+    chosen = choose_thread(workflow, thread_id or None, "messages")
+    lineage = await read_lineage(storage, chosen, workflow.name)
+    if not lineage:
+        raise ThreadNotFound(chosen)
+    deliveries = {message.delivery_id: message for checkpoint in lineage for message in every_delivery(checkpoint)}
+    return [deliveries[delivery_id] for delivery_id in sorted(deliveries)]
+
+
+def follow(
+    workflow: Workflow,
+    thread_id: str | None = None,
+    *,
+    after: int | None = None,
+    live: bool = True,
+    provisional: bool = False,
+    until_idle: bool = False,
+    checkpoint_storage: Any = None,
+) -> AsyncIterator[WorkflowEvent]:
+    """The events of a thread, whichever process runs it: those of its log, each once and in order, and live events
+    between them. Like `storage.follow`, with the workflow's own types. Raises NoEventLog for a storage that has
+    none."""
+    storage = choose_storage(workflow, "Following a thread", checkpoint_storage)
+    chosen = choose_thread(workflow, thread_id, "follow")
+    return follow_storage(
+        require_event_log(storage),
+        chosen,
+        workflow.declared_types,
+        after,
+        live=live,
+        provisional=provisional,
+        until_idle=until_idle,
+    )
+
+
+async def branches(workflow: Workflow, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> Branches:
+    """A thread's history as a tree, from metadata only. Raises ThreadNotFound."""
+    from perdure.checkpoints.history.branches import build_branches
+
+    chosen = choose_thread(workflow, thread_id, "branches")
+    infos = await history(workflow, chosen, checkpoint_storage=checkpoint_storage)
+    return build_branches(chosen, infos[::-1])
+
+
+async def diff(
+    workflow: Workflow,
+    a: CheckpointID | CheckpointInfo,
+    b: CheckpointID | CheckpointInfo,
+    *,
+    checkpoint_storage: Any = None,
+) -> CheckpointDiff:
+    """The differences from checkpoint `a` to checkpoint `b`, of any thread and branch. Raises CheckpointNotFound."""
+    storage = choose_storage(workflow, "Comparing checkpoints", checkpoint_storage)
+    if isinstance(storage, StoreCheckpointStorage):
+        return await storage.diff(a, b)
+    declared = workflow.declared_types
+    before = await load_checkpoint(storage, checkpoint_id_of(a), declared)
+    return before.diff(await load_checkpoint(storage, checkpoint_id_of(b), declared))
+
+
+async def pin(
+    workflow: Workflow, checkpoint_id: CheckpointID | CheckpointInfo, *, checkpoint_storage: Any = None
+) -> None:
+    """Protect the checkpoint from retention and `prune`. Idempotent. Raises CheckpointNotFound."""
+    await _store_storage(workflow, "Pinning a checkpoint", checkpoint_storage).pin(checkpoint_id)
+
+
+async def unpin(
+    workflow: Workflow, checkpoint_id: CheckpointID | CheckpointInfo, *, checkpoint_storage: Any = None
+) -> None:
+    """End the protection of `pin`. Idempotent. Raises CheckpointNotFound."""
+    await _store_storage(workflow, "Unpinning a checkpoint", checkpoint_storage).unpin(checkpoint_id)
+
+
+async def prune(
+    workflow: Workflow,
+    *,
+    keep_last: int | None = None,
+    older_than: timedelta | datetime | None = None,
+    thread_id: str | None = None,
+    status: Status | Iterable[Status] | None = None,
+    whole_threads: bool = False,
+    dry_run: bool = False,
+    checkpoint_storage: Any = None,
+) -> PruneReport:
+    """Delete history of this workflow's threads. The options are those of the storage's `prune`."""
+    return await _store_storage(workflow, "Pruning", checkpoint_storage).prune(
+        keep_last=keep_last,
+        older_than=older_than,
+        workflow_name=workflow.name,
+        thread_id=thread_id,
+        status=status,
+        whole_threads=whole_threads,
+        dry_run=dry_run,
+    )
+
+
+async def export_thread(
+    workflow: Workflow,
+    thread_id: str,
+    path: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    checkpoint_storage: Any = None,
+) -> ExportReport:
+    """Write a thread with its history to a file. Raises FileExistsError, ThreadNotFound, DamagedCheckpoint, ..."""
+    storage = _store_storage(workflow, "Exporting a thread", checkpoint_storage)
+    return await storage.export_thread(thread_id, path, overwrite=overwrite)
+
+
+async def import_thread(
+    workflow: Workflow, path: str | PathLike[str], *, thread_id: str | None = None, checkpoint_storage: Any = None
+) -> ThreadInfo:
+    """Add the thread of such a file, all of it or nothing. Raises NoThreadFile, NewerFormat or ThreadExists."""
+    storage = _store_storage(workflow, "Importing a thread", checkpoint_storage)
+    return await storage.import_thread(path, thread_id=thread_id)
+
+
+async def read_history(
+    storage: Any,
+    thread_id: str,
+    workflow_name: str,
+    *,
+    limit: int | None = None,
+    before: str | CheckpointInfo | None = None,
+) -> list[CheckpointInfo]:
+    """Newest first. A storage with only the six methods has no lists without payload, so it loads all checkpoints of
+    the workflow."""
+    if isinstance(storage, StoreCheckpointStorage):
+        return await storage.history(thread_id, limit=limit, before=before)
+    check_limit(limit)
+    with storage_errors(storage, "list_checkpoints"):
+        listed = await storage.list_checkpoints(workflow_name=workflow_name)
+    for checkpoint in listed:
+        if not isinstance(checkpoint, WorkflowCheckpoint):
+            reason = f"it returned {type(checkpoint).__name__}, expected a WorkflowCheckpoint"
+            raise StorageFailed(type(storage).__name__, "list_checkpoints", reason)
+    infos = [checkpoint.info for checkpoint in listed if checkpoint.thread_id == thread_id]
+    if not infos:
+        raise ThreadNotFound(thread_id)
+    infos.sort(key=lambda info: info.number, reverse=True)
+    if before is not None:
+        ids = [info.checkpoint_id for info in infos]
+        if (wanted := checkpoint_id_of(before)) not in ids:
+            raise CheckpointNotFound(wanted)
+        infos = infos[ids.index(wanted) + 1 :]
+    return infos[:limit]
+
+
+def choose_storage(workflow: Workflow, action: str, argument: Any) -> Any:
+    """The storage of a call: its argument, else the workflow's own. Raises NoStorage."""
+    if argument is not None:
+        check_storage(argument)
+        return argument
+    if workflow.checkpoint_storage is None:
+        raise NoStorage(action)
+    return workflow.checkpoint_storage
+
+
+def _store_storage(workflow: Workflow, action: str, argument: Any) -> StoreCheckpointStorage:
+    storage = choose_storage(workflow, action, argument)
+    if not isinstance(storage, StoreCheckpointStorage):
+        raise InvalidRun(
+            f"{action} needs one of perdure's storages: {type(storage).__name__} has only the six methods of "
+            "CheckpointStorage. Nothing was changed."
+        )
+    return storage
+
+
+def choose_thread(workflow: Workflow, thread_id: str | None, method: str) -> str:
+    """The thread of a call: its argument, else the workflow object's default thread. Raises InvalidRun."""
+    check_identifier("thread_id", thread_id)
+    chosen = thread_id or workflow._live.default_thread_id
+    if chosen is None:
+        raise InvalidRun(f"This workflow object has not run yet: name a thread, {method}(thread_id).")
+    return chosen
