@@ -162,7 +162,7 @@ def no_json(stored: StoredForm) -> None:
     [
         (broken, "KeyError: 'no such thing'"),
         (unknown, "the graph has no executor 'loook' (did you mean 'look'?)"),
-        (no_json, "it left something that JSON does not hold, such as a tuple"),
+        (no_json, "it left a value that JSON cannot hold, such as a tuple"),
     ],
 )
 async def test_a_migration_that_fails_changes_nothing_and_is_named(any_storage: Any, migration: Any, why: str) -> None:

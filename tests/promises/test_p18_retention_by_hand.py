@@ -250,7 +250,7 @@ async def test_a_thread_that_goes_on_by_itself_is_left_alone(storage: StoreCheck
                 break  # it is suspended, and leaving the block cancels the run
     report = await both(storage, older_than=timedelta(0), whole_threads=True)
     [skipped] = report.skipped
-    assert skipped.reason.startswith("it goes on by itself at 20") and len(await storage.list_threads()) == 1
+    assert skipped.reason.startswith("it resumes by itself at 20") and len(await storage.list_threads()) == 1
 
 
 async def test_a_state_that_is_named_may_go_too(storage: StoreCheckpointStorage) -> None:
