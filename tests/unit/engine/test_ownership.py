@@ -202,9 +202,7 @@ async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that
         await turns(1)
     await turns(5)
     interrupter = start(workflow, "interrupting", on_busy="interrupt")
-    with pytest.raises(
-        RunInterrupted, match=r"'the-waiting' was interrupted.*before it had begun.*Send its input"
-    ):
+    with pytest.raises(RunInterrupted, match=r"'the-waiting' was interrupted.*before it had begun.*Send its input"):
         await waiting
     assert (await interrupter).get_outputs()[-1] == "interrupting" and "waiting" not in seen
     holder.cancel()

@@ -39,9 +39,7 @@ async def test_a_handler_that_takes_too_long_fails_with_timed_out() -> None:
     await turns(20)
     assert not run.done()
     clock.advance(0.1)
-    with pytest.raises(
-        TimedOut, match=r"'only' did not end within 60 s. It was cancelled, and the attempt"
-    ) as late:
+    with pytest.raises(TimedOut, match=r"'only' did not end within 60 s. It was cancelled, and the attempt") as late:
         await run
     assert (late.value.executor_id, late.value.seconds) == ("only", 60)
     assert isinstance(late.value, TimeoutError), "for whoever catches the common one"
