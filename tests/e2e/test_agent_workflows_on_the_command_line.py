@@ -170,7 +170,7 @@ def test_a_failure_ends_with_1_and_is_gone_on_with_without_repeating_what_had_en
     assert failed.returncode == 1
     assert "  beside: done\n" in failed.stdout and "  read: failed: FileNotFoundError: " in failed.stdout
     assert failed.stderr.startswith("Error: The execution stopped: read: FileNotFoundError: ")
-    assert f"go on with: perdure resume reading.yaml t --store {STORE}" in failed.stderr
+    assert f"resume with: perdure resume reading.yaml t --store {STORE}" in failed.stderr
     (folder / "book.txt").write_text("Call me Ishmael.")
     done = call("resume", "reading.yaml", "--thread", "t")
     assert (done.returncode, done.stderr) == (0, "")
@@ -187,7 +187,7 @@ def test_an_execution_that_ended_although_an_agent_failed_ends_with_1_too(call: 
         False,
         "A draft.",
     )
-    assert ended.stderr.startswith("Error: The execution has ended, and not well: read: FileNotFoundError: ")
+    assert ended.stderr.startswith("Error: The execution ended with an error: read: FileNotFoundError: ")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_ctrl_c_ends_it_in_good_order_and_says_how_to_go_on(call: Call, folder: 
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130
-    assert f"What had finished is kept. Go on with: perdure resume slow.json t --store {STORE}" in said
+    assert f"Finished work is kept. Resume with: perdure resume slow.json t --store {STORE}" in said
     assert "answer: Done.\n" in call("resume", "slow.json", "t").stdout
     assert calls(folder) == ["slow", "slow", "slow", "slow"], "its model twice, its tool once more"
 
@@ -317,7 +317,7 @@ def test_a_definition_is_kept_listed_shown_run_by_name_and_deleted(call: Call, t
     assert told("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
     assert told("run", "story@1", "Tides", "--thread", "u")["state"] == "waiting"
 
-    assert "say --yes" in refusal(call("workflows", "delete", "story"), 2)
+    assert "add --yes" in refusal(call("workflows", "delete", "story"), 2)
     assert call("workflows", "delete", "story", "--yes").stdout == "Definition story is gone. Its executions stay.\n"
     assert told("workflows", "list") == []
     assert sorted(one["thread_id"] for one in told("threads")) == ["t", "u"]

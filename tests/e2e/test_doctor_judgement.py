@@ -76,7 +76,7 @@ def test_a_server_that_is_well_has_only_ok_marks() -> None:
         (standby(), "replication", "ok", "1 standby: berlin (async) 1.0 KB behind (100 ms)"),
         (standby(behind_seconds=45.0), "replication", "warn", "lost if it takes over"),
         (standby(behind_bytes=10**9), "replication", "warn", "953.7 MB behind"),
-        (standby(behind_bytes=None, behind_seconds=None, sync=None), "replication", "ok", "berlin (not told)"),
+        (standby(behind_bytes=None, behind_seconds=None, sync=None), "replication", "ok", "berlin (unknown)"),
         (holder("idle in transaction", 59), "transactions", "ok", "none is long"),
         (holder("idle in transaction", 61), "transactions", "warn", "session 42 app, idle in transaction, for 61.0 s"),
         (holder("active", 500), "transactions", "ok", "none is long"),

@@ -21,7 +21,7 @@ def test_a_fork_goes_on_from_the_checkpoint_and_leaves_its_thread_alone(call: Ca
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"Thread copy begins with checkpoint {ids[1]}, commit 2 of r-1.",
-        "Go on with: perdure resume APP copy --store sqlite:///threads.db",
+        "Continue with: perdure resume APP copy --store sqlite:///threads.db",
     ]
     assert [one["standing"] for one in told("threads")] == ["idle", "waiting", "waiting"]
     answer(call, "copy")
@@ -122,7 +122,7 @@ def test_a_rewind_is_asked_for_at_a_terminal(screen: Screen, told: Told, ids: li
 
 def test_a_rewind_without_anybody_at_a_terminal_has_to_be_told_yes(call: Call, told: Told, ids: list[str]) -> None:
     said = refusal(call("rewind", "r-1", ids[1]), 2)
-    assert said == "Nobody is at a terminal who could be asked: say --yes if it is meant. Nothing was done.\n"
+    assert said == "This needs a confirmation and no terminal is attached: add --yes. Nothing was done.\n"
     assert checkpoints_of(told, "r-1") == ids
 
 

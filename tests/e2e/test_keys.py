@@ -104,7 +104,7 @@ def test_a_role_that_gives_nothing_is_told(told: Told, folder: Path) -> None:
         (["create", "a\nb"], 2, "USER is a text"),
         (["create", "ada", "--role", ""], 2, "--role is a text"),
         (["create", "ada", "--scope", "graph:invok"], 2, "did you mean 'graph:invoke'?"),
-        (["create", "ada", "--expires", "soon"], 2, "'soon' is no duration"),
+        (["create", "ada", "--expires", "soon"], 2, "'soon' is not a duration"),
         (["create", "ada", "--expires", "9999999d"], 2, "--expires: there is no such date"),
         (["create", "ada", "--config", "nowhere.json"], 1, "there is no such file"),
         (["revoke", "0123456789abcdef"], 1, "There is no key '0123456789abcdef'"),

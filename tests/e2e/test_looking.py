@@ -62,7 +62,7 @@ def test_threads_and_requests_are_tables_for_people(call: Call, told: Told) -> N
 def test_a_store_without_anything_in_it_says_so(call: Call, told: Told, folder: Path) -> None:
     (folder / "threads.db").touch()
     assert call("threads").stdout == "There are no threads.\n"
-    assert call("requests").stdout == "Nobody is asked anything.\n"
+    assert call("requests").stdout == "There are no pending requests.\n"
     assert told("threads") == told("requests") == []
 
 

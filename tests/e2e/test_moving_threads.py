@@ -178,7 +178,7 @@ def test_a_transfer_that_is_interrupted_is_completed_by_running_it_again(
                 shown += part
     os.close(screen)
     assert process.returncode == 130
-    assert b"Interrupted. What was copied is there; run the same command again to go on." in shown
+    assert b"Interrupted. What was copied is there; run the same command again to continue." in shown
     again = told("transfer", "threads.db", "other.db")
     assert sorted([*again["copied"], *again["already_there"]]) == ["r-1", "r-2"]
     assert seen(told, "r-2", store="other.db") == seen(told, "r-2")

@@ -16,7 +16,7 @@ from tests.e2e.test_run_and_answer import WORK
 from tests.e2e.threads import checkpoints_of
 
 from perdure.cli.commands.prune import prune
-from perdure.cli.output.amounts import duration
+from perdure.cli.output.amounts import parse_duration
 
 
 def pinned(told: Told) -> list[str]:
@@ -27,7 +27,7 @@ def test_a_checkpoint_is_pinned_and_unpinned_any_number_of_times(call: Call, tol
     for _ in range(2):
         done = call("pin", ids[1])
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == f"{ids[1]} (commit 2 of r-1) is pinned: it stays, whatever is pruned.\n"
+        assert done.stdout == f"{ids[1]} (commit 2 of r-1) is pinned: pruning keeps it.\n"
     assert pinned(told) == [ids[1]]
     assert "pinned      yes" in call("state", ids[1]).stdout
     assert any(line.startswith(ids[1]) and line.endswith("pinned") for line in call("show", "r-1").stdout.splitlines())
@@ -117,7 +117,7 @@ def test_without_a_terminal_and_without_yes_nothing_goes_whatever_is_asked_for(
     for options in (["--keep", "1"], ["--threads", "--older-than", "0s"], ["--keep", "1", "--json"]):
         done = call("prune", *options)
         assert done.returncode == 2
-        assert done.stderr.endswith("say --yes if it is meant. Nothing was done.\n")
+        assert done.stderr.endswith("add --yes. Nothing was done.\n")
     assert checkpoints_of(told, "r-1") == ids
     assert len(checkpoints_of(told, "r-2")) == 2
 
@@ -132,7 +132,7 @@ def test_without_a_terminal_and_without_yes_nothing_goes_whatever_is_asked_for(
         (["--keep", "0"], "--keep"),
         (["--keep", "1", "--status", "asleep"], "'asleep' is not one of 'idle', 'waiting', 'failed'"),
         *(
-            (["--older-than", wrong], f"{wrong!r} is no duration: a whole number and a unit, such as 30d, 12h, 45m")
+            (["--older-than", wrong], f"{wrong!r} is not a duration: a whole number and a unit, such as 30d, 12h, 45m")
             for wrong in ("30", "d", "1.5h", "-1d", "5 days", "3w", "", "٣d")
         ),
         (["--older-than", "9" * 20 + "d"], "is longer than a duration can be."),
@@ -149,7 +149,7 @@ def test_prune_used_wrongly_ends_with_2_and_says_what_is_right(
 def test_an_age_is_a_number_and_a_unit() -> None:
     context, option = click.Context(prune), prune.params[1]
     ages = {"30d": timedelta(30), "12h": timedelta(hours=12), "45m": timedelta(minutes=45), " 90s ": timedelta(0, 90)}
-    assert {text: duration(context, option, text) for text in ages} == ages
+    assert {text: parse_duration(context, option, text) for text in ages} == ages
 
 
 def test_a_thread_that_is_not_there_is_named(call: Call, ids: list[str]) -> None:

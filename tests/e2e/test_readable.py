@@ -12,8 +12,8 @@ import msgspec
 import pydantic
 import pytest
 
-from perdure.cli.commands.answer import the_answer
-from perdure.cli.output.values import in_a_line, in_lines, printable, tree_of
+from perdure.cli.commands.answer import parse_answer
+from perdure.cli.output.values import make_printable, to_line, to_lines, to_tree
 from perdure.cli.running.progress import UNKNOWN, sample_answer
 from perdure.codecs.values.containers import Opaque
 from perdure.events import WorkflowEvent
@@ -62,13 +62,13 @@ UNKNOWN_TYPE = Opaque("gone.module:Draft", {"title": "x", "parts": {"$type": "tu
     ],
 )
 def test_a_value_is_shown_in_a_line(value: Any, line: str) -> None:
-    assert in_a_line(value).startswith(line)
+    assert to_line(value).startswith(line)
 
 
 def test_a_long_value_is_spread_over_lines_and_a_text_keeps_its_own() -> None:
     long = {"note": "first\nsecond", "verdicts": [Verdict(True, Choice.YES, "x" * 80)], "n": 1}
-    assert in_lines("first\nsecond") == ["first", "second"]
-    assert in_lines(long) == [
+    assert to_lines("first\nsecond") == ["first", "second"]
+    assert to_lines(long) == [
         "note:",
         "  first",
         "  second",
@@ -83,13 +83,13 @@ def test_a_long_value_is_spread_over_lines_and_a_text_keeps_its_own() -> None:
 
 def test_a_very_long_text_is_cut_for_people_and_whole_for_machines() -> None:
     text = "x" * 10_000
-    [line] = in_lines(text)
+    [line] = to_lines(text)
     assert line.endswith("... (6000 more characters; --json shows all)")
-    assert tree_of(text) == text
+    assert to_tree(text) == text
 
 
 def test_nothing_that_a_terminal_obeys_is_printed() -> None:
-    assert printable("a\x1b[31m\x07\x9b\u202eb\n\tc é") == "a\\x1b[31m\\x07\\x9b\\u202eb\n\tc é"
+    assert make_printable("a\x1b[31m\x07\x9b\u202eb\n\tc é") == "a\\x1b[31m\\x07\\x9b\\u202eb\n\tc é"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_nothing_that_a_terminal_obeys_is_printed() -> None:
 def test_the_answer_that_is_proposed_is_accepted(expected: Any) -> None:
     value = sample_answer(expected)
     assert value != UNKNOWN
-    the_answer(WorkflowEvent.request_info("r", "asker", "what?", expected), value)  # raises if it is none
+    parse_answer(WorkflowEvent.request_info("r", "asker", "what?", expected), value)  # raises if it is none
 
 
 def test_where_no_answer_can_be_guessed_none_is_proposed() -> None:

@@ -37,7 +37,7 @@ def test_a_run_tells_its_thread_first_then_what_happens(call: Call) -> None:
     ]
     assert call("resume", "office:build", "t").stdout.splitlines() == [
         "thread: t",
-        "output of work, told again: worked on A TEXT",
+        "output of work, replayed: worked on A TEXT",
         "done: nothing is pending",
     ]
 
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_run_in_good_order_and_the_command_it_tells_goes_on_with_i
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 130
-        assert "Interrupted. What had finished is kept. Go on with: " in errors
+        assert "Interrupted. Finished work is kept. Resume with: " in errors
     assert [one["standing"] for one in told("threads")] == ["cancelled"]
 
     (folder / "hold").unlink()

@@ -56,8 +56,8 @@ def main() -> None:
     try:
         commands(prog_name="perdure")
     except (PerdureError, OSError) as problem:
-        from perdure.cli.output.errors import explained
-        from perdure.cli.output.values import printable
+        from perdure.cli.output.errors import explain
+        from perdure.cli.output.values import make_printable
 
-        click.echo(f"Error: {printable(explained(problem))}", err=True)
+        click.echo(f"Error: {make_printable(explain(problem))}", err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`perdure answer`: answer a request, and run its thread on."""
+"""`perdure answer`: answer a request and continue its thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from perdure.cli.options.store import (
     thread_argument,
 )
 from perdure.cli.output.errors import Mistake
-from perdure.cli.running.run_thread import Move, move_on
+from perdure.cli.running.run_thread import Input, run_thread
 from perdure.errors import type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.types.coercion import coerce
 from perdure.workflows.workflow import Workflow
 
 
-@click.command(short_help="Answer a request, and run its thread on.")
+@click.command(short_help="Answer a request and continue its thread.")
 @thread_argument
 @click.argument("request_id", metavar="REQUEST")
 @click.argument("value")
@@ -56,12 +56,12 @@ def answer(
             f"written. The command: {place.answer(request_id, value)}"
         )
 
-    async def prepare(storage: Any, graph: Workflow) -> Move:
+    async def prepare(storage: Any, graph: Workflow) -> Input:
         request = await find_request(storage, graph, thread_id, request_id)
         named = request_id if request is None else str(request.request_id)
-        return Move(None, {"responses": {named: the_answer(request, value)}, "answered_by": by})
+        return Input(None, {"responses": {named: parse_answer(request, value)}, "answered_by": by})
 
-    move_on(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
+    run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:
@@ -76,17 +76,17 @@ async def find_request(storage: Any, workflow: Workflow, thread_id: str, request
     return pending.get(request_id) or pending.get(request_id.removeprefix(f"{thread_id}:"))
 
 
-def the_answer(request: WorkflowEvent | None, value: str) -> Any:
-    """The value as what the request expects. Raises Mistake if it is no such thing."""
+def parse_answer(request: WorkflowEvent | None, value: str) -> Any:
+    """The value as what the request expects. Raises Mistake if it does not fit."""
     if request is None or request.response_type is str:
         return value
     expected = request.response_type
     try:
-        given, is_json = json.loads(value), True
+        parsed, is_json = json.loads(value), True
     except ValueError:
-        given, is_json = value, False  # such as the name of a choice, or a date
+        parsed, is_json = value, False  # such as the name of a choice, or a date
     try:
-        return coerce(given, expected)
+        return coerce(parsed, expected)
     except (ValueError, TypeError) as error:
         hint = "" if is_json else ' VALUE is JSON, such as true, 5 or \'{"key": "text"}\'.'
         raise Mistake(

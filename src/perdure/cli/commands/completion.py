@@ -10,7 +10,7 @@ VARIABLE = "_PERDURE_COMPLETE"
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-@click.command(short_help="Print the script that lets a shell complete.")
+@click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", metavar="SHELL", type=click.Choice(list(SHELLS)))
 def completion(shell: str) -> None:
     """Print the script with which SHELL (bash, zsh or fish) completes commands, options and ids.

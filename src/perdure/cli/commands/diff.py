@@ -12,7 +12,7 @@ from perdure.cli.options.checkpoint import checkpoint_argument, find_checkpoint
 from perdure.cli.options.store import existing_store, json_option, store_option
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import print_folded, print_json
-from perdure.cli.output.values import cut, printable, tree_in_a_line
+from perdure.cli.output.values import make_printable, shorten, tree_to_line
 
 if TYPE_CHECKING:
     from perdure.checkpoints.history.diff import Change, CheckpointDiff
@@ -36,13 +36,13 @@ def diff(before: str, after: str | None, as_json: bool, store: str | None) -> No
     Both are ids, the beginnings of ids, or ids of threads: their newest checkpoints then. They may be on different
     branches, or of different threads.
     """
-    found = asyncio.run(_compare(store, before, after))
+    difference = asyncio.run(_compare(store, before, after))
     if as_json:
-        print_json(found.to_dict())
+        print_json(difference.to_dict())
         return
-    for one in found:
-        _print(one)
-    if found.is_empty:
+    for change in difference:
+        _print(change)
+    if difference.is_empty:
         click.echo("There is no difference.")
 
 
@@ -60,17 +60,18 @@ async def _compare(store: str | None, before: str, after: str | None) -> Checkpo
 
 
 def _print(change: Change) -> None:
-    path, old, new = printable(change.path), change.old_tree, change.new_tree
+    path, old, new = make_printable(change.path), change.old_tree, change.new_tree
     if change.kind == "added":
-        line = f"+ {path} = {_shown(new)}"
+        line = f"+ {path} = {_format_value(new)}"
     elif change.kind == "removed":
-        line = f"- {path} = {_shown(old)}"
+        line = f"- {path} = {_format_value(old)}"
     else:
-        line = f"~ {path}: {_shown(old, _alike(old, new))} -> {_shown(new, _alike(old, new))}"
+        common = _common_prefix(old, new)
+        line = f"~ {path}: {_format_value(old, common)} -> {_format_value(new, common)}"
     print_folded(line, 4, fg=COLOURS[change.kind])
 
 
-def _alike(old: Any, new: Any) -> int:
+def _common_prefix(old: Any, new: Any) -> int:
     """How many characters two texts begin with alike, but for a few; 0 if they can be shown as they are."""
     if not isinstance(old, str) or not isinstance(new, str) or max(len(old), len(new)) <= VALUE:
         return 0
@@ -78,5 +79,5 @@ def _alike(old: Any, new: Any) -> int:
     return max(0, sum(1 for _ in same) - CONTEXT)
 
 
-def _shown(tree: Any, alike: int = 0) -> str:
-    return f"...{cut(tree_in_a_line(tree[alike:]), VALUE)}" if alike else cut(tree_in_a_line(tree), VALUE)
+def _format_value(tree: Any, alike: int = 0) -> str:
+    return f"...{shorten(tree_to_line(tree[alike:]), VALUE)}" if alike else shorten(tree_to_line(tree), VALUE)

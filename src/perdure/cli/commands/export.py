@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from perdure.cli.options.store import existing_store, find_thread, json_option, store_option, thread_argument
-from perdure.cli.output.amounts import counted, size
+from perdure.cli.output.amounts import format_count, format_size
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import print_folded, print_json
-from perdure.cli.output.values import printable
+from perdure.cli.output.values import make_printable
 
 if TYPE_CHECKING:
     from perdure.checkpoints.transfer.threads import ExportReport
@@ -34,10 +34,9 @@ def export(thread_id: str, file: Path, overwrite: bool, as_json: bool, store: st
     if as_json:
         print_json(msgspec.to_builtins(report))
         return
-    held = (
-        f"{counted(report.commits, 'commit')}, {counted(report.checkpoints, 'checkpoint')}, {size(report.size_bytes)}"
-    )
-    print_folded(f"Thread {printable(report.thread_id)} is in {printable(report.path)}: {held}.")
+    counts = f"{format_count(report.commits, 'commit')}, {format_count(report.checkpoints, 'checkpoint')}"
+    held = f"{counts}, {format_size(report.size_bytes)}"
+    print_folded(f"Thread {make_printable(report.thread_id)} is in {make_printable(report.path)}: {held}.")
 
 
 async def _export(store: str | None, thread_id: str, file: Path, *, overwrite: bool) -> ExportReport:

@@ -14,13 +14,13 @@ from perdure.cli.options.store import StoreLocation, existing_store, json_option
 from perdure.cli.output.checkpoint import checkpoint_tree
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import print_folded, print_json
-from perdure.cli.output.values import printable
+from perdure.cli.output.values import make_printable
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import InvalidRun, UnreadableValue
 from perdure.records import CheckpointInfo
 
 
-@click.command(short_help="Begin a new thread with a checkpoint of another.")
+@click.command(short_help="Start a new thread from a checkpoint.")
 @checkpoint_argument("checkpoint")
 @click.option("--thread", "thread_id", metavar="ID", help="The new thread; one with an id of its own if left out.")
 @click.option("--set", "changes", metavar="KEY=JSON", multiple=True, help="Another value of a key of the state.")
@@ -42,31 +42,31 @@ def fork(
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
-    update = dict(map(_change, changes))
+    update = dict(map(_parse_change, changes))
     both = [key for key in removed if key in update]
     if both:
         raise click.UsageError(f"--set and --remove both name {both[0]!r}: give it a value, or remove it.")
-    source, made = asyncio.run(_fork(store, checkpoint, thread_id, update, removed))
+    source, forked = asyncio.run(_fork(store, checkpoint, thread_id, update, removed))
     if as_json:
-        print_json(checkpoint_tree(made))
+        print_json(checkpoint_tree(forked))
         return
     print_folded(
-        f"Thread {printable(made.thread_id)} begins with checkpoint {printable(source.checkpoint_id)}, commit "
-        f"{source.number} of {printable(source.thread_id)}."
+        f"Thread {make_printable(forked.thread_id)} begins with checkpoint {make_printable(source.checkpoint_id)}, "
+        f"commit {source.number} of {make_printable(source.thread_id)}."
     )
-    click.echo(f"Go on with: {StoreLocation('APP', made.thread_id, store).resume()}")
+    click.echo(f"Continue with: {StoreLocation('APP', forked.thread_id, store).resume()}")
 
 
-def _change(given: str) -> tuple[str, Any]:
+def _parse_change(text_pair: str) -> tuple[str, Any]:
     """Raises UsageError for what is not KEY=JSON."""
-    key, equals, text = given.partition("=")
+    key, equals, text = text_pair.partition("=")
     if not equals or not key:
-        raise click.UsageError(f"--set: expected KEY=JSON, such as 'limit=50', got {given!r}.")
+        raise click.UsageError(f"--set: expected KEY=JSON, such as 'limit=50', got {text_pair!r}.")
     try:
         return key, JsonCodec(lenient=True).decode(json.loads(text), f"the value of {key!r}")
     except ValueError as error:
         hint = f""" A text is JSON, too, in quotes: --set '{key}="{text}"'.""" if text.isalpha() else ""
-        raise click.UsageError(f"--set: the value of {key!r} is no JSON: {error}.{hint}") from error
+        raise click.UsageError(f"--set: the value of {key!r} is not valid JSON: {error}.{hint}") from error
     except UnreadableValue as error:
         raise click.UsageError(f"--set: {error}") from error
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from perdure.cli.options.store import find_store, json_option, store_option
-from perdure.cli.output.tables import print_folded, print_json, standing, thread_tree
-from perdure.cli.output.values import printable
+from perdure.cli.output.tables import print_folded, print_json, thread_status, thread_tree
+from perdure.cli.output.values import make_printable
 from perdure.records import ThreadInfo
 
 
@@ -30,8 +30,8 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
         print_json(thread_tree(thread))
         return
     print_folded(
-        f"Thread {printable(thread.thread_id)} of workflow {printable(thread.workflow_name)} is here: "
-        f"commit {thread.number}, {standing(thread)}."
+        f"Thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)} is here: "
+        f"commit {thread.number}, {thread_status(thread)}."
     )
 
 

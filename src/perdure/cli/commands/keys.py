@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from perdure.cli.options.store import json_option
-from perdure.cli.output.amounts import duration
+from perdure.cli.output.amounts import parse_duration
 from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import exact, moment, near, print_json, print_table
-from perdure.cli.output.values import printable
+from perdure.cli.output.tables import format_age, format_time, iso_time, print_json, print_table
+from perdure.cli.output.values import make_printable
 from perdure.errors import did_you_mean
 from perdure.server.auth.api_keys import ID_BYTES, make_key, revoke_key
 from perdure.server.auth.key_file import KeyFile, StoredKey
@@ -36,11 +36,11 @@ def config_option(command: Decorated) -> Decorated:
     )(command)
 
 
-@click.group(short_help="Make, list and revoke API keys.")
+@click.group(short_help="Create, list and revoke API keys.")
 def keys() -> None:
     """API keys of a server whose `auth.method` is "api_key". Only hashes of them are kept.
 
-    A running server heeds each change with its next request.
+    A running server applies each change with its next request.
     """
 
 
@@ -51,7 +51,7 @@ def keys() -> None:
     "--scope", "scopes", metavar="SCOPE", multiple=True, help="Allow no more than this; may be repeated. Otherwise all."
 )
 @click.option(
-    "--expires", metavar="DURATION", callback=duration, help="After which it ends: 90d, 12h. Otherwise never."
+    "--expires", metavar="DURATION", callback=parse_duration, help="After which it ends: 90d, 12h. Otherwise never."
 )
 @click.option("--name", metavar="NAME", help="What it is for, to be found again in the list.")
 @config_option
@@ -67,8 +67,8 @@ def create(
 ) -> None:
     """Make a key for USER, and print it. It is shown once: only a hash of it is kept."""
     texts = {"USER": [user], "--role": roles, "--name": [] if name is None else [name]}
-    for parameter, given in texts.items():
-        if not all(map(is_user_id, given)):
+    for parameter, values in texts.items():
+        if not all(map(is_user_id, values)):
             raise click.UsageError(f"{parameter} is a text of 1 to {LONGEST} characters, without control characters.")
     try:
         check_scopes(scopes, "--scope")
@@ -80,16 +80,19 @@ def create(
         ends = None if expires is None else now + expires
     except OverflowError:
         raise click.UsageError("--expires: there is no such date.") from None
-    made = make_key(user, created=now, roles=roles, scopes=scopes or None, expires=ends, name=name)
+    created = make_key(user, created=now, roles=roles, scopes=scopes or None, expires=ends, name=name)
     file = _file(project)
-    file.change(lambda known: (*known, made.stored))
+    file.change(lambda keys_before: (*keys_before, created.stored))
     notes = _notes(project, roles)
     if as_json:
-        print_json({"key": made.key, **_tree(made.stored, now), "notes": notes})
+        print_json({"key": created.key, **_tree(created.stored, now), "notes": notes})
         return
-    click.echo(made.key)
-    for sentence in (f"Key {made.stored.id} of {user}, kept as a hash in {file.path}. It is not shown again.", *notes):
-        _say(sentence)
+    click.echo(created.key)
+    for sentence in (
+        f"Key {created.stored.id} of {user}, kept as a hash in {file.path}. It is not shown again.",
+        *notes,
+    ):
+        _print_note(sentence)
 
 
 @keys.command("list", short_help="List keys.")
@@ -98,15 +101,15 @@ def create(
 def list_(config: str | None, as_json: bool) -> None:
     """List keys, the oldest first; never the keys themselves, which are not kept."""
     file, now = _file(_project(config)), datetime.now(UTC)
-    found = file.read().keys
+    stored = file.read().keys
     if as_json:
-        print_json([_tree(one, now) for one in found])
-    elif not found:
+        print_json([_tree(key, now) for key in stored])
+    elif not stored:
         click.echo("There are no keys. `perdure keys create USER` makes one.")
     else:
-        print_table(HEADERS, [_row(one, now) for one in found])
+        print_table(HEADERS, [_row(key, now) for key in stored])
     if file.is_open_to_others() and not as_json:
-        _say(f"Warning: more people than its owner may read {file.path}: chmod 600 {file.path}")
+        _print_note(f"Warning: more people than its owner may read {file.path}: chmod 600 {file.path}")
 
 
 @keys.command("revoke", short_help="End a key.")
@@ -118,18 +121,18 @@ def revoke(key_id: str, config: str | None, as_json: bool) -> None:
     file, now = _file(_project(config)), datetime.now(UTC)
     meant = key_id.removeprefix("pd_")[: 2 * ID_BYTES] if key_id.startswith("pd_") else key_id  # the key itself will do
     try:
-        file.change(lambda known: revoke_key(known, meant, now))
+        file.change(lambda keys_before: revoke_key(keys_before, meant, now))
     except KeyError:
-        ids = [one.id for one in file.read().keys]
+        ids = [key.id for key in file.read().keys]
         raise Mistake(
             f"There is no key {meant!r} in {file.path}{did_you_mean(meant, ids)}. Nothing was changed. "
             "`perdure keys list` lists them."
         ) from None
-    [found] = [one for one in file.read().keys if one.id == meant]
+    [stored] = [key for key in file.read().keys if key.id == meant]
     if as_json:
-        print_json(_tree(found, now))
+        print_json(_tree(stored, now))
     else:
-        click.echo(printable(f"Key {found.id} of {found.user} is revoked, since {moment(found.revoked)}."))
+        click.echo(make_printable(f"Key {stored.id} of {stored.user} is revoked, since {format_time(stored.revoked)}."))
 
 
 # ---------------------------------------------------------------- where they are
@@ -149,28 +152,28 @@ def _file(project: ServerConfig) -> KeyFile:
 
 
 def _notes(project: ServerConfig, roles: tuple[str, ...]) -> list[str]:
-    """What would surprise whoever uses the key."""
+    """Settings that make the key useless."""
     if project.auth.method != "api_key":
         return [f'Note: the server does not ask for keys: auth.method is "{project.auth.method}", not "api_key".']
     if project.authorization.backend != "rbac":
         return []
-    known = project.authorization.roles
+    keys_before = project.authorization.roles
     return [
-        f"Note: authorization.roles has no role {role!r}{did_you_mean(role, known)}, so it gives nothing."
+        f"Note: authorization.roles has no role {role!r}{did_you_mean(role, keys_before)}, so it gives nothing."
         for role in roles
-        if role not in known
+        if role not in keys_before
     ]
 
 
-def _say(sentence: str) -> None:
+def _print_note(sentence: str) -> None:
     """To stderr: stdout is for the key."""
-    click.echo(printable(sentence), err=True)
+    click.echo(make_printable(sentence), err=True)
 
 
 # ---------------------------------------------------------------- how they are shown
 
 
-def _standing(key: StoredKey, now: datetime) -> str:
+def _key_status(key: StoredKey, now: datetime) -> str:
     if key.revoked is not None:
         return "revoked"
     return "expired" if key.expires is not None and key.expires <= now else "active"
@@ -179,7 +182,7 @@ def _standing(key: StoredKey, now: datetime) -> str:
 def _row(key: StoredKey, now: datetime) -> tuple[str, ...]:
     scopes = "all" if key.scopes is None else " ".join(key.scopes)
     return (
-        *(key.id, key.user, _standing(key, now), near(key.created), near(key.expires)),
+        *(key.id, key.user, _key_status(key, now), format_age(key.created), format_age(key.expires)),
         *(" ".join(key.roles), scopes, key.name or ""),
     )
 
@@ -188,11 +191,11 @@ def _tree(key: StoredKey, now: datetime) -> dict[str, Any]:
     return {
         "id": key.id,
         "user": key.user,
-        "standing": _standing(key, now),
+        "standing": _key_status(key, now),
         "name": key.name,
         "roles": list(key.roles),
         "scopes": None if key.scopes is None else list(key.scopes),
-        "created": exact(key.created),
-        "expires": exact(key.expires),
-        "revoked": exact(key.revoked),
+        "created": iso_time(key.created),
+        "expires": iso_time(key.expires),
+        "revoked": iso_time(key.revoked),
     }

@@ -11,7 +11,7 @@ import click
 from perdure.checkpoints.history.pruning import PrunedThread, PruneReport
 from perdure.cli.options.confirm import confirm, yes_option
 from perdure.cli.options.store import complete_threads, existing_store, find_thread, json_option, store_option
-from perdure.cli.output.amounts import counted, duration, progress_bar, size
+from perdure.cli.output.amounts import format_count, format_size, parse_duration, progress_bar
 from perdure.cli.output.tables import print_folded, print_json, print_table
 from perdure.events import WorkflowRunState
 
@@ -31,7 +31,7 @@ STATES = {
 
 @click.command(short_help="Remove checkpoints or threads that are no longer needed.")
 @click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Of each thread, the last N checkpoints stay.")
-@click.option("--older-than", metavar="AGE", callback=duration, help="Only what is older: 30d, 12h, 45m or 90s.")
+@click.option("--older-than", metavar="AGE", callback=parse_duration, help="Only what is older: 30d, 12h, 45m or 90s.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @click.option("--thread", "thread_id", metavar="ID", shell_complete=complete_threads, help="Only of this thread.")
 @click.option("--status", type=click.Choice(list(STATES)), multiple=True, help="Only of threads that stand so.")
@@ -63,20 +63,20 @@ def prune(
         "older_than": older_than,
         "workflow_name": workflow,
         "thread_id": thread_id,
-        "status": [state for one in status for state in STATES[one]] or None,
+        "status": [state for entry in status for state in STATES[entry]] or None,
         "whole_threads": whole_threads,
     }
     going = asyncio.run(_prune(store, wish, dry_run=True))
     if not as_json:
-        _print_going(going)
+        _print_pruned(going)
     if dry_run or not going.threads:
-        _tell_total(going, as_json=as_json)
+        _print_total(going, as_json=as_json)
         return
     confirm(f"Remove {_total(going)} for good?", yes=yes)
     gone = asyncio.run(_prune(store, wish, dry_run=False))
     if not as_json:
-        _print_left(gone, but=going)
-    _tell_total(gone, as_json=as_json)
+        _print_skipped(gone, but=going)
+    _print_total(gone, as_json=as_json)
 
 
 def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: bool) -> None:
@@ -97,41 +97,42 @@ async def _prune(store: str | None, wish: dict[str, Any], *, dry_run: bool) -> P
     async with existing_store(store) as storage:
         if wish["thread_id"] is not None:
             await find_thread(storage, wish["thread_id"])
-        with progress_bar("looking" if dry_run else "pruning") as tell:
-            return await storage.prune(**wish, dry_run=dry_run, progress=tell)
+        with progress_bar("looking" if dry_run else "pruning") as report_progress:
+            return await storage.prune(**wish, dry_run=dry_run, progress=report_progress)
 
 
 # ---------------------------------------------------------------- for people
 
 
-def _print_going(report: PruneReport) -> None:
+def _print_pruned(report: PruneReport) -> None:
     if report.threads:
         print_table(
-            ("THREAD", "WORKFLOW", "GOES"), [(one.thread_id, one.workflow_name, _going(one)) for one in report.threads]
+            ("THREAD", "WORKFLOW", "GOES"),
+            [(entry.thread_id, entry.workflow_name, _format_pruned(entry)) for entry in report.threads],
         )
-    _print_left(report)
+    _print_skipped(report)
 
 
-def _print_left(report: PruneReport, but: PruneReport | None = None) -> None:
-    told = set() if but is None else {one.thread_id for one in but.skipped}
-    left = [(one.thread_id, one.reason) for one in report.skipped if one.thread_id not in told]
+def _print_skipped(report: PruneReport, but: PruneReport | None = None) -> None:
+    listed = set() if but is None else {entry.thread_id for entry in but.skipped}
+    left = [(entry.thread_id, entry.reason) for entry in report.skipped if entry.thread_id not in listed]
     if left:
         print_table(("LEFT ALONE", "WHY"), left)
 
 
-def _going(one: PrunedThread) -> str:
-    if one.is_whole:
-        return f"all of it, with {counted(one.checkpoints, 'checkpoint')}"
-    events = f", and events before commit {one.events_before}" if one.events_before > 1 else ""
-    return f"{counted(one.checkpoints, 'checkpoint')}{events}"
+def _format_pruned(entry: PrunedThread) -> str:
+    if entry.is_whole:
+        return f"all of it, with {format_count(entry.checkpoints, 'checkpoint')}"
+    events = f", and events before commit {entry.events_before}" if entry.events_before > 1 else ""
+    return f"{format_count(entry.checkpoints, 'checkpoint')}{events}"
 
 
 def _total(report: PruneReport) -> str:
-    total = f"{counted(report.checkpoints, 'checkpoint')} of {counted(len(report.threads), 'thread')}"
-    return f"{counted(report.whole_threads, 'whole thread')}, with {total}" if report.whole_threads else total
+    total = f"{format_count(report.checkpoints, 'checkpoint')} of {format_count(len(report.threads), 'thread')}"
+    return f"{format_count(report.whole_threads, 'whole thread')}, with {total}" if report.whole_threads else total
 
 
-def _tell_total(report: PruneReport, *, as_json: bool) -> None:
+def _print_total(report: PruneReport, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_dict())
     elif not report.threads:
@@ -139,5 +140,5 @@ def _tell_total(report: PruneReport, *, as_json: bool) -> None:
     elif report.is_dry_run:
         print_folded(f"Would remove {_total(report)}. Nothing was removed.")
     else:
-        freed = f", {size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
+        freed = f", {format_size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
         print_folded(f"Removed {_total(report)}{freed}.")

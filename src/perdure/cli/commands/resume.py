@@ -1,4 +1,4 @@
-"""`perdure resume`: go on with a thread that was interrupted, or see where it rests."""
+"""`perdure resume`: continue a thread that was interrupted, or print where it rests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from perdure.cli.options.store import (
     sessions_option,
     store_option,
 )
-from perdure.cli.running.run_thread import Move, move_on
+from perdure.cli.running.run_thread import Input, run_thread
 
 
-@click.command(short_help="Go on with a thread.")
+@click.command(short_help="Continue a thread.")
 @click.argument("app")
 @click.argument("thread_id", metavar="[THREAD]", required=False, shell_complete=complete_threads)
 @click.option("--thread", "named", metavar="ID", shell_complete=complete_threads, help="THREAD, as `run` names it.")
-@click.option("--takeover", is_flag=True, help="Take the thread from whoever holds it, such as a process that hangs.")
+@click.option("--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs.")
 @sessions_option
 @json_option
 @store_option
@@ -35,16 +35,16 @@ def resume(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Go on with THREAD of the workflow APP until it rests.
+    """Continue THREAD of the workflow APP until it rests.
 
-    What had finished is not run again. A thread that waits tells its questions again, a finished one its outputs.
+    Finished work does not run again. A waiting thread prints its requests again, a finished one its outputs.
     """
     if (thread_id is None) is (named is None):
         raise click.UsageError("Name one thread: `perdure resume APP THREAD`, or --thread ID.")
     place = StoreLocation(app, str(thread_id or named), store, sessions)
 
-    async def prepare(storage: Any, _: Any) -> Move:
+    async def prepare(storage: Any, _: Any) -> Input:
         await find_thread(storage, place.thread_id)
-        return Move(None, {"takeover": takeover})
+        return Input(None, {"takeover": takeover})
 
-    move_on(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
+    run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)

@@ -18,40 +18,40 @@ from perdure.cli.options.store import (
 )
 from perdure.cli.output.checkpoint import checkpoint_tree
 from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import moment, print_folded, print_json
-from perdure.cli.output.values import printable
+from perdure.cli.output.tables import format_time, print_folded, print_json
+from perdure.cli.output.values import make_printable
 from perdure.errors import ThreadBusy
 from perdure.records import CheckpointInfo, ThreadInfo
 
 
-@click.command(short_help="Let a thread go back to a checkpoint.")
+@click.command(short_help="Rewind a thread to a checkpoint.")
 @thread_argument
 @checkpoint_argument("checkpoint")
-@click.option("--takeover", is_flag=True, help="Take the thread from whoever holds it, such as a process that hangs.")
+@click.option("--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs.")
 @yes_option
 @json_option
 @store_option
 def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: bool, store: str | None) -> None:
-    """Let THREAD go back to CHECKPOINT, one of its own. Nothing is run.
+    """Rewind THREAD to CHECKPOINT, one of its own. Nothing runs.
 
     What came after stays as a branch: `perdure show THREAD --branches`. A question that was answered after CHECKPOINT
     is asked again.
     """
     thread, target = asyncio.run(_look(store, thread_id, checkpoint, takeover=takeover))
     confirm(
-        f"Thread {printable(thread_id)} goes back from commit {thread.number} to commit {target.number} of "
-        f"{moment(target.timestamp)}. Is that meant?",
+        f"Thread {make_printable(thread_id)} goes back from commit {thread.number} to commit {target.number} of "
+        f"{format_time(target.timestamp)}. Is that meant?",
         yes=yes,
     )
-    made = asyncio.run(_rewind(store, thread_id, target, takeover=takeover))
+    head = asyncio.run(_rewind(store, thread_id, target, takeover=takeover))
     if as_json:
-        print_json(checkpoint_tree(made))
+        print_json(checkpoint_tree(head))
         return
     print_folded(
-        f"Thread {printable(thread_id)} stands where it stood at commit {target.number}; this is commit {made.number}. "
-        "What came between is a branch now."
+        f"Thread {make_printable(thread_id)} stands where it stood at commit {target.number}; this is commit "
+        f"{head.number}. What came between is a branch now."
     )
-    click.echo(f"Go on with: {StoreLocation('APP', thread_id, store).resume()}")
+    click.echo(f"Continue with: {StoreLocation('APP', thread_id, store).resume()}")
 
 
 async def _look(store: str | None, thread_id: str, named: str, *, takeover: bool) -> tuple[ThreadInfo, CheckpointInfo]:

@@ -9,7 +9,7 @@ import click
 
 from perdure.cli.options.app import load_app
 from perdure.cli.options.store import StoreLocation, json_option, sessions_option, store_option
-from perdure.cli.running.run_thread import Move, move_on
+from perdure.cli.running.run_thread import Input, run_thread
 from perdure.engine.thread.inputs import accepts
 from perdure.errors import type_name
 from perdure.graph.types.coercion import coerce
@@ -49,12 +49,12 @@ def run(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Run the workflow APP with INPUT until it rests, and tell what happens.
+    """Run the workflow APP with INPUT until it rests, and print its events.
 
     APP is a module and a name in it, such as 'app:workflow', with the current folder to import from; or a document,
     such as 'workflow.yaml'; or the name of a definition in the store. INPUT is the text that the workflow starts with.
 
-    A thread of a workflow of agents has one input: with that, its id goes on with it, or tells how it ended.
+    A thread of a workflow of agents has one input: the same input resumes it, or prints its result.
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
@@ -63,10 +63,10 @@ def run(
 
     message = the_message(workflow, text, is_json=json_input)
 
-    async def prepare(_: Any, __: Any) -> Move:
-        return Move(message, {"durability": durability})
+    async def prepare(_: Any, __: Any) -> Input:
+        return Input(message, {"durability": durability})
 
-    move_on(workflow, place, prepare, may_be_new=True, as_json=as_json)
+    run_thread(workflow, place, prepare, may_be_new=True, as_json=as_json)
 
 
 def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json: bool) -> Any:
@@ -77,7 +77,7 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
     if text is None:
         if graph is None or not accepts(graph, None):
             raise click.UsageError(
-                f"INPUT is missing: the workflow starts with {kinds}. To go on with a thread use `perdure resume`."
+                f"INPUT is missing: the workflow starts with {kinds}. To continue a thread use `perdure resume`."
             )
         return None
     if not is_json:
@@ -87,7 +87,7 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"INPUT is no JSON: {error}.") from error
+        raise click.UsageError(f"INPUT is not valid JSON: {error}.") from error
     try:
         return coerce(value, Union[tuple(accepted)])  # noqa: UP007  # a union of types known only now
     except (ValueError, TypeError) as error:

@@ -12,7 +12,7 @@ import msgspec
 from perdure.cli.options.store import json_option
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import print_json
-from perdure.cli.output.values import printable
+from perdure.cli.output.values import make_printable
 
 
 @click.command(short_help="Serve a project over HTTP.")
@@ -20,7 +20,7 @@ from perdure.cli.output.values import printable
     "--config", "path", type=click.Path(path_type=Path), help="The configuration; else it is looked for here."
 )
 @click.option("--host", help="The address to listen on; 127.0.0.1 unless the configuration says another.")
-@click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on; 8000 unless told otherwise.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on; 8000 by default.")
 @click.option("--quiet", is_flag=True, help="Say only what is wrong.")
 @json_option
 def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as_json: bool) -> None:
@@ -36,11 +36,11 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
     config = msgspec.structs.replace(config, host=host or config.host, port=port or config.port)
 
     def tell(address: str, listens_on: int) -> None:
-        url = f"http://{_shown(address)}:{listens_on}"
+        url = f"http://{_format_host(address)}:{listens_on}"
         if as_json:
             print_json({"url": url, "agent": config.agent, "workflows": dict(config.workflows)})
         elif not quiet:
-            click.echo(f"Serving {printable(config.agent or ', '.join(config.workflows))} at {url}")
+            click.echo(f"Serving {make_printable(config.agent or ', '.join(config.workflows))} at {url}")
         sys.stdout.flush()
 
     try:
@@ -49,5 +49,5 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
         raise Mistake(f"{error} Is another server there? Choose another --port.") from error
 
 
-def _shown(host: str) -> str:
+def _format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host

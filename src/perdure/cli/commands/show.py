@@ -22,12 +22,20 @@ from perdure.cli.output.checkpoint import (
     contents_tree,
     print_contents,
     print_facts,
+    print_request,
     print_title,
-    tell_request,
 )
-from perdure.cli.output.errors import explained
-from perdure.cli.output.tables import exact, moment, near, print_json, print_table, standing, thread_tree
-from perdure.cli.output.values import cut, in_a_line, printable, tree_of
+from perdure.cli.output.errors import explain
+from perdure.cli.output.tables import (
+    format_age,
+    format_time,
+    iso_time,
+    print_json,
+    print_table,
+    thread_status,
+    thread_tree,
+)
+from perdure.cli.output.values import make_printable, shorten, to_line, to_tree
 from perdure.errors import PerdureError
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
@@ -41,7 +49,7 @@ def print_graph(branches: Branches) -> None:
         if info is None:
             click.echo(drawn)
         else:
-            _print_row(f"{drawn} ", _described(info, branches), is_last=place == len(rows))
+            _print_row(f"{drawn} ", _describe(info, branches), is_last=place == len(rows))
 
 
 def _print_row(drawn: str, text: str, *, is_last: bool) -> None:
@@ -53,15 +61,15 @@ def _print_row(drawn: str, text: str, *, is_last: bool) -> None:
         click.echo(f"{beside if number else drawn}{line}")
 
 
-def _described(info: CheckpointInfo, branches: Branches) -> str:
-    said = printable(f"{info.checkpoint_id}  commit {info.number}, {near(info.timestamp)}, {info.status}")
-    notes = notes_on(info, branches)
-    return f"{said} ({printable(notes)})" if notes else said
+def _describe(info: CheckpointInfo, branches: Branches) -> str:
+    text = make_printable(f"{info.checkpoint_id}  commit {info.number}, {format_age(info.timestamp)}, {info.status}")
+    notes = checkpoint_notes(info, branches)
+    return f"{text} ({make_printable(notes)})" if notes else text
 
 
-def notes_on(info: CheckpointInfo, branches: Branches) -> str:
+def checkpoint_notes(info: CheckpointInfo, branches: Branches) -> str:
     """What is special about it: head, pinned, forked from another thread."""
-    origin = next((one.forked_from for one in branches if one.checkpoints[0] is info), None)
+    origin = next((item.forked_from for item in branches if item.checkpoints[0] is info), None)
     notes = {"head": info is branches.head, "pinned": info.is_pinned, f"forked from {origin}": origin is not None}
     return ", ".join(note for note, is_so in notes.items() if is_so)
 
@@ -75,7 +83,7 @@ QUESTION = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestView:
     """A pending request with its question, as far as that can be read."""
 
     request: PendingRequest
@@ -90,20 +98,22 @@ class Asked:
 @store_option
 def requests(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
     """List pending requests of all threads, those that wait longest first."""
-    found = asyncio.run(_read_requests(store, workflow, limit))
+    pending = asyncio.run(_read_requests(store, workflow, limit))
     if as_json:
-        print_json([request_tree(one) for one in found])
-    elif not found:
-        click.echo("Nobody is asked anything.")
+        print_json([request_tree(item) for item in pending])
+    elif not pending:
+        click.echo("There are no pending requests.")
     else:
-        print_table(HEADERS, [_row(one) for one in found])
+        print_table(HEADERS, [_row(item) for item in pending])
 
 
-async def _read_requests(store: str | None, workflow: str | None, limit: int) -> list[Asked]:
+async def _read_requests(store: str | None, workflow: str | None, limit: int) -> list[RequestView]:
     async with existing_store(store) as storage:
         pending = await storage.pending_requests(workflow_name=workflow, limit=limit)
-        heads = {one: await _questions(storage, one) for one in dict.fromkeys(one.thread_id for one in pending)}
-    return [Asked(one, heads[one.thread_id][0].get(one.request_id), heads[one.thread_id][1]) for one in pending]
+        heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in pending)}
+    return [
+        RequestView(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in pending
+    ]
 
 
 async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:
@@ -115,7 +125,7 @@ async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[d
     return ({} if head is None else head.pending_request_info_events), None
 
 
-def request_tree(asked: Asked) -> dict[str, Any]:
+def request_tree(asked: RequestView) -> dict[str, Any]:
     request, event = asked.request, asked.event
     has_default = event is not None and event.terms is not None and event.terms.default is not ...
     return {
@@ -123,38 +133,38 @@ def request_tree(asked: Asked) -> dict[str, Any]:
         "request_id": request.request_id,
         "workflow_name": request.workflow_name,
         "executor_id": request.executor_id,
-        "asked_at": exact(request.asked_at),
-        "deadline": exact(request.deadline),
+        "asked_at": iso_time(request.asked_at),
+        "deadline": iso_time(request.deadline),
         "assignee": request.assignee,
-        "expects": None if event is None else in_a_line(event.response_type),
-        "question": None if event is None else tree_of(event.data),
-        **({"default": tree_of(event.terms.default)} if has_default and event and event.terms else {}),
+        "expects": None if event is None else to_line(event.response_type),
+        "question": None if event is None else to_tree(event.data),
+        **({"default": to_tree(event.terms.default)} if has_default and event and event.terms else {}),
         **({} if asked.problem is None else {"problem": asked.problem}),
     }
 
 
-def _row(asked: Asked) -> tuple[str, ...]:
+def _row(asked: RequestView) -> tuple[str, ...]:
     request, event = asked.request, asked.event
-    question = f"({asked.problem or 'it is gone'})" if event is None else in_a_line(event.data)
+    question = f"({asked.problem or 'it is gone'})" if event is None else to_line(event.data)
     return (
         request.thread_id,
         request.request_id,
         request.executor_id,
-        near(request.asked_at),
+        format_age(request.asked_at),
         request.assignee or "",
-        near(request.deadline),
-        "" if event is None else in_a_line(event.response_type),
+        format_age(request.deadline),
+        "" if event is None else to_line(event.response_type),
         question if len(question) <= QUESTION else f"{question[:QUESTION]}...",
     )
 
 
-FEW = 10
+MAX_SHOWN = 10
 """How many of the newest checkpoints and events are shown."""
 ERROR_FIELDS = ("error_type", "message", "executor_id", "traceback")
 
 
 @dataclass
-class HistoryPicture:
+class ThreadView:
     """All that `show` knows of a thread."""
 
     thread: ThreadInfo
@@ -170,9 +180,9 @@ class HistoryPicture:
         return build_branches(self.thread.thread_id, self.checkpoints) if self.checkpoints else None
 
     @property
-    def asked(self) -> list[Asked]:
-        known = {} if self.head is None else self.head.pending_request_info_events
-        return [Asked(one, known.get(one.request_id)) for one in self.requests]
+    def asked(self) -> list[RequestView]:
+        questions = {} if self.head is None else self.head.pending_request_info_events
+        return [RequestView(item, questions.get(item.request_id)) for item in self.requests]
 
 
 @click.command(short_help="Show one thread.")
@@ -192,24 +202,24 @@ def show(
     else:
         _print(picture, all_events=all_events, as_graph=as_graph)
     for problem in picture.problems:
-        click.echo(f"Error: {printable(problem)}", err=True)
+        click.echo(f"Error: {make_printable(problem)}", err=True)
     if picture.problems:
         context.exit(1)
 
 
-async def _read(store: str | None, thread_id: str, *, all_events: bool) -> HistoryPicture:
+async def _read(store: str | None, thread_id: str, *, all_events: bool) -> ThreadView:
     async with existing_store(store) as storage:
         thread = await find_thread(storage, thread_id)
         checkpoints = await storage.list_checkpoint_infos(thread_id=thread_id)
-        picture = HistoryPicture(thread, checkpoints, await storage.pending_requests(thread_id=thread_id))
+        picture = ThreadView(thread, checkpoints, await storage.pending_requests(thread_id=thread_id))
         try:
             picture.head = await storage.get_latest(thread_id=thread_id)
         except PerdureError as error:
-            picture.problems.append(explained(error))
+            picture.problems.append(explain(error))
         try:
-            picture.events = await _events(storage, thread_id, None if all_events else FEW)
+            picture.events = await _events(storage, thread_id, None if all_events else MAX_SHOWN)
         except PerdureError as error:
-            picture.problems.append(explained(error))
+            picture.problems.append(explain(error))
     return picture
 
 
@@ -223,17 +233,17 @@ async def _events(storage: StoreCheckpointStorage, thread_id: str, last: int | N
 # ---------------------------------------------------------------- for machines
 
 
-def _tree(picture: HistoryPicture) -> dict[str, Any]:
+def _tree(picture: ThreadView) -> dict[str, Any]:
     head = picture.head
     nothing = dict.fromkeys(("state", "outputs", "answers", "due"))
-    known = nothing if head is None else contents_tree(head)
+    questions = nothing if head is None else contents_tree(head)
     return {
         **thread_tree(picture.thread),
-        "checkpoints": [checkpoint_tree(one) for one in picture.checkpoints],
-        "branches": [_branch_tree(one) for one in picture.branches or ()],
-        "requests": [request_tree(one) for one in picture.asked],
-        **{name: known[name] for name in nothing},
-        "events": [_event_tree(one) for one in picture.events],
+        "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
+        "branches": [_branch_tree(item) for item in picture.branches or ()],
+        "requests": [request_tree(item) for item in picture.asked],
+        **{name: questions[name] for name in nothing},
+        "events": [_event_tree(item) for item in picture.events],
     }
 
 
@@ -242,7 +252,7 @@ def _branch_tree(branch: Branch) -> dict[str, Any]:
         "leads_to_head": branch.leads_to_head,
         "leaves": None if branch.leaves is None else branch.leaves.checkpoint_id,
         "forked_from": branch.forked_from,
-        "checkpoints": [one.checkpoint_id for one in branch.checkpoints],
+        "checkpoints": [item.checkpoint_id for item in branch.checkpoints],
     }
 
 
@@ -251,7 +261,7 @@ def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
     details = event.details
     fields = {
         "seq": event.seq,
-        "timestamp": exact(event.timestamp),
+        "timestamp": iso_time(event.timestamp),
         "type": event.type,
         "executor_id": event.executor_id,
         "run_id": event.run_id,
@@ -259,7 +269,7 @@ def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
         "state": None if event.state is None else event.state.value,
         "request_id": event.request_id,
         "details": None if details is None else {name: getattr(details, name) for name in ERROR_FIELDS},
-        "data": None if event.data is None else tree_of(event.data),
+        "data": None if event.data is None else to_tree(event.data),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -267,8 +277,8 @@ def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
 # ---------------------------------------------------------------- for people
 
 
-def _print(picture: HistoryPicture, *, all_events: bool, as_graph: bool) -> None:
-    _print_standing(picture)
+def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
+    _print_status(picture)
     if as_graph:
         _print_graph(picture)
         return
@@ -277,72 +287,74 @@ def _print(picture: HistoryPicture, *, all_events: bool, as_graph: bool) -> None
         print_title("pending requests")
     for asked in picture.asked:
         if asked.event is not None:
-            tell_request(asked.event)
+            print_request(asked.event)
         else:
-            click.echo(f"  request {printable(asked.request.request_id)} of {printable(asked.request.executor_id)}")
+            click.echo(
+                f"  request {make_printable(asked.request.request_id)} of {make_printable(asked.request.executor_id)}"
+            )
     if head is not None:
         print_contents(head)
     _print_checkpoints(picture)
     if picture.events:
         print_title("events" if all_events else "last events")
-        print_table(("SEQ", "TIME", "EVENT", "EXECUTOR", "DETAIL"), [_event_row(one) for one in picture.events])
+        print_table(("SEQ", "TIME", "EVENT", "EXECUTOR", "DETAIL"), [_event_row(item) for item in picture.events])
     for event in picture.events if all_events else ():
         if event.type == "failed" and event.details is not None and event.details.traceback:
             print_title(f"stack trace of event {event.seq}")
-            click.echo(printable(event.details.traceback.rstrip()))
+            click.echo(make_printable(event.details.traceback.rstrip()))
 
 
-def _print_standing(picture: HistoryPicture) -> None:
+def _print_status(picture: ThreadView) -> None:
     thread = picture.thread
     print_facts(
         {
             "thread": thread.thread_id,
             "workflow": thread.workflow_name,
-            "standing": f"{standing(thread)} ({thread.status})" if thread.status else standing(thread),
-            "moved": moment(thread.updated_at),
+            "standing": f"{thread_status(thread)} ({thread.status})" if thread.status else thread_status(thread),
+            "moved": format_time(thread.updated_at),
             "head": thread.checkpoint_id or "none",
             "owner": thread.run_id or "",
-            "due": moment(thread.due_at),
+            "due": format_time(thread.due_at),
         }
     )
 
 
-def _print_graph(picture: HistoryPicture) -> None:
+def _print_graph(picture: ThreadView) -> None:
     branches = picture.branches
     if branches is not None:
         _print_count(picture, branches)
         print_graph(branches)
 
 
-def _print_count(picture: HistoryPicture, branches: Branches) -> None:
+def _print_count(picture: ThreadView, branches: Branches) -> None:
     apart = "" if len(branches) == 1 else f", on {len(branches)} branches"
     print_title(f"checkpoints ({len(picture.checkpoints)}{apart})")
 
 
-def _print_checkpoints(picture: HistoryPicture) -> None:
+def _print_checkpoints(picture: ThreadView) -> None:
     branches = picture.branches
     if branches is None:
         return
     _print_count(picture, branches)
-    line = {one.checkpoint_id for one in branches.line(branches.head)}
+    line = {item.checkpoint_id for item in branches.line(branches.head)}
     rows = []
-    for one in picture.checkpoints[-FEW:]:
-        aside = "" if one.checkpoint_id in line else "on another branch"
-        note = ", ".join(filter(None, (notes_on(one, branches), aside)))
-        rows.append((one.checkpoint_id, str(one.number), str(one.iteration_count), near(one.timestamp), note))
+    for item in picture.checkpoints[-MAX_SHOWN:]:
+        aside = "" if item.checkpoint_id in line else "on another branch"
+        note = ", ".join(filter(None, (checkpoint_notes(item, branches), aside)))
+        rows.append((item.checkpoint_id, str(item.number), str(item.iteration_count), format_age(item.timestamp), note))
     print_table(("CHECKPOINT", "COMMIT", "SUPERSTEP", "MADE", "NOTE"), rows)
 
 
 def _event_row(event: WorkflowEvent) -> tuple[str, ...]:
-    said = ""
+    text = ""
     if event.state is not None:
-        said = event.state.value
+        text = event.state.value
     elif event.details is not None:
-        said = f"{event.details.error_type}: {event.details.message}"
+        text = f"{event.details.error_type}: {event.details.message}"
     elif event.iteration is not None:
-        said = f"superstep {event.iteration}"
+        text = f"superstep {event.iteration}"
     elif event.data is not None:
-        said = in_a_line(event.data)
+        text = to_line(event.data)
     if event.request_id is not None:
-        said = f"request {event.request_id}: {said}"
-    return (str(event.seq), near(event.timestamp), event.type, event.executor_id or "", cut(said, 200))
+        text = f"request {event.request_id}: {text}"
+    return (str(event.seq), format_age(event.timestamp), event.type, event.executor_id or "", shorten(text, 200))

@@ -20,8 +20,8 @@ from perdure.cli.output.checkpoint import (
     question_tree,
 )
 from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import moment, print_json
-from perdure.cli.output.values import in_full, tree_of
+from perdure.cli.output.tables import format_time, print_json
+from perdure.cli.output.values import to_full_lines, to_tree
 from perdure.errors import did_you_mean
 from perdure.records import CheckpointInfo
 
@@ -36,17 +36,17 @@ def state(checkpoint: str, key: str | None, as_json: bool, store: str | None) ->
 
     CHECKPOINT is its id, the beginning of it, or a thread's id: its newest one then.
     """
-    info, found = asyncio.run(_read(store, checkpoint))
+    info, contents = asyncio.run(_read(store, checkpoint))
     if key is not None:
-        value = _value(found, key)
+        value = _value(contents, key)
         if as_json:
-            print_json(tree_of(value))
+            print_json(to_tree(value))
         else:
-            click.echo("\n".join(in_full(value)))
+            click.echo("\n".join(to_full_lines(value)))
     elif as_json:
-        print_json(_tree(info, found))
+        print_json(_tree(info, contents))
     else:
-        _print(info, found)
+        _print(info, contents)
 
 
 async def _read(store: str | None, named: str) -> tuple[CheckpointInfo, WorkflowCheckpoint]:
@@ -57,16 +57,16 @@ async def _read(store: str | None, named: str) -> tuple[CheckpointInfo, Workflow
 
 def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
     if key not in checkpoint.state:
-        known = ", ".join(map(repr, checkpoint.state)) or "none"
+        keys = ", ".join(map(repr, checkpoint.state)) or "none"
         guess = did_you_mean(key, checkpoint.state)
-        raise Mistake(f"The state of {checkpoint.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {known}.")
+        raise Mistake(f"The state of {checkpoint.checkpoint_id!r} has no key {key!r}{guess}. Its keys: {keys}.")
     return checkpoint.state[key]
 
 
 def _tree(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
     return {
         **checkpoint_tree(info),
-        "requests": [question_tree(one) for one in checkpoint.pending_request_info_events.values()],
+        "requests": [question_tree(event) for event in checkpoint.pending_request_info_events.values()],
         **contents_tree(checkpoint),
     }
 
@@ -77,7 +77,7 @@ def _print(info: CheckpointInfo, checkpoint: WorkflowCheckpoint) -> None:
             "checkpoint": info.checkpoint_id,
             "thread": info.thread_id,
             "workflow": info.workflow_name,
-            "made": f"{moment(info.timestamp)}, by commit {info.number}, after superstep {info.iteration_count}",
+            "made": f"{format_time(info.timestamp)}, by commit {info.number}, after superstep {info.iteration_count}",
             "status": info.status,
             "follows": info.previous_checkpoint_id or "",
             "pinned": "yes" if info.is_pinned else "",

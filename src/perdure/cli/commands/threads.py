@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from perdure.cli.options.store import existing_store, json_option, store_option
-from perdure.cli.output.tables import near, print_json, print_table, standing, thread_tree
+from perdure.cli.output.tables import format_age, print_json, print_table, thread_status, thread_tree
 from perdure.records import ThreadInfo
 
 HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
@@ -20,13 +20,13 @@ HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 @store_option
 def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
     """List threads, those that moved last at the end."""
-    found = asyncio.run(_read(store, workflow, limit))
+    listed = asyncio.run(_read(store, workflow, limit))
     if as_json:
-        print_json([thread_tree(one) for one in found])
-    elif not found:
+        print_json([thread_tree(thread) for thread in listed])
+    elif not listed:
         click.echo("There are no threads.")
     else:
-        print_table(HEADERS, [_row(one) for one in found])
+        print_table(HEADERS, [_row(thread) for thread in listed])
 
 
 async def _read(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
@@ -34,11 +34,11 @@ async def _read(store: str | None, workflow: str | None, limit: int) -> list[Thr
         return await storage.list_threads(workflow_name=workflow, limit=limit)
 
 
-def _row(one: ThreadInfo) -> tuple[str, ...]:
+def _row(thread: ThreadInfo) -> tuple[str, ...]:
     return (
-        one.thread_id,
-        one.workflow_name,
-        standing(one),
-        near(one.updated_at),
-        near(one.due_at),
+        thread.thread_id,
+        thread.workflow_name,
+        thread_status(thread),
+        format_age(thread.updated_at),
+        format_age(thread.due_at),
     )

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from perdure.cli.options.store import find_store, find_thread, json_option, source_store
-from perdure.cli.output.amounts import counted, progress_bar
+from perdure.cli.output.amounts import format_count, progress_bar
 from perdure.cli.output.errors import INTERRUPTED
 from perdure.cli.output.tables import print_json, print_table
 
@@ -38,7 +38,7 @@ def transfer(
     try:
         report = asyncio.run(_copy(source, target, workflow, thread_ids))
     except KeyboardInterrupt:
-        click.echo("\nInterrupted. What was copied is there; run the same command again to go on.", err=True)
+        click.echo("\nInterrupted. What was copied is there; run the same command again to continue.", err=True)
         sys.exit(INTERRUPTED)
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -56,38 +56,38 @@ async def _copy(source: str, target: str, workflow: str | None, thread_ids: Sequ
         find_store(target, named="DST_URL", may_be_new=True) as theirs,
     ):
         _check_different(ours, theirs)
-        for one in thread_ids:
-            await find_thread(ours, one)
-        with progress_bar("copying threads") as tell:
+        for entry in thread_ids:
+            await find_thread(ours, entry)
+        with progress_bar("copying threads") as report_progress:
             return await copy_store(
                 ours,
                 theirs,
                 workflow_name=workflow,
                 thread_ids=thread_ids or None,
-                progress=lambda done, total, _: tell(done, total),
+                progress=lambda done, total, _: report_progress(done, total),
             )
 
 
 def _check_different(ours: Any, theirs: Any) -> None:
-    places = [one.store.path for one in (ours, theirs) if hasattr(one.store, "path")]
+    places = [entry.store.path for entry in (ours, theirs) if hasattr(entry.store, "path")]
     if len(places) == 2 and os.path.realpath(places[0]) == os.path.realpath(places[1]):
         raise click.UsageError("SRC_URL and DST_URL are the same store. Nothing was copied.")
 
 
 def _print(report: CopyReport) -> None:
-    told = {
+    counts = {
         "copied": len(report.copied),
         "already there": len(report.already_there),
         "conflicts": len(report.conflicts),
         "damaged": len(report.failed),
     }
-    for name, count in told.items():
+    for name, count in counts.items():
         if count or name == "copied":
-            click.echo(f"{name.ljust(max(map(len, told)))}  {counted(count, 'thread')}")
+            click.echo(f"{name.ljust(max(map(len, counts)))}  {format_count(count, 'thread')}")
     if not report.is_complete:
         click.echo()
         rows = [
-            *((one.thread_id, "in conflict", one.reason) for one in report.conflicts),
-            *((one.thread_id, "damaged", one.reason) for one in report.failed),
+            *((entry.thread_id, "in conflict", entry.reason) for entry in report.conflicts),
+            *((entry.thread_id, "damaged", entry.reason) for entry in report.failed),
         ]
         print_table(("NOT COPIED", "", "WHY"), rows)

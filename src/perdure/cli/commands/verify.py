@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from perdure.cli.options.store import complete_threads, existing_store, find_thread, json_option, store_option
-from perdure.cli.output.amounts import counted, progress_bar
+from perdure.cli.output.amounts import format_count, progress_bar
 from perdure.cli.output.tables import print_folded, print_json, print_table
 from perdure.records import Damage
 
@@ -24,16 +24,16 @@ def verify(context: click.Context, url: str | None, thread_id: str | None, as_js
 
     STORE_URL says which store, as --store does. Nothing is changed. The exit code is 1 if there is any damage.
     """
-    looked_at, found = asyncio.run(_verify(url or store, thread_id))
+    looked_at, problems = asyncio.run(_verify(url or store, thread_id))
     if as_json:
-        print_json({"threads": looked_at, "damage": msgspec.to_builtins(found)})
-    elif not found:
-        print_folded(f"{counted(looked_at, 'thread')} looked at: nothing is damaged.")
+        print_json({"threads": looked_at, "damage": msgspec.to_builtins(problems)})
+    elif not problems:
+        print_folded(f"{format_count(looked_at, 'thread')} looked at: nothing is damaged.")
     else:
-        rows = [(one.thread_id or "", one.checkpoint_id or "", one.reason) for one in found]
+        rows = [(damage.thread_id or "", damage.checkpoint_id or "", damage.reason) for damage in problems]
         print_table(("THREAD", "CHECKPOINT", "DAMAGE"), rows)
-        print_folded(f"{counted(looked_at, 'thread')} looked at: {counted(len(found), 'problem')}.")
-    if found:
+        print_folded(f"{format_count(looked_at, 'thread')} looked at: {format_count(len(problems), 'problem')}.")
+    if problems:
         context.exit(1)
 
 
@@ -43,12 +43,12 @@ async def _verify(store: str | None, thread_id: str | None) -> tuple[int, list[D
     async with existing_store(store) as storage:
         if thread_id is not None:
             await find_thread(storage, thread_id)
-        with progress_bar("looking at threads") as tell:
+        with progress_bar("looking at threads") as report_progress:
 
             def count(done: int, total: int, _: str) -> None:
                 nonlocal looked_at
                 looked_at = done
-                tell(done, total)
+                report_progress(done, total)
 
-            found = await storage.verify(thread_id=thread_id, progress=count)
-    return looked_at, found
+            problems = await storage.verify(thread_id=thread_id, progress=count)
+    return looked_at, problems

@@ -12,7 +12,7 @@ import click
 
 from perdure.agent_workflow.documents.convert import config_for, tree_of
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
-from perdure.cli.options.app import built, load_app, load_definition
+from perdure.cli.options.app import build_instance, load_app, load_definition
 from perdure.cli.options.confirm import confirm, yes_option
 from perdure.cli.options.store import (
     StoreLocation,
@@ -25,8 +25,8 @@ from perdure.cli.options.store import (
 )
 from perdure.cli.output.checkpoint import print_facts, print_title
 from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import exact, moment, near, print_json, print_table
-from perdure.cli.output.values import printable
+from perdure.cli.output.tables import format_age, format_time, iso_time, print_json, print_table
+from perdure.cli.output.values import make_printable
 from perdure.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from perdure.workflows.workflow import Workflow
 
@@ -39,7 +39,7 @@ def name_argument(command: Decorated) -> Decorated:
     return click.argument("name", metavar="NAME", shell_complete=complete_definitions)(command)
 
 
-@click.group(short_help="Keep definitions of workflows of agents.")
+@click.group(short_help="Store definitions of agent workflows.")
 def workflows() -> None:
     """Definitions of workflows of agents that a store keeps: `perdure run NAME` runs the newest version of one."""
 
@@ -54,20 +54,21 @@ def list_(as_json: bool, store: str | None) -> None:
         async with existing_store(store) as storage:
             return await DefinitionStore(storage).list()
 
-    found = asyncio.run(read())
-    damaged = [one for one in found if one.problem is not None]
+    definition = asyncio.run(read())
+    damaged = [info for info in definition if info.problem is not None]
     if as_json:
-        print_json([_tree(one) for one in found])
-    elif not found:
+        print_json([_tree(info) for info in definition])
+    elif not definition:
         click.echo("There are no definitions.")
     else:
-        readable = [one for one in found if one.problem is None]
+        readable = [info for info in definition if info.problem is None]
         rows = [
-            (one.name, one.version, str(one.number), near(one.updated_at), one.description or "") for one in readable
+            (info.name, info.version, str(info.number), format_age(info.updated_at), info.description or "")
+            for info in readable
         ]
         print_table(("NAME", "VERSION", "NUMBER", "SAVED", "DESCRIPTION"), rows)
     if damaged:
-        raise Mistake("\n".join(f"Definition {one.name!r} cannot be read: {one.problem}." for one in damaged))
+        raise Mistake("\n".join(f"Definition {info.name!r} cannot be read: {info.problem}." for info in damaged))
 
 
 @workflows.command("show", short_help="Show a definition.")
@@ -85,26 +86,29 @@ def show(name: str, version: str | None, as_json: bool, store: str | None) -> No
             definitions = DefinitionStore(storage)
             return await load_definition(definitions, name, version), await definitions.versions(name)
 
-    found, versions = _read(read())
+    definition, versions = _read(read())
     if as_json:
-        print_json({**_tree(found), "config": tree_of(found.config), "versions": [_tree(one) for one in versions]})
+        print_json(
+            {**_tree(definition), "config": tree_of(definition.config), "versions": [_tree(info) for info in versions]}
+        )
         return
     print_facts(
         {
-            "definition": found.name,
-            "version": f"{found.version} (number {found.number} of {len(versions)})",
-            "created": moment(found.created_at),
-            "saved": moment(found.updated_at),
-            "description": found.description or "",
+            "definition": definition.name,
+            "version": f"{definition.version} (number {definition.number} of {len(versions)})",
+            "created": format_time(definition.created_at),
+            "saved": format_time(definition.updated_at),
+            "description": definition.description or "",
         }
     )
     if len(versions) > 1:
         print_title("versions")
         print_table(
-            ("NUMBER", "VERSION", "SAVED"), [(str(one.number), one.version, near(one.updated_at)) for one in versions]
+            ("NUMBER", "VERSION", "SAVED"),
+            [(str(info.number), info.version, format_age(info.updated_at)) for info in versions],
         )
     print_title("document")
-    click.echo(printable(_written(found)))
+    click.echo(make_printable(_to_document(definition)))
 
 
 @workflows.command("save", short_help="Keep a definition.")
@@ -123,7 +127,7 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
 
     async def keep() -> tuple[StoredDefinition, int]:
         async with find_store(store, may_be_new=True) as storage:
-            instance = built(workflow, storage, StoreLocation(app, "", store, sessions))
+            instance = build_instance(workflow, storage, StoreLocation(app, "", store, sessions))
             definitions = DefinitionStore(storage)
             try:
                 before = (await definitions.load(instance.name)).number
@@ -131,13 +135,16 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
                 before = 0
             return await definitions.save(config_for(workflow._draft)), before
 
-    found, before = asyncio.run(keep())
+    definition, before = asyncio.run(keep())
     if as_json:
-        print_json({**_tree(found), "is_new": found.number != before})
-    elif found.number == before:
-        click.echo(f"Definition {found.name} has not changed: it is version {found.version}, number {found.number}.")
+        print_json({**_tree(definition), "is_new": definition.number != before})
+    elif definition.number == before:
+        click.echo(
+            f"Definition {definition.name} has not changed: it is version {definition.version}, "
+            f"number {definition.number}."
+        )
     else:
-        click.echo(f"Definition {found.name} is kept: version {found.version}, number {found.number}.")
+        click.echo(f"Definition {definition.name} is kept: version {definition.version}, number {definition.number}.")
 
 
 @workflows.command("delete", short_help="Delete a definition.")
@@ -151,7 +158,7 @@ def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
     async def look() -> int:
         async with existing_store(store) as storage:
             definitions = DefinitionStore(storage)
-            infos = {one.name: one for one in await definitions.list()}
+            infos = {info.name: info for info in await definitions.list()}
             if name not in infos:
                 raise DefinitionNotFound(name, infos)
             return infos[name].number
@@ -180,21 +187,21 @@ def _read(reading: Coroutine[Any, Any, Found]) -> Found:
     try:
         return asyncio.run(reading)
     except DefinitionNotFound as problem:
-        said = str(problem).partition(" DefinitionStore(")[0]
-        raise Mistake(f"{said} `perdure workflows list` lists them.") from problem
+        message = str(problem).partition(" DefinitionStore(")[0]
+        raise Mistake(f"{message} `perdure workflows list` lists them.") from problem
 
 
 def _tree(info: DefinitionInfo) -> dict[str, Any]:
     values = {name: getattr(info, name) for name in FACTS}
-    tree = {name: exact(one) if isinstance(one, datetime) else one for name, one in values.items()}
+    tree = {name: iso_time(info) if isinstance(info, datetime) else info for name, info in values.items()}
     return tree if info.problem is None else {**tree, "problem": info.problem}
 
 
-def _written(found: StoredDefinition) -> str:
+def _to_document(definition: StoredDefinition) -> str:
     """As YAML, or as JSON where nothing can write that."""
     from perdure.agent_workflow.documents.yaml_subset import to_yaml
 
-    tree = tree_of(found.config)
+    tree = tree_of(definition.config)
     try:
         return to_yaml(tree).rstrip()
     except MissingExtra:

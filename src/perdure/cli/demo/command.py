@@ -20,7 +20,7 @@ from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import print_table
 
 SECONDS = 15
-"""How long one process may take: a demo that hangs would convince nobody."""
+"""How long one process may take before the demo ends it."""
 ERRORS = "errors.txt"
 COLOURS = ("yellow", "cyan", "green")
 """Of the processes, in their order."""
@@ -31,9 +31,9 @@ def demo() -> None:
     """See a workflow killed in the middle of its work, resumed, answered by you, and nothing repeated."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the folder goes then, too
     with TemporaryDirectory(prefix="perdure-demo-", ignore_cleanup_errors=True) as folder:
-        story = Story(Path(folder), at_a_terminal=sys.stdin.isatty())
+        story = Demo(Path(folder), at_a_terminal=sys.stdin.isatty())
         try:
-            code = story.tell()
+            code = story.run()
         finally:
             story.end_process()
     sys.exit(code)
@@ -43,17 +43,20 @@ def demo() -> None:
 def signals_held() -> Iterator[None]:
     """Ctrl-C in the block is obeyed at its end: a process that is just being started would be left behind."""
     came: list[int] = []
-    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        caught: signal.signal(caught, lambda number, _: came.append(number))
+        for caught in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
         for number in came:
             signal.raise_signal(number)
 
 
-class Story:
+class Demo:
     """Three processes, one thread, and what its writers wrote into their logs."""
 
     def __init__(self, folder: Path, *, at_a_terminal: bool) -> None:
@@ -65,28 +68,28 @@ class Story:
         self._replayed: dict[str, int] = {}
         """Executors whose outcome a process took from the journal."""
 
-    def tell(self) -> int:
+    def run(self) -> int:
         """The exit code: 0 if nothing was lost, nothing that had finished was done again, and the result is right."""
-        self._until_the_lights_go_out()
-        question = self._until_it_asks()
+        self._run_until_killed()
+        question = self._run_until_request()
         approved = self._decide(question)
-        outcome = self._until_it_ends(question["request_id"], approved)
+        outcome = self._run_until_end(question["request_id"], approved)
         return self._report(outcome, approved)
 
     # ------------------------------------------------------------ the acts
 
-    def _until_the_lights_go_out(self) -> None:
+    def _run_until_killed(self) -> None:
         _title("1. A process starts the workflow: three writers at once. It is killed when one of them has finished.")
         process = self._start("begin")
-        if not any(told["what"] == "recorded" for told in self._reports(process)):
+        if not any(report["what"] == "recorded" for report in self._reports(process)):
             raise self._failure(process)
         at = time.time()
         self.end_process()
         self._line(at, process.pid, "", "SIGKILL, in the middle of the superstep", bold=True)
 
-    def _until_it_asks(self) -> dict[str, Any]:
+    def _run_until_request(self) -> dict[str, Any]:
         _title("2. Another process resumes the thread by its id: only what had not finished is run.")
-        return self._to_its_end("resume", until="asks")
+        return self._run_process("resume", until="asks")
 
     def _decide(self, question: dict[str, Any]) -> bool:
         _title("3. A person decides, now or next week. No process runs meanwhile.")
@@ -94,32 +97,32 @@ class Story:
             click.echo(f"   | {line}")
         if self._at_a_terminal:
             return click.confirm("   Publish?", default=True)
-        click.echo("   Publish? yes (nobody is at the terminal)")
+        click.echo("   Publish? yes (no terminal is attached)")
         return True
 
-    def _until_it_ends(self, request_id: str, approved: bool) -> str:
+    def _run_until_end(self, request_id: str, approved: bool) -> str:
         _title("4. One more process takes the answer to the thread.")
-        text: str = self._to_its_end("answer", request_id, "yes" if approved else "no", until="output")["text"]
+        text: str = self._run_process("answer", request_id, "yes" if approved else "no", until="output")["text"]
         for line in text.splitlines():
             click.echo(f"   | {line}")
         return text
 
     # ------------------------------------------------------------ processes
 
-    def _to_its_end(self, *arguments: str, until: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = None
+    def _run_process(self, *arguments: str, until: str) -> dict[str, Any]:
+        result: dict[str, Any] | None = None
         process = self._start(*arguments)
-        for told in self._reports(process):
-            found = told if told["what"] == until else found
-        if process.wait() != 0 or found is None:
+        for report in self._reports(process):
+            result = report if report["what"] == until else result
+        if process.wait() != 0 or result is None:
             raise self._failure(process)
         self.end_process()
-        return found
+        return result
 
     def _failure(self, process: subprocess.Popen[str]) -> Mistake:
         errors = (self._folder / ERRORS).read_text(encoding="utf-8", errors="replace").strip()
-        said = errors.splitlines()[-1] if errors else "nothing"
-        return Mistake(f"A process of the demo ended with {process.wait()} and said: {said}")
+        last_line = errors.splitlines()[-1] if errors else "nothing"
+        return Mistake(f"A process of the demo ended with {process.wait()} and said: {last_line}")
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         """It has a session of its own, so Ctrl-C reaches only the demo."""
@@ -146,7 +149,7 @@ class Story:
                 self._process = None
 
     def _reports(self, process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-        """What the process tells, told on: until it ends, or has taken too long."""
+        """The reports of a process, until it ends or its time is over."""
         limit = threading.Timer(SECONDS, process.kill)
         limit.daemon = True
         limit.start()
@@ -154,30 +157,30 @@ class Story:
             for line in process.stdout or ():
                 if not line.endswith("\n"):
                     return  # it was killed while it wrote
-                told: dict[str, Any] = json.loads(line)
-                self._tell(told)
-                yield told
+                report: dict[str, Any] = json.loads(line)
+                self._print_report(report)
+                yield report
         finally:
             limit.cancel()
 
     # ------------------------------------------------------------ the screen
 
-    def _tell(self, told: dict[str, Any]) -> None:
-        who, pid = told["who"], told["pid"]
+    def _print_report(self, report: dict[str, Any]) -> None:
+        who, pid = report["who"], report["pid"]
         words = {
             "recorded": "recorded: its outcome is on the disk",
             "replayed": "replayed from the journal, not run again",
             "asks": "asks a person; the process ends",
             "output": "the workflow has its result",
         }
-        text = words.get(told["what"], told["what"])
-        if told["what"] == "replayed":
+        text = words.get(report["what"], report["what"])
+        if report["what"] == "replayed":
             self._replayed[who] = pid
-        if told["what"] == "started" and self._is_begun_again(who, pid):
+        if report["what"] == "started" and self._is_restarted(who, pid):
             text = "started again: it had not finished"
-        self._line(told["at"], pid, who, text)
+        self._line(report["at"], pid, who, text)
 
-    def _is_begun_again(self, who: str, pid: int) -> bool:
+    def _is_restarted(self, who: str, pid: int) -> bool:
         from perdure.cli.demo.release_notes import read_log
 
         return any(other != pid for other, _ in read_log(self._folder, who))
@@ -208,7 +211,7 @@ class Story:
         return 0 if is_right and tally.lost == tally.repeated == 0 else 1
 
     def _cell(self, name: str, log: list[tuple[int, str]], pid: int) -> str:
-        words = [what for one, what in log if one == pid]
+        words = [what for number, what in log if number == pid]
         if words:
             return "finished" if "finished" in words else "killed at work"
         return "replayed" if self._replayed.get(name) == pid else ""

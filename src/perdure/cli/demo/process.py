@@ -1,4 +1,4 @@
-"""One process of `perdure demo`: it moves the thread, and tells its parent what happens, a line of JSON each."""
+"""One process of `perdure demo`: it runs the thread and reports events to its parent, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def report(who: str, what: str, **more: Any) -> None:
     os.write(1, json.dumps(line).encode() + b"\n")
 
 
-class TellingStore(SqliteStore):
+class ReportingStore(SqliteStore):
     """Says so when what a delivery came to is on the disk: from then on it is not run again."""
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
@@ -34,13 +34,13 @@ class TellingStore(SqliteStore):
 
 async def begin(folder: Path) -> None:
     """Start the thread. Never ends: two of the writers wait for the lights to go out."""
-    storage = StoreCheckpointStorage(TellingStore(folder / FILE))
-    desk = Desk(folder, report, lights_out=asyncio.Barrier(len(CHANGES)))
+    storage = StoreCheckpointStorage(ReportingStore(folder / FILE))
+    desk = Desk(folder, report, kill_barrier=asyncio.Barrier(len(CHANGES)))
     await build(desk, storage).run(VERSION, thread_id=THREAD)
 
 
-async def go_on(folder: Path, answers: dict[str, bool] | None) -> None:
-    """Go on with the thread, of which nothing is known here but its id."""
+async def resume(folder: Path, answers: dict[str, bool] | None) -> None:
+    """Resume the thread. This process knows nothing but its id."""
     async with StoreCheckpointStorage(SqliteStore(folder / FILE)) as storage:
         stream = build(Desk(folder, report), storage).run(thread_id=THREAD, responses=answers, stream=True)
         async for event in stream:
@@ -64,7 +64,7 @@ def main() -> None:
     if act == "begin":
         asyncio.run(begin(Path(folder)))
     else:
-        asyncio.run(go_on(Path(folder), {answer[0]: answer[1] == "yes"} if answer else None))
+        asyncio.run(resume(Path(folder), {answer[0]: answer[1] == "yes"} if answer else None))
 
 
 if __name__ == "__main__":

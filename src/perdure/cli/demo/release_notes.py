@@ -43,11 +43,11 @@ class Desk:
     anything from it."""
 
     def __init__(
-        self, folder: Path, tell: Callable[[str, str], None], lights_out: asyncio.Barrier | None = None
+        self, folder: Path, report: Callable[[str, str], None], kill_barrier: asyncio.Barrier | None = None
     ) -> None:
         self._folder = folder
-        self._tell = tell
-        self._lights_out = lights_out
+        self._tell = report
+        self._kill_barrier = kill_barrier
 
     @contextmanager
     def work(self, name: str) -> Iterator[None]:
@@ -67,8 +67,8 @@ class Desk:
     async def write(self, title: str) -> list[str]:
         """What a writer takes its time for. In the process that is to be killed only the quick one comes to an end,
         and not before all of them are at work."""
-        if self._lights_out is not None:
-            await self._lights_out.wait()
+        if self._kill_barrier is not None:
+            await self._kill_barrier.wait()
             if title != QUICK:
                 await asyncio.Event().wait()
         return CHANGES[title]
@@ -105,7 +105,7 @@ class Editor(Executor):
     @handler
     async def edit(self, sections: list[Section], ctx: WorkflowContext) -> None:
         with self._desk.work("edit"):
-            await ctx.request_info(ReleaseDraft(ctx.get_state("version"), joined(sections)), bool)
+            await ctx.request_info(ReleaseDraft(ctx.get_state("version"), join_sections(sections)), bool)
 
     @response_handler
     async def decide(self, draft: ReleaseDraft, approved: bool, ctx: WorkflowContext[ReleaseDraft, str]) -> None:
@@ -113,7 +113,7 @@ class Editor(Executor):
             if approved:
                 await ctx.send_message(draft)
             else:
-                await ctx.yield_output(outcome(draft, approved=False))
+                await ctx.yield_output(result_text(draft, approved=False))
 
 
 class Publisher(Executor):
@@ -124,7 +124,7 @@ class Publisher(Executor):
     @handler
     async def publish(self, draft: ReleaseDraft, ctx: WorkflowContext[Never, str]) -> None:
         with self._desk.work("publish"):
-            await ctx.yield_output(outcome(draft, approved=True))
+            await ctx.yield_output(result_text(draft, approved=True))
 
 
 def build(desk: Desk, storage: CheckpointStorage) -> Workflow:
@@ -139,11 +139,11 @@ def build(desk: Desk, storage: CheckpointStorage) -> Workflow:
     )
 
 
-def joined(sections: list[Section]) -> str:
+def join_sections(sections: list[Section]) -> str:
     return "\n".join(f"{section.title}: {'; '.join(section.lines)}" for section in sections)
 
 
-def outcome(draft: ReleaseDraft, *, approved: bool) -> str:
+def result_text(draft: ReleaseDraft, *, approved: bool) -> str:
     if approved:
         return f"{draft.version} is published\n{draft.text}"
     return f"{draft.version} was not published: you said no"
@@ -159,7 +159,9 @@ def expected_work(*, approved: bool) -> list[str]:
 
 def expected_outcome(*, approved: bool) -> str:
     """What an undisturbed run gives."""
-    return outcome(ReleaseDraft(VERSION, joined([Section(*change) for change in CHANGES.items()])), approved=approved)
+    return result_text(
+        ReleaseDraft(VERSION, join_sections([Section(*change) for change in CHANGES.items()])), approved=approved
+    )
 
 
 def read_log(folder: Path, name: str) -> list[tuple[int, str]]:

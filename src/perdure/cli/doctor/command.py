@@ -13,9 +13,16 @@ import msgspec
 
 from perdure.cli.doctor.files import files_found, sqlite_found
 from perdure.cli.doctor.findings import Finding
-from perdure.cli.options.store import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, named_store, store_option
-from perdure.cli.output.amounts import counted, size
-from perdure.cli.output.tables import near, print_folded, print_json, print_table
+from perdure.cli.options.store import (
+    DEFAULT_SCHEMA,
+    REDIS_VARIABLE,
+    find_store,
+    json_option,
+    open_named_store,
+    store_option,
+)
+from perdure.cli.output.amounts import format_count, format_size
+from perdure.cli.output.tables import format_age, print_folded, print_json, print_table
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
@@ -23,7 +30,7 @@ ENVIRONMENT = click.core.ParameterSource.ENVIRONMENT
 HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
 
 
-@click.command(short_help="Look whether a store, or a project, is well.")
+@click.command(short_help="Check a store or a project.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
 @click.option("--config", metavar="PATH", help="A project: its configuration, or the folder that it is in.")
 @click.option(
@@ -49,21 +56,23 @@ def doctor(
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
         raise click.UsageError("--config names a project, which has a store of its own. Leave the store out.")
     if config is not None or (not (url or store) and _is_project()):
-        found = _look_at_project(config, redis_url)
+        result = _look_at_project(config, redis_url)
     else:
-        found = asyncio.run(_look(url or store, redis_url))
-    is_well = all(one.mark != "fail" for one in found.findings)
+        result = asyncio.run(_look(url or store, redis_url))
+    is_well = all(item.mark != "fail" for item in result.findings)
     if as_json:
-        findings = [asdict(one) for one in found.findings]
-        print_json({"store": found.shown, "kind": found.kind, "is_well": is_well, "findings": findings, **found.facts})
+        findings = [asdict(item) for item in result.findings]
+        print_json(
+            {"store": result.shown, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
+        )
     else:
-        _print(found)
+        _print(result)
     if not is_well:
         context.exit(1)
 
 
 class StoreFindings(msgspec.Struct):
-    """What is told of a store."""
+    """Findings about a store."""
 
     shown: str
     kind: str
@@ -84,13 +93,13 @@ def _look_at_project(path: str | None, redis_url: str | None) -> StoreFindings:
 
     judged = project_found(path)  # not within an event loop: it imports users' modules
     where = str(Path(path or ".").absolute()) if judged.config is None else judged.config.folder
-    found = StoreFindings(where, "project", judged.findings, {"storage": None})
+    result = StoreFindings(where, "project", judged.findings, {"storage": None})
     redis_url = redis_url or (None if judged.config is None else judged.config.redis)
-    asyncio.run(_add_storage(found, judged.storage, redis_url))
-    return found
+    asyncio.run(_add_storage(result, judged.storage, redis_url))
+    return result
 
 
-async def _add_storage(found: StoreFindings, storage: Any, redis_url: str | None) -> None:
+async def _add_storage(result: StoreFindings, storage: Any, redis_url: str | None) -> None:
     if storage is not None:
         store = storage.store
         while getattr(store, "inner", None) is not None:  # encryption, and Valkey, are layers over a store
@@ -98,11 +107,11 @@ async def _add_storage(found: StoreFindings, storage: Any, redis_url: str | None
         database: Any = getattr(store, "db", None)  # of a PostgreSQL
         has_server = hasattr(database, "dsn")
         of_store = await _look_at_schema(database.dsn, database.schema) if has_server else _look_at_own(store)
-        found.findings.extend(of_store.findings)
-        found.tables = of_store.tables
-        found.facts["storage"] = {"store": of_store.shown, "kind": of_store.kind, **of_store.facts}
+        result.findings.extend(of_store.findings)
+        result.tables = of_store.tables
+        result.facts["storage"] = {"store": of_store.shown, "kind": of_store.kind, **of_store.facts}
     if redis_url is not None:
-        await _add_valkey(found, redis_url)
+        await _add_valkey(result, redis_url)
 
 
 def _look_at_own(store: Any) -> StoreFindings:
@@ -127,13 +136,13 @@ def _to_be_made(path: Path) -> Finding:
 
 async def _look(url: str | None, redis_url: str | None) -> StoreFindings:
     if url is not None and is_postgres(url):
-        named_store(url, "STORE_URL")  # raises UsageError
-        found = await _look_at_postgres(url)
+        open_named_store(url, "STORE_URL")  # raises UsageError
+        result = await _look_at_postgres(url)
     else:
-        found = _look_at_files(find_store(url, named="STORE_URL", with_keys=False).store)
+        result = _look_at_files(find_store(url, named="STORE_URL", with_keys=False).store)
     if redis_url is not None:
-        await _add_valkey(found, redis_url)
-    return found
+        await _add_valkey(result, redis_url)
+    return result
 
 
 def _look_at_files(store: Any) -> StoreFindings:
@@ -164,11 +173,11 @@ async def _look_at_schema(dsn: str, schema: str, named: str | None = None) -> St
     except Unreachable as problem:
         failure = Finding("fail", "connection", problem.reason, problem.remedy)
         return StoreFindings(named, "postgresql", [failure], {"server": None})
-    found = postgres_found(report, redacted_url(dsn))
-    return StoreFindings(named, "postgresql", found, msgspec.to_builtins(report), report.tables)
+    result = postgres_found(report, redacted_url(dsn))
+    return StoreFindings(named, "postgresql", result, msgspec.to_builtins(report), report.tables)
 
 
-async def _add_valkey(found: StoreFindings, url: str) -> None:
+async def _add_valkey(result: StoreFindings, url: str) -> None:
     from perdure.cli.doctor.postgres import valkey_found
     from perdure.stores.valkey import health as valkey_report
 
@@ -176,32 +185,37 @@ async def _add_valkey(found: StoreFindings, url: str) -> None:
         report = await valkey_report.look(url)
     except ValueError as error:
         raise click.UsageError(f"--redis-url: {error}") from None
-    found.findings.append(valkey_found(report))
-    found.facts["valkey"] = msgspec.to_builtins(report)
+    result.findings.append(valkey_found(report))
+    result.facts["valkey"] = msgspec.to_builtins(report)
 
 
-def _print(found: StoreFindings) -> None:
-    rows = [(one.mark, one.check, f"{one.found}. {one.remedy}" if one.remedy else one.found) for one in found.findings]
-    print_table(("MARK", "CHECK", "FOUND"), rows)
-    if found.tables:
-        click.echo()
-        print_table(HEADERS, [_table_row(one) for one in found.tables])
-        click.echo()
-    marks = [one.mark for one in found.findings]
-    told = [
-        counted(marks.count(mark), word) for mark, word in (("fail", "failure"), ("warn", "warning")) if mark in marks
+def _print(result: StoreFindings) -> None:
+    rows = [
+        (item.mark, item.check, f"{item.found}. {item.remedy}" if item.remedy else item.found)
+        for item in result.findings
     ]
-    print_folded(f"{counted(len(marks), 'check')}: {' and '.join(told) or 'all is well'}.")
+    print_table(("MARK", "CHECK", "FOUND"), rows)
+    if result.tables:
+        click.echo()
+        print_table(HEADERS, [_table_row(item) for item in result.tables])
+        click.echo()
+    marks = [item.mark for item in result.findings]
+    problems = [
+        format_count(marks.count(mark), word)
+        for mark, word in (("fail", "failure"), ("warn", "warning"))
+        if mark in marks
+    ]
+    print_folded(f"{format_count(len(marks), 'check')}: {' and '.join(problems) or 'all is well'}.")
 
 
 def _table_row(table: Any) -> tuple[str, ...]:
-    parts = f" ({counted(table.partitions, 'partition')})" if table.partitions else ""
+    parts = f" ({format_count(table.partitions, 'partition')})" if table.partitions else ""
     return (
         f"{table.name}{parts}",
         str(table.rows),
         str(table.dead_rows),
-        size(table.table_bytes),
-        size(table.index_bytes),
+        format_size(table.table_bytes),
+        format_size(table.index_bytes),
         f"{table.hot_updates * 100 // table.updates} %" if table.updates else "",
-        near(table.vacuumed_at) or "never",
+        format_age(table.vacuumed_at) or "never",
     )

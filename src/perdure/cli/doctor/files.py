@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from perdure.cli.doctor.findings import Finding, contents_found, disk_found, version_found
-from perdure.cli.output.amounts import counted, size
+from perdure.cli.output.amounts import format_count, format_size
 from perdure.stores.file.health import FileReport
 from perdure.stores.sqlite.health import SqliteReport
 
 VERIFY = "`perdure verify` reads all of it, every digest and every link"
 BACKUP = "Restore it from a backup, or move it away to begin with an empty one"
 STOPPED = "another process has held the lock all the time"
-FIND_THE_STOPPED = "Is one stopped, or does one hang? Nobody else can write until it goes on or ends"
+FIND_THE_STOPPED = "Is one stopped, or does one hang? No other process can write until it continues or ends"
 
 
 def sqlite_found(report: SqliteReport) -> list[Finding]:
@@ -34,11 +34,11 @@ def sqlite_found(report: SqliteReport) -> list[Finding]:
 
 
 def _file(report: SqliteReport) -> Finding:
-    text = f"{report.path}, {size(report.file_bytes)}"
+    text = f"{report.path}, {format_size(report.file_bytes)}"
     if report.free_pages:
-        text += f", {size(report.free_pages * report.page_bytes)} of it free for what comes next"
+        text += f", {format_size(report.free_pages * report.page_bytes)} of it free for what comes next"
     if report.log_bytes:
-        text += f", and {size(report.log_bytes)} in its log"
+        text += f", and {format_size(report.log_bytes)} in its log"
     return Finding("ok", "file", text)
 
 
@@ -55,7 +55,11 @@ def _lock(is_locked: bool) -> Finding:
 
 
 def files_found(report: FileReport) -> list[Finding]:
-    findings = [Finding("ok", "folder", f"{report.path}, {counted(report.files, 'thread')}, {size(report.file_bytes)}")]
+    findings = [
+        Finding(
+            "ok", "folder", f"{report.path}, {format_count(report.files, 'thread')}, {format_size(report.file_bytes)}"
+        )
+    ]
     findings.append(_format(report))
     if report.unreadable:
         remedy = f"Restore them from a backup, or move them away; {VERIFY}"
@@ -86,10 +90,10 @@ def _index(report: FileReport) -> Finding:
     if report.index is None:
         return Finding("ok", "index", "none: the next use makes it from the files")
     if report.index.damage or report.index.foreign:
-        return Finding("warn", "index", "damaged: the next use makes it anew from the files")
+        return Finding("warn", "index", "damaged: the next use rebuilds it from the files")
     if not report.is_index_current:
-        return Finding("ok", "index", "of an earlier start of the machine: the next use makes it anew from the files")
-    return Finding("ok", "index", size(report.index.file_bytes + report.index.log_bytes))
+        return Finding("ok", "index", "of an earlier start of the machine: the next use rebuilds it from the files")
+    return Finding("ok", "index", format_size(report.index.file_bytes + report.index.log_bytes))
 
 
 def _some(names: tuple[str, ...]) -> str:

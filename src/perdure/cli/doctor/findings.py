@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.cli.output.amounts import counted, size
+from perdure.cli.output.amounts import format_count, format_size
 from perdure.stores.health import StoreContents
 
 LITTLE_DISK = 1024**3
@@ -22,19 +22,19 @@ class Finding:
 
 def contents_found(contents: StoreContents) -> list[Finding]:
     about = "about " if contents.is_estimated else ""
-    text = f"{counted(contents.threads, 'thread')}, {about}{counted(contents.checkpoints, 'checkpoint')}"
+    text = f"{format_count(contents.threads, 'thread')}, {about}{format_count(contents.checkpoints, 'checkpoint')}"
     if contents.owned:
         text += f"; {contents.owned} running"
     if contents.inbox:
-        text += f"; {counted(contents.inbox, 'message')} not taken in yet"
+        text += f"; {format_count(contents.inbox, 'message')} not taken in yet"
     findings = [Finding("ok", "threads", text)]
     if contents.left_behind:
-        whose = f"left by processes that are gone: {counted(contents.left_behind, 'thread')}"
+        whose = f"left by processes that are gone: {format_count(contents.left_behind, 'thread')}"
         remedy = "`perdure threads` shows where they stand, `perdure resume APP THREAD` goes on"
         findings.append(Finding("warn", "owners", whose, remedy))
     if contents.overdue:
-        late = f"{counted(contents.overdue, 'thread')} should have gone on more than a minute ago"
-        remedy = "Sleeps, retries and deadlines are heeded while a thread is run: `perdure resume APP THREAD`"
+        late = f"{format_count(contents.overdue, 'thread')} should have gone on more than a minute ago"
+        remedy = "Sleeps, retries and deadlines need a run: `perdure resume APP THREAD`"
         findings.append(Finding("warn", "due", late, remedy))
     asked = f"{contents.requests} pending"
     if contents.late_requests:
@@ -46,7 +46,7 @@ def contents_found(contents: StoreContents) -> list[Finding]:
 
 
 def disk_found(free: int, used: int) -> Finding:
-    text = f"{size(free)} free"
+    text = f"{format_size(free)} free"
     if free < HARDLY_ANY_DISK:
         return Finding(
             "fail", "disk", text, "Nothing more can be committed when it is full: free some, or move the store"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from perdure.cli.doctor.findings import Finding, contents_found, version_found
-from perdure.cli.output.amounts import counted, size
+from perdure.cli.output.amounts import format_count, format_size
 from perdure.stores.postgres.health import Connections, Holder, Report, Schema, Server, Standby, Table
 from perdure.stores.postgres.schema import quoted
 from perdure.stores.valkey.health import ValkeyReport
@@ -16,7 +16,7 @@ FAR_AWAY_SECONDS = 0.02
 CLOCK_SECONDS = 1.0
 BEHIND_SECONDS, BEHIND_BYTES = 30.0, 256 * 1024**2
 IDLE_SECONDS, LONG_SECONDS = 60.0, 600.0
-"""After which a transaction that does nothing, and one that does something, is told of."""
+"""Seconds after which an idle transaction, and an active one, is reported."""
 FULL = 0.8
 DEAD_SHARE, DEAD_ROWS = 0.2, 10_000
 HOT_SHARE, HOT_UPDATES = 0.5, 1_000
@@ -100,17 +100,17 @@ def _clock(server: Server) -> Finding:
 
 
 def _settings(server: Server) -> list[Finding]:
-    given, user = server.settings, _name(server.user)
+    settings, user = server.settings, _name(server.user)
     wrong = [
         Finding("warn", "settings", f"{name} is off: {harm}", f"Set {name} = on")
         for name, harm in OFF.items()
-        if given.get(name) == "off"
+        if settings.get(name) == "off"
     ]
-    if given.get("synchronous_commit") == "off":
+    if settings.get("synchronous_commit") == "off":
         text = "synchronous_commit is off: a crash of the server may lose the last commits, though acknowledged"
         wrong.append(Finding("warn", "settings", text, f"ALTER ROLE {user} SET synchronous_commit = on"))
-    if 0 < int(given.get("statement_timeout", 0)) < SHORT_TIMEOUT_MS:
-        text = f"statement_timeout is {given['statement_timeout']} ms: large commits, lists and pruning may not end"
+    if 0 < int(settings.get("statement_timeout", 0)) < SHORT_TIMEOUT_MS:
+        text = f"statement_timeout is {settings['statement_timeout']} ms: large commits, lists and pruning may not end"
         wrong.append(Finding("warn", "settings", text, f"ALTER ROLE {user} SET statement_timeout = '30s'"))
     return wrong or [
         Finding("ok", "settings", "fsync, full_page_writes and synchronous_commit keep what was acknowledged")
@@ -121,43 +121,43 @@ def _replication(standbys: tuple[Standby, ...]) -> Finding:
     if not standbys:
         remedy = "Commits wait until one is there: start it, or empty synchronous_standby_names"
         return Finding("warn", "replication", "a synchronous standby is asked for, and none is there", remedy)
-    told, is_late = [], False
-    for one in standbys:
-        behind = "" if one.behind_bytes is None else f" {size(max(0, one.behind_bytes))} behind"
-        late = "" if one.behind_seconds is None else f" ({_seconds(one.behind_seconds)})"
-        told.append(f"{one.name} ({one.sync or 'not told'}){behind}{late}")
-        is_late = is_late or (one.behind_seconds or 0) > BEHIND_SECONDS or (one.behind_bytes or 0) > BEHIND_BYTES
-    text = f"{counted(len(standbys), 'standby')}: {', '.join(told)}"
+    notes, is_late = [], False
+    for row in standbys:
+        behind = "" if row.behind_bytes is None else f" {format_size(max(0, row.behind_bytes))} behind"
+        late = "" if row.behind_seconds is None else f" ({_seconds(row.behind_seconds)})"
+        notes.append(f"{row.name} ({row.sync or 'unknown'}){behind}{late}")
+        is_late = is_late or (row.behind_seconds or 0) > BEHIND_SECONDS or (row.behind_bytes or 0) > BEHIND_BYTES
+    text = f"{format_count(len(standbys), 'standby')}: {', '.join(notes)}"
     if is_late:
         return Finding("warn", "replication", text, "What a standby has not received is lost if it takes over")
     return Finding("ok", "replication", text)
 
 
-def _connections(found: Connections) -> Finding:
-    text = f"{found.used} of {found.limit} in use"
-    if found.used > FULL * found.limit:
+def _connections(connections: Connections) -> Finding:
+    text = f"{connections.used} of {connections.limit} in use"
+    if connections.used > FULL * connections.limit:
         remedy = "Give storages a smaller pool_size, raise max_connections, or put a pooler in between"
         return Finding("warn", "connections", text, remedy)
     return Finding("ok", "connections", text)
 
 
 def _holders(holders: tuple[Holder, ...], server: Server) -> Finding:
-    told = [f"{one.kind} {one.name}, {one.state}, for {_seconds(one.seconds)}" for one in holders if _is_long(one)]
-    if told:
-        more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    notes = [f"{row.kind} {row.name}, {row.state}, for {_seconds(row.seconds)}" for row in holders if _is_long(row)]
+    if notes:
+        more = f" and {len(notes) - 3} more" if len(notes) > 3 else ""
         remedy = "Dead rows stay while it lasts: end it, and set idle_in_transaction_session_timeout"
-        return Finding("warn", "transactions", "; ".join(told[:3]) + more, remedy)
+        return Finding("warn", "transactions", "; ".join(notes[:3]) + more, remedy)
     text = "none is long"
     if server.hidden_sessions:
-        text += f", as far as this user may see: of {counted(server.hidden_sessions, 'session')} it may not"
+        text += f", as far as this user may see: of {format_count(server.hidden_sessions, 'session')} it may not"
         return Finding("ok", "transactions", f"{text} (GRANT pg_read_all_stats lets it)")
     return Finding("ok", "transactions", text)
 
 
-def _is_long(one: Holder) -> bool:
-    if one.kind == "replication slot":
+def _is_long(row: Holder) -> bool:
+    if row.kind == "replication slot":
         return True
-    return one.seconds > (IDLE_SECONDS if one.state.startswith("idle") or one.state == "prepared" else LONG_SECONDS)
+    return row.seconds > (IDLE_SECONDS if row.state.startswith("idle") or row.state == "prepared" else LONG_SECONDS)
 
 
 # ---------------------------------------------------------------- our tables
@@ -201,27 +201,29 @@ def _name(name: str) -> str:
 
 
 def _sizes(tables: tuple[Table, ...]) -> Finding:
-    all_of_it = sum(one.table_bytes + one.index_bytes for one in tables)
-    return Finding("ok", "size", f"{size(all_of_it)}, {size(sum(one.index_bytes for one in tables))} of it indexes")
+    all_of_it = sum(row.table_bytes + row.index_bytes for row in tables)
+    return Finding(
+        "ok", "size", f"{format_size(all_of_it)}, {format_size(sum(row.index_bytes for row in tables))} of it indexes"
+    )
 
 
 def _vacuum(tables: tuple[Table, ...]) -> list[Finding]:
-    bloated = [one for one in tables if one.dead_rows > max(DEAD_ROWS, DEAD_SHARE * (one.rows + one.dead_rows))]
+    bloated = [row for row in tables if row.dead_rows > max(DEAD_ROWS, DEAD_SHARE * (row.rows + row.dead_rows))]
     findings = [
         Finding(
             "warn",
             "dead rows",
-            f"{one.name}: {one.dead_rows} beside {one.rows} that live",
-            f"Is a long transaction in the way? Otherwise: VACUUM {one.name}, and let autovacuum come more often",
+            f"{row.name}: {row.dead_rows} beside {row.rows} that live",
+            f"Is a long transaction in the way? Otherwise: VACUUM {row.name}, and let autovacuum come more often",
         )
-        for one in bloated
+        for row in bloated
     ]
     if not findings:
-        dead = sum(one.dead_rows for one in tables)
+        dead = sum(row.dead_rows for row in tables)
         findings.append(Finding("ok", "dead rows", str(dead)))
-    for one in tables:
-        if one.name == "threads" and one.updates >= HOT_UPDATES and one.hot_updates < HOT_SHARE * one.updates:
-            text = f"only {one.hot_updates * 100 // one.updates} % of the updates of threads stayed within their page"
+    for row in tables:
+        if row.name == "threads" and row.updates >= HOT_UPDATES and row.hot_updates < HOT_SHARE * row.updates:
+            text = f"only {row.hot_updates * 100 // row.updates} % of the updates of threads stayed within their page"
             remedy = "Was an index added to it, or its fillfactor raised? Or is a long transaction in the way?"
             findings.append(Finding("warn", "updates", text, remedy))
     return findings
@@ -235,8 +237,8 @@ def valkey_found(report: ValkeyReport) -> Finding:
         remedy = "Nothing is lost or wrong without it, only slower"
         return Finding("warn", "valkey", f"{report.address}: {report.problem}", remedy)
     text = f"{report.version} at {report.address}, {_milliseconds(report.round_trip_seconds)} a round trip"
-    limit = f" of {size(report.limit_bytes)}" if report.limit_bytes else ""
-    return Finding("ok", "valkey", f"{text}, {size(report.used_bytes)}{limit} used")
+    limit = f" of {format_size(report.limit_bytes)}" if report.limit_bytes else ""
+    return Finding("ok", "valkey", f"{text}, {format_size(report.used_bytes)}{limit} used")
 
 
 def _milliseconds(seconds: float) -> str:

@@ -37,18 +37,20 @@ def project_found(path: str | None) -> Judged:
     try:
         config, file, warnings = read_config(path)
     except InvalidConfig as error:
-        return Judged([_wrong(one) for one in error.problems])
+        return Judged([_wrong(item) for item in error.problems])
     shown = "the environment alone" if file is None else str(file)
     findings = [Finding("ok", "configuration", shown)]
-    findings += [Finding("warn", "configuration", one.rstrip(".")) for one in warnings]
+    findings += [Finding("warn", "configuration", item.rstrip(".")) for item in warnings]
     findings.append(_packages())
     project = Project(config.folder)
     storage = None
     try:
         registry = Registry.of(config, project)
         findings += [
-            Finding("ok", "workflow", f"{one.name}: {one.named}" + (", the default" if one is registry.default else ""))
-            for one in registry
+            Finding(
+                "ok", "workflow", f"{item.name}: {item.named}" + (", the default" if item is registry.default else "")
+            )
+            for item in registry
         ]
         storage = storage_of(config, project, registry)
     except (PerdureError, ValueError) as error:
@@ -85,7 +87,7 @@ def _who_may_come_in(config: ServerConfig, project: Project, storage: StoreCheck
     if method == "none":
         return [Finding("ok", "auth", f"none: only this machine reaches {config.host}")]
     if method == "api_key" and not (Path(config.folder) / config.auth.keys_file).is_file():
-        return [Finding("warn", "auth", "api_key, and nobody has a key yet", "`perdure keys create USER` makes one")]
+        return [Finding("warn", "auth", "api_key, and no key exists yet", "`perdure keys create USER` makes one")]
     return [Finding("ok", "auth", method)]
 
 
@@ -95,9 +97,7 @@ def _port(config: ServerConfig) -> Finding:
     place = f"{config.host}, port {config.port}"
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as a server does: one that just ended is no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does: a port in TIME_WAIT can be used
         try:
             probe.bind((config.host.strip("[]"), config.port))
         except OSError as error:

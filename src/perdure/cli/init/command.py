@@ -21,7 +21,7 @@ CURL = """curl -X POST http://127.0.0.1:8000/v1/graph/invoke \\
        "config": {"thread_id": "demo-thread"}}'"""
 
 
-@click.command(short_help="Make a project that can be served.")
+@click.command(short_help="Create a project that can be served.")
 @click.argument("folder", metavar="[FOLDER]", default=".", type=click.Path(file_okay=True, path_type=Path))
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 @click.option("--agentflow", is_flag=True, help=f"Call the configuration {AGENTFLOW}.")

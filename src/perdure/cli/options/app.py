@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perdure.cli.options.store import StoreLocation, find_store, given_keys
-from perdure.cli.output.errors import Mistake, failed
+from perdure.cli.options.store import StoreLocation, find_store, load_keys
+from perdure.cli.output.errors import Mistake, user_code_failed
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
@@ -42,13 +42,13 @@ def read_document(app: str) -> AgentWorkflow:
 
     path = Path(app)
     if not path.is_file():
-        files = [str(path.parent / one.name) for one in path.parent.glob("*") if is_document(one.name)]
+        files = [str(path.parent / entry.name) for entry in path.parent.glob("*") if is_document(entry.name)]
         raise Mistake(f"There is no file {app!r}{did_you_mean(app, files)}.")
-    let_import_from(path.parent.resolve())
+    add_import_folder(path.parent.resolve())
     return AgentWorkflow.from_config(path)
 
 
-def stored_document(app: str, store: str | None, thread_id: str | None = None) -> AgentWorkflow:
+def load_stored_document(app: str, store: str | None, thread_id: str | None = None) -> AgentWorkflow:
     """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of a thread that there is, the version that
     it was begun with. Raises UsageError where there is none."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
@@ -68,7 +68,7 @@ def stored_document(app: str, store: str | None, thread_id: str | None = None) -
             builder._draft.number = stored.number
             return builder
 
-    let_import_from(Path.cwd())
+    add_import_folder(Path.cwd())
     try:
         return asyncio.run(load())
     except (Mistake, DefinitionNotFound) as problem:
@@ -89,24 +89,24 @@ async def load_definition(definitions: DefinitionStore, name: str, version: str 
         return await definitions.load(name, int(version))
 
 
-def agents_of(found: Any) -> AgentWorkflow | None:
+def find_agent_workflow(value: Any) -> AgentWorkflow | None:
     """The builder of a workflow of agents, built or not; None for anything else. Loads nothing for the latter."""
-    if not type(found).__module__.startswith(HOME):
+    if not type(value).__module__.startswith(HOME):
         return None
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
     from perdure.agent_workflow.instance import AgentWorkflowInstance
 
-    if isinstance(found, AgentWorkflowInstance):
-        return AgentWorkflow(found._draft)
-    return found if isinstance(found, AgentWorkflow) else None
+    if isinstance(value, AgentWorkflowInstance):
+        return AgentWorkflow(value._draft)
+    return value if isinstance(value, AgentWorkflow) else None
 
 
-def own_storage(workflow: AgentWorkflow) -> Any:
+def get_own_storage(workflow: AgentWorkflow) -> Any:
     """The one that was given in Python, if any."""
     return workflow._draft.store
 
 
-def built(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
+def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
     """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
     Mistake for whatever else goes wrong while it is built."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
@@ -114,7 +114,7 @@ def built(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentW
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
     builder.with_checkpointing().with_workflow_store(storage)
     if place.sessions is not None:
-        builder.with_json_session_store(place.sessions, encryption=given_keys())
+        builder.with_json_session_store(place.sessions, encryption=load_keys())
     elif builder._draft.settings.conversation.mode != "none" and builder._draft.session_store is None:
         raise Mistake(f"{place.app}: settings.conversation: its conversations need a place: add --sessions FOLDER.")
     try:
@@ -124,10 +124,10 @@ def built(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentW
     except PerdureError:
         raise
     except Exception as error:
-        raise failed(f"Building {place.app!r}", error) from error
+        raise user_code_failed(f"Building {place.app!r}", error) from error
 
 
-def let_import_from(folder: Path) -> None:
+def add_import_folder(folder: Path) -> None:
     here = os.fspath(folder)
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -143,25 +143,25 @@ def load_app(app: str, store: str | None = None, thread_id: str | None = None) -
     """A Workflow, a function workflow, a builder, or a function without parameters that returns one of these; for a
     workflow of agents its builder. Of a stored definition it is the version that the thread was begun with.
 
-    The current folder can be imported from, and a document's own. Raises UsageError for what is no such name, and
+    The current folder can be imported from, and a document's own. Raises UsageError for another form of name, and
     Mistake or InvalidDefinition for what it names.
     """
     if is_document(app):
         return read_document(app)
     module_name, colon, attribute = app.partition(":")
     if app and not colon:
-        return stored_document(app, store, thread_id)
+        return load_stored_document(app, store, thread_id)
     if not module_name or not attribute:
         raise click.UsageError(f"APP is a module and a name in it, such as 'app:workflow'; got {app!r}.")
     if os.sep in module_name or module_name.endswith(".py"):
         name = module_name.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
         raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
-    return _workflow(app, _named(_imported(module_name), attribute))
+    return _to_workflow(app, _find_attribute(_import_module(module_name), attribute))
 
 
-def _imported(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     here = Path.cwd()
-    let_import_from(here)
+    add_import_folder(here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -170,48 +170,48 @@ def _imported(name: str) -> ModuleType:
             raise Mistake(
                 f"There is no module {name!r} here or on Python's path{did_you_mean(name, files)}."
             ) from error
-        raise failed(f"Importing {name!r}", error) from error
+        raise user_code_failed(f"Importing {name!r}", error) from error
     except (Exception, SystemExit) as error:
-        raise failed(f"Importing {name!r}", error) from error
+        raise user_code_failed(f"Importing {name!r}", error) from error
 
 
-def _named(module: ModuleType, attribute: str) -> Any:
-    found: Any = module
+def _find_attribute(module: ModuleType, attribute: str) -> Any:
+    value: Any = module
     for part in attribute.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError as error:
-            known = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
-            guess = did_you_mean(part, known)
+            names = [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
+            guess = did_you_mean(part, names)
             workflows = ", ".join(repr(name) for name, value in vars(module).items() if _is_workflow(value))
             listed = f" Its workflows: {workflows}." if workflows and not guess else ""
             raise Mistake(f"{module.__name__!r} has no {attribute!r}{guess}.{listed}") from error
-    return found
+    return value
 
 
-def _is_workflow(found: Any) -> bool:
-    return isinstance(found, KINDS) or agents_of(found) is not None
+def _is_workflow(value: Any) -> bool:
+    return isinstance(value, KINDS) or find_agent_workflow(value) is not None
 
 
-def _workflow(app: str, found: Any) -> Workflow | AgentWorkflow:
-    if not _is_workflow(found) and callable(found) and not isinstance(found, type):
+def _to_workflow(app: str, value: Any) -> Workflow | AgentWorkflow:
+    if not _is_workflow(value) and callable(value) and not isinstance(value, type):
         try:
-            found = found()
+            value = value()
         except Exception as error:
-            raise failed(f"Calling {app!r} without arguments", error) from error
+            raise user_code_failed(f"Calling {app!r} without arguments", error) from error
     try:
-        if isinstance(found, FunctionalWorkflow | WorkflowBuilder):
-            found = found.build()
+        if isinstance(value, FunctionalWorkflow | WorkflowBuilder):
+            value = value.build()
     except Exception as error:
-        raise failed(f"Building {app!r}", error) from error
-    agents = agents_of(found)
+        raise user_code_failed(f"Building {app!r}", error) from error
+    agents = find_agent_workflow(value)
     if agents is not None:
         return agents
-    if not isinstance(found, Workflow):
-        if inspect.iscoroutine(found):
-            found.close()
+    if not isinstance(value, Workflow):
+        if inspect.iscoroutine(value):
+            value.close()
         raise Mistake(
-            f"{app!r} is no workflow but a {type(found).__name__}. Name a Workflow, a function marked @workflow, a "
+            f"{app!r} is not a workflow but a {type(value).__name__}. Name a Workflow, a function marked @workflow, a "
             "WorkflowBuilder, an AgentWorkflow, or a function without parameters that returns one."
         )
-    return found
+    return value

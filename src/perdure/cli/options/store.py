@@ -16,8 +16,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.output.errors import Mistake, no_thread
-from perdure.cli.output.values import printable
+from perdure.cli.output.errors import Mistake, thread_missing
+from perdure.cli.output.values import make_printable
 from perdure.errors import PerdureError
 from perdure.records import ThreadInfo
 from perdure.storages import open_store
@@ -61,7 +61,7 @@ def thread_argument(command: Decorated) -> Decorated:
     return click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)(command)
 
 
-def given_keys() -> AesGcm | None:
+def load_keys() -> AesGcm | None:
     """Those of the environment, which every command uses. Raises UsageError for what is none."""
     from perdure.storages import keys_in_environment
 
@@ -87,13 +87,13 @@ def find_store(
     if store is None and _outlives_the_process(own):
         return own
     if store is None and not Path(DEFAULT_FILE).exists():
-        made = f" `--store {DEFAULT}` makes one." if may_be_new else ""
+        hint = f" `--store {DEFAULT}` makes one." if may_be_new else ""
         raise Mistake(
             f"No store was named, and there is no {DEFAULT_FILE} in this folder. Name one with --store URL or "
-            f"{VARIABLE}=URL, such as {DEFAULT}.{made}"
+            f"{VARIABLE}=URL, such as {DEFAULT}.{hint}"
         )
     url = store or DEFAULT
-    storage = named_store(url, named, encryption=given_keys() if with_keys else None)
+    storage = open_named_store(url, named, encryption=load_keys() if with_keys else None)
     if is_postgres(url):
         _check_postgres(url, may_be_new=may_be_new)
     path = getattr(storage.store, "path", None)
@@ -102,7 +102,7 @@ def find_store(
     return storage
 
 
-def named_store(url: str, named: str, *, encryption: AesGcm | None = None) -> StoreCheckpointStorage:
+def open_named_store(url: str, named: str, *, encryption: AesGcm | None = None) -> StoreCheckpointStorage:
     """The storage that a URL names; nothing of it is opened yet. Raises UsageError."""
     redis_url = os.environ.get(REDIS_VARIABLE) or None
     try:
@@ -127,15 +127,15 @@ def _check_postgres(url: str, *, may_be_new: bool) -> None:
     schema = named or DEFAULT_SCHEMA
     try:
         with ThreadPoolExecutor(1) as own:  # the command may be in an event loop already
-            found = own.submit(asyncio.run, look_at_schema(dsn, schema)).result()
+            result = own.submit(asyncio.run, look_at_schema(dsn, schema)).result()
     except Unreachable as problem:
         raise Mistake(str(problem)) from None
-    if found.version or found.foreign:  # the storage itself refuses what it cannot use
+    if result.version or result.foreign:  # the storage itself refuses what it cannot use
         return
     where = f"schema {schema!r} of {redacted_url(dsn)}"
     if not may_be_new:
         raise Mistake(f"There is no store in {where}. `perdure run`, `import` and `transfer` make one.")
-    if not found.may_create:
+    if not result.may_create:
         raise Mistake(
             f"There is no store in {where}, and this user may not make one. `perdure doctor` says what is missing."
         )
@@ -155,7 +155,7 @@ async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointS
     from perdure.checkpoints.access import is_encrypted
 
     async with find_store(store, named=named, with_keys=False) as storage:
-        if given_keys() is None or not await is_encrypted(storage.store):
+        if load_keys() is None or not await is_encrypted(storage.store):
             yield storage
             return
     async with find_store(store, named=named) as storage:
@@ -171,10 +171,10 @@ async def existing_store(store: str | None) -> AsyncIterator[StoreCheckpointStor
 
 async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> ThreadInfo:
     """Raises Mistake if there is none."""
-    found = await storage.store.threads(thread_id=thread_id)
-    if not found:
-        raise no_thread(thread_id, [one.thread_id for one in await storage.list_threads(limit=1000)])
-    return found[0]
+    result = await storage.store.threads(thread_id=thread_id)
+    if not result:
+        raise thread_missing(thread_id, [item.thread_id for item in await storage.list_threads(limit=1000)])
+    return result[0]
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class StoreLocation:
         return () if self.sessions is None else ("--sessions", self.sessions)
 
     def _command(self, *words: str) -> str:
-        return printable(shlex.join(("perdure", *words, *self._named())))
+        return make_printable(shlex.join(("perdure", *words, *self._named())))
 
     def _named(self) -> tuple[str, ...]:
         if self.store is None:
@@ -214,22 +214,23 @@ class StoreLocation:
 
 
 MOST = 200
-"""How many ids are looked through, the newest ones: somebody waits at the keyboard."""
+"""Ids that completion looks at, the newest: a user waits at the keyboard."""
 
 
 def complete_threads(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     async def read(storage: Any) -> list[CompletionItem]:
-        found = await storage.list_threads(limit=MOST)
-        return [CompletionItem(one.thread_id, help=one.workflow_name) for one in reversed(found)]
+        result = await storage.list_threads(limit=MOST)
+        return [CompletionItem(item.thread_id, help=item.workflow_name) for item in reversed(result)]
 
     return _proposed(context, incomplete, read)
 
 
 def complete_checkpoints(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     async def read(storage: Any) -> list[CompletionItem]:
-        found = await storage.list_checkpoint_infos(thread_id=context.params.get("thread_id"), limit=MOST)
+        result = await storage.list_checkpoint_infos(thread_id=context.params.get("thread_id"), limit=MOST)
         return [
-            CompletionItem(one.checkpoint_id, help=f"commit {one.number} of {one.thread_id}") for one in reversed(found)
+            CompletionItem(item.checkpoint_id, help=f"commit {item.number} of {item.thread_id}")
+            for item in reversed(result)
         ]
 
     return _proposed(context, incomplete, read)
@@ -239,8 +240,8 @@ def complete_definitions(context: click.Context, _: click.Parameter, incomplete:
     async def read(storage: Any) -> list[CompletionItem]:
         from perdure.agent_workflow.store import PREFIX, WORKFLOW
 
-        found = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
-        return [CompletionItem(one.thread_id.removeprefix(PREFIX)) for one in found]
+        result = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
+        return [CompletionItem(item.thread_id.removeprefix(PREFIX)) for item in result]
 
     return _proposed(context, incomplete, read)
 
@@ -256,6 +257,6 @@ def _proposed(
             return await read(storage)
 
     try:
-        return [one for one in asyncio.run(look()) if one.value.startswith(incomplete)]
+        return [item for item in asyncio.run(look()) if item.value.startswith(incomplete)]
     except (PerdureError, OSError, click.ClickException):
         return []

@@ -13,14 +13,14 @@ import click
 # ---------------------------------------------------------------- amounts
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """`1 thread`, `3 threads`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     if abs(count) < 1024:
-        return counted(count, "byte")
+        return format_count(count, "byte")
     amount, units = count / 1024, ["KB", "MB", "GB", "TB"]
     while abs(amount) >= 1024 and len(units) > 1:
         amount /= 1024
@@ -28,12 +28,12 @@ def size(count: int) -> str:
     return f"{amount:.1f} {units[0]}"
 
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Told how much is done, and how much there is."""
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Tell]:
+def progress_bar(what: str) -> Iterator[ReportProgress]:
     """On stderr, as long as the block lasts. It leaves nothing on the screen."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
@@ -52,10 +52,10 @@ def progress_bar(what: str) -> Iterator[Tell]:
     with Progress(*columns, console=console, transient=True, expand=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
 
-        def tell(done: int, total: int) -> None:
+        def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield tell
+        yield update
 
 
 # ---------------------------------------------------------------- durations
@@ -65,16 +65,16 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _FORM = re.compile(rf"(\d+)([{''.join(_UNITS)}])", re.ASCII)
 
 
-def duration(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
+def parse_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
     """The callback of an option that takes a whole number and a unit. Raises BadParameter for anything else."""
     if value is None:
         return None
-    found = _FORM.fullmatch(value.strip())
-    if found is None:
+    match = _FORM.fullmatch(value.strip())
+    if match is None:
         raise click.BadParameter(
-            f"{value!r} is no duration: a whole number and a unit, such as 30d, 12h, 45m or 90s.", context, parameter
+            f"{value!r} is not a duration: a whole number and a unit, such as 30d, 12h, 45m or 90s.", context, parameter
         )
     try:
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
     except (OverflowError, ValueError) as error:
         raise click.BadParameter(f"{value!r} is longer than a duration can be.", context, parameter) from error

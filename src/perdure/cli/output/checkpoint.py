@@ -9,28 +9,28 @@ import click
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.level import ChildCheckpoint
-from perdure.cli.output.tables import exact, folded, moment, print_folded
-from perdure.cli.output.values import cut, in_a_line, in_lines, printable, tree_of
+from perdure.cli.output.tables import fold, format_time, iso_time, print_folded
+from perdure.cli.output.values import make_printable, shorten, to_line, to_lines, to_tree
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, CheckpointInfo, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 # ---------------------------------------------------------------- questions
 
 
-def tell_request(request: WorkflowEvent) -> None:
+def print_request(request: WorkflowEvent) -> None:
     """A question, with its terms."""
-    expected = in_a_line(request.response_type)
-    said = [f"request {request.request_id} of {request.source_executor_id}", f"expects {expected}"]
+    expected = to_line(request.response_type)
+    parts = [f"request {request.request_id} of {request.source_executor_id}", f"expects {expected}"]
     if request.terms is not None and request.terms.assignee is not None:
-        said.append(f"for {request.terms.assignee}")
+        parts.append(f"for {request.terms.assignee}")
     if request.terms is not None and request.terms.deadline is not None:
-        said.append(f"until {moment(request.terms.deadline)}")
-    print_folded(f"  {printable(', '.join(said))}", 4, fg="magenta")
-    for line in in_lines(request.data):
+        parts.append(f"until {format_time(request.terms.deadline)}")
+    print_folded(f"  {make_printable(', '.join(parts))}", 4, fg="magenta")
+    for line in to_lines(request.data):
         print_folded(f"  | {line}", 4)
 
 
-Level = WorkflowCheckpoint | ChildCheckpoint
+AnyLevel = WorkflowCheckpoint | ChildCheckpoint
 
 
 # ---------------------------------------------------------------- for machines
@@ -43,18 +43,18 @@ def checkpoint_tree(info: CheckpointInfo) -> dict[str, Any]:
 def contents_tree(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
     return {
         "state": _values(checkpoint.state),
-        "outputs": [output_tree(one) for one in checkpoint.outputs],
-        "answers": {key: _answer_tree(one) for key, one in checkpoint.answered.items()},
-        "due": [_due_tree(*one) for one in _due(checkpoint)],
-        "executors": {name: _memory_tree(one) for name, one in checkpoint.executors.items()},
+        "outputs": [output_tree(item) for item in checkpoint.outputs],
+        "answers": {key: _answer_tree(item) for key, item in checkpoint.answered.items()},
+        "due": [_due_tree(*item) for item in _due_deliveries(checkpoint)],
+        "executors": {name: _memory_tree(item) for name, item in checkpoint.executors.items()},
         "sub_workflows": [
             {
                 "executor_id": path,
-                "state": _values(one.state),
-                "due": [_due_tree(*due) for due in _due(one)],
-                "executors": {name: _memory_tree(memory) for name, memory in one.executors.items()},
+                "state": _values(item.state),
+                "due": [_due_tree(*due) for due in _due_deliveries(item)],
+                "executors": {name: _memory_tree(memory) for name, memory in item.executors.items()},
             }
-            for path, one in _below(checkpoint)
+            for path, item in _iter_children(checkpoint)
         ],
     }
 
@@ -66,56 +66,60 @@ def question_tree(event: WorkflowEvent) -> dict[str, Any]:
     return {
         "request_id": event.request_id,
         "executor_id": event.source_executor_id,
-        "deadline": None if terms is None else exact(terms.deadline),
+        "deadline": None if terms is None else iso_time(terms.deadline),
         "assignee": None if terms is None else terms.assignee,
-        "expects": in_a_line(event.response_type),
-        "question": tree_of(event.data),
-        **({"default": tree_of(terms.default)} if has_default and terms is not None else {}),
+        "expects": to_line(event.response_type),
+        "question": to_tree(event.data),
+        **({"default": to_tree(terms.default)} if has_default and terms is not None else {}),
     }
 
 
-def how_settled(answer: Answer) -> str:
-    """answered; expired: the deadline passed first; withdrawn: whoever asked went on without an answer."""
+def settlement_word(answer: Answer) -> str:
+    """answered; expired: the deadline passed first; withdrawn: the executor continued without an answer."""
     if answer.is_withdrawn:
         return "withdrawn"
     return "answered" if answer.expired_for is None else "expired"
 
 
 def _values(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: tree_of(value) for key, value in state.items()}
+    return {key: to_tree(value) for key, value in state.items()}
 
 
 def output_tree(event: WorkflowEvent) -> dict[str, Any]:
-    return {"executor_id": event.executor_id, "data": tree_of(event.data)}
+    return {"executor_id": event.executor_id, "data": to_tree(event.data)}
 
 
 def _answer_tree(answer: Answer) -> dict[str, Any]:
-    return {"answered_at": exact(answer.answered_at), "answered_by": answer.answered_by, "how": how_settled(answer)}
+    return {
+        "answered_at": iso_time(answer.answered_at),
+        "answered_by": answer.answered_by,
+        "how": settlement_word(answer),
+    }
 
 
 def _memory_tree(memory: ExecutorMemory) -> dict[str, Any]:
-    return {"saved": tree_of(memory.saved), "private": tree_of(memory.private)}
+    return {"saved": to_tree(memory.saved), "private": to_tree(memory.private)}
 
 
 def _due_tree(message: WorkflowMessage, suspended: SuspendedDelivery | None) -> dict[str, Any]:
     return {
         "executor_id": message.target_id,
         "source_id": message.source_id,
-        "due_at": None if suspended is None else exact(suspended.due_at),
+        "due_at": None if suspended is None else iso_time(suspended.due_at),
         "waits_for": [] if suspended is None else list(suspended.waits),
-        "message": tree_of(message.data),
+        "message": to_tree(message.data),
     }
 
 
-def _due(level: Level) -> list[tuple[WorkflowMessage, SuspendedDelivery | None]]:
+def _due_deliveries(level: AnyLevel) -> list[tuple[WorkflowMessage, SuspendedDelivery | None]]:
     """What it goes on with: deliveries that are due, and those that sleep or wait."""
-    return [*((one, None) for one in level.deliveries), *((one.message, one) for one in level.suspended.values())]
+    return [*((item, None) for item in level.deliveries), *((item.message, item) for item in level.suspended.values())]
 
 
-def _below(level: Level, path: str = "") -> Iterator[tuple[str, ChildCheckpoint]]:
+def _iter_children(level: AnyLevel, path: str = "") -> Iterator[tuple[str, ChildCheckpoint]]:
     for child in level.children.values():
         yield f"{path}{child.executor_id}", child
-        yield from _below(child, f"{path}{child.executor_id}/")
+        yield from _iter_children(child, f"{path}{child.executor_id}/")
 
 
 # ---------------------------------------------------------------- for people
@@ -123,7 +127,7 @@ def _below(level: Level, path: str = "") -> Iterator[tuple[str, ChildCheckpoint]
 
 def print_title(text: str) -> None:
     click.echo()
-    click.secho(printable(text), bold=True)
+    click.secho(make_printable(text), bold=True)
 
 
 def print_facts(facts: dict[str, str]) -> None:
@@ -131,7 +135,7 @@ def print_facts(facts: dict[str, str]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         if value:
-            lines = folded(f"{name.ljust(width)}  {printable(value)}", width + 2)
+            lines = fold(f"{name.ljust(width)}  {make_printable(value)}", width + 2)
             click.echo(f"{click.style(lines[:width], bold=True)}{lines[width:]}")
 
 
@@ -146,14 +150,16 @@ def print_contents(checkpoint: WorkflowCheckpoint) -> None:
         print_title("settled requests")
     for request_id, answer in checkpoint.answered.items():
         by = "" if answer.answered_by is None else f" by {answer.answered_by}"
-        print_folded(printable(f"  {request_id}: {how_settled(answer)}{by}, {moment(answer.answered_at)}"), 4)
+        print_folded(
+            make_printable(f"  {request_id}: {settlement_word(answer)}{by}, {format_time(answer.answered_at)}"), 4
+        )
     _print_due("goes on with", checkpoint)
 
 
 def print_depths(checkpoint: WorkflowCheckpoint) -> None:
     """What executors keep for themselves, and what is in sub-workflows."""
     _print_memory("kept by executors", checkpoint.executors)
-    for path, child in _below(checkpoint):
+    for path, child in _iter_children(checkpoint):
         _print_values(f"state of the sub-workflow in {path}", child.state)
         _print_memory(f"kept by executors of {path}", child.executors)
         _print_due(f"{path} goes on with", child)
@@ -163,15 +169,15 @@ def print_questions(checkpoint: WorkflowCheckpoint) -> None:
     if checkpoint.pending_request_info_events:
         print_title("pending requests")
     for event in checkpoint.pending_request_info_events.values():
-        tell_request(event)
+        print_request(event)
 
 
 def print_value(name: str, value: Any) -> None:
-    lines = in_lines(value)
+    lines = to_lines(value)
     if len(lines) == 1:
-        print_folded(f"  {printable(name)}: {lines[0]}", 4)
+        print_folded(f"  {make_printable(name)}: {lines[0]}", 4)
         return
-    print_folded(f"  {printable(name)}:", 4)
+    print_folded(f"  {make_printable(name)}:", 4)
     for line in lines:
         print_folded(f"    {line}", 6)
 
@@ -184,22 +190,22 @@ def _print_values(title: str, values: dict[str, Any]) -> None:
 
 
 def _print_memory(title: str, executors: dict[str, ExecutorMemory]) -> None:
-    kept = {name: {**(one.saved or {}), **(one.private or {})} for name, one in executors.items()}
-    _print_values(title, {name: values for name, values in kept.items() if values})
+    memory = {name: {**(item.saved or {}), **(item.private or {})} for name, item in executors.items()}
+    _print_values(title, {name: values for name, values in memory.items() if values})
 
 
-def _print_due(title: str, level: Level) -> None:
-    due = _due(level)
+def _print_due(title: str, level: AnyLevel) -> None:
+    due = _due_deliveries(level)
     if due:
         print_title(title)
     for message, suspended in due:
-        target = printable(str(message.target_id))
-        print_folded(f"  {target}{_pause(suspended)}: {cut(in_a_line(message.data), 200)}", 4)
+        target = make_printable(str(message.target_id))
+        print_folded(f"  {target}{_pause_text(suspended)}: {shorten(to_line(message.data), 200)}", 4)
 
 
-def _pause(suspended: SuspendedDelivery | None) -> str:
+def _pause_text(suspended: SuspendedDelivery | None) -> str:
     if suspended is None:
         return ""
     if suspended.due_at is not None:
-        return f", at {moment(suspended.due_at)}"
-    return f", once it is answered ({printable(', '.join(suspended.waits))})" if suspended.waits else ""
+        return f", at {format_time(suspended.due_at)}"
+    return f", once it is answered ({make_printable(', '.join(suspended.waits))})" if suspended.waits else ""

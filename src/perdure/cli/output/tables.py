@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from perdure.cli.output.values import printable
+from perdure.cli.output.values import make_printable
 from perdure.events import WorkflowRunState
 from perdure.records import ThreadInfo
 
 Rows = Sequence[Sequence[str]]
 
 TEXT = 24
-"""Characters that the last column of a table needs at least, to be folded rather than told in another way."""
+"""Characters that the last column of a table needs at least, to be folded; otherwise each row becomes several lines."""
 
 
 def print_table(headers: Sequence[str], rows: Rows) -> None:
@@ -27,7 +27,7 @@ def print_table(headers: Sequence[str], rows: Rows) -> None:
 
     Into a file or a pipe each row is one line, whatever its length.
     """
-    cleaned = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
+    cleaned = [[" ".join(make_printable(cell).split()) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         _print_columns(headers, cleaned)
         return
@@ -62,7 +62,7 @@ def _print_folded(headers: Sequence[str], rows: Rows) -> None:
         table.add_column(header, no_wrap=True)
     table.add_column(headers[-1], overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # Text: what users stored is no markup
+        table.add_row(*map(Text, row))  # Text: stored values may look like markup
     Console(highlight=False, emoji=False).print(table)
 
 
@@ -82,10 +82,10 @@ def _print_records(headers: Sequence[str], rows: Rows, columns: int) -> None:
 
 def print_folded(text: str, indent: int = 0, **style: Any) -> None:
     """A line that is folded in a terminal, and itself anywhere else."""
-    click.secho(folded(text, indent), **style)
+    click.secho(fold(text, indent), **style)
 
 
-def folded(text: str, indent: int) -> str:
+def fold(text: str, indent: int) -> str:
     """The text as lines of a terminal, those after the first moved in; one line where there is no terminal."""
     if not sys.stdout.isatty():
         return text
@@ -102,18 +102,18 @@ def print_json(tree: Any) -> None:
 # ---------------------------------------------------------------- times
 
 
-def moment(at: datetime | str | None) -> str:
+def format_time(at: datetime | str | None) -> str:
     """A time for people: local, to the second."""
-    known = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return "" if known is None else known.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    time = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return "" if time is None else time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def near(at: datetime | str | None) -> str:
+def format_age(at: datetime | str | None) -> str:
     """A time in a table: how long ago in a terminal, where there is little room; itself elsewhere."""
-    known = datetime.fromisoformat(at) if isinstance(at, str) else at
-    if known is None or not sys.stdout.isatty():
-        return moment(known)
-    seconds = round((known - datetime.now(UTC)).total_seconds())
+    time = datetime.fromisoformat(at) if isinstance(at, str) else at
+    if time is None or not sys.stdout.isatty():
+        return format_time(time)
+    seconds = round((time - datetime.now(UTC)).total_seconds())
     size, unit = next((size, unit) for size, unit in _UNITS if abs(seconds) >= size or size == 1)
     amount = f"{abs(seconds) // size} {unit}"
     return f"in {amount}" if seconds > 0 else f"{amount} ago"
@@ -122,7 +122,7 @@ def near(at: datetime | str | None) -> str:
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def exact(at: datetime | None) -> str | None:
+def iso_time(at: datetime | None) -> str | None:
     """A time for machines."""
     return None if at is None else at.isoformat()
 
@@ -138,7 +138,7 @@ _WORDS = {
 }
 
 
-def standing(thread: ThreadInfo) -> str:
+def thread_status(thread: ThreadInfo) -> str:
     """running: a run owns it. interrupted: none does, and its last run did not come to its end. Otherwise how the last
     run ended: idle (nothing is due or asked), waiting (for answers), failed, cancelled."""
     if thread.run_id is not None:
@@ -150,11 +150,11 @@ def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
     return {
         "thread_id": thread.thread_id,
         "workflow_name": thread.workflow_name,
-        "standing": standing(thread),
+        "standing": thread_status(thread),
         "status": thread.status,
         "number": thread.number,
         "updated_at": thread.updated_at,
-        "due_at": exact(thread.due_at),
+        "due_at": iso_time(thread.due_at),
         "checkpoint_id": thread.checkpoint_id,
         "run_id": thread.run_id,
     }

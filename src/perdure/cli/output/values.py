@@ -12,11 +12,11 @@ from perdure.errors import PerdureError
 # ---------------------------------------------------------------- spoken
 
 
-def spoken(tree: Any) -> str | None:
-    """None for what is no message, content or response."""
+def agent_text(tree: Any) -> str | None:
+    """None for another type than message, content and response."""
     if not isinstance(tree, dict) or "$type" not in tree:
         return None
-    read = _SPOKEN.get(str(tree["$type"]))
+    read = _AGENT_TYPES.get(str(tree["$type"]))
     try:
         return None if read is None else read(tree)
     except (KeyError, IndexError, TypeError, AttributeError):  # of another version, or cut
@@ -46,19 +46,19 @@ def _call(value: Any) -> str:
             arguments = json.loads(arguments)
         except ValueError:
             return f"{value.get('name')}({arguments})"
-    given = ", ".join(f"{name}={one!r}" for name, one in (arguments or {}).items())
-    return f"{value.get('name')}({given})"
+    arguments_text = ", ".join(f"{name}={character!r}" for name, character in (arguments or {}).items())
+    return f"{value.get('name')}({arguments_text})"
 
 
 def _result(value: Any) -> str:
     return f"failed: {value['exception']}" if value.get("exception") else f"gave {value.get('result')!r}"
 
 
-def _asked(value: Any) -> str:
+def _approval_request(value: Any) -> str:
     return f"may {_call(value['function_call']['$value'])} be called?"
 
 
-def _answered(value: Any) -> str:
+def _approval_answer(value: Any) -> str:
     if value.get("approved"):
         return "approved"
     return f"rejected: {value['reason']}" if value.get("reason") else "rejected"
@@ -76,10 +76,10 @@ def _approval(tree: Any) -> str:
 _CONTENTS: dict[str, Callable[[Any], str]] = {
     "function_call": lambda value: f"calls {_call(value)}",
     "function_result": _result,
-    "function_approval_request": _asked,
-    "function_approval_response": _answered,
+    "function_approval_request": _approval_request,
+    "function_approval_response": _approval_answer,
 }
-_SPOKEN: dict[str, Callable[[Any], str]] = {
+_AGENT_TYPES: dict[str, Callable[[Any], str]] = {
     "perdure:Message": _message,
     "perdure:Content": _content,
     "perdure:AgentResponse": _response,
@@ -87,16 +87,16 @@ _SPOKEN: dict[str, Callable[[Any], str]] = {
 }
 
 
-LINE: Final = 100
+LINE_CHARACTERS: Final = 100
 """Characters of a value that is shown in one line; a longer one is spread over several."""
-MOST: Final = 4_000
+MAX_CHARACTERS: Final = 4_000
 """Characters of one text; `--json` shows all of it."""
 
 _CODEC = JsonCodec(lenient=True)
 _BRACKETS = {"tuple": ("(", ")"), "set": ("{", "}"), "frozenset": ("{", "}")}
 
 
-def tree_of(value: Any) -> Any:
+def to_tree(value: Any) -> Any:
     """The value as plain JSON, types tagged with `$type`: as it is stored. What cannot be stored is its `repr`."""
     try:
         return _CODEC.encode(value, "value")
@@ -104,52 +104,54 @@ def tree_of(value: Any) -> Any:
         return repr(value)
 
 
-def in_a_line(value: Any) -> str:
+def to_line(value: Any) -> str:
     """The value in one line; a text without quotes."""
-    tree = tree_of(value)
-    return " ".join(printable(tree if isinstance(tree, str) else _short(tree)).split())
+    tree = to_tree(value)
+    return " ".join(make_printable(tree if isinstance(tree, str) else _short(tree)).split())
 
 
-def tree_in_a_line(tree: Any) -> str:
+def tree_to_line(tree: Any) -> str:
     """A stored value in one line; a text with quotes. Of perdure's own records only the fields that say something."""
-    return printable(_short(_telling(tree)))
+    return make_printable(_short(_drop_empty_fields(tree)))
 
 
-def _telling(tree: Any) -> Any:
+def _drop_empty_fields(tree: Any) -> Any:
     if isinstance(tree, list):
-        return [_telling(item) for item in tree]
+        return [_drop_empty_fields(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     is_ours = str(tree.get("$type", "")).startswith("perdure:")
-    return {key: _telling(item) for key, item in tree.items() if not (is_ours and _says_nothing(item))}
+    return {key: _drop_empty_fields(item) for key, item in tree.items() if not (is_ours and _is_empty(item))}
 
 
-def _says_nothing(tree: Any) -> bool:
+def _is_empty(tree: Any) -> bool:
     if isinstance(tree, dict):
         return tree.get("name") == "FRAMEWORK" or tree == {"$type": "tuple", "items": []}
     return tree is None or tree is False or tree in ("", [])
 
 
-def in_lines(value: Any) -> list[str]:
+def to_lines(value: Any) -> list[str]:
     """The value, spread over lines where one is not enough."""
-    return [cut(printable(line)) for line in _lines(tree_of(value), is_inner=False)]
+    return [shorten(make_printable(line)) for line in _lines(to_tree(value), is_inner=False)]
 
 
-def in_full(value: Any) -> list[str]:
+def to_full_lines(value: Any) -> list[str]:
     """The value over as many lines as it takes, nothing of it cut off."""
-    return [printable(line) for line in _lines(tree_of(value), is_inner=False)]
+    return [make_printable(line) for line in _lines(to_tree(value), is_inner=False)]
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """The text without anything that would move a terminal's cursor or change its colours."""
-    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else _escape(character) for character in text
+    )
 
 
-def cut(text: str, most: int = MOST) -> str:
+def shorten(text: str, most: int = MAX_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text) - most} more characters; --json shows all)"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
@@ -163,9 +165,9 @@ def _short(tree: Any) -> str:
         return repr(tree)
     if "$type" not in tree:
         return f"{{{', '.join(f'{key!r}: {_short(item)}' for key, item in tree.items())}}}"
-    said = spoken(tree)
-    if said is not None:
-        return said
+    text = agent_text(tree)
+    if text is not None:
+        return text
     return _typed(tree["$type"], {key: item for key, item in tree.items() if key != "$type"})
 
 
@@ -204,9 +206,9 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
     if isinstance(tree, str) and (not is_inner or "\n" in tree):
         return tree.splitlines() or [""]
     short = _short(tree)
-    if spoken(tree) is not None:
+    if agent_text(tree) is not None:
         return short.splitlines() or [""]
-    if len(short) <= LINE and "\\n" not in short:
+    if len(short) <= LINE_CHARACTERS and "\\n" not in short:
         return [short]
     if isinstance(tree, list):
         return [line for item in tree for line in _indented("- ", _lines(item))]

@@ -1,4 +1,4 @@
-"""A run as lines on the screen: what happens, where it rests, and the commands to go on with."""
+"""A run as lines on the screen: what happens, where it rests, and the commands to continue."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.cli.options.store import StoreLocation
-from perdure.cli.output.checkpoint import output_tree, question_tree, tell_request
-from perdure.cli.output.values import in_lines, printable
+from perdure.cli.output.checkpoint import output_tree, print_request, question_tree
+from perdure.cli.output.values import make_printable, to_lines
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.graph.types.matching import flatten_union
@@ -30,9 +30,9 @@ def sample_answer(response_type: Any) -> str:
     """A VALUE for `perdure answer` that such a request would accept, or the word JSON where none is known."""
     if response_type is str:
         return "your answer"
-    told = getattr(response_type, "sample_answer", None)
-    if isinstance(told, str):
-        return told
+    sample = getattr(response_type, "sample_answer", None)
+    if isinstance(sample, str):
+        return sample
     try:
         return json.dumps(_sample(response_type))
     except (LookupError, TypeError, ValueError, NameError):  # a type whose JSON only its author knows
@@ -47,26 +47,26 @@ def _sample(annotation: Any) -> Any:
     if origin is Literal:
         return arguments[0]
     if origin in (list, set, frozenset, tuple):
-        return [_sample(one) for one in arguments if one is not ...]
+        return [_sample(item) for item in arguments if item is not ...]
     if origin is dict:
         return {}
     if isinstance(first, enum.EnumMeta):
         member: Any = next(iter(first))
         return member.value
-    return {name: _sample(kind) for name, kind in _needed(first)}
+    return {name: _sample(kind) for name, kind in _required_fields(first)}
 
 
-def _needed(cls: Any) -> Iterator[tuple[str, Any]]:
+def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
     """Fields without a default, by the name that they have in JSON. Raises LookupError for what has no fields."""
     if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
-        yield from ((one.encode_name, one.type) for one in msgspec.structs.fields(cls) if one.required)
+        yield from ((item.encode_name, item.type) for item in msgspec.structs.fields(cls) if item.required)
     elif dataclasses.is_dataclass(cls):
         hints = get_type_hints(cls)
         missing = dataclasses.MISSING
-        fields = (one for one in dataclasses.fields(cls) if one.init)
-        yield from ((one.name, hints[one.name]) for one in fields if one.default is one.default_factory is missing)
+        fields = (item for item in dataclasses.fields(cls) if item.init)
+        yield from ((item.name, hints[item.name]) for item in fields if item.default is item.default_factory is missing)
     elif hasattr(cls, "model_fields"):
-        yield from ((name, one.annotation) for name, one in cls.model_fields.items() if one.is_required())
+        yield from ((name, item.annotation) for name, item in cls.model_fields.items() if item.is_required())
     else:
         raise LookupError(cls)
 
@@ -74,51 +74,51 @@ def _needed(cls: Any) -> Iterator[tuple[str, Any]]:
 class Progress:
     """Tells the events of one run, each in a line or a few."""
 
-    def __init__(self, place: StoreLocation, *, is_silent: bool = False) -> None:
+    def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
         self._place = place
-        self.is_silent = is_silent
+        self.is_quiet = is_quiet
         """Whether it only listens: what is printed is for machines."""
-        self.has_begun = False
+        self.has_started = False
         self.failed_at: str | None = None
         """The executor that failed, once one has."""
-        self._speech = Speech()
+        self._text = AgentText()
 
-    def tell(self, event: WorkflowEvent) -> None:
-        if not self.has_begun:
-            self.has_begun = True
+    def print_event(self, event: WorkflowEvent) -> None:
+        if not self.has_started:
+            self.has_started = True
             self._begin()
         if event.type == "executor_failed":
             self.failed_at = self.failed_at or event.executor_id
-        if self.is_silent:
+        if self.is_quiet:
             return
         if isinstance(event.data, AgentResponseUpdate):
-            self._speech.say(str(event.executor_id), event.data)
+            self._text.print_update(str(event.executor_id), event.data)
             return
-        self._speech.end()
+        self._text.end()
         if event.origin is WorkflowEventSource.EXECUTOR:
-            _told("progress" if event.type == "data" else event.type, event, dim=True)
-        elif event.type in _TELL:
-            _TELL[event.type](event)
+            _print_event("progress" if event.type == "data" else event.type, event, dim=True)
+        elif event.type in _PRINTERS:
+            _PRINTERS[event.type](event)
 
     def _begin(self) -> None:
-        if not self.is_silent:
-            click.secho(f"thread: {printable(self._place.thread_id)}", bold=True)
+        if not self.is_quiet:
+            click.secho(f"thread: {make_printable(self._place.thread_id)}", bold=True)
 
 
-class Speech:
+class AgentText:
     """What agents say, word by word: a line for each who speaks."""
 
     def __init__(self) -> None:
         self._speaker: str | None = None
         """Whose words stand in the line that is not ended yet."""
 
-    def say(self, speaker: str, update: AgentResponseUpdate) -> None:
-        said = printable(update.text)
-        if said and self._speaker != speaker:
+    def print_update(self, speaker: str, update: AgentResponseUpdate) -> None:
+        text = make_printable(update.text)
+        if text and self._speaker != speaker:
             self.end()
-            click.secho(f"  {printable(speaker)}: ", dim=True, nl=False)
+            click.secho(f"  {make_printable(speaker)}: ", dim=True, nl=False)
             self._speaker = speaker
-        click.secho(said, dim=True, nl=False)
+        click.secho(text, dim=True, nl=False)
 
     def end(self) -> None:
         if self._speaker is not None:
@@ -126,39 +126,39 @@ class Speech:
             click.echo()
 
 
-def _superstep_started(event: WorkflowEvent) -> None:
+def _print_superstep_started(event: WorkflowEvent) -> None:
     click.secho(f"superstep {event.iteration}", bold=True)
 
 
-def _superstep_discarded(event: WorkflowEvent) -> None:
+def _print_superstep_discarded(event: WorkflowEvent) -> None:
     click.echo(f"superstep {event.iteration} did not end; what had finished in it is recorded")
 
 
-def _executor_retrying(event: WorkflowEvent) -> None:
+def _print_retrying(event: WorkflowEvent) -> None:
     after = f" in {event.data['delay_seconds']:g} s" if isinstance(event.data, dict) else ""
-    _line(event, f"failed, is tried again{after}: {_error(event)}", fg="yellow")
+    _print_line(event, f"failed, is tried again{after}: {_error_text(event)}", fg="yellow")
 
 
-def _request_info(event: WorkflowEvent) -> None:
-    if not event.replayed:  # `tell_rest` tells all that are pending
-        _line(event, f"asks (request {event.request_id})", fg="magenta")
+def _print_request_info(event: WorkflowEvent) -> None:
+    if not event.replayed:  # `print_rest` prints all that are pending
+        _print_line(event, f"asks (request {event.request_id})", fg="magenta")
 
 
-_TELL: dict[str, Callable[[WorkflowEvent], None]] = {
-    "superstep_started": _superstep_started,
-    "superstep_discarded": _superstep_discarded,
-    "executor_invoked": lambda event: _line(event, "runs", dim=True),
-    "executor_completed": lambda event: _line(event, "done", fg="green"),
-    "executor_bypassed": lambda event: _line(event, "had finished before: not run again", fg="cyan"),
-    "executor_failed": lambda event: _line(event, f"failed: {_error(event)}", fg="red"),
-    "executor_retrying": _executor_retrying,
-    "executor_skipped": lambda event: _line(event, f"failed, {event.data}: {_error(event)}", fg="yellow"),
-    "output": lambda event: _told("output", event, fg="green"),
-    "intermediate": lambda event: _told("intermediate", event),
-    "data": lambda event: _told("data", event, dim=True),
-    "request_info": _request_info,
-    "warning": lambda event: click.secho(f"warning: {printable(str(event.data))}", fg="yellow"),
-    "error": lambda event: _told("error", event, fg="red"),
+_PRINTERS: dict[str, Callable[[WorkflowEvent], None]] = {
+    "superstep_started": _print_superstep_started,
+    "superstep_discarded": _print_superstep_discarded,
+    "executor_invoked": lambda event: _print_line(event, "runs", dim=True),
+    "executor_completed": lambda event: _print_line(event, "done", fg="green"),
+    "executor_bypassed": lambda event: _print_line(event, "had finished before: not run again", fg="cyan"),
+    "executor_failed": lambda event: _print_line(event, f"failed: {_error_text(event)}", fg="red"),
+    "executor_retrying": _print_retrying,
+    "executor_skipped": lambda event: _print_line(event, f"failed, {event.data}: {_error_text(event)}", fg="yellow"),
+    "output": lambda event: _print_event("output", event, fg="green"),
+    "intermediate": lambda event: _print_event("intermediate", event),
+    "data": lambda event: _print_event("data", event, dim=True),
+    "request_info": _print_request_info,
+    "warning": lambda event: click.secho(f"warning: {make_printable(str(event.data))}", fg="yellow"),
+    "error": lambda event: _print_event("error", event, fg="red"),
 }
 
 
@@ -169,12 +169,12 @@ def rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
         "run_id": result.run_id,
         "checkpoint_id": result.checkpoint_id,
         "status": result.get_final_state().value,
-        "outputs": [output_tree(one) for one in result._outputs if one.type == "output"],
-        "requests": [question_tree(one) for one in result.get_request_info_events()],
+        "outputs": [output_tree(item) for item in result._outputs if item.type == "output"],
+        "requests": [question_tree(item) for item in result.get_request_info_events()],
     }
 
 
-def tell_rest(result: WorkflowRunResult, place: StoreLocation) -> None:
+def print_rest(result: WorkflowRunResult, place: StoreLocation) -> None:
     """Where the thread stands when its run has ended: who is asked what, and how to answer."""
     pending = result.get_request_info_events()
     if not pending:
@@ -185,23 +185,23 @@ def tell_rest(result: WorkflowRunResult, place: StoreLocation) -> None:
     count = "an answer" if len(pending) == 1 else f"{len(pending)} answers"
     click.secho(f"waiting for {count}", bold=True)
     for request in pending:
-        tell_request(request)
+        print_request(request)
         click.echo(f"  answer it: {place.answer(str(request.request_id), sample_answer(request.response_type))}")
 
 
-def _line(event: WorkflowEvent, text: str, **style: Any) -> None:
-    again = " (told again)" if event.replayed else ""
-    click.secho(f"  {printable(str(event.executor_id))}: {printable(text)}{again}", **style)
+def _print_line(event: WorkflowEvent, text: str, **style: Any) -> None:
+    again = " (replayed)" if event.replayed else ""
+    click.secho(f"  {make_printable(str(event.executor_id))}: {make_printable(text)}{again}", **style)
 
 
-def _told(what: str, event: WorkflowEvent, **style: Any) -> None:
-    again = ", told again" if event.replayed else ""
-    first, *more = in_lines(event.data)
-    click.secho(f"{what} of {printable(str(event.executor_id))}{again}: {first}", **style)
+def _print_event(what: str, event: WorkflowEvent, **style: Any) -> None:
+    again = ", replayed" if event.replayed else ""
+    first, *more = to_lines(event.data)
+    click.secho(f"{what} of {make_printable(str(event.executor_id))}{again}: {first}", **style)
     for line in more:
         click.secho(f"  {line}", **style)
 
 
-def _error(event: WorkflowEvent) -> str:
+def _error_text(event: WorkflowEvent) -> str:
     details = event.details
     return "" if details is None else f"{details.error_type}: {details.message}"
