@@ -103,32 +103,32 @@ def style_sheet() -> str:
 
 
 def _fixed() -> str:
-    outlines = "".join(f".hf-{name}>.hf-box{{{rule}}}" for name, rule in _OUTLINES.items() if rule)
+    outlines = "".join(f".pd-{name}>.pd-box{{{rule}}}" for name, rule in _OUTLINES.items() if rule)
     return (
-        f".hf-text{{font-family:{FONT};text-anchor:middle;stroke:none}}"
-        ".hf-name{font-size:13px}.hf-label{font-size:11px}.hf-title{text-anchor:start;font-weight:600}"
-        ".hf-legend{text-anchor:start}"
-        ".hf-box{stroke-width:1.3}.hf-start>.hf-box{stroke-width:2.2}.hf-entry .hf-box{stroke-dasharray:4 3}"
-        ".hf-link{fill:none;stroke-width:1.4}.hf-conditional .hf-link{stroke-dasharray:6 4}"
-        ".hf-fallback .hf-link{stroke-dasharray:1 4;stroke-width:1.8;stroke-linecap:round}"
-        ".hf-mark{fill:none;stroke-width:1.7;stroke-linecap:round;stroke-linejoin:round}"
+        f".pd-text{{font-family:{FONT};text-anchor:middle;stroke:none}}"
+        ".pd-name{font-size:13px}.pd-label{font-size:11px}.pd-title{text-anchor:start;font-weight:600}"
+        ".pd-legend{text-anchor:start}"
+        ".pd-box{stroke-width:1.3}.pd-start>.pd-box{stroke-width:2.2}.pd-entry .pd-box{stroke-dasharray:4 3}"
+        ".pd-link{fill:none;stroke-width:1.4}.pd-conditional .pd-link{stroke-dasharray:6 4}"
+        ".pd-fallback .pd-link{stroke-dasharray:1 4;stroke-width:1.8;stroke-linecap:round}"
+        ".pd-mark{fill:none;stroke-width:1.7;stroke-linecap:round;stroke-linejoin:round}"
         f"{outlines}"
     )
 
 
 def _coloured(palette: Palette) -> str:
     outcomes = "".join(
-        f".hf-{name}>.hf-box{{fill:{fill};stroke:{line}}}.hf-{name}>.hf-disc{{fill:{line}}}"
+        f".pd-{name}>.pd-box{{fill:{fill};stroke:{line}}}.pd-{name}>.pd-disc{{fill:{line}}}"
         for name, (fill, line) in palette.outcomes.items()
     )
     return (
-        f".hf-page{{fill:{palette.page}}}.hf-box{{fill:{palette.box};stroke:{palette.line}}}"
-        f".hf-start>.hf-box{{stroke:{palette.text}}}"
-        f".hf-text{{fill:{palette.text}}}.hf-label{{fill:{palette.faint}}}"
-        f".hf-link{{stroke:{palette.line}}}.hf-head,.hf-hub,.hf-start>.hf-sign{{fill:{palette.line}}}"
-        f".hf-start>.hf-sign{{fill:{palette.text}}}"
-        f".hf-tag{{fill:{palette.page}}}.hf-inside{{fill:{palette.inside}}}.hf-mark{{stroke:{palette.inverse}}}"
-        f"{outcomes}.hf-node>.hf-cluster{{fill:{palette.inside}}}"
+        f".pd-page{{fill:{palette.page}}}.pd-box{{fill:{palette.box};stroke:{palette.line}}}"
+        f".pd-start>.pd-box{{stroke:{palette.text}}}"
+        f".pd-text{{fill:{palette.text}}}.pd-label{{fill:{palette.faint}}}"
+        f".pd-link{{stroke:{palette.line}}}.pd-head,.pd-hub,.pd-start>.pd-sign{{fill:{palette.line}}}"
+        f".pd-start>.pd-sign{{fill:{palette.text}}}"
+        f".pd-tag{{fill:{palette.page}}}.pd-inside{{fill:{palette.inside}}}.pd-mark{{stroke:{palette.inverse}}}"
+        f"{outcomes}.pd-node>.pd-cluster{{fill:{palette.inside}}}"
     )
 
 
@@ -152,7 +152,7 @@ def escaped(text: str) -> str:
 
 
 def text_at(x: float, y: float, classes: str, text: str) -> str:
-    return f'<text class="hf-text {classes}" x="{number(x)}" y="{number(y)}">{escaped(text)}</text>'
+    return f'<text class="pd-text {classes}" x="{number(x)}" y="{number(y)}">{escaped(text)}</text>'
 
 
 def rectangle(area: Rectangle, classes: str, radius: float) -> str:
@@ -192,13 +192,13 @@ def legend_of(outcomes: Sequence[str], width: float) -> Legend:
 
 
 def _entry(outcome: str, x: float, y: float) -> str:
-    text = text_at(x + 22, y + NAME_SIZE * 0.35, "hf-name hf-legend", outcome)
-    return f'<g class="hf-{outcome}">{badge(outcome, x + 9, y)}{text}</g>'
+    text = text_at(x + 22, y + NAME_SIZE * 0.35, "pd-name pd-legend", outcome)
+    return f'<g class="pd-{outcome}">{badge(outcome, x + 9, y)}{text}</g>'
 
 
 def badge(outcome: str, x: float, y: float) -> str:
-    disc = f'<circle class="hf-disc" cx="{number(x)}" cy="{number(y)}" r="8"/>'
-    return f'{disc}<path class="hf-mark" transform="translate({number(x)} {number(y)})" d="{MARKS[outcome]}"/>'
+    disc = f'<circle class="pd-disc" cx="{number(x)}" cy="{number(y)}" r="8"/>'
+    return f'{disc}<path class="pd-mark" transform="translate({number(x)} {number(y)})" d="{MARKS[outcome]}"/>'
 
 
 _MARGIN = 20.0
@@ -235,7 +235,7 @@ class _Page:
             f"<title>{escaped(shown(self._name))}</title>",
             f"<desc>{escaped(self._description())}</desc>",
             f"<style>{style_sheet()}</style>",
-            f'<rect class="hf-page" {size} rx="8"/>',
+            f'<rect class="pd-page" {size} rx="8"/>',
             *self._body(),
             *legend.source(_MARGIN, drawing.height + 1.5 * _MARGIN),
             "</svg>",
@@ -265,8 +265,8 @@ class _Page:
         if box.shape.is_hub:
             return _hub(box)
         outcome = self._outcomes.get(box.shape.path)
-        start, happened = "hf-start" if box.shape.is_start else "", f"hf-{outcome}" if outcome else ""
-        classes = " ".join(one for one in ("hf-node", f"hf-{box.shape.kind}", start, happened) if one)
+        start, happened = "pd-start" if box.shape.is_start else "", f"pd-{outcome}" if outcome else ""
+        classes = " ".join(one for one in ("pd-node", f"pd-{box.shape.kind}", start, happened) if one)
         path = escaped(box.shape.path)
         tooltip = f"{path}: {outcome}" if outcome else path
         drawn = _cluster(box) if box.shape.inside is not None else _executor(box)
@@ -276,10 +276,10 @@ class _Page:
 
 def _executor(box: Box) -> str:
     area = box.area
-    outline = rectangle(area, "hf-box", area.height / 2 if box.shape.kind == "entry" else 7)
+    outline = rectangle(area, "pd-box", area.height / 2 if box.shape.kind == "entry" else 7)
     x = area.x + area.width / 2 + (START_MARK / 2 if box.shape.is_start else 0)
     y = area.y + area.height / 2 - (len(box.lines) - 1) * NAME_LINE / 2 + NAME_SIZE * 0.35
-    text = [text_at(x, y + place * NAME_LINE, "hf-name", line) for place, line in enumerate(box.lines)]
+    text = [text_at(x, y + place * NAME_LINE, "pd-name", line) for place, line in enumerate(box.lines)]
     sign = _start_sign(area.x + 11, area.y + area.height / 2) if box.shape.is_start else ""
     return outline + sign + "".join(text)
 
@@ -288,29 +288,29 @@ def _cluster(box: Box) -> str:
     area, middle = box.area, box.area.y + TITLE_HEIGHT / 2
     sign = _start_sign(area.x + INSET, middle) if box.shape.is_start else ""
     left = area.x + INSET + (START_MARK if box.shape.is_start else 0)
-    title = text_at(left, middle + NAME_SIZE * 0.35, "hf-name hf-title", box.lines[0])
-    return rectangle(area, "hf-box hf-cluster", 10) + sign + title
+    title = text_at(left, middle + NAME_SIZE * 0.35, "pd-name pd-title", box.lines[0])
+    return rectangle(area, "pd-box pd-cluster", 10) + sign + title
 
 
 def _start_sign(x: float, y: float) -> str:
-    return f'<path class="hf-sign" d="M{number(x)} {number(y - 5)} l8 5 l-8 5 z"/>'
+    return f'<path class="pd-sign" d="M{number(x)} {number(y - 5)} l8 5 l-8 5 z"/>'
 
 
 def _hub(box: Box) -> str:
     area, kind = box.area, box.shape.kind
     if kind == "join":
-        return rectangle(area, "hf-hub hf-join", 3)
+        return rectangle(area, "pd-hub pd-join", 3)
     if kind == "switch":
-        return f'<path class="hf-hub hf-switch" d="M{point((area.x + 8, area.y))} l8 8 l-8 8 l-8 -8 z"/>'
+        return f'<path class="pd-hub pd-switch" d="M{point((area.x + 8, area.y))} l8 8 l-8 8 l-8 -8 z"/>'
     label = _label(box.lines, area.x + area.width / 2, area.y + 4)
-    return f'<g class="hf-selection">{rectangle(area, "hf-box", area.height / 2)}{label}</g>'
+    return f'<g class="pd-selection">{rectangle(area, "pd-box", area.height / 2)}{label}</g>'
 
 
 def _stroke(stroke: Stroke) -> str:
     line = "".join(name + " ".join(point(place) for place in places) for name, places in stroke.steps)
-    head = "" if stroke.tip is None else f'<path class="hf-head" d="{_head(*stroke.tip)}"/>'
+    head = "" if stroke.tip is None else f'<path class="pd-head" d="{_head(*stroke.tip)}"/>'
     ends = _ends(stroke.source, stroke.target)
-    return f'<g class="hf-{stroke.link.kind}"{ends}><path class="hf-link" d="{line}"/>{head}</g>'
+    return f'<g class="pd-{stroke.link.kind}"{ends}><path class="pd-link" d="{line}"/>{head}</g>'
 
 
 def _ends(source: Shape, target: Shape) -> str:
@@ -326,11 +326,11 @@ def _head(tip: Point, way: Point) -> str:
 
 
 def _tag(tag: Tag) -> str:
-    back = rectangle(tag.area, "hf-tag hf-inside" if tag.depth else "hf-tag", 4)
+    back = rectangle(tag.area, "pd-tag pd-inside" if tag.depth else "pd-tag", 4)
     label = _label(tag.lines, tag.area.x + tag.area.width / 2, tag.area.y + 3)
-    return f'<g class="hf-tagged"{_ends(tag.source, tag.target)}>{back}{label}</g>'
+    return f'<g class="pd-tagged"{_ends(tag.source, tag.target)}>{back}{label}</g>'
 
 
 def _label(lines: tuple[str, ...], middle: float, top: float) -> str:
     y = top + LABEL_LINE / 2 + LABEL_SIZE * 0.35
-    return "".join(text_at(middle, y + place * LABEL_LINE, "hf-label", line) for place, line in enumerate(lines))
+    return "".join(text_at(middle, y + place * LABEL_LINE, "pd-label", line) for place, line in enumerate(lines))

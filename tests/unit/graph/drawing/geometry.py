@@ -79,11 +79,11 @@ def of_svg(source: str) -> Geometry:
     for group in root.iter(f"{SVG}g"):
         classes = group.get("class", "").split()
         rectangle, path = group.find(f"{SVG}rect"), group.find(f"{SVG}path")
-        if "hf-node" in classes and rectangle is not None:
-            boxes.append(Placed(group.get("data-path", ""), _area(rectangle), "hf-workflow" in classes))
-        elif "hf-tagged" in classes and rectangle is not None:
+        if "pd-node" in classes and rectangle is not None:
+            boxes.append(Placed(group.get("data-path", ""), _area(rectangle), "pd-workflow" in classes))
+        elif "pd-tagged" in classes and rectangle is not None:
             tags.append((Placed(group.get("data-source", ""), _area(rectangle)), group.get("data-target", "")))
-        elif path is not None and path.get("class") == "hf-link":
+        elif path is not None and path.get("class") == "pd-link":
             ends = group.get("data-source", ""), group.get("data-target", "")
             lines.append(Line(*ends, tuple(_steps(path.get("d", "")))))
     return Geometry(float(root.get("width", 0)), float(root.get("height", 0)), boxes, tags, lines)

@@ -53,7 +53,7 @@ def test_it_needs_nothing_from_outside_and_follows_the_readers_colours() -> None
 
 def test_conditions_are_dashed_and_labelled_with_their_names() -> None:
     root = ElementTree.fromstring(to_svg(switch()))
-    dashed = [one.get("data-target") for one in root.iter(f"{SVG}g") if one.get("class") == "hf-conditional"]
+    dashed = [one.get("data-target") for one in root.iter(f"{SVG}g") if one.get("class") == "pd-conditional"]
     assert dashed == ["quarantine", "ask_support", "accounting", "archive"]
     assert {"is_spam", "needs_person", "is_invoice", "default"} <= set(texts(to_svg(switch())))
     assert "not_ready" in texts(to_svg(self_loop()))
@@ -61,7 +61,7 @@ def test_conditions_are_dashed_and_labelled_with_their_names() -> None:
 
 def test_an_executor_that_does_the_work_of_a_failed_one_is_dotted_to() -> None:
     source = to_svg(Sketch("charge").fallback("charge", "apologise").graph())
-    assert '<g class="hf-fallback" data-source="charge" data-target="apologise">' in source
+    assert '<g class="pd-fallback" data-source="charge" data-target="apologise">' in source
     assert "on error" in texts(source)
 
 
@@ -76,9 +76,9 @@ def test_the_entry_point_is_shown_on_demand() -> None:
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_an_outcome_has_a_class_a_mark_and_an_entry_in_the_legend(outcome: str) -> None:
     root = ElementTree.fromstring(to_svg(nested_once(), outcomes={"review/critic": outcome}))
-    shown = [one for one in root.iter(f"{SVG}g") if f"hf-{outcome}" in one.get("class", "").split()]
+    shown = [one for one in root.iter(f"{SVG}g") if f"pd-{outcome}" in one.get("class", "").split()]
     assert [one.get("data-path") for one in shown] == ["review/critic", None]
-    assert all(one.find(f"{SVG}path[@class='hf-mark']") is not None for one in shown)
+    assert all(one.find(f"{SVG}path[@class='pd-mark']") is not None for one in shown)
     assert [one.text for one in shown[1].iter(f"{SVG}text")] == [outcome]
 
 
@@ -101,7 +101,7 @@ def test_every_outcome_looks_different_without_its_colour() -> None:
     marks = set()
     for outcome in OUTCOMES:
         root = ElementTree.fromstring(to_svg(Sketch("only").graph(), outcomes={"only": outcome}))
-        marks |= {one.get("d") for one in root.iter(f"{SVG}path") if one.get("class") == "hf-mark"}
+        marks |= {one.get("d") for one in root.iter(f"{SVG}path") if one.get("class") == "pd-mark"}
     assert len(marks) == len(OUTCOMES)
 
 
