@@ -1,4 +1,4 @@
-"""Work that must come to its end although its run was cancelled."""
+"""Awaiting work that must finish although its run was cancelled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def await_uncancelled(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
-    """The result, and the cancellation that came meanwhile: the caller raises it when everything is tidy.
+    """Await the work to its end. Returns its result and the cancellation that arrived meanwhile, if any.
 
-    Undoing a superstep or giving up a thread half-way would leave it in a state that nobody asked for. Raises what
-    the work raises, or the cancellation if there was one too.
+    The caller raises the cancellation once its state is consistent: half of an undone superstep, or of a release,
+    would corrupt the thread. Raises the error of the work, or the cancellation if both occurred.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -1,4 +1,4 @@
-"""Time as a dependency: whatever waits or stamps is handed a clock, so that tests need not sleep."""
+"""Time as a dependency: code that waits or stamps takes a clock, so that tests need not sleep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Three ways to ask for time. `now` may jump when somebody sets the machine's clock; `monotonic` never does."""
+    """The time of day, a monotonic time, and a sleep. `now` jumps when the machine's clock is set; `monotonic` never."""
 
     def now(self) -> datetime:
         """The time of day, aware, in UTC: for stamps that people and other machines read."""
@@ -18,7 +18,7 @@ class Clock(Protocol):
         """Seconds since some fixed moment, never going back: for durations and deadlines inside one process."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return when `seconds` have passed; at once, but after other tasks had a turn, if that is 0 or less."""
+        """Return after `seconds`. For 0 or less, return once other tasks had a turn."""
 
 
 class SystemClock:

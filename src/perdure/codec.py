@@ -16,10 +16,10 @@ Tree: TypeAlias = Any
 
 @dataclass(frozen=True)
 class DeclaredTypes:
-    """What a workflow lets a decoder build, beside the built-in set."""
+    """The types that a workflow lets a decoder build, beside the built-in set."""
 
     types: frozenset[type] = frozenset()
-    """Declared classes: those in handler annotations, what they reach, and `allowed_types`."""
+    """Declared classes: those in handler annotations, the types that they reach, and `allowed_types`."""
     names: frozenset[str] = frozenset()
     """Declared by name (`package.module:Qualname`), as the peers' `allowed_checkpoint_types` does."""
     packages: frozenset[str] = frozenset()
@@ -30,17 +30,17 @@ class DeclaredTypes:
 
 
 class Codec(Protocol):
-    """Turns values into trees and back, exactly: what comes back is equal and of the same type."""
+    """Turns values into trees and back, exactly: the decoded value is equal and of the same type."""
 
     def encode(self, value: object, path: str) -> Tree:
         """The tree of the value; it shares nothing with the value that user code could change.
 
         `path` names the value in messages: `state['report']`. Raises UnsavableValue with the path of the
-        offending part: a type that `decode` would refuse, a cycle, a value that no codec knows.
+        offending part: a type that `decode` would reject, a cycle, a value that no codec supports.
         """
 
     def decode(self, tree: Tree, path: str) -> Any:
-        """The value. Raises UnreadableValue, and nothing else, whatever the tree holds."""
+        """The value. Raises UnreadableValue, and no other error, for any tree."""
 
     def for_types(self, declared: DeclaredTypes) -> Codec:
         """The same codec, limited to the built-in set and these types."""
@@ -51,14 +51,14 @@ def declare(*items: type | str | Iterable[type | str]) -> DeclaredTypes:
     types: set[type] = set()
     names: set[str] = set()
     for item in items:
-        for one in (item,) if isinstance(item, (type, str)) else tuple(item):
-            types.add(one) if isinstance(one, type) else names.add(one)
+        for entry in (item,) if isinstance(item, (type, str)) else tuple(item):
+            types.add(entry) if isinstance(entry, type) else names.add(entry)
     return DeclaredTypes(frozenset(types), frozenset(names))
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A value that was encoded already: a checkpoint takes its tree as it is, and its codec can read it."""
+    """An encoded value: a checkpoint stores its tree unchanged, and its codec decodes it."""
 
     tree: Tree
     codec: Codec

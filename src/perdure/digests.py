@@ -1,4 +1,4 @@
-"""Digests: what names a chunk, and proves a line."""
+"""Digests: names of chunks, and checksums of lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from binascii import b2a_base64
 from hashlib import sha256
 
 SHORT = 6
-"""Characters of a digest that tell it from others of its commit, but for one in many millions."""
+"""Characters of a digest that identify it within its commit, but for one in many millions."""
 
 
 def digest_of(data: bytes) -> str:

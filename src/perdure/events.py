@@ -1,4 +1,4 @@
-"""What happens in a run, as its consumer sees it."""
+"""Events of a run, as its consumer receives them."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ WorkflowEventType: TypeAlias = Literal[
 ]
 
 RESERVED_FOR_ENGINE = frozenset({"started", "status", "failed", "output", "intermediate"})
-"""Types that tell the truth about a run, so user code may not make them with `ctx.add_event`."""
+"""Types that report a run's status and results. User code may not add them with `ctx.add_event`."""
 
 
 class WorkflowErrorDetails(msgspec.Struct, frozen=True):
-    """An error as data: it can be stored and shown where the exception itself cannot go."""
+    """An error as data that can be stored and displayed."""
 
     error_type: str
     message: str
@@ -80,7 +80,7 @@ def _sentence(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as second:  # noqa: BLE001  # a user's __str__ may raise anything; the error itself must get through
-        return f"<its text cannot be had: {type(second).__name__}>"
+        return f"<no text: str() raised {type(second).__name__}>"
 
 
 def _traceback(error: BaseException) -> str | None:
@@ -93,7 +93,7 @@ def _traceback(error: BaseException) -> str | None:
 
 
 class RequestTerms(msgspec.Struct, frozen=True):
-    """What was agreed when a request was made, beside the question itself."""
+    """The terms of a request, beside its data."""
 
     deadline: datetime | None = None
     default: Any = ...
@@ -102,17 +102,17 @@ class RequestTerms(msgspec.Struct, frozen=True):
 
 
 class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """One thing that happened. Which fields are set depends on `type`; unset ones are None.
+    """One event. Which fields are set depends on `type`; unset ones are None.
 
-    Events of a live stream have no `seq`: they are provisional until their superstep is committed. Those read
-    from a thread's log (`events(after=...)`) have one, gap-free per thread.
+    Events of a live stream have no `seq`: they are provisional until their superstep is committed. Events of a
+    thread's log (`events(after=...)`) have one, gap-free per thread.
     """
 
     type: str
     data: Any = None
     origin: WorkflowEventSource = WorkflowEventSource.FRAMEWORK
     state: WorkflowRunState | None = None
-    """`status`: what the run is doing."""
+    """`status`: the run's state."""
     details: WorkflowErrorDetails | None = None
     """`failed`, `executor_failed`."""
     executor_id: str | None = None
@@ -129,22 +129,22 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     checkpoint: CheckpointInfo | None = None
     """`superstep_completed`, `checkpoint_saved`: accepted wherever a checkpoint id is."""
     last_seq: int | None = None
-    """`superstep_completed`: the cursor to go on from with `events(after=...)`."""
+    """`superstep_completed`: the cursor for `events(after=...)`."""
     executors: tuple[str, ...] | None = None
     """`superstep_completed`: the executors that ran, in the order of their deliveries."""
     has_pending_messages: bool | None = None
     has_pending_requests: bool | None = None
     child_id: int | None = None
-    """What happens in a sub-workflow: the delivery that started it, which tells children of one executor apart."""
+    """Events inside a sub-workflow: the delivery that started it. It distinguishes children of one executor."""
     replayed: bool = False
-    """True for what happened before an interruption and is only told again."""
+    """True for an event from before an interruption that is emitted again."""
     seq: int | None = None
     timestamp: datetime | None = None
     thread_id: str | None = None
     run_id: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON of the fields that are set; `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""
+        """The fields that are set, as plain JSON. `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""
         from perdure.codecs.json_codec import JsonCodec
 
         codec = JsonCodec(lenient=True)
@@ -164,16 +164,16 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         if not isinstance(data, Mapping):
             raise UnreadableValue("event", f"expected a mapping, got {type(data).__name__}")
         codec = JsonCodec(lenient=True)
-        known = [name for name in cls.__struct_fields__ if name in data]
-        if "type" not in known:
+        names = [name for name in cls.__struct_fields__ if name in data]
+        if "type" not in names:
             raise UnreadableValue("event", "it has no type")
-        fields = {name: codec.decode(data[name], f"event.{name}") for name in known}
+        fields = {name: codec.decode(data[name], f"event.{name}") for name in names}
         for name, kind in _KINDS.items():
             if not isinstance(fields.get(name), kind | None):
                 raise UnreadableValue(f"event.{name}", f"expected {kind.__name__}, got {fields[name]!r}")
         return cls(**fields)
 
-    # Ways to make the events of the engine, as a consumer's tests need them.
+    # Constructors of the engine's events, for tests of consumers.
 
     @classmethod
     def started(cls) -> WorkflowEvent:
@@ -268,4 +268,4 @@ _KINDS: dict[str, type] = {
     "thread_id": str,
     "run_id": str,
 }
-"""What the fields of an event hold, where they are set; `data` and the types of a request may be anything."""
+"""Types of an event's fields, where they are set. `data` and the types of a request may be anything."""

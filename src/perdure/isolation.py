@@ -1,6 +1,6 @@
-"""Copies that share nothing that can change: what one handler sends, no other can alter.
+"""Copies that share nothing mutable: no handler can change what another one sent.
 
-Neither function here ever raises: what cannot be copied (a lock, a client, a generator) is given as it is.
+No function here raises. A value that cannot be copied (a lock, a client, a generator) is shared.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 _Memo = dict[int, Any]
-"""Copy by id of the original. The same form as copy.deepcopy's, and shared with it, so that two references to one
-object stay two references to one copy, whoever made it."""
+"""Copies by id of the original. copy.deepcopy shares it, so that two references to one object stay two references to
+one copy, whichever function copied it."""
 
 
 class _Kind(NamedTuple):
@@ -32,7 +32,7 @@ class _Kind(NamedTuple):
 
     copy: Callable[[Any, _Memo], Any]
     parts: Callable[[Any], Iterable[Any]] | None
-    """All a value refers to, if the value itself cannot change; else None."""
+    """All parts of a value, if the value itself is immutable; else None."""
 
 
 _ATOMIC: frozenset[type] = frozenset(
@@ -52,10 +52,10 @@ _copied_otherwise = False
 
 
 def isolate(value: _T) -> _T:
-    """A copy that shares nothing changeable with the value; the value itself if nothing in it can change.
+    """A copy that shares nothing mutable with the value; the value itself if nothing in it can change.
 
     References to one object inside the value, cycles included, stay references to one object in the copy.
-    Never raises: what cannot be copied is shared.
+    Never raises: a part that cannot be copied is shared.
     """
     if type(value) in _ATOMIC:
         return value
@@ -68,7 +68,7 @@ def isolate(value: _T) -> _T:
 
 
 def has_only_known_copies() -> bool:
-    """Whether nothing in this process was ever copied in a way of its own, or shared for want of a way to copy it."""
+    """Whether this process copied every value so far field by field: none by its own `__deepcopy__`, none shared."""
     return not _copied_otherwise
 
 
@@ -83,8 +83,7 @@ def is_immutable(value: object) -> bool:
 
 
 def is_fully_copied(value: object) -> bool:
-    """True only if `isolated` makes a copy of all of it that can change: nothing in it is shared for want of a way to
-    copy it, or copied in a way of its own."""
+    """True only if `isolate` copies every mutable part of it field by field, and shares none."""
     if type(value) in _ATOMIC:
         return True
     try:
@@ -161,7 +160,7 @@ def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
 
 def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
     parts = [_copied(each, memo) for each in value]
-    if id(value) in memo:  # a cycle led back here, and made the copy on its way
+    if id(value) in memo:  # a cycle led back here and created the copy
         return cast(tuple[Any, ...], memo[id(value)])
     is_changed = any(new is not old for new, old in zip(parts, value, strict=True))
     made = tuple.__new__(type(value), parts) if is_changed else value
@@ -176,7 +175,7 @@ def _copy_frozenset(value: frozenset[Any], memo: _Memo) -> frozenset[Any]:
 
 
 def _copy_open_struct(value: Any, memo: _Memo) -> Any:
-    """A Struct with `dict=True`: msgspec's own copy leaves out what is in `__dict__`."""
+    """Copy a Struct with `dict=True`: msgspec's own copy leaves out `__dict__`."""
     made = _copy_deeply(value, memo)
     if made is not value:
         vars(made).update({name: _copied(each, memo) for name, each in vars(value).items()})
@@ -190,8 +189,8 @@ def _copy_deeply(value: Any, memo: _Memo) -> Any:
     try:
         return copy.deepcopy(value, memo)
     except Exception:  # noqa: BLE001  a user's __deepcopy__ may raise anything
-        # Forget the half-made copies: another reference to this value would be given one of them.
-        # test_a_second_reference_to_what_cannot_be_copied_is_the_value_too holds this.
+        # Drop partial copies: another reference to this value would get one of them.
+        # test_a_second_reference_to_what_cannot_be_copied_is_the_value_too checks this.
         while len(memo) > size:
             memo.popitem()
         memo[id(value)] = value
@@ -199,7 +198,7 @@ def _copy_deeply(value: Any, memo: _Memo) -> Any:
 
 
 class _CopyFields:
-    """Copies field by field, past __init__ and frozen __setattr__. An object of which nothing changed is kept."""
+    """Copies field by field, past __init__ and frozen __setattr__. Returns the object itself if no field changed."""
 
     def __init__(self, cls: type, is_frozen: bool) -> None:
         self._is_frozen = is_frozen
@@ -256,7 +255,7 @@ def _copy_struct(value: Any, memo: _Memo) -> Any:
 def _struct_parts(value: Any) -> Iterable[Any]:
     try:
         return msgspec.structs.astuple(value)
-    except AttributeError:  # one that was made without its fields
+    except AttributeError:  # a Struct that was created without its fields
         return [getattr(value, name, None) for name in value.__struct_fields__]
 
 
@@ -292,7 +291,7 @@ def _learn(cls: Any) -> _Kind:
         return _Kind(_copy_tuple, iter)
     if issubclass(cls, msgspec.Struct) and cls.__dictoffset__ == 0:
         return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None)
-    # In vars: a plain class derived from a frozen dataclass can be given new attributes.
+    # In vars: instances of a plain class derived from a frozen dataclass accept new attributes.
     if "__dataclass_params__" in vars(cls) and cls.__new__ is object.__new__:
         is_frozen = cls.__dataclass_params__.frozen
         fields = _CopyFields(cls, is_frozen)

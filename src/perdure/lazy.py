@@ -10,7 +10,7 @@ from perdure.errors import did_you_mean
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for a package whose names have these homes."""
+    """`__getattr__` and `__dir__` of a package that imports its names on first use. `homes`: name -> module."""
     module = sys.modules[package]
 
     def find(name: str) -> object:
@@ -18,7 +18,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}{did_you_mean(name, homes)}")
         value: object = getattr(import_module(home), name)
-        setattr(module, name, value)  # found directly from now on
+        setattr(module, name, value)  # the next access needs no `__getattr__`
         return value
 
     return find, lambda: sorted([*vars(module), *homes])

@@ -22,7 +22,7 @@ LEVELS = {
     "critical": logging.CRITICAL,
 }
 
-# A library must not print because nobody configured logging: without this, Python writes warnings to stderr.
+# A library must not print where logging is not configured: without this, Python writes warnings to stderr.
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
@@ -32,7 +32,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def configure_from_environment() -> None:
-    """Write to stderr what PERDURE_LOG asks for. Calling it again changes nothing but the level."""
+    """Log to stderr at the level that PERDURE_LOG names. Calling it again changes only the level."""
     wanted = os.environ.get(ENVIRONMENT_VARIABLE, "").strip().lower()
     if not wanted:
         return
@@ -47,7 +47,7 @@ def configure_from_environment() -> None:
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # generic for type checkers only
-    """Writes to whatever `sys.stderr` is at the time of the line, so that redirection and capture work."""
+    """Writes to the present `sys.stderr` for each line, so that redirection and capture work."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)

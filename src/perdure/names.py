@@ -1,4 +1,4 @@
-"""Names that stay the same from one process to the next: of types, of functions, of new threads.
+"""Names that are stable across processes: of types, of functions, of new threads.
 
 Stored data refers to code by these names, so a class of a script must be called the same whether the
 script was run (`python app.py`, module `__main__`) or imported (`import app`).
@@ -16,7 +16,7 @@ from perdure.errors import InvalidRun
 OWN_PACKAGE = "perdure"
 
 RESERVED_THREAD = "perdure:encryption"
-"""The thread in which an encrypted store keeps what its keys are known by. Those who have the key do not see it."""
+"""The thread in which an encrypted store keeps the identities of its keys. A store with the key hides it."""
 
 
 def stable_module(module: str) -> str:
@@ -49,45 +49,45 @@ def stable_name(thing: type | object) -> str:
     return f"{stable_module(module)}:{qualname}"
 
 
-def checkpoint_id_of(given: object) -> str:
-    """The id that a caller means: the id itself, a CheckpointInfo, or a whole checkpoint."""
-    return str(getattr(given, "checkpoint_id", given))
+def checkpoint_id_of(reference: object) -> str:
+    """The id that `reference` names: an id itself, a CheckpointInfo, or a checkpoint."""
+    return str(getattr(reference, "checkpoint_id", reference))
 
 
 def check_identifier(parameter: str, value: object) -> None:
-    """Ids are stored and shown: raises InvalidRun for one that is no text, is empty, or cannot be written."""
+    """Raises InvalidRun for an id that is not text, is empty, is reserved, or is not valid UTF-8. None passes."""
     if value is None:
         return
     if not isinstance(value, str) or not value:
         raise InvalidRun(f"{parameter} must be a non-empty string, got {value!r}.")
     if parameter == "thread_id" and value == RESERVED_THREAD:
-        raise InvalidRun(f"{parameter} {value!r} is taken: encrypted stores keep something of their own there.")
+        raise InvalidRun(f"{parameter} {value!r} is reserved: encrypted stores keep their key identities there.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise InvalidRun(f"{parameter} must be text that can be written as UTF-8, got {value!r}.") from error
 
 
-_AT_ONCE = 512
+_BATCH_SIZE = 512
 _random: list[str] = []
-"""Sixteen hexadecimal digits each, from the system, asked for many at a time: each asking gives up the interpreter's
-lock, and while another thread has it, getting it back takes longer than all else here."""
+"""Random numbers of sixteen hexadecimal digits. They come from the system in batches: each system call releases the
+interpreter's lock, and getting it back from another thread takes longer than the call."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_random.clear)
 
 
 def random_digits() -> str:
-    """Sixteen, hexadecimal, that nobody else has or can guess."""
+    """Sixteen hexadecimal digits, unique and unpredictable."""
     while True:
         try:
             return _random.pop()
         except IndexError:
-            digits = os.urandom(8 * _AT_ONCE).hex()
+            digits = os.urandom(8 * _BATCH_SIZE).hex()
             _random.extend(digits[at : at + 16] for at in range(0, len(digits), 16))
 
 
 def new_thread_id() -> str:
-    """Time-ordered, so that threads list in the order they were made; random enough never to meet another."""
+    """Time-ordered, so that threads list in the order of their creation; random enough to be unique."""
     return f"{time.time_ns() // 1_000_000:012x}-{random_digits()}"
 
 

@@ -1,4 +1,4 @@
-"""What happens in this process, told to whoever counts it: runs, supersteps, commits, requests."""
+"""Observations of this process for metrics: runs, supersteps, commits, requests."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class RunWaits(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunBegan(msgspec.Struct, frozen=True, gc=False):
-    """It owns its thread now."""
+    """The run owns its thread now."""
 
     workflow: str
     waited: float
-    """Seconds in the queue."""
+    """Seconds between the call and the claim."""
 
 
 class RunEnded(msgspec.Struct, frozen=True, gc=False):
     workflow: str
     outcome: str
     """`idle`, `waiting` (for an answer), `failed`, `cancelled`, `interrupted` (by another run, or to be resumed),
-    `conflict` (its thread was taken from it) or `refused` (nothing was begun)."""
+    `conflict` (another owner claimed its thread) or `refused` (the run did not begin)."""
     seconds: float
     owned: bool
-    """Whether there was a RunBegan before it, not only a RunWaits."""
+    """Whether a RunBegan preceded it, not only a RunWaits."""
 
 
 class SuperstepEnded(msgspec.Struct, frozen=True, gc=False):
@@ -43,26 +43,26 @@ class SuperstepEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class CommitBegan(msgspec.Struct, frozen=True, gc=False):
-    """A commit is on its way to the storage."""
+    """The engine handed a commit to the storage."""
 
 
 class CommitEnded(msgspec.Struct, frozen=True, gc=False):
-    """It is stored, or never will be."""
+    """The commit is stored, or has failed."""
 
     seconds: float
-    """Since the engine gave it away: with durability "async" the time in the queue is part of it."""
+    """Since the engine handed it over. With durability "async" this includes the time in the queue."""
     is_stored: bool
 
 
 class CommitWritten(msgspec.Struct, frozen=True, gc=False):
-    """A store has taken a commit."""
+    """A store has written a commit."""
 
     size: int
     """Bytes of its checkpoint, its new chunks and its events, as encoded."""
 
 
 class RequestAsked(msgspec.Struct, frozen=True, gc=False):
-    """Somebody outside was asked, and that is in a commit."""
+    """A request for outside input was committed."""
 
     workflow: str
 
@@ -88,11 +88,11 @@ Observation: TypeAlias = (
 Observer: TypeAlias = Callable[[Observation], None]
 
 observers: list[Observer] = []
-"""Whoever is told. Look whether there is one before an observation is made: `if observers: tell(...)`."""
+"""All observers. Test the list before creating an observation: `if observers: notify_observers(...)`."""
 
 
 def notify_observers(observation: Observation) -> None:
-    """To every observer. One that fails is logged: what is counted must not harm what counts."""
+    """Call every observer. The error of an observer is logged, so that it cannot fail a run."""
     for observer in tuple(observers):
         try:
             observer(observation)

@@ -1,6 +1,6 @@
-"""What differs between Linux, macOS and Windows, and nowhere else: syncing, locking, naming and ending processes.
+"""Differences between Linux, macOS and Windows: syncing and locking files, identifying and killing processes.
 
-Linux is what the tests run on. The branches for macOS and Windows follow the systems' documentation.
+Tests run on Linux. The branches for macOS and Windows follow the systems' documentation.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Windows locks a range of bytes, and nobody else may read a locked one: take one far behind any content.
+# Windows locks a range of bytes and blocks reads of it by others: lock a byte far behind any content.
 _LOCK_OFFSET = 0x7FFF_FFFF_0000
 
 
 def fsync_file(fd: int) -> None:
-    """Return when the file's content would survive a power cut. Times and the like need not."""
+    """Return when the file's content would survive a power cut. Its times need not."""
     if sys.platform == "darwin":
         import fcntl
 
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # plain fsync leaves the data in the drive's cache
         except OSError:
-            os.fsync(fd)  # some file systems know no better
+            os.fsync(fd)  # not every file system supports F_FULLFSYNC
     elif sys.platform == "win32":
         os.fsync(fd)
     else:
@@ -51,10 +51,9 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def lock_file(fd: int) -> None:
-    """Take the file's lock, waiting as long as another holder has it. Blocks the thread.
+    """Take the file's lock. Blocks the OS thread while another holder has it.
 
-    The lock belongs to this opening of the file, and ends with `unlock_file`, when the file is closed, or when the
-    process dies in whatever way.
+    The lock belongs to this file descriptor. It ends with `unlock_file`, with closing the file, or with the process.
     """
     if sys.platform == "win32":
         while not try_lock_file(fd):
@@ -66,7 +65,7 @@ def lock_file(fd: int) -> None:
 
 
 def try_lock_file(fd: int) -> bool:
-    """Take the file's lock if it is free; whether it was."""
+    """Take the file's lock if it is free. Returns whether it was."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -77,13 +76,13 @@ def try_lock_file(fd: int) -> bool:
             import fcntl
 
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # flock says the first, msvcrt the second
+    except (BlockingIOError, PermissionError):  # flock raises the first, msvcrt the second
         return False
     return True
 
 
 def unlock_file(fd: int) -> None:
-    """Give the lock back. Changes nothing if it is not held."""
+    """Release the lock. Does nothing if it is not held."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -100,32 +99,31 @@ def unlock_file(fd: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process, not to be mistaken for a later one that got the same number."""
+    """Identifies one process, also against a later one with the same pid."""
 
     boot_id: str
-    """Which start of which machine; empty where the system does not tell."""
+    """Identifies one boot of one machine; empty where the system has none."""
     pid_namespace: str
-    """Inside which container `pid` has its meaning; empty where there is no such thing."""
+    """The container in which `pid` is valid; empty where the system has none."""
     pid: int
     started: str
-    """When it began, in the system's own notation; only ever compared for equality."""
+    """Its start time in the system's own notation. Compare it for equality only."""
 
 
 def process_identity(pid: int | None = None) -> ProcessIdentity:
-    """Who a process is: this one, or another that is running. Raises ProcessLookupError if there is none."""
+    """The identity of this process, or of a running one with this pid. Raises ProcessLookupError if none exists."""
     pid = os.getpid() if pid is None else pid
     started = _started(pid)
     if started is None:
-        raise ProcessLookupError(f"There is no process {pid}.")
+        raise ProcessLookupError(f"No process {pid} exists.")
     return ProcessIdentity(boot_id(), _pid_namespace(), pid, started)
 
 
 def is_process_alive(identity: ProcessIdentity) -> bool | None:
-    """Whether that very process still runs; None if it cannot be seen from here.
+    """Whether that process still runs; None if it cannot be seen from here.
 
-    Another machine's process, or another container's, looks like one of another boot: neither alive nor dead is
-    known, and whoever asks must wait for its lease to end. A process that was stopped (SIGSTOP) is alive; one that
-    has ended but was not yet waited for is not.
+    A process of another machine or container is invisible: the caller must wait until its lease expires. A stopped
+    process (SIGSTOP) is alive; a zombie is not.
     """
     if (identity.boot_id, identity.pid_namespace) != (boot_id(), _pid_namespace()):
         return None
@@ -133,7 +131,7 @@ def is_process_alive(identity: ProcessIdentity) -> bool | None:
 
 
 def kill_hard(pid: int) -> None:
-    """End a process at once, giving it no chance to clean up. Nothing happens if it is gone already."""
+    """Kill a process immediately, without a chance to clean up. Does nothing if it has ended."""
     try:
         if sys.platform == "win32":
             os.kill(pid, signal.SIGTERM)  # ends the process there, as any signal but the two console events does
@@ -148,7 +146,7 @@ def kill_hard(pid: int) -> None:
 
 @contextmanager
 def _at_the_lock_byte(fd: int) -> Iterator[None]:
-    """msvcrt.locking works at the file's position: go there and come back."""
+    """Move to the lock byte, where msvcrt.locking locks, and restore the position."""
     before = os.lseek(fd, 0, os.SEEK_CUR)
     os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
     try:
@@ -165,7 +163,7 @@ def _wait_a_moment() -> None:
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Which start of which machine this is; empty where the system does not tell."""
+    """Identifies this boot of this machine; empty where the system has no such id."""
     if sys.platform == "linux":
         return _read("/proc/sys/kernel/random/boot_id")
     if sys.platform == "darwin":
@@ -174,7 +172,7 @@ def boot_id() -> str:
 
 
 def _pid_namespace() -> str:
-    """Not remembered: a process can be moved, and reading a link costs microseconds."""
+    """Not cached: a process can be moved, and reading a link costs microseconds."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -182,7 +180,7 @@ def _pid_namespace() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When the process began; None if it is not running."""
+    """The start time of the process; None if it is not running."""
     if sys.platform == "linux":
         return _started_linux(pid)
     if sys.platform == "win32":
@@ -231,8 +229,7 @@ def _read(path: str) -> str:
 
 
 def _ask(*command: str) -> str:
-    """What a program of the system prints; nothing if it fails."""
+    """The output of a system program; empty if it fails."""
     import subprocess
 
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

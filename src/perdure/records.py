@@ -1,7 +1,7 @@
-"""Frozen data that crosses rooms: what a thread's messages, checkpoints, commits and journal look like.
+"""Frozen data that crosses rooms: messages, checkpoints, commits and journal entries of a thread.
 
-`gc=False`: a store may hold many thousands of these, and none of them can be part of a cycle, so the collector of
-garbage need not visit them.
+`gc=False`: a store may hold many thousands of these. None can be part of a cycle, so the garbage collector need not
+visit them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MessageType(str, Enum):
 
 
 class WorkflowMessage(msgspec.Struct, frozen=True):
-    """One delivery that is due: which executor gets what, and from whom."""
+    """One due delivery: the data, its sender and its target."""
 
     data: Any
     source_id: str
@@ -31,36 +31,36 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     original_request_info_event: Any = None
     """RESPONSE: the `request_info` event that `data` answers."""
     source_ids: tuple[str, ...] | None = None
-    """All senders, where a fan-in joined several; otherwise None and `source_id` is the one."""
+    """All senders, where a fan-in joined several; otherwise None, and `source_id` is the sender."""
     delivery_id: int = 0
     """Unique in its thread and the same over every resume; the order of delivery."""
     in_place_of: str | None = None
-    """The executor that failed at it, if it came to a fallback."""
+    """The executor that failed at it, if the message was forwarded to a fallback."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One thing that a delivery need not do again: a step that ended, a sleep, an answer, an attempt that failed.
+    """One recorded fact of a delivery that is not repeated: a finished step, a sleep, an answer, a failed attempt.
 
-    Records of a delivery are found by their key; their order is that in which the things happened.
+    Records of a delivery are found by their key. They are in the order in which they occurred.
     """
 
     kind: str
-    """`step` ended well, `failed` it raised, `cancelled` by the code itself, `answered`, `expired`, `slept`: these
-    settle a call. `sleeping` and `attempt` only tell how far it is. `gone` stands where a record was taken back."""
+    """These settle a call: `step` (success), `failed` (it raised), `cancelled` (by the code itself), `answered`,
+    `expired`, `slept`. `sleeping` and `attempt` record progress. `gone` replaces a revoked record."""
     key: str = ""
-    """Which call of the delivery it is about; empty for an attempt of the delivery itself."""
+    """The call of the delivery; empty for an attempt of the delivery itself."""
     name: str = ""
     """The call's name, for people."""
     after: str | None = None
     """The call before it in the same flow of control."""
     within: str | None = None
-    """The step that it was made in."""
+    """The enclosing step."""
     value: Any = None
-    """The result, answer or error; an `Encoded` one where there is a storage."""
+    """The result, answer or error; `Encoded` if the run has a storage."""
     effects: Any = None
-    """What a step sent, yielded and wrote; encoded like the value."""
+    """Messages, outputs and writes of a step; encoded like the value."""
     until: datetime | None = None
-    """`sleeping`, `attempt`: when to go on."""
+    """`sleeping`, `attempt`: when to continue."""
     run_id: str | None = None
     """The run that made it."""
 
@@ -70,19 +70,19 @@ SETTLES = frozenset({"step", "failed", "cancelled", "answered", "expired", "slep
 
 
 class SuspendedDelivery(msgspec.Struct, frozen=True):
-    """A delivery that waits: for a time, for answers, or to be tried again. It then runs from the top, and takes
-    what is recorded from its records."""
+    """A delivery that waits for a time, for answers, or for its next attempt. It then runs from the start, and its
+    recorded calls return their saved results."""
 
     message: WorkflowMessage
     due_at: datetime | None = None
-    """When it is to run; None if only an answer can wake it."""
+    """When it runs next; None if only an answer can wake it."""
     waits: tuple[str, ...] = ()
     """The requests whose answers it waits for."""
     records: tuple[Record, ...] = ()
     is_ready: bool = False
-    """Whether to run it in the next superstep: an answer has come."""
-    told: tuple[str, ...] = ()
-    """Digests of the events that it has told, so that they are not told as new again."""
+    """Whether it runs in the next superstep because an answer arrived."""
+    emitted: tuple[str, ...] = ()
+    """Digests of the events that it has emitted, so that a later run does not emit them as new."""
     run_id: str | None = None
     """The run that suspended it."""
 
@@ -97,27 +97,27 @@ class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     """The commit that made it; grows by one with every commit of the thread."""
     iteration_count: int
     previous_checkpoint_id: str | None
-    """The one it continues from, or the nearest before that which is still stored."""
+    """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
     timestamp: str
     """ISO 8601, UTC."""
     run_id: str | None = None
     status: str = ""
     """The run's state when it was made."""
     is_pinned: bool = False
-    """Whether it stays, whatever retention and pruning say."""
+    """Whether retention and pruning keep it."""
 
     def __str__(self) -> str:
         return self.checkpoint_id
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """The right to move a thread, proved with every write."""
+    """The right to write to a thread. Every write proves it."""
 
     thread_id: str
     owner: str
     """The run that holds it."""
     fence: int
-    """Grows with every new owner; a commit with an old one is refused."""
+    """Grows with every new owner. The store rejects a commit with an old fence."""
 
 
 class LoggedEvents(msgspec.Struct, frozen=True, gc=False):
@@ -129,16 +129,16 @@ class LoggedEvents(msgspec.Struct, frozen=True, gc=False):
     refers: bool = False
     """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
     own: Sequence[str] = ()
-    """Digests of chunks of their own commit that nothing but they refers to."""
+    """Digests of chunks of their own commit that only they refer to."""
     number: int = 0
-    """This and what follows is what their commit says, filled in by the store that gives them back."""
+    """This and the fields below repeat their commit. The store fills them in when it reads events."""
     run_id: str = ""
     timestamp: str = ""
     info: CheckpointInfo | None = None
 
 
 class PendingRequest(msgspec.Struct, frozen=True, gc=False):
-    """That somebody is asked. What is asked is in the thread's head."""
+    """A request waiting for an answer. Its data is in the thread's latest checkpoint."""
 
     thread_id: str
     request_id: str
@@ -147,11 +147,11 @@ class PendingRequest(msgspec.Struct, frozen=True, gc=False):
     deadline: datetime | None = None
     assignee: str | None = None
     workflow_name: str = ""
-    """Filled in by the store that lists it."""
+    """The store fills it in when it lists requests."""
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
-    """Where a thread stands, without reading what is in it."""
+    """A thread's status, read without its content."""
 
     thread_id: str
     workflow_name: str
@@ -159,15 +159,15 @@ class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
     """Its last commit."""
     status: str
     updated_at: str
-    """When that was."""
+    """The time of that commit."""
     checkpoint_id: str | None = None
     """Its head."""
     due_at: datetime | None = None
-    """When it goes on by itself, or a deadline passes."""
+    """When it continues without input, or a deadline passes."""
     run_id: str | None = None
-    """The run that owns it now. None if nobody does: also if its owner's process is dead, at once where that can be
-    seen (on the same host, in the same container), elsewhere when its lease has run out, within ten seconds. So a
-    thread that is IN_PROGRESS and has none was interrupted, and one that has one may still turn out to be."""
+    """The run that owns it now; None without an owner, or if the owner's process is dead. A dead process on the same
+    host and in the same container is detected immediately, any other when its lease expires, within ten seconds. So
+    a thread that is IN_PROGRESS without a run was interrupted; one with a run may still turn out to be."""
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
@@ -177,38 +177,38 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     number: int
     """One more than the number of the head it extends."""
     info: CheckpointInfo | None = None
-    """None for a commit without a checkpoint: only events or a status."""
+    """None for a commit without a checkpoint, which has only events or a status."""
     root: bytes | None = None
     """The checkpoint's encoded body, with references to chunks."""
     events: LoggedEvents | None = None
     unsettled: Sequence[int] = ()
-    """Deliveries that are still due after it: their journal entries stay, all others go with a checkpoint."""
+    """Deliveries that are still due after it. A checkpoint deletes the journal entries of all others."""
     consumed: Sequence[str] = ()
     """Ids of the inbox items that this commit takes in."""
     status: str = ""
-    """How the thread stands after it; `info` says the same."""
+    """The thread's status after it; equals that of `info`."""
     run_id: str = ""
     timestamp: str = ""
     parent: int | None = None
-    """The commit whose checkpoint it continues from: chunks that one refers to may be left out."""
+    """The commit whose checkpoint it continues from. Chunks of the parent's checkpoint may be left out."""
     chunks: Mapping[str, bytes] = {}
-    """New ones, by digest."""
+    """New chunks, by digest."""
     dropped: Sequence[str] = ()
-    """Chunks that the parent refers to and this does not, by the first characters of their digests and by commit."""
+    """Chunks that only the parent refers to, by the first characters of their digests and by commit."""
     requests: Sequence[PendingRequest] | None = None
-    """All that are pending now; None if they are as before."""
+    """All pending requests; None if they did not change."""
     due_at: datetime | None = None
-    """When the thread goes on by itself, or a deadline passes."""
+    """When the thread continues without input, or a deadline passes."""
     prunes: Sequence[int] = ()
-    """Numbers of checkpoints of the thread that go with it: retention at work. The head and what is pinned stay."""
+    """Numbers of checkpoints that retention deletes with it. The head and pinned checkpoints stay."""
     prunes_events_before: int = 0
-    """The events of all commits before this number go, too."""
+    """Delete the events of all commits before this number."""
     carried: Sequence[str] = ()
-    """Only of a commit that is read back: references that it has from commits which are no longer in its line."""
+    """Only in a commit that is read back: its references to commits that are no longer its ancestors."""
 
 
 class ThreadHeader(msgspec.Struct, frozen=True, gc=False):
-    """All of a thread but its commits: what a copy of it in another store begins with."""
+    """All of a thread except its commits. A copy of the thread in another store starts with it."""
 
     thread_id: str
     workflow_name: str
@@ -219,7 +219,7 @@ class ThreadHeader(msgspec.Struct, frozen=True, gc=False):
     updated_at: str
     last_seq: int
     first_seq: int = 1
-    """The oldest event that is kept; those before were forgotten."""
+    """The oldest stored event; those before were pruned."""
     head: int | None = None
     """Number of the newest checkpoint."""
     due_at: datetime | None = None
@@ -227,13 +227,13 @@ class ThreadHeader(msgspec.Struct, frozen=True, gc=False):
     journal: Sequence[JournalEntry] = ()
     inbox: Sequence[InboxItem] = ()
     consumed: Sequence[str] = ()
-    """Ids of items that were in the inbox."""
+    """Ids of consumed inbox items."""
     pins: Sequence[int] = ()
-    """Numbers of the checkpoints that are pinned."""
+    """Numbers of pinned checkpoints."""
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):
-    """Something in a store that is not as it was written."""
+    """A part of a store that differs from what was written."""
 
     reason: str
     thread_id: str | None = None
@@ -241,10 +241,10 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
-    """What one delivery recorded before its superstep is committed: a step, an answer, an attempt, or its outcome."""
+    """A record of one delivery before the commit of its superstep: a step, an answer, an attempt, or its outcome."""
 
     number: int
-    """The head that it extends; of no use once the head is another."""
+    """The head that it extends. The entry is obsolete once the head is another."""
     delivery_id: int
     body: bytes
 
@@ -256,11 +256,11 @@ class InboxItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenedThread(msgspec.Struct, frozen=True):
-    """What `open` finds, in one round trip."""
+    """A claimed thread, read by `open` in one round trip."""
 
     lease: Lease
     number: int
-    """Number of the last commit; 0 where there is none."""
+    """Number of the last commit; 0 for a new thread."""
     info: CheckpointInfo | None
     root: bytes | None
     last_seq: int
@@ -268,7 +268,7 @@ class OpenedThread(msgspec.Struct, frozen=True):
     inbox: Sequence[InboxItem] = ()
     status: str = ""
     damage: str | None = None
-    """Why the head cannot be read; `root` is None then, and the thread can still be sent to an older checkpoint."""
+    """Why the head cannot be read. `root` is None then, and the thread can still rewind to an older checkpoint."""
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
@@ -277,19 +277,19 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """That a request is settled, answered or expired: another answer is refused."""
+    """How a request was settled: answered, expired or withdrawn. A second answer is rejected."""
 
     answered_at: datetime
     answered_by: str | None = None
     expired_for: str | None = None
-    """The executor that waited in vain: nobody answered by the deadline, and there was no default."""
+    """The executor that asked, if the deadline passed without an answer or a default."""
     is_withdrawn: bool = False
-    """Whoever asked went on without an answer."""
+    """Whether the delivery that asked continued without an answer."""
 
 
 class ExecutorMemory(msgspec.Struct, frozen=True):
-    """What one executor keeps: its `on_checkpoint_save` dict and its `ctx.private`."""
+    """The memory of one executor: its `on_checkpoint_save` dict and its `ctx.private`."""
 
     saved: Any = None
-    """The dict; an `Encoded` one while it is on its way into a checkpoint."""
+    """The dict; `Encoded` on its way into a checkpoint."""
     private: Mapping[str, Any] | None = None

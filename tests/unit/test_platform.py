@@ -121,6 +121,6 @@ def test_a_process_that_is_gone_has_no_identity_and_killing_it_is_no_error() -> 
     with another_process() as process:
         process.kill()
         process.wait()
-        with pytest.raises(ProcessLookupError, match=f"There is no process {process.pid}"):
+        with pytest.raises(ProcessLookupError, match=f"No process {process.pid} exists"):
             process_identity(process.pid)
         kill_hard(process.pid)
