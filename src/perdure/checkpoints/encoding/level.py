@@ -63,7 +63,7 @@ def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
         tree["due_at"] = suspended.due_at.isoformat()
     if suspended.is_ready:
         tree["is_ready"] = True
-    for part in ("waits", "told"):
+    for part in ("waits", "emitted"):
         if getattr(suspended, part):
             tree[part] = list(getattr(suspended, part))
     if suspended.run_id is not None:
@@ -128,7 +128,7 @@ class _StoredSuspended(msgspec.Struct):
     waits: list[str] = []
     records: list[_StoredRecord] = []
     is_ready: bool = False
-    told: list[str] = []
+    emitted: list[str] = []
     run_id: str | None = None
 
 
@@ -193,7 +193,7 @@ def _decode_suspended(stored: _StoredSuspended, codec: Codec) -> SuspendedDelive
         tuple(stored.waits),
         tuple(_decode_record(record, codec) for record in stored.records),
         stored.is_ready,
-        tuple(stored.told),
+        tuple(stored.emitted),
         stored.run_id,
     )
 

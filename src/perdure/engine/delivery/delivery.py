@@ -184,7 +184,7 @@ class Delivery:
             session.waits.due_at,
             waits,
             tuple(session.records),
-            told=() if self._events is None else self._events.digests(),
+            emitted=() if self._events is None else self._events.digests(),
             run_id=self.lane.scope.run_id,
         )
         waited = () if self.before is None else self.before.waits

@@ -45,7 +45,7 @@ class DeliveryEvents:
         self._lane = delivery.lane
         self._effects = delivery.effects
         self._before = delivery.before
-        self._left = Counter(self._before.told) if self._before is not None else None
+        self._left = Counter(self._before.emitted) if self._before is not None else None
         self._new: list[WorkflowEvent] = []
         self.emitted: list[WorkflowEvent] = []
         """As they left the engine."""
@@ -85,7 +85,7 @@ class DeliveryEvents:
 
     def digests(self) -> tuple[str, ...]:
         now = Counter(_digest(event, self._codec) for event in self._new)
-        before = Counter() if self._before is None else Counter(self._before.told)
+        before = Counter() if self._before is None else Counter(self._before.emitted)
         return tuple((now | before).elements())
 
 
