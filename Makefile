@@ -32,8 +32,7 @@ test: check ## everything CI runs: check, then every test
 	$(ON_TWO_CORES) --ignore tests/test_architecture.py --ignore tests/typing tests
 
 quick: check ## check, unit tests, and the stores' contract on memory and SQLite
-	$(ON_TWO_CORES) tests/unit tests/contract/test_conformance.py --deselect tests/contract/test_conformance.py::TestFile \
-		--deselect tests/contract/test_conformance.py::TestPostgres
+	$(ON_TWO_CORES) tests/unit tests/conformance/test_memory.py tests/conformance/test_sqlite.py
 
 check: $(READY) ## lint, formatting, types, import rules, typing tests
 	@$(MAKE) --no-print-directory -j 2 types rules

@@ -10,17 +10,17 @@ import pytest
 
 STORES = {"memory", "file", "sqlite", "postgres", "six methods"}
 
-FOLDERS = ("contract", "promises", "compat", "crash", "property")
+FOLDERS = ("conformance", "promises", "compat", "crash", "property")
 """Whose tests are tried on every store."""
 
 NOT_FOR_POSTGRES: dict[str, str] = {
     "compat/test_files.py": "about the folder of a FileCheckpointStorage; for other processes: tests/promises",
-    "contract/test_model_of_files.py": "an index beside the files, which can be lost",
     "crash/power.py": "what a power cut leaves of files: in PostgreSQL its write-ahead log answers for that",
     "crash/outages.py": "the same",
     "crash/test_power_loss.py": "the same; servers that are killed and come back: tests/fleet",
     "crash/scarce.py": "a disk that is full and a folder that may not be written: the server's, not ours",
     "crash/test_scarcity.py": "the same; what a server that refuses does to a run: tests/fleet",
+    "property/test_file_store.py": "an index beside the files, which can be lost",
     "promises/test_history_export_and_import.py": "a store's file is no exported thread; all else takes every storage",
     "promises/test_p09_stores_of_older_versions_open.py": "no older version has written to PostgreSQL",
     "promises/test_p12_a_damaged_file_is_named.py": "files; for tables: test_p12_a_damaged_table_is_named.py",
@@ -29,20 +29,8 @@ NOT_FOR_POSTGRES: dict[str, str] = {
 }
 """Modules that name stores in files and not PostgreSQL; test_over_postgres.py finds those that are missing here."""
 
-EVERY_COMBINATION = {
-    "test_a_name_is_kept_or_it_is_refused_and_nothing_is_written",
-    "test_a_payload_that_was_changed_is_found_and_named",
-}
-"""Tests whose parameters are what matters to PostgreSQL."""
-
 OF_THE_ENGINE = re.compile(r"/promises/test_(change_|engine_|p0[2-8]_|p09_what|p10_|p11_)")
 """Promises that engine and codec keep, alike on every store: memory and SQLite are enough."""
-
-ONE_IN = {
-    # The conformance suite, which runs as a whole, says the same in its own words.
-    re.compile(r"/contract/test_(?!checking|conformance|ids|model|processes|raw)"): 3,
-}
-"""Modules of which one test in so many is run."""
 
 
 def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -56,12 +44,7 @@ def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
         key = _function(item)
         if _count(item) > _count(best.get(key)):
             best[key] = item
-    for modules, one_in in ONE_IN.items():
-        of_them = [key for key, item in best.items() if modules.search(item.path.as_posix())]
-        for place, key in enumerate(sorted(of_them, key=str)):
-            if place % one_in:
-                del best[key]
-    kept = [item for item in items if not _count(item) or item is best.get(_function(item)) or _is_whole(item)]
+    kept = [item for item in items if not _count(item) or item is best.get(_function(item))]
     chosen = {id(item) for item in kept}
     return kept, [item for item in given if id(item) not in chosen]
 
@@ -87,7 +70,3 @@ def _count(item: pytest.Item | None) -> int:
     given = getattr(item, "callspec", None) if item is not None and item.path.parent.name in FOLDERS else None
     params = () if given is None else given.params.values()
     return sum(isinstance(one, str) and one in ("postgres", "in postgres") for one in params)
-
-
-def _is_whole(item: pytest.Item) -> bool:
-    return getattr(item, "originalname", "") in EVERY_COMBINATION

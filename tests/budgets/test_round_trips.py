@@ -8,13 +8,13 @@ from typing import Any
 
 from tests.budgets.budgets import Asked, check_asked
 from tests.budgets.flows import steps
-from tests.contract.acts import Owner, asked, own
 from tests.promises.stages import Stage, fan, ledger
 from tests.servers.proxy import Proxy
 
 from perdure.storages import PostgresCheckpointStorage
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.threads import ThreadOwner, make_request, own
 
 Act = Callable[[], Awaitable[Any]]
 
@@ -54,7 +54,7 @@ async def test_each_act_of_the_store(proxy: Proxy) -> None:
     check_asked(counting.found)
 
 
-async def all_in_one(owner: Owner) -> None:
+async def all_in_one(owner: ThreadOwner) -> None:
     number = owner.number + 1
     await owner.save(
         events=2,
@@ -62,7 +62,7 @@ async def all_in_one(owner: Owner) -> None:
         dropped=[f"aa.{number - 1}"],
         consumed=["item"],
         unsettled=[7],
-        requests=[asked("t", "question", 1)],
+        requests=[make_request("t", "question", 1)],
         prunes=[number - 1],
         prunes_events_before=number - 1,
     )

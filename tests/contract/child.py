@@ -11,18 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.contract.acts import Owner, own
-from tests.contract.places import STORES
+from tests.conformance.stores import STORES
 
 from perdure.errors import PerdureError
 from perdure.records import Lease, OpenedThread
 from perdure.store import Store
+from perdure.testing.conformance.threads import ThreadOwner, own
 
 
 class Worker:
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.owners: dict[str, Owner] = {}
+        self.owners: dict[str, ThreadOwner] = {}
 
     async def open(self, thread_id: str, owner: str) -> int:
         self.owners[thread_id] = await own(self.store, thread_id, owner=owner)
@@ -30,7 +30,9 @@ class Worker:
 
     async def lend(self, thread_id: str, owner: str, fence: int) -> None:
         """Hold what another process was given."""
-        self.owners[thread_id] = Owner(self.store, OpenedThread(Lease(thread_id, owner, fence), 0, None, None, 0), "w")
+        self.owners[thread_id] = ThreadOwner(
+            self.store, OpenedThread(Lease(thread_id, owner, fence), 0, None, None, 0), "w"
+        )
 
     async def save(self, thread_id: str, checkpoint_id: str) -> int:
         return (await self.owners[thread_id].save(checkpoint_id, events=1, chunks={"aa": b"1"})).number

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.contract.places import ON_DISK, STORES
+from tests.conformance.stores import ON_DISK, STORES
 
 from perdure.store import Store
 

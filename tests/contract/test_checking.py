@@ -8,13 +8,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.contract.acts import own, saved
+from tests.conformance.whole_threads import a_full_thread, read_out, renamed
 from tests.contract.harming import damage, files_in, lose_a_part
-from tests.contract.raw import a_full_thread, read_out, renamed
 
 from perdure.errors import DamagedStore
 from perdure.records import LoggedEvents
 from perdure.store import Store
+from perdure.testing.conformance.threads import own, save_thread
 
 BIG = b'"%b"' % b64encode(Random(6).randbytes(37_500))
 """Nothing that a store could make smaller."""
@@ -45,7 +45,7 @@ async def test_there_is_nothing_to_say_of_a_store_that_is_sound_whatever_was_don
     assert list(await store.check()) == []
     await store.copy_thread("t", "copy")
     await store.add_thread(*renamed(*await read_out(store), "new"))
-    await saved(store, "gone", 2, chunks={"aa": b"1"}, events=1)
+    await save_thread(store, "gone", 2, chunks={"aa": b"1"}, events=1)
     await store.delete_thread("gone")
     await store.post("only posted to", "item", "message", b"1")
     await store.open("only claimed", "run-1")
@@ -87,7 +87,7 @@ async def test_a_chunk_that_was_changed_is_found_where_a_commit_is_sealed_as_a_w
 
 async def is_found_and_named(another: Callable[[], Store], kind: str, tmp_path: Path, what: str) -> None:
     store = another()
-    await saved(store, "sound", 3, chunks={"aa": b'"sound"'}, events=1)
+    await save_thread(store, "sound", 3, chunks={"aa": b'"sound"'}, events=1)
     owner = await own(store, "hurt")
     await owner.save(root=b'{"of":"the root value"}', chunks={"aa": b'"the chunk value"'}, events=1)
     await owner.note(events=LoggedEvents(2, 1, b'[["the event value"]]'))
@@ -105,7 +105,7 @@ async def is_found_and_named(another: Callable[[], Store], kind: str, tmp_path: 
 
 
 async def test_a_store_says_how_much_it_takes(store: Store, tmp_path: Path) -> None:
-    await saved(store, "u")
+    await save_thread(store, "u")
     small = await store.size()
     assert small < 200_000
     await a_large_thread(store)
@@ -124,7 +124,7 @@ async def test_what_is_pruned_is_given_back_at_once(store: Store) -> None:
 
 
 async def test_what_a_deleted_thread_took_is_given_back(store: Store) -> None:
-    await saved(store, "u")
+    await save_thread(store, "u")
     small = await store.size()
     await a_large_thread(store)
     await store.delete_thread("t")

@@ -6,26 +6,36 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.contract.acts import Owner, asked, at, chunks, everything, ids, inside, own, told
 
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, LoggedEvents
 from perdure.store import Store
+from perdure.testing.conformance.threads import (
+    ThreadOwner,
+    at,
+    checkpoint_ids,
+    chunks,
+    make_events,
+    make_request,
+    own,
+    read_as_owner,
+    read_everything,
+)
 
 WHOLE: dict[str, Any] = {
     "chunks": {"aa": b'"new"'},
     "consumed": ["item"],
-    "requests": [asked("t", "question", 9)],
+    "requests": [make_request("t", "question", 9)],
     "due_at": at(60),
     "status": "WAITING",
 }
 """Something for each part of a commit."""
 
 
-async def standing(store: Store) -> Owner:
+async def standing(store: Store) -> ThreadOwner:
     """A thread with something of everything."""
     owner = await own(store)
-    await owner.save(events=2, chunks={"bb": b'"old"'}, requests=[asked("t", "first", 1)], due_at=at(5))
+    await owner.save(events=2, chunks={"bb": b'"old"'}, requests=[make_request("t", "first", 1)], due_at=at(5))
     await owner.save(dropped=["bb.1"])
     await owner.record(7)
     await store.post("t", "item", "message", b'"hello"')
@@ -33,11 +43,11 @@ async def standing(store: Store) -> Owner:
 
 
 async def refused(store: Store, commit: Commit, match: str) -> None:
-    before = await everything(store)
+    before = await read_everything(store)
     with pytest.raises(ThreadConflict, match=match):
         await store.commit(commit)
-    assert await everything(store) == before
-    within = await inside(store, "t")
+    assert await read_everything(store) == before
+    within = await read_as_owner(store, "t")
     assert (within["number"], within["last_seq"], within["status"]) == (2, 2, "IDLE")
     assert [one for one, _ in within["journal"]] == [7]
     assert within["inbox"] == [("item", "message", b'"hello"')]
@@ -70,23 +80,23 @@ async def test_a_commit_after_a_checkpoint_that_was_pruned_stores_nothing(store:
 
 async def test_a_pruned_checkpoint_whose_events_refer_to_chunks_is_gone_as_a_parent(store: Store) -> None:
     owner = await own(store)
-    await owner.save(chunks={"aa": b"1"}, events=told(1, refers=True))
+    await owner.save(chunks={"aa": b"1"}, events=make_events(1, refers=True))
     await owner.save()
     assert await store.prune("t", ["t-1"]) == 1
-    before = await everything(store)
+    before = await read_everything(store)
     with pytest.raises(ThreadConflict, match="no such checkpoint"):
         await owner.save(parent=1)
-    assert await everything(store) == before
+    assert await read_everything(store) == before
 
 
 async def test_a_commit_after_one_without_a_checkpoint_stores_nothing(store: Store) -> None:
     owner = await own(store)
     await owner.save()
     await owner.note()
-    before = await everything(store)
+    before = await read_everything(store)
     with pytest.raises(ThreadConflict, match="no such checkpoint"):
         await owner.save(parent=2)
-    assert await everything(store) == before
+    assert await read_everything(store) == before
 
 
 async def test_the_first_commit_is_number_one(store: Store) -> None:
@@ -94,7 +104,7 @@ async def test_the_first_commit_is_number_one(store: Store) -> None:
     owner.number = 1
     with pytest.raises(ThreadConflict, match="tried to write commit 2, the store has commit 0"):
         await owner.save()
-    assert await store.head("t") is None and await ids(store) == []
+    assert await store.head("t") is None and await checkpoint_ids(store) == []
 
 
 async def test_all_of_a_commit_is_stored(store: Store) -> None:
@@ -108,26 +118,26 @@ async def test_all_of_a_commit_is_stored(store: Store) -> None:
     (thread,) = await store.threads()
     assert (thread.number, thread.checkpoint_id, thread.due_at) == (3, "t-3", at(60))
     assert (thread.status, thread.updated_at, thread.workflow_name) == ("WAITING", at(3).isoformat(), "w")
-    within = await inside(store, "t")
+    within = await read_as_owner(store, "t")
     assert (within["last_seq"], within["journal"], within["inbox"]) == (5, [], [])
 
 
 async def test_a_commit_without_a_checkpoint_moves_the_number_and_keeps_the_head(store: Store) -> None:
     owner = await standing(store)
     head = await store.head("t")
-    before = await ids(store)
+    before = await checkpoint_ids(store)
     await owner.note(events=2, status="FAILED")
-    assert await store.head("t") == head and await ids(store) == before
+    assert await store.head("t") == head and await checkpoint_ids(store) == before
     (thread,) = await store.threads()
     assert (thread.number, thread.status, thread.checkpoint_id, thread.due_at) == (3, "FAILED", "t-2", None)
-    within = await inside(store, "t")
+    within = await read_as_owner(store, "t")
     assert (within["number"], within["info"], within["last_seq"]) == (3, head and head.info, 4)
     assert [one for one, _ in within["journal"]] == [7]
 
 
 async def test_a_commit_without_a_checkpoint_leaves_timer_and_requests_as_they_are(store: Store) -> None:
     owner = await own(store)
-    await owner.save(requests=[asked("t", "question", 1)], due_at=at(5))
+    await owner.save(requests=[make_request("t", "question", 1)], due_at=at(5))
     await owner.note(status="FAILED")
     (thread,) = await store.threads()
     assert thread.due_at == at(5)
@@ -136,7 +146,7 @@ async def test_a_commit_without_a_checkpoint_leaves_timer_and_requests_as_they_a
 
 async def test_a_commit_without_a_checkpoint_may_change_what_is_pending(store: Store) -> None:
     owner = await own(store)
-    await owner.save(requests=[asked("t", "question", 1)])
+    await owner.save(requests=[make_request("t", "question", 1)])
     await owner.note(requests=[])
     assert list(await store.pending_requests()) == []
 
@@ -144,11 +154,11 @@ async def test_a_commit_without_a_checkpoint_may_change_what_is_pending(store: S
 async def test_a_thread_may_begin_with_a_commit_without_a_checkpoint(store: Store) -> None:
     owner = await own(store)
     await owner.note(events=1, status="FAILED")
-    assert await store.head("t") is None and await ids(store) == []
+    assert await store.head("t") is None and await checkpoint_ids(store) == []
     (thread,) = await store.threads()
     assert (thread.number, thread.status, thread.checkpoint_id) == (1, "FAILED", None)
     await owner.save()
-    assert (await inside(store, "t"))["number"] == 2
+    assert (await read_as_owner(store, "t"))["number"] == 2
 
 
 async def test_a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
@@ -159,7 +169,7 @@ async def test_a_commit_may_continue_from_an_older_checkpoint(store: Store) -> N
     branch = await owner.save()
     head = await store.head("t")
     assert head is not None and head.info == branch and branch.previous_checkpoint_id == "t-1"
-    assert await ids(store) == ["t-1", "t-2", "t-3"]
+    assert await checkpoint_ids(store) == ["t-1", "t-2", "t-3"]
 
 
 async def test_a_checkpoint_may_follow_one_of_another_thread(store: Store) -> None:
@@ -178,7 +188,7 @@ async def test_a_checkpoint_with_the_id_of_another_takes_its_place(store: Store)
     await owner.save("same", chunks={"aa": b"1"}, events=1)
     await owner.save("other")
     await owner.save("same", root=b'"new"')
-    assert await ids(store) == ["other", "same"]
+    assert await checkpoint_ids(store) == ["other", "same"]
     found = await store.find_checkpoint("same")
     assert found is not None and (found.root, found.info.number) == (b'"new"', 3)
 
@@ -202,19 +212,19 @@ async def test_a_checkpoint_that_was_replaced_stays_gone_whatever_happens_to_the
     await owner.release()
     await store.copy_thread("t", "copy")
     assert [one.number for one in await store.infos(thread_id="copy")] == [1, 3]
-    assert await store.prune("t", ["other"]) == 1 and await ids(store, thread_id="t") == ["same"]
-    assert await store.prune("t", ["same"]) == 1 and await ids(store, thread_id="t") == []
+    assert await store.prune("t", ["other"]) == 1 and await checkpoint_ids(store, thread_id="t") == ["same"]
+    assert await store.prune("t", ["same"]) == 1 and await checkpoint_ids(store, thread_id="t") == []
     assert await store.find_checkpoint("same") is None and await store.head("t") is None
 
 
 async def test_a_commit_that_takes_the_place_of_its_own_head_keeps_what_it_says_is_to_stay(store: Store) -> None:
     owner = await own(store)
-    await owner.save("same", requests=[asked("t", "q", 1)])
+    await owner.save("same", requests=[make_request("t", "q", 1)])
     await owner.record(1)
     await owner.record(2)
     await owner.save("same", unsettled=[2])
     assert [one.request_id for one in await store.pending_requests()] == ["q"]
-    assert [one for one, _ in (await inside(store, "t"))["journal"]] == [2]
+    assert [one for one, _ in (await read_as_owner(store, "t"))["journal"]] == [2]
 
 
 async def test_a_head_that_another_thread_replaced_falls_back(store: Store) -> None:
@@ -224,7 +234,7 @@ async def test_a_head_that_another_thread_replaced_falls_back(store: Store) -> N
     await two.save("same")
     head = await store.head("one")
     assert head is not None and head.info.checkpoint_id == "older"
-    assert await ids(store, thread_id="two") == ["same"]
+    assert await checkpoint_ids(store, thread_id="two") == ["same"]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +246,6 @@ async def test_bytes_come_back_as_they_were(store: Store, body: bytes) -> None:
     await owner.record(1, body)
     await store.post("t", "item", "message", body)
     assert [one.body for one in await store.events_after("t", 0)] == [body]
-    within = await inside(store, "t")
+    within = await read_as_owner(store, "t")
     assert within["root"] == body and await chunks(store, "t") == {"aa.1": body}
     assert within["journal"] == [(1, body)] and within["inbox"] == [("item", "message", body)]

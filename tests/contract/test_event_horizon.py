@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.acts import Owner, chunks, everything, ids, inside, own, told
 
 from perdure.errors import CursorExpired
 from perdure.store import Store
+from perdure.testing.conformance.threads import (
+    ThreadOwner,
+    checkpoint_ids,
+    chunks,
+    make_events,
+    own,
+    read_as_owner,
+    read_everything,
+)
 
 
-async def a_log(store: Store) -> Owner:
+async def a_log(store: Store) -> ThreadOwner:
     """Commits 1 to 5, with the events 1 to 3, none, 4, 5 and 6, 7."""
     owner = await own(store)
     await owner.save(events=3)
@@ -58,7 +66,7 @@ async def test_a_log_that_is_forgotten_altogether_begins_with_what_comes_next(st
     assert caught.value.oldest == 8
     await owner.save(events=2)
     assert owner.last_seq == 9 and await firsts(store, 7) == await firsts(store, None) == [8]
-    assert (await inside(store, "t"))["last_seq"] == 9
+    assert (await read_as_owner(store, "t"))["last_seq"] == 9
 
 
 async def test_the_events_of_the_forgetting_commit_itself_stay(store: Store) -> None:
@@ -90,9 +98,9 @@ async def test_where_no_event_was_forgotten_no_cursor_expires(store: Store) -> N
 
 async def test_forgetting_events_leaves_the_checkpoints(store: Store) -> None:
     owner = await a_log(store)
-    before = await everything(store)
+    before = await read_everything(store)
     await owner.note(prunes_events_before=5)
-    after = await everything(store)
+    after = await read_everything(store)
     for name in ("infos", "checkpoints", "heads", "chunks"):
         assert after[name] == before[name], name
 
@@ -103,16 +111,16 @@ async def test_forgetting_events_leaves_the_checkpoints(store: Store) -> None:
 async def test_pruning_forgets_the_events_before_a_commit_too(store: Store) -> None:
     await a_log(store)
     assert await store.prune("t", ["t-1", "t-2"], events_before=4) == 2
-    assert await ids(store) == ["t-4", "t-5"] and await firsts(store, None) == [5, 7]
+    assert await checkpoint_ids(store) == ["t-4", "t-5"] and await firsts(store, None) == [5, 7]
     with pytest.raises(CursorExpired):
         await store.events_after("t", 3)
 
 
 async def test_pruning_can_forget_events_and_no_checkpoint(store: Store) -> None:
     owner = await a_log(store)
-    known = await ids(store)
+    known = await checkpoint_ids(store)
     assert await store.prune("t", [], events_before=5) == 0
-    assert await ids(store) == known and await firsts(store, None) == [7]
+    assert await checkpoint_ids(store) == known and await firsts(store, None) == [7]
     await owner.save(events=1)
     assert await firsts(store, None) == [7, 8]
     assert await store.prune("nobody", [], events_before=5) == 0
@@ -120,9 +128,9 @@ async def test_pruning_can_forget_events_and_no_checkpoint(store: Store) -> None
 
 async def test_what_only_forgotten_events_refer_to_goes_with_them(store: Store) -> None:
     owner = await own(store)
-    await owner.save(chunks={"aa": b"1", "bb": b"2"}, events=told(1, refers=True, own=("bb",)))
-    await owner.note(chunks={"cc": b"3"}, events=told(2, own=("cc",)))
-    await owner.save(chunks={"dd": b"4"}, dropped=["aa.1"], parent=1, events=told(3, refers=True))
+    await owner.save(chunks={"aa": b"1", "bb": b"2"}, events=make_events(1, refers=True, own=("bb",)))
+    await owner.note(chunks={"cc": b"3"}, events=make_events(2, own=("cc",)))
+    await owner.save(chunks={"dd": b"4"}, dropped=["aa.1"], parent=1, events=make_events(3, refers=True))
     await store.prune("t", ["t-1"])
     assert set(await chunks(store, "t")) == {"aa.1", "bb.1", "cc.2", "dd.3"}
     await store.prune("t", [], events_before=2)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.contract.acts import at, own, told
-
 from perdure.store import Store
+from perdure.testing.conformance.threads import at, make_events, own
 
 CURSORS = [(-1, [1, 4, 5]), (0, [1, 4, 5]), (2, [1, 4, 5]), (3, [4, 5]), (4, [5]), (5, [5]), (6, []), (99, [])]
 
@@ -21,7 +20,7 @@ async def test_events_are_read_from_the_commit_that_holds_the_next_one(store: St
 
 async def test_events_say_which_run_and_checkpoint_they_belong_to(store: Store) -> None:
     owner = await own(store, owner="run-0a")
-    info = await owner.save(chunks={"aa": b"1", "bb": b"2"}, events=told(1, 2, refers=True, own=("bb",)))
+    info = await owner.save(chunks={"aa": b"1", "bb": b"2"}, events=make_events(1, 2, refers=True, own=("bb",)))
     await owner.note(events=1, run_id="run-2")
     first, second = await store.events_after("t", 0)
     assert (first.first_seq, first.count, first.refers, tuple(first.own)) == (1, 2, True, ("bb",))

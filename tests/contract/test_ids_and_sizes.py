@@ -11,11 +11,21 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.contract.acts import Owner, asked, chunks, everything, ids, inside, own, saved, thread_ids
-from tests.contract.raw import read_out
+from tests.conformance.whole_threads import read_out
 
 from perdure.errors import ThreadBusy, UnsupportedId
 from perdure.store import Store
+from perdure.testing.conformance.threads import (
+    ThreadOwner,
+    checkpoint_ids,
+    chunks,
+    make_request,
+    own,
+    read_as_owner,
+    read_everything,
+    save_thread,
+    thread_ids,
+)
 
 ODD = [
     "a/b",
@@ -55,7 +65,7 @@ ODD = [
 async def test_any_text_is_a_thread_id(store: Store, thread_id: str) -> None:
     name = thread_id[:500]  # a store may refuse other names that are longer
     owner = await own(store, thread_id)
-    info = await owner.save("c1", chunks={"aa": b"1"}, events=1, requests=[asked(thread_id, name, 1)])
+    info = await owner.save("c1", chunks={"aa": b"1"}, events=1, requests=[make_request(thread_id, name, 1)])
     await owner.record(1)
     await store.post(thread_id, name, name, b"1")
     with pytest.raises(ThreadBusy):
@@ -64,10 +74,10 @@ async def test_any_text_is_a_thread_id(store: Store, thread_id: str) -> None:
     head = await store.head(thread_id)
     assert head is not None and head.info == info and info.thread_id == thread_id
     assert await thread_ids(store) == await thread_ids(store, thread_id=thread_id) == [thread_id]
-    assert await ids(store, thread_id=thread_id) == ["c1"]
+    assert await checkpoint_ids(store, thread_id=thread_id) == ["c1"]
     assert await chunks(store, thread_id) == {"aa.1": b"1"} and len(await store.events_after(thread_id, 0)) == 1
     assert [(one.thread_id, one.request_id) for one in await store.pending_requests()] == [(thread_id, name)]
-    within = await inside(store, thread_id)
+    within = await read_as_owner(store, thread_id)
     assert (within["journal"], within["inbox"]) == ([(1, b'{"done":1}')], [(name, name, b"1")])
     await store.copy_thread(thread_id, thread_id + "-copy")
     assert await store.delete_thread(thread_id) is True
@@ -78,10 +88,10 @@ async def test_odd_ids_live_side_by_side_and_stay_inside_the_stores_place(store:
     beside = tmp_path.parent
     before = sorted(os.listdir(beside))
     for number, thread_id in enumerate(ODD):
-        await saved(store, thread_id, checkpoint_id=f"c{number}")
+        await save_thread(store, thread_id, checkpoint_id=f"c{number}")
     assert await thread_ids(store) == ODD
     for number, thread_id in enumerate(ODD):
-        assert await ids(store, thread_id=thread_id) == [f"c{number}"]
+        assert await checkpoint_ids(store, thread_id=thread_id) == [f"c{number}"]
     assert sorted(os.listdir(beside)) == before
     kept = {"threads", "threads.db", "threads.db-wal", "threads.db-shm"}
     assert set(os.listdir(tmp_path)) <= kept
@@ -92,11 +102,11 @@ CLOSE = ["ab", "AB", "Ab", "aB", "ab ", " ab", "ab.", "a_b", "a-b", "a b", "é",
 
 async def test_ids_that_differ_only_in_case_form_or_spaces_are_different_threads(store: Store) -> None:
     for thread_id in CLOSE:
-        await saved(store, thread_id)
+        await save_thread(store, thread_id)
         await store.post(thread_id, "item", "message", b'"%b"' % thread_id.encode())
     assert await thread_ids(store) == CLOSE
     for thread_id in CLOSE:
-        assert (await inside(store, thread_id))["inbox"] == [("item", "message", b'"%b"' % thread_id.encode())]
+        assert (await read_as_owner(store, thread_id))["inbox"] == [("item", "message", b'"%b"' % thread_id.encode())]
     await store.delete_thread("AB")
     assert await thread_ids(store) == [one for one in CLOSE if one != "AB"]
 
@@ -104,29 +114,29 @@ async def test_ids_that_differ_only_in_case_form_or_spaces_are_different_threads
 async def test_other_names_may_be_any_text_too(store: Store) -> None:
     odd = "../naïve 日本\n'\"; --\\"
     owner = await own(store, "t", owner=odd, workflow_name=odd)
-    info = await owner.save(odd, chunks={odd: b"1"}, status=odd, requests=[asked("t", odd, 1, assignee=odd)])
+    info = await owner.save(odd, chunks={odd: b"1"}, status=odd, requests=[make_request("t", odd, 1, assignee=odd)])
     await store.post("t", odd, odd, b"1")
     assert list(await store.infos(workflow_name=odd)) == [info] and info.run_id == info.status == odd
     assert await chunks(store, "t") == {f"{odd}.1": b"1"}
     assert [one.assignee for one in await store.pending_requests(workflow_name=odd)] == [odd]
-    assert (await inside(store, "t"))["inbox"] == [(odd, odd, b"1")]
+    assert (await read_as_owner(store, "t"))["inbox"] == [(odd, odd, b"1")]
 
 
 LONG = "".join(chr(0x4E00 + place) for place in Random(1).choices(range(20_000), k=30_000))
 """Nothing that a database could make smaller: such names do not fit into an index."""
 
 
-async def save_under(owner: Owner, workflow_name: str) -> None:
+async def save_under(owner: ThreadOwner, workflow_name: str) -> None:
     owner.workflow_name = workflow_name
     await owner.save()
 
 
-NAMED: dict[str, Callable[[Owner, str], Awaitable[object]]] = {
+NAMED: dict[str, Callable[[ThreadOwner, str], Awaitable[object]]] = {
     "checkpoint id": lambda owner, name: owner.save(name),
     "workflow name": save_under,
-    "request id": lambda owner, name: owner.save(requests=[asked("t", name, 1)]),
-    "executor id": lambda owner, name: owner.save(requests=[replace(asked("t", "q", 1), executor_id=name)]),
-    "assignee": lambda owner, name: owner.save(requests=[asked("t", "q", 1, assignee=name)]),
+    "request id": lambda owner, name: owner.save(requests=[make_request("t", name, 1)]),
+    "executor id": lambda owner, name: owner.save(requests=[replace(make_request("t", "q", 1), executor_id=name)]),
+    "assignee": lambda owner, name: owner.save(requests=[make_request("t", "q", 1, assignee=name)]),
     "status": lambda owner, name: owner.save(status=name),
     "run id": lambda owner, name: owner.save(run_id=name),
     "digest": lambda owner, name: owner.save(chunks={name: b"1"}),
@@ -159,7 +169,7 @@ async def refusal_of(act: Awaitable[object]) -> str:
 
 
 async def all_of(store: Store) -> Any:
-    return await everything(store), await read_out(store), await store.thread_ids()
+    return await read_everything(store), await read_out(store), await store.thread_ids()
 
 
 async def test_a_body_may_have_many_megabytes(store: Store) -> None:
@@ -194,6 +204,6 @@ async def test_a_thread_may_have_many_commits_journal_entries_and_items(store: S
     await asyncio.gather(*(store.post("t", f"i{index:03}", "message", b"1") for index in range(200)))
     assert set(await store.read_chunks("t", range(1, 301))) == set(range(1, 201))
     assert len(await store.events_after("t", 100)) == 100
-    assert await ids(store, limit=2, before="t-100") == ["t-98", "t-99"]
-    within = await inside(store, "t")
+    assert await checkpoint_ids(store, limit=2, before="t-100") == ["t-98", "t-99"]
+    within = await read_as_owner(store, "t")
     assert len(within["journal"]) == len(within["inbox"]) == 200

@@ -8,7 +8,6 @@ from contextlib import closing
 from random import Random, SystemRandom
 
 import pytest
-from tests.contract.acts import asked, own, saved, thread_ids
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadNotFound
@@ -16,6 +15,7 @@ from perdure.store import Store
 from perdure.stores.packing import first_after
 from perdure.stores.sqlite.lists import ListQuery, list_requests, list_thread_ids, list_threads, read_last_seq
 from perdure.stores.sqlite.schema import Database, prepare
+from perdure.testing.conformance.threads import make_request, own, save_thread, thread_ids
 
 ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
 
@@ -33,7 +33,7 @@ async def test_what_is_listed_by_any_prefix_is_what_begins_with_it(store: Store)
     chance = Random(seed)
     names = texts(chance, 40)
     for name in names:
-        await saved(store, name, status=chance.choice(["IDLE", "FAILED"]), requests=[asked(name, "q", 1)])
+        await save_thread(store, name, status=chance.choice(["IDLE", "FAILED"]), requests=[make_request(name, "q", 1)])
     for prefix in [*texts(chance, 40), *chance.sample(names, 10)]:
         expected = [one for one in names if one.startswith(prefix)]
         assert await thread_ids(store, prefix=prefix) == expected, ascii(prefix)
@@ -54,7 +54,7 @@ def test_the_first_text_after_a_prefix_comes_after_all_that_begin_with_it_and_be
 async def test_a_storage_lists_threads_and_requests_of_a_prefix_and_knows_their_last_events(store: Store) -> None:
     storage = StoreCheckpointStorage(store)
     for name in ("ann/1", "bob/1", "ann/2"):
-        await saved(store, name, events=2, status="IN_PROGRESS", requests=[asked(name, "q", 1)])
+        await save_thread(store, name, events=2, status="IN_PROGRESS", requests=[make_request(name, "q", 1)])
     await (await own(store, "ann/2")).note(status="IDLE", events=1)
 
     async def listed(**wanted: object) -> list[str]:

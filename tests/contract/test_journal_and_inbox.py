@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.acts import inside, own, saved, thread_ids
 
 from perdure.errors import ThreadBusy
 from perdure.store import Store
+from perdure.testing.conformance.threads import own, read_as_owner, save_thread, thread_ids
 
 
 async def test_the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:
@@ -25,7 +25,7 @@ async def test_the_journal_is_read_in_the_order_it_was_written(store: Store) -> 
 async def test_the_journal_of_a_thread_without_a_commit_is_kept(store: Store) -> None:
     owner = await own(store)
     await owner.record(1)
-    assert [one for one, _ in (await inside(store, "t"))["journal"]] == [1]
+    assert [one for one, _ in (await read_as_owner(store, "t"))["journal"]] == [1]
 
 
 async def test_journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
@@ -35,7 +35,7 @@ async def test_journal_entries_go_with_the_next_checkpoint(store: Store) -> None
     await owner.record(2)
     await owner.save()
     await owner.note()
-    assert (await inside(store, "t"))["journal"] == []
+    assert (await read_as_owner(store, "t"))["journal"] == []
 
 
 async def test_journal_entries_of_unsettled_deliveries_stay_over_any_number_of_checkpoints(store: Store) -> None:
@@ -66,8 +66,8 @@ async def test_the_journals_of_two_threads_are_two(store: Store) -> None:
     await one.record(1, b'"one"')
     await two.record(1, b'"two"')
     await one.save()
-    assert (await inside(store, "one"))["journal"] == []
-    assert (await inside(store, "two"))["journal"] == [(1, b'"two"')]
+    assert (await read_as_owner(store, "one"))["journal"] == []
+    assert (await read_as_owner(store, "two"))["journal"] == [(1, b'"two"')]
 
 
 # ---------------------------------------------------------------- inbox
@@ -84,13 +84,13 @@ async def test_what_is_posted_is_read_in_order_until_a_commit_consumes_it(store:
     ]
     await owner.save(consumed=["a"])
     await owner.note(consumed=["c", "never posted"])
-    assert [one for one, _, _ in (await inside(store, "t"))["inbox"]] == ["b"]
+    assert [one for one, _, _ in (await read_as_owner(store, "t"))["inbox"]] == ["b"]
 
 
 async def test_an_item_posted_twice_is_one_the_first(store: Store) -> None:
     await store.post("t", "item", "message", b'"first"')
     await store.post("t", "item", "cancel", b'"second"')
-    assert (await inside(store, "t"))["inbox"] == [("item", "message", b'"first"')]
+    assert (await read_as_owner(store, "t"))["inbox"] == [("item", "message", b'"first"')]
 
 
 async def test_an_item_posted_again_after_it_was_consumed_is_not_delivered_again(store: Store) -> None:
@@ -99,14 +99,14 @@ async def test_an_item_posted_again_after_it_was_consumed_is_not_delivered_again
     owner = await own(store)
     await owner.save(consumed=["item"])
     await store.post("t", "item", "message", b'"again"')
-    assert (await inside(store, "t"))["inbox"] == []
+    assert (await read_as_owner(store, "t"))["inbox"] == []
 
 
 async def test_consuming_what_was_never_posted_does_not_stop_it_from_coming(store: Store) -> None:
     owner = await own(store)
     await owner.save(consumed=["item"])
     await store.post("t", "item", "message", b"1")
-    assert (await inside(store, "t"))["inbox"] == [("item", "message", b"1")]
+    assert (await read_as_owner(store, "t"))["inbox"] == [("item", "message", b"1")]
 
 
 async def test_an_item_consumed_by_a_commit_that_was_pruned_is_still_consumed(store: Store) -> None:
@@ -116,7 +116,7 @@ async def test_an_item_consumed_by_a_commit_that_was_pruned_is_still_consumed(st
     await owner.save()
     await store.prune("t", ["t-1"])
     await store.post("t", "item", "message", b"2")
-    assert (await inside(store, "t"))["inbox"] == []
+    assert (await read_as_owner(store, "t"))["inbox"] == []
 
 
 async def test_posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> None:
@@ -125,11 +125,11 @@ async def test_posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> Non
     with pytest.raises(ThreadBusy):
         await store.open("t", "run-2")
     await owner.save()
-    assert len((await inside(store, "t"))["inbox"]) == 1
+    assert len((await read_as_owner(store, "t"))["inbox"]) == 1
 
 
 async def test_a_thread_that_was_only_posted_to_is_not_listed_and_has_no_head(store: Store) -> None:
-    await saved(store, "moved")
+    await save_thread(store, "moved")
     await store.post("t", "item", "message", b"1")
     assert await thread_ids(store) == ["moved"] and await store.head("t") is None
     owner = await own(store)
@@ -141,11 +141,11 @@ async def test_one_item_id_in_two_threads_is_two_items(store: Store) -> None:
     await store.post("two", "item", "message", b'"2"')
     owner = await own(store, "one")
     await owner.save(consumed=["item"])
-    assert (await inside(store, "one"))["inbox"] == []
-    assert (await inside(store, "two"))["inbox"] == [("item", "message", b'"2"')]
+    assert (await read_as_owner(store, "one"))["inbox"] == []
+    assert (await read_as_owner(store, "two"))["inbox"] == [("item", "message", b'"2"')]
 
 
 async def test_many_posts_at_once_are_all_kept(store: Store) -> None:
     await asyncio.gather(*(store.post("t", f"item {index % 25}", "message", b"1") for index in range(50)))
-    found = [one for one, _, _ in (await inside(store, "t"))["inbox"]]
+    found = [one for one, _, _ in (await read_as_owner(store, "t"))["inbox"]]
     assert sorted(found) == sorted(f"item {index}" for index in range(25))

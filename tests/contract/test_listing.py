@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.acts import at, ids, own, saved, thread_ids
 
 from perdure.errors import CheckpointNotFound, ThreadNotFound
 from perdure.store import Store
+from perdure.testing.conformance.threads import at, checkpoint_ids, own, save_thread, thread_ids
 
 
 async def mixed(store: Store) -> list[str]:
@@ -35,44 +35,47 @@ async def test_an_empty_store_has_nothing(store: Store) -> None:
 
 async def test_checkpoints_are_listed_in_the_order_of_commits_across_threads(store: Store) -> None:
     order = await mixed(store)
-    assert await ids(store) == order
-    assert await ids(store, thread_id="a") == ["a-1", "a-2", "a-3"]
-    assert await ids(store, workflow_name="one") == ["a-1", "c-2", "a-2", "c-4", "a-3"]
-    assert await ids(store, workflow_name="one", thread_id="c") == ["c-2", "c-4"]
-    assert await ids(store, workflow_name="two", thread_id="c") == []
-    assert await ids(store, workflow_name="nobody's") == [] and await ids(store, thread_id="nobody's") == []
+    assert await checkpoint_ids(store) == order
+    assert await checkpoint_ids(store, thread_id="a") == ["a-1", "a-2", "a-3"]
+    assert await checkpoint_ids(store, workflow_name="one") == ["a-1", "c-2", "a-2", "c-4", "a-3"]
+    assert await checkpoint_ids(store, workflow_name="one", thread_id="c") == ["c-2", "c-4"]
+    assert await checkpoint_ids(store, workflow_name="two", thread_id="c") == []
+    assert (
+        await checkpoint_ids(store, workflow_name="nobody's") == []
+        and await checkpoint_ids(store, thread_id="nobody's") == []
+    )
 
 
 @pytest.mark.parametrize("filters", [{}, {"thread_id": "b"}, {"workflow_name": "one"}])
 async def test_limit_and_before_page_backwards_through_all(store: Store, filters: dict[str, str]) -> None:
     await mixed(store)
-    all_of_them = await ids(store, **filters)
+    all_of_them = await checkpoint_ids(store, **filters)
     for size in (1, 2, 3, 100):
         pages: list[str] = []
-        page = await ids(store, **filters, limit=size)
+        page = await checkpoint_ids(store, **filters, limit=size)
         while page:
             assert len(page) <= size
             pages = page + pages
-            page = await ids(store, **filters, limit=size, before=page[0])
+            page = await checkpoint_ids(store, **filters, limit=size, before=page[0])
         assert pages == all_of_them
 
 
 async def test_before_may_name_a_checkpoint_of_another_thread_or_workflow(store: Store) -> None:
     await mixed(store)
-    assert await ids(store, thread_id="a", before="b-2") == ["a-1", "a-2"]
-    assert await ids(store, workflow_name="two", before="c-4", limit=5) == ["b-1"]
+    assert await checkpoint_ids(store, thread_id="a", before="b-2") == ["a-1", "a-2"]
+    assert await checkpoint_ids(store, workflow_name="two", before="c-4", limit=5) == ["b-1"]
 
 
 async def test_before_a_checkpoint_that_there_is_not_is_an_error(store: Store) -> None:
     await mixed(store)
     for filters in ({}, {"thread_id": "a"}, {"workflow_name": "one"}, {"limit": 1}):
         with pytest.raises(CheckpointNotFound, match="none"):
-            await ids(store, before="none", **filters)
+            await checkpoint_ids(store, before="none", **filters)
 
 
 async def test_a_limit_of_nothing_gives_nothing(store: Store) -> None:
     await mixed(store)
-    assert await ids(store, limit=0) == [] and await thread_ids(store, limit=0) == []
+    assert await checkpoint_ids(store, limit=0) == [] and await thread_ids(store, limit=0) == []
     assert list(await store.pending_requests(limit=0)) == [] and list(await store.due(at(0), limit=0)) == []
 
 
@@ -110,7 +113,7 @@ async def test_ids_that_differ_only_in_case_or_form_are_different_checkpoints(st
     names = ["ab", "AB", "Ab", "é", "e\u0301", " ab", "ab "]
     for name in names:
         await owner.save(name)
-    assert await ids(store) == names
+    assert await checkpoint_ids(store) == names
     for number, name in enumerate(names, 1):
         found = await store.find_checkpoint(name)
         assert found is not None and found.info.number == number
@@ -132,13 +135,13 @@ async def test_threads_are_listed_with_those_that_moved_last_at_the_end(store: S
 
 async def test_threads_are_in_the_order_of_commits_whatever_their_clocks_say(store: Store) -> None:
     for name, seconds in [("late", 99), ("early", 1), ("middle", 50)]:
-        await saved(store, name, timestamp=at(seconds).isoformat())
+        await save_thread(store, name, timestamp=at(seconds).isoformat())
     assert await thread_ids(store) == ["late", "early", "middle"]
 
 
 async def test_limit_and_before_page_backwards_through_the_threads(store: Store) -> None:
     for index in range(7):
-        await saved(store, f"t{index}", workflow_name="odd" if index % 2 else "even", timestamp=at(0).isoformat())
+        await save_thread(store, f"t{index}", workflow_name="odd" if index % 2 else "even", timestamp=at(0).isoformat())
     assert await all_pages(store) == [f"t{index}" for index in range(7)]
     assert await thread_ids(store, workflow_name="odd", before="t4", limit=5) == ["t1", "t3"]
     with pytest.raises(ThreadNotFound, match="none"):
@@ -147,11 +150,11 @@ async def test_limit_and_before_page_backwards_through_the_threads(store: Store)
 
 async def test_paging_finds_every_thread_also_when_others_were_copied_pruned_and_deleted(store: Store) -> None:
     for name in "abc":
-        await saved(store, name)
+        await save_thread(store, name)
     await store.prune("c", ["c-1"])
-    await saved(store, "d")  # the first commit since the newest one went
+    await save_thread(store, "d")  # the first commit since the newest one went
     await store.delete_thread("d")
-    await saved(store, "e")
+    await save_thread(store, "e")
     await store.copy_thread("a", "copy")
     found = await all_pages(store)
     assert found == await thread_ids(store)
@@ -181,8 +184,8 @@ async def test_a_thread_says_where_it_stands_and_who_owns_it(store: Store) -> No
 
 
 async def test_a_thread_is_of_the_workflow_that_moved_it_last(store: Store) -> None:
-    await saved(store, "t", workflow_name="old name")
-    await saved(store, "t", workflow_name="new name")
+    await save_thread(store, "t", workflow_name="old name")
+    await save_thread(store, "t", workflow_name="new name")
     assert [one.workflow_name for one in await store.threads()] == ["new name"]
     assert await thread_ids(store, workflow_name="old name") == []
-    assert await ids(store, workflow_name="old name") == ["t-1"]
+    assert await checkpoint_ids(store, workflow_name="old name") == ["t-1"]

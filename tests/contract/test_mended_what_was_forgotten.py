@@ -6,13 +6,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.contract.acts import Owner, asked, chunks, ids, inside, own, told
-from tests.contract.places import STORES
-from tests.contract.raw import all_of, read_out
+from tests.conformance.stores import STORES
+from tests.conformance.whole_threads import all_of, read_out
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import CursorExpired, ThreadExists
 from perdure.store import Store
+from perdure.testing.conformance.threads import (
+    ThreadOwner,
+    checkpoint_ids,
+    chunks,
+    make_events,
+    make_request,
+    own,
+    read_as_owner,
+)
 
 
 @pytest.fixture(params=STORES)
@@ -25,7 +33,7 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     await made.close()
 
 
-async def a_short_thread(store: Store, count: int = 6, thread_id: str = "t") -> Owner:
+async def a_short_thread(store: Store, count: int = 6, thread_id: str = "t") -> ThreadOwner:
     """Each checkpoint has one chunk, its own, and forgets the one before. Too few to be freed while it goes on."""
     owner = await own(store, thread_id)
     for number in range(1, count + 1):
@@ -41,7 +49,7 @@ async def test_what_a_short_thread_forgot_is_freed_when_it_comes_to_rest(store: 
     for thread_id in ("s", "t"):
         await (await a_short_thread(store, thread_id=thread_id)).release()
         assert set(await chunks(store, thread_id)) == {"c6.6"}
-    assert await ids(store) == ["s-6", "t-6"] and list(await store.check()) == []
+    assert await checkpoint_ids(store) == ["s-6", "t-6"] and list(await store.check()) == []
 
 
 async def test_threads_that_are_taken_up_again_and_again_hold_only_what_they_keep(store: Store) -> None:
@@ -107,7 +115,7 @@ async def test_a_first_commit_that_is_forgotten_and_not_freed_takes_what_others_
 async def test_events_that_are_forgotten_and_not_freed_stay_where_they_are(store: Store, target: Store) -> None:
     owner = await own(store)
     for number in range(1, 5):
-        own_chunk = told(number, own=(f"e{number}",))
+        own_chunk = make_events(number, own=(f"e{number}",))
         await owner.save(chunks={f"e{number}": b'"told"'}, events=own_chunk, prunes_events_before=number - 1)
     standing, commits = await read_out(store)
     assert [one.number for one in commits if one.events is not None] == [3, 4]
@@ -134,7 +142,7 @@ async def test_a_thread_that_was_handed_over_with_what_it_forgot_goes_on_without
     await target.prune("t", ["t-1", "t-2"])
     await mover.release()
     assert list(await target.check()) == []
-    assert await ids(target) == ["t-10", "t-11"]
+    assert await checkpoint_ids(target) == ["t-10", "t-11"]
 
 
 async def test_a_forgotten_commit_that_was_handed_over_does_not_miss_the_one_before_it(
@@ -146,7 +154,7 @@ async def test_a_forgotten_commit_that_was_handed_over_does_not_miss_the_one_bef
     await owner.save(chunks={"cc": b'"3"'}, prunes=[2])
     await target.add_thread(*await read_out(store))
     assert await target.prune("t", ["t-1"]) == 1
-    assert list(await target.check()) == [] and await ids(target) == ["t-3"]
+    assert list(await target.check()) == [] and await checkpoint_ids(target) == ["t-3"]
     assert set(await chunks(target, "t")) == {"bb.2", "cc.3"}
 
 
@@ -160,11 +168,11 @@ async def test_a_thread_that_only_recorded_something_is_there(store: Store, targ
     assert standing is not None and (standing.number, len(standing.journal)) == (0, 1)
     await owner.release()
     other = await own(target)
-    await other.save(requests=[asked("t", "q", 1)])
+    await other.save(requests=[make_request("t", "q", 1)])
     await other.release()
     with pytest.raises(ThreadExists):
         await store.add_thread(*await read_out(target))
-    assert [one for one, _ in (await inside(store, "t"))["journal"]] == [1]
+    assert [one for one, _ in (await read_as_owner(store, "t"))["journal"]] == [1]
     await target.delete_thread("t")
     await target.add_thread(standing, [])
     assert (await all_of(target))["standing"] == (await all_of(store))["standing"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from tests.contract.acts import everything, inside, own, saved
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import Lease
 from perdure.store import Store
+from perdure.testing.conformance.threads import own, read_as_owner, read_everything, save_thread
 
 
 async def test_a_new_thread_opens_empty(store: Store) -> None:
@@ -46,10 +46,10 @@ async def test_a_thread_that_is_held_is_busy_and_opening_it_touches_nothing(stor
     await owner.save(events=1)
     await owner.record(1)
     await store.post("t", "item", "message", b"1")
-    before = await everything(store)
+    before = await read_everything(store)
     with pytest.raises(ThreadBusy, match="is being run by run 'run-1'"):
         await store.open("t", "run-2")
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await owner.save()  # its fence is still the newest
 
 
@@ -74,26 +74,26 @@ async def test_a_lease_that_was_released_cannot_write_any_more(store: Store) -> 
     owner = await own(store)
     await owner.save()
     await owner.release()
-    before = await everything(store)
+    before = await read_everything(store)
     with pytest.raises(ThreadConflict, match="Nothing was stored"):
         await owner.save()
     with pytest.raises(ThreadConflict):
         await owner.record(1)
     with pytest.raises(ThreadConflict):
         await store.renew(owner.lease)
-    assert await everything(store) == before
+    assert await read_everything(store) == before
 
 
 async def test_after_a_takeover_the_old_owner_cannot_write_renew_or_release(store: Store) -> None:
     old = await own(store)
     await old.save()
     new = await own(store, owner="run-2", takeover=True)
-    before = await everything(store)
+    before = await read_everything(store)
     for act in (old.save, old.note, partial(old.record, 1), partial(store.renew, old.lease)):
         with pytest.raises(ThreadConflict, match="Nothing was stored"):
             await act()
     await old.release()
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     with pytest.raises(ThreadBusy, match="run-2"):
         await store.open("t", "run-3")
     await store.renew(new.lease)
@@ -101,7 +101,7 @@ async def test_after_a_takeover_the_old_owner_cannot_write_renew_or_release(stor
 
 
 async def test_a_takeover_of_a_free_thread_is_an_open(store: Store) -> None:
-    await saved(store, "t")
+    await save_thread(store, "t")
     owner = await own(store, takeover=True)
     assert owner.number == 1
     await owner.save()
@@ -119,14 +119,14 @@ async def test_renewing_keeps_the_thread(store: Store) -> None:
 async def test_a_lease_that_nobody_was_given_proves_nothing(store: Store, lease: Lease) -> None:
     owner = await own(store)
     await owner.save()
-    before = await everything(store, "nobody")
+    before = await read_everything(store, "nobody")
     owner.lease = lease
     for act in (owner.save, partial(owner.record, 1), partial(store.renew, lease)):
         with pytest.raises(ThreadConflict):
             await act()
     await store.release(lease)
-    assert await everything(store, "nobody") == before
-    assert (await inside(store, "t"))["journal"] == []
+    assert await read_everything(store, "nobody") == before
+    assert (await read_as_owner(store, "t"))["journal"] == []
 
 
 async def test_a_lease_of_a_deleted_thread_cannot_write_to_another_of_its_name(store: Store) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.contract.acts import Owner, chunks, everything, ids, own, saved
 
 from perdure.errors import CheckpointNotFound
 from perdure.store import Store
+from perdure.testing.conformance.threads import ThreadOwner, checkpoint_ids, chunks, own, read_everything, save_thread
 
 
-async def a_line(store: Store, count: int = 4) -> Owner:
+async def a_line(store: Store, count: int = 4) -> ThreadOwner:
     """Each checkpoint has one chunk, its own."""
     owner = await own(store)
     for number in range(1, count + 1):
@@ -43,10 +43,10 @@ async def test_a_pinned_checkpoint_says_so_wherever_it_is_read(store: Store) -> 
 
 async def test_an_unpinned_checkpoint_is_like_any_other_again(store: Store) -> None:
     await (await a_line(store, 3)).release()
-    before = await everything(store)
+    before = await read_everything(store)
     await store.pin("t-2")
     await store.unpin("t-2")
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     assert await store.prune("t", ["t-2"]) == 1
 
 
@@ -55,20 +55,20 @@ async def test_pinning_and_unpinning_again_changes_nothing(store: Store) -> None
     await store.unpin("t-1")
     assert await pins(store) == []
     await store.pin("t-1")
-    before = await everything(store)
+    before = await read_everything(store)
     await store.pin("t-1")
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await store.unpin("t-1")
     await store.unpin("t-1")
     assert await pins(store) == []
 
 
 async def test_pinning_changes_nothing_but_the_pin_and_moves_no_thread(store: Store) -> None:
-    await saved(store, "one", 2, events=1)
-    await saved(store, "two", 2, events=1)
-    before = await everything(store)
+    await save_thread(store, "one", 2, events=1)
+    await save_thread(store, "two", 2, events=1)
+    before = await read_everything(store)
     await store.pin("one-1")
-    after = await everything(store)
+    after = await read_everything(store)
     assert after["infos"] == [
         msgspec.structs.replace(one, is_pinned=one.checkpoint_id == "one-1") for one in before["infos"]
     ]
@@ -83,26 +83,26 @@ async def test_pinning_needs_no_lease_and_leaves_the_owner_alone(store: Store) -
     await owner.record(1)
     await store.unpin("t-2")
     await owner.save()
-    assert await ids(store) == ["t-1", "t-2", "t-3", "t-4"] and await pins(store) == []
+    assert await checkpoint_ids(store) == ["t-1", "t-2", "t-3", "t-4"] and await pins(store) == []
 
 
 async def test_what_there_is_not_cannot_be_pinned_or_unpinned(store: Store) -> None:
     await a_line(store, 2)
     await store.prune("t", ["t-1"])
-    before = await everything(store)
+    before = await read_everything(store)
     for checkpoint_id in ("none", "t-1", "t", ""):
         with pytest.raises(CheckpointNotFound):
             await store.pin(checkpoint_id)
         with pytest.raises(CheckpointNotFound):
             await store.unpin(checkpoint_id)
-    assert await everything(store) == before
+    assert await read_everything(store) == before
 
 
 async def test_pruning_leaves_what_is_pinned_with_all_that_it_needs(store: Store) -> None:
     await a_line(store)
     await store.pin("t-2")
     assert await store.prune("t", ["t-1", "t-2", "t-3"]) == 2
-    assert await ids(store) == ["t-2", "t-4"] and set(await chunks(store, "t")) == {"c2.2", "c4.4"}
+    assert await checkpoint_ids(store) == ["t-2", "t-4"] and set(await chunks(store, "t")) == {"c2.2", "c4.4"}
     found = await store.find_checkpoint("t-2")
     assert found is not None and found.info.is_pinned and found.info.previous_checkpoint_id is None
     await store.unpin("t-2")
@@ -113,14 +113,14 @@ async def test_a_commit_that_forgets_leaves_what_is_pinned(store: Store) -> None
     owner = await a_line(store)
     await store.pin("t-2")
     await owner.save(prunes=[1, 2, 3, 4])
-    assert await ids(store) == ["t-2", "t-5"] and await pins(store) == ["t-2"]
+    assert await checkpoint_ids(store) == ["t-2", "t-5"] and await pins(store) == ["t-2"]
     assert {"c2.2", "c4.4"} <= set(await chunks(store, "t"))
     await store.prune("t", [])
     await owner.save(prunes=[5])
-    assert await ids(store) == ["t-2", "t-6"] and {"c2.2", "c4.4"} <= set(await chunks(store, "t"))
+    assert await checkpoint_ids(store) == ["t-2", "t-6"] and {"c2.2", "c4.4"} <= set(await chunks(store, "t"))
     await store.unpin("t-2")
     await owner.save(prunes=[2])
-    assert await ids(store) == ["t-6", "t-7"]
+    assert await checkpoint_ids(store) == ["t-6", "t-7"]
 
 
 async def test_an_abandoned_branch_stays_as_far_as_it_is_pinned(store: Store) -> None:
@@ -131,16 +131,21 @@ async def test_an_abandoned_branch_stays_as_far_as_it_is_pinned(store: Store) ->
     await owner.save(chunks={"ff": b"3"})  # and 1 -> 5
     await store.pin(branch.checkpoint_id)
     await owner.save(prunes=[2, 3, 4])
-    assert await ids(store) == ["t-1", "t-3", "t-5", "t-6"]
+    assert await checkpoint_ids(store) == ["t-1", "t-3", "t-5", "t-6"]
     assert await store.prune("t", ["t-1", "t-2", "t-3", "t-4", "t-5"]) == 2
-    assert await ids(store) == ["t-3", "t-6"] and set(await chunks(store, "t")) == {"c1.1", "c2.2", "dd.3", "ff.5"}
+    assert await checkpoint_ids(store) == ["t-3", "t-6"] and set(await chunks(store, "t")) == {
+        "c1.1",
+        "c2.2",
+        "dd.3",
+        "ff.5",
+    }
 
 
 async def test_a_pinned_head_of_a_thread_with_an_owner_is_no_reason_to_refuse(store: Store) -> None:
     owner = await a_line(store, 3)
     await store.pin("t-3")
     assert await store.prune("t", ["t-1", "t-2", "t-3"]) == 2
-    assert await ids(store) == ["t-3"]
+    assert await checkpoint_ids(store) == ["t-3"]
     await owner.save()
 
 
@@ -148,8 +153,8 @@ async def test_a_checkpoint_that_takes_the_place_of_a_pinned_one_is_not_pinned(s
     owner = await a_line(store, 2)
     await store.pin("t-1")
     await owner.save("t-1")
-    assert await ids(store) == ["t-2", "t-1"] and await pins(store) == []
-    await saved(store, "u")
+    assert await checkpoint_ids(store) == ["t-2", "t-1"] and await pins(store) == []
+    await save_thread(store, "u")
     await store.pin("t-2")
     other = await own(store, "u")
     await other.save("t-2")  # an id of another thread's
@@ -194,4 +199,4 @@ async def test_pins_are_seen_by_others_at_once_and_outlive_their_process(another
     await two.close()
     three = another()
     assert await pins(three) == ["t-2"] and await three.prune("t", ["t-1", "t-2"]) == 1
-    assert await ids(one) == await ids(two) == ["t-2", "t-3"]
+    assert await checkpoint_ids(one) == await checkpoint_ids(two) == ["t-2", "t-3"]

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.acts import at, chunks, ids, inside, own, saved, thread_ids
 from tests.schemas import SCHEMAS
 
 from perdure.errors import ThreadBusy
 from perdure.store import Store
+from perdure.testing.conformance.threads import at, checkpoint_ids, chunks, own, read_as_owner, save_thread, thread_ids
 
 ROOT = Path(__file__).parents[2]
 PLACES = {"sqlite": "threads.db", "file": "threads/index.db"}
@@ -126,7 +126,7 @@ async def test_of_two_processes_that_write_one_commit_with_one_fence_one_does(
         assert sorted(outcome for outcome, _ in told) == ["done", "refused"]
         assert ["refused", "ThreadConflict"] in told
         winner = "ab"[[outcome for outcome, _ in told].index("done")]
-        assert await ids(here, thread_id=f"t{turn}") == [f"{winner}{turn}"]
+        assert await checkpoint_ids(here, thread_id=f"t{turn}") == [f"{winner}{turn}"]
         assert len(await here.events_after(f"t{turn}", 0)) == 1
 
 
@@ -135,11 +135,11 @@ async def test_what_one_process_wrote_another_sees_at_once(here: Store, children
     for turn in range(5):
         one.do("open", "t", f"run-{turn}")
         one.do("save", "t", f"c{turn}")
-        assert two.do("head", "t") == f"c{turn}" and (await ids(here))[-1] == f"c{turn}"
+        assert two.do("head", "t") == f"c{turn}" and (await checkpoint_ids(here))[-1] == f"c{turn}"
         assert two.is_refused("open", "t", "run-x") == "ThreadBusy"
         one.do("release", "t")
     two.do("post", "t", "item")
-    assert [item for item, _, _ in (await inside(here, "t"))["inbox"]] == ["item"]
+    assert [item for item, _, _ in (await read_as_owner(here, "t"))["inbox"]] == ["item"]
 
 
 async def test_processes_that_move_threads_of_their_own_do_not_disturb_each_other(
@@ -149,13 +149,13 @@ async def test_processes_that_move_threads_of_their_own_do_not_disturb_each_othe
     for turn in range(30):
         told = both(children, ["save", "a", f"a{turn}"], ["save", "b", f"b{turn}"])
         assert told == [["done", turn + 1], ["done", turn + 1]]
-    assert len(await ids(here, thread_id="a")) == len(await ids(here, thread_id="b")) == 30
+    assert len(await checkpoint_ids(here, thread_id="a")) == len(await checkpoint_ids(here, thread_id="b")) == 30
     assert len(await chunks(here, "a")) == 30
 
 
 async def test_an_owner_that_was_killed_is_noticed_at_once(here: Store, children: list[Child]) -> None:
     one, two = children
-    await saved(here, "t", due_at=at(1))
+    await save_thread(here, "t", due_at=at(1))
     one.do("open", "t", "run-1")
     one.do("open", "u", "run-1")
     one.do("save", "u", "u1")
@@ -220,7 +220,7 @@ async def test_an_owner_that_was_stopped_is_alive_and_holds_up_nobody_else(here:
         two.do("post", "t", "item")
         two.do("release", "u")
         assert two.do("head", "t") == "t1"
-        await saved(here, "v")
+        await save_thread(here, "v")
         assert await thread_ids(here) == ["t", "u", "v"]
     finally:
         one.send(signal.SIGCONT)
@@ -240,7 +240,7 @@ async def test_a_stopped_owner_that_goes_on_after_a_takeover_is_refused(here: St
     assert one.is_refused("save", "t", "late") == "ThreadConflict"
     one.do("release", "t")  # leaves the new owner alone
     await owner.save("newer")
-    assert await ids(here) == ["old", "new", "newer"] and await here.find_checkpoint("late") is None
+    assert await checkpoint_ids(here) == ["old", "new", "newer"] and await here.find_checkpoint("late") is None
     assert len(await here.events_after("t", 0)) == 1
 
 
@@ -251,7 +251,7 @@ async def test_a_killed_process_leaves_all_that_was_acknowledged(here: Store, ch
         assert one.do("save", "t", f"c{number}") == number
     one.do("post", "t", "item")
     one.send(signal.SIGKILL)
-    assert await ids(here) == ["c1", "c2", "c3", "c4", "c5"] and len(await chunks(here, "t")) == 5
+    assert await checkpoint_ids(here) == ["c1", "c2", "c3", "c4", "c5"] and len(await chunks(here, "t")) == 5
     owner = await own(here, "t")
     assert (owner.number, [item.item_id for item in owner.opened.inbox]) == (5, ["item"])
     await owner.save()

@@ -7,13 +7,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.contract.acts import chunks, everything, ids, inside, own, saved, thread_ids
-from tests.contract.places import STORES
-from tests.contract.raw import a_full_thread, all_of, plain_commit, plain_standing, read_out, renamed
+from tests.conformance.stores import STORES
+from tests.conformance.whole_threads import a_full_thread, all_of, plain_commit, plain_standing, read_out, renamed
 
 from perdure.errors import CursorExpired, ThreadConflict, ThreadExists
 from perdure.records import Commit, Lease
 from perdure.store import Store
+from perdure.testing.conformance.threads import (
+    checkpoint_ids,
+    chunks,
+    own,
+    read_as_owner,
+    read_everything,
+    save_thread,
+    thread_ids,
+)
 
 
 @pytest.fixture(params=STORES)
@@ -39,7 +47,7 @@ async def test_everything_that_can_be_read_of_a_thread_is_handed_over(store: Sto
     await hand_over(store, target)
     assert await all_of(target) == before
     assert await all_of(store) == before
-    assert await inside(target, "t") == await inside(store, "t")
+    assert await read_as_owner(target, "t") == await read_as_owner(store, "t")
 
 
 async def test_what_is_handed_on_is_what_was_handed_over(store: Store, target: Store, tmp_path: Path) -> None:
@@ -61,7 +69,12 @@ async def test_what_was_forgotten_is_not_handed_over_and_what_is_left_needs_noth
     await owner.save(prunes=[1, 2, 3, 5], prunes_events_before=4, dropped=["c2.2"])
     await owner.release()
     await hand_over(store, target)
-    assert list(await target.infos()) == list(await store.infos()) and await ids(target) == ["t-4", "t-6", "t-7", "t-8"]
+    assert list(await target.infos()) == list(await store.infos()) and await checkpoint_ids(target) == [
+        "t-4",
+        "t-6",
+        "t-7",
+        "t-8",
+    ]
     assert [one.first_seq for one in await target.events_after("t", None)] == [4, 5, 6, 7]
     with pytest.raises(CursorExpired):
         await target.events_after("t", 2)
@@ -73,7 +86,7 @@ async def test_what_was_forgotten_is_not_handed_over_and_what_is_left_needs_noth
 
 
 async def test_a_thread_without_a_checkpoint_is_handed_over(store: Store, target: Store) -> None:
-    await saved(store, "t", 2, events=1)
+    await save_thread(store, "t", 2, events=1)
     await store.prune("t", ["t-1", "t-2"])
     owner = await own(store)
     await owner.note(events=1, status="FAILED")
@@ -88,19 +101,19 @@ async def test_a_thread_without_a_checkpoint_is_handed_over(store: Store, target
 async def test_a_thread_that_was_only_posted_to_is_copied_with_its_inbox(store: Store, target: Store) -> None:
     await store.post("t", "item", "message", b"1")
     await hand_over(store, target)
-    assert (await inside(target, "t"))["inbox"] == [("item", "message", b"1")]
+    assert (await read_as_owner(target, "t"))["inbox"] == [("item", "message", b"1")]
     await target.post("t", "item", "message", b"2")
-    assert (await inside(target, "t"))["inbox"] == [("item", "message", b"1")]
+    assert (await read_as_owner(target, "t"))["inbox"] == [("item", "message", b"1")]
 
 
 async def test_a_thread_handed_over_comes_after_those_that_are_there(store: Store, target: Store) -> None:
-    await saved(store, "t", 2)
-    await saved(target, "u", 2)
+    await save_thread(store, "t", 2)
+    await save_thread(target, "u", 2)
     await hand_over(store, target)
-    assert await ids(target) == ["u-1", "u-2", "t-1", "t-2"] and await thread_ids(target) == ["u", "t"]
-    assert await ids(target, limit=1, before="t-1") == ["u-2"] and await ids(target, workflow_name="w", limit=1) == [
-        "t-2"
-    ]
+    assert await checkpoint_ids(target) == ["u-1", "u-2", "t-1", "t-2"] and await thread_ids(target) == ["u", "t"]
+    assert await checkpoint_ids(target, limit=1, before="t-1") == ["u-2"] and await checkpoint_ids(
+        target, workflow_name="w", limit=1
+    ) == ["t-2"]
 
 
 async def test_a_thread_can_be_handed_over_under_another_name(store: Store) -> None:
@@ -112,7 +125,7 @@ async def test_a_thread_can_be_handed_over_under_another_name(store: Store) -> N
         assert dict((await store.read_chunks("new", [number]))[number]) == dict(data)
     assert [one.number for one in await store.infos(thread_id="new") if one.is_pinned] == [4]
     await store.delete_thread("t")
-    assert (await inside(store, "new"))["number"] == 8
+    assert (await read_as_owner(store, "new"))["number"] == 8
 
 
 # ---------------------------------------------------------------- going on
@@ -133,7 +146,7 @@ async def test_a_thread_goes_on_where_it_was_handed_over(store: Store, target: S
         await one.unpin("t-4")
         await one.prune("t", ["t-2"])
     assert await all_of(target) == await all_of(store)
-    assert await inside(target, "t") == await inside(store, "t")
+    assert await read_as_owner(target, "t") == await read_as_owner(store, "t")
     for one in (store, target):
         await one.prune("t", [info.checkpoint_id for info in await one.infos()][:-1], events_before=10)
     assert await all_of(target) == await all_of(store)
@@ -154,11 +167,11 @@ async def test_an_owner_in_the_one_store_does_not_move_the_thread_in_the_other(s
 
 
 async def test_a_thread_that_was_claimed_and_never_written_is_no_hindrance(store: Store, target: Store) -> None:
-    await saved(store, "t", 2)
+    await save_thread(store, "t", 2)
     fences = [(await target.open("t", "run-9", takeover=True)).lease.fence for _ in range(5)]
     await target.release(Lease("t", "run-9", fences[-1]))
     await hand_over(store, target)
-    assert await ids(target) == ["t-1", "t-2"]
+    assert await checkpoint_ids(target) == ["t-1", "t-2"]
     there = await own(target)
     assert there.lease.fence > max(fences)
     await there.save()
@@ -172,27 +185,27 @@ async def test_a_thread_that_is_there_is_not_written_over(store: Store, target: 
     await a_full_thread(store)
     held = await own(target) if made == "by an open" else None
     if made == "by a commit":
-        await saved(target, "t", 1, events=1)
+        await save_thread(target, "t", 1, events=1)
     if made == "by a post":
         await target.post("t", "precious", "message", b"1")
-    before = await everything(target)
+    before = await read_everything(target)
     with pytest.raises(ThreadExists, match="'t'") as caught:
         await hand_over(store, target)
-    assert caught.value.thread_id == "t" and await everything(target) == before
+    assert caught.value.thread_id == "t" and await read_everything(target) == before
     if held is not None:
         await held.save()
     if made == "by a post":
-        assert [one for one, _, _ in (await inside(target, "t"))["inbox"]] == ["precious"]
+        assert [one for one, _, _ in (await read_as_owner(target, "t"))["inbox"]] == ["precious"]
 
 
 async def test_a_checkpoint_id_that_is_there_is_not_taken(store: Store, target: Store) -> None:
     await a_full_thread(store)
     other = await own(target, "u")
     await other.save("t-6", chunks={"aa": b"1"}, events=1)
-    before = await everything(target)
+    before = await read_everything(target)
     with pytest.raises(ThreadExists, match=r"t-6.*'u'"):
         await hand_over(store, target)
-    assert await everything(target) == before and await target.delete_thread("t") is False
+    assert await read_everything(target) == before and await target.delete_thread("t") is False
     await other.save("another")
     await target.prune("u", ["t-6"])
     await hand_over(store, target)
@@ -201,9 +214,9 @@ async def test_a_checkpoint_id_that_is_there_is_not_taken(store: Store, target: 
 
 async def test_commits_that_end_with_an_error_leave_nothing_behind(store: Store, target: Store) -> None:
     await a_full_thread(store)
-    await saved(target, "u")
+    await save_thread(target, "u")
     standing, commits = await read_out(store)
-    before = await everything(target)
+    before = await read_everything(target)
 
     def broken_off() -> Iterator[Commit]:
         yield from commits[:3]
@@ -211,7 +224,7 @@ async def test_commits_that_end_with_an_error_leave_nothing_behind(store: Store,
 
     with pytest.raises(ValueError, match="ends here"):
         await target.add_thread(standing, broken_off())
-    assert await everything(target) == before and await target.delete_thread("t") is False
+    assert await read_everything(target) == before and await target.delete_thread("t") is False
     await target.add_thread(standing, iter(commits))
     assert await all_of(target) == await all_of(store)
 
@@ -232,7 +245,7 @@ async def test_commits_are_read_in_pages(store: Store) -> None:
 
 
 async def test_of_a_thread_that_there_is_not_there_is_nothing_to_hand_over(store: Store) -> None:
-    await saved(store, "u")
+    await save_thread(store, "u")
     assert await store.standing("t") is None and list(await store.commits("t")) == []
     assert await thread_ids(store) == ["u"]
 
@@ -241,10 +254,10 @@ async def test_reading_a_thread_out_changes_nothing_for_its_owner(store: Store) 
     owner = await own(store)
     await owner.save(chunks={"aa": b"1"}, events=1)
     await owner.record(1)
-    before = await everything(store)
+    before = await read_everything(store)
     standing, _ = await read_out(store)
     assert standing.fence == owner.lease.fence and [one.delivery_id for one in standing.journal] == [1]
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await owner.save(prunes=[1])
     await read_out(store)
     await owner.save()

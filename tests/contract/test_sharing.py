@@ -7,10 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.contract.acts import everything, ids, inside, own, saved, thread_ids
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.store import Store
+from perdure.testing.conformance.threads import (
+    checkpoint_ids,
+    own,
+    read_as_owner,
+    read_everything,
+    save_thread,
+    thread_ids,
+)
 
 
 async def five_commits(store: Store, thread_id: str) -> None:
@@ -30,7 +37,7 @@ async def test_many_threads_move_at_once_and_none_disturbs_another(store: Store)
         assert {data for one in (await store.read_chunks(name, range(6))).values() for data in one.values()} == {
             name.join('""').encode()
         }
-    assert len(await ids(store)) == 150
+    assert len(await checkpoint_ids(store)) == 150
 
 
 async def test_of_many_that_open_one_thread_at_once_one_gets_it(store: Store) -> None:
@@ -45,7 +52,7 @@ async def test_of_many_that_write_one_commit_at_once_one_does(store: Store) -> N
     tried = await asyncio.gather(*(store.commit(one) for one in commits), return_exceptions=True)
     assert sum(one is None for one in tried) == 1
     assert sum(isinstance(one, ThreadConflict) for one in tried) == 19
-    assert len(await ids(store)) == 1
+    assert len(await checkpoint_ids(store)) == 1
 
 
 async def test_a_cancelled_caller_leaves_the_store_usable_and_the_commit_whole_or_absent(store: Store) -> None:
@@ -76,14 +83,14 @@ async def test_a_store_is_used_from_several_event_loops_and_threads_of_the_syste
 
 
 async def test_a_closed_store_opens_itself_again(store: Store) -> None:
-    await saved(store, "t", 2, events=1, chunks={"aa": b"1"})
-    before = await everything(store)
+    await save_thread(store, "t", 2, events=1, chunks={"aa": b"1"})
+    before = await read_everything(store)
     await store.close()
     await store.close()
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await store.close()
-    await saved(store, "t")
-    assert await ids(store) == ["t-1", "t-2", "t-3"]
+    await save_thread(store, "t")
+    assert await checkpoint_ids(store) == ["t-1", "t-2", "t-3"]
 
 
 async def test_a_thread_stays_owned_over_a_close(store: Store) -> None:
@@ -98,7 +105,7 @@ async def test_a_thread_stays_owned_over_a_close(store: Store) -> None:
 
 async def test_closing_while_others_are_at_work_loses_nothing(store: Store) -> None:
     await asyncio.gather(*(five_commits(store, f"t{index}") for index in range(5)), store.close(), store.close())
-    assert len(await ids(store)) == 25
+    assert len(await checkpoint_ids(store)) == 25
 
 
 # ---------------------------------------------------------------- several objects
@@ -106,14 +113,14 @@ async def test_closing_while_others_are_at_work_loses_nothing(store: Store) -> N
 
 async def test_two_objects_on_one_place_see_each_others_writes_at_once(another: Callable[[], Store]) -> None:
     one, two = another(), another()
-    assert await everything(one) == await everything(two)
+    assert await read_everything(one) == await read_everything(two)
     for turn in range(3):
         for writer, reader in [(one, two), (two, one)]:
-            await saved(writer, "t", events=1, chunks={"aa": b"1"})
+            await save_thread(writer, "t", events=1, chunks={"aa": b"1"})
             await writer.post("t", f"item {turn} {writer is one}", "message", b"1")
-            assert await everything(reader) == await everything(writer)
-    assert len((await inside(two, "t"))["inbox"]) == 6
-    assert len(await ids(one)) == 6
+            assert await read_everything(reader) == await read_everything(writer)
+    assert len((await read_as_owner(two, "t"))["inbox"]) == 6
+    assert len(await checkpoint_ids(one)) == 6
 
 
 async def test_two_objects_on_one_place_have_one_owner_between_them(another: Callable[[], Store]) -> None:
@@ -127,23 +134,23 @@ async def test_two_objects_on_one_place_have_one_owner_between_them(another: Cal
     with pytest.raises(ThreadConflict):
         await first.save()
     await second.save()
-    assert await ids(one) == ["t-1", "t-2"]
+    assert await checkpoint_ids(one) == ["t-1", "t-2"]
 
 
 async def test_what_one_object_prunes_deletes_and_copies_another_sees(another: Callable[[], Store]) -> None:
     one, two = another(), another()
-    await saved(one, "t", 3, chunks={"aa": b"1"})
-    await saved(two, "u")
+    await save_thread(one, "t", 3, chunks={"aa": b"1"})
+    await save_thread(two, "u")
     await two.prune("t", ["t-1"])
-    assert await everything(one) == await everything(two)
+    assert await read_everything(one) == await read_everything(two)
     await one.copy_thread("t", "copy")
     await two.delete_thread("t")
     await one.delete_thread("u")
-    assert await everything(one) == await everything(two) and await thread_ids(one) == ["copy"]
+    assert await read_everything(one) == await read_everything(two) and await thread_ids(one) == ["copy"]
     for store in (one, two, one):
-        await saved(store, "copy", chunks={"bb": b"2"})
-        await saved(store, "t")
-    assert await everything(one) == await everything(two)
+        await save_thread(store, "copy", chunks={"bb": b"2"})
+        await save_thread(store, "t")
+    assert await read_everything(one) == await read_everything(two)
 
 
 async def test_a_lease_is_worth_the_same_in_every_object(another: Callable[[], Store]) -> None:
@@ -158,10 +165,10 @@ async def test_a_lease_is_worth_the_same_in_every_object(another: Callable[[], S
 
 async def test_what_was_written_is_there_for_the_next_object(another: Callable[[], Store]) -> None:
     one = another()
-    await saved(one, "t", 3, events=1, chunks={"aa": b"1"})
+    await save_thread(one, "t", 3, events=1, chunks={"aa": b"1"})
     await one.post("t", "item", "message", b"1")
-    before = await everything(one)
+    before = await read_everything(one)
     await one.close()
     two = another()
-    assert await everything(two) == before
-    assert [name for name, _, _ in (await inside(two, "t"))["inbox"]] == ["item"]
+    assert await read_everything(two) == before
+    assert [name for name, _, _ in (await read_as_owner(two, "t"))["inbox"]] == ["item"]

@@ -12,7 +12,7 @@ from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import UnreadableValue
 from perdure.stores.encrypted.store import EncryptedStore
 from perdure.stores.memory.store import MemoryStore
-from perdure.testing.conformance.support.acts import full, own
+from perdure.testing.conformance.threads import own, save_full_thread
 
 
 async def test_what_is_told_is_heard_by_those_who_have_the_key_and_by_nobody_else() -> None:
@@ -50,7 +50,7 @@ class AtHand(MemoryStore):
 async def test_chunks_at_hand_are_decrypted_and_wrong_ones_are_no_damage() -> None:
     below = AtHand()
     store = EncryptedStore(below, AesGcm(OLD))
-    await full(store, "t")
+    await save_full_thread(store, "t")
     plain = await store.read_chunks("t", [1])
     kept = (await below.read_chunks("t", [1]))[1]
     below.at_hand = {1: dict(kept)}
@@ -69,6 +69,6 @@ async def test_chunks_at_hand_are_decrypted_and_wrong_ones_are_no_damage() -> No
 
 async def test_a_store_without_anything_at_hand_gives_nothing(tmp_path: Path) -> None:
     store = EncryptedStore(MemoryStore(), AesGcm(OLD))
-    await full(store, "t")
+    await save_full_thread(store, "t")
     assert await store.recall("t") == {}
     store.remember("t", 1, [1])

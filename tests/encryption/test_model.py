@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
-from tests.contract.places import STORES
-from tests.contract.test_model import Beside, some_examples
+from tests.conformance.stores import STORES
 from tests.encryption.places import NEW, OLD
+from tests.property.test_stores import Beside, some_examples
 
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.stores.encrypted.store import EncryptedStore

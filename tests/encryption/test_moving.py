@@ -16,7 +16,7 @@ from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import MissingKey
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.conformance.support.acts import full, own
+from perdure.testing.conformance.threads import own, save_full_thread
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_nothing_is_copied_into_an_encrypted_store_without_its_key(
     place: Place, plain: StoreCheckpointStorage
 ) -> None:
     store = place.store(AesGcm(OLD))
-    await full(store, "t")
+    await save_full_thread(store, "t")
     without = place.storage()
     with pytest.raises(MissingKey):
         await copy_store(plain, without)
@@ -90,7 +90,7 @@ async def test_threads_are_chosen_by_name_also_those_that_were_only_posted_to(pl
 
 async def test_a_copy_within_a_store_is_encrypted_for_its_own_thread(place: Place) -> None:
     store, below = place.store(AesGcm(OLD)), place.store()
-    await full(store, "t")
+    await save_full_thread(store, "t")
     await store.pin("t-2")
     await store.copy_thread("t", "copy")
     assert not any(one.is_pinned for one in await store.infos(thread_id="copy")), "as in a plain store"

@@ -14,7 +14,7 @@ from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import DamagedCheckpoint, PlaintextRefused
 from perdure.records import Commit, InboxItem, JournalEntry, ThreadHeader
 from perdure.store import Store
-from perdure.testing.conformance.support.acts import full, own
+from perdure.testing.conformance.threads import own, save_full_thread
 
 Commits: TypeAlias = list[Commit]
 Change: TypeAlias = Callable[[ThreadHeader, Commits, Commits], tuple[ThreadHeader, Commits]]
@@ -25,12 +25,12 @@ replace: Callable[..., Any] = msgspec.structs.replace
 async def written(place: Place) -> Store:
     """Two threads with something of everything; and the store below, for those who do harm."""
     store = place.store(AesGcm(OLD))
-    await full(store, "t")
+    await save_full_thread(store, "t")
     owner = await own(store, "t")
     await owner.record(6, b'{"done":2}')
     await owner.release()
     await store.post("t", "other", "message", b'"another"')
-    await full(store, "u")
+    await save_full_thread(store, "u")
     await closed(store)
     return place.store()
 

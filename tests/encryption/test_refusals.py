@@ -22,7 +22,7 @@ from perdure.errors import DamagedStore, MissingKey, PlaintextRefused, Unsupport
 from perdure.stores.encrypted.store import EncryptedStore
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.conformance.support.acts import everything, full, own, saved
+from perdure.testing.conformance.threads import own, read_everything, save_full_thread, save_thread
 
 Use = Callable[[StoreCheckpointStorage], Awaitable[Any]]
 
@@ -59,8 +59,8 @@ USES: dict[str, Use] = {
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(place: Place, use: str) -> None:
     store = place.store(AesGcm(OLD))
-    await full(store)
-    before = await everything(store)
+    await save_full_thread(store)
+    before = await read_everything(store)
     await closed(store)
     kept = await place.raw()
     storage = place.storage()
@@ -68,7 +68,7 @@ async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(pl
         await USES[use](storage)
     await closed(storage)
     assert _payloads(await place.raw()) == _payloads(kept), "something was written"
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await closed(store)
 
 
@@ -80,14 +80,14 @@ def _payloads(raw: bytes) -> int:
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_another_key_is_refused_with_the_id_of_the_one_that_is_needed(place: Place, use: str) -> None:
     store = place.store(AesGcm(OLD))
-    await full(store)
-    before = await everything(store)
+    await save_full_thread(store)
+    before = await read_everything(store)
     storage = place.storage(AesGcm(OTHER))
     needed = AesGcm(OLD).current_key_id
     with pytest.raises(MissingKey, match=rf"is encrypted with key '{needed}', and that key is missing") as caught:
         await USES[use](storage)
     assert caught.value.key_id == needed
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await closed(storage, store)
 
 
@@ -95,12 +95,12 @@ async def test_another_key_is_refused_with_the_id_of_the_one_that_is_needed(plac
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_a_plain_store_with_a_key_is_refused_with_the_way_out(place: Place, use: str) -> None:
     store = place.store()
-    await full(store)
-    before = await everything(store)
+    await save_full_thread(store)
+    before = await read_everything(store)
     storage = place.storage(AesGcm(OLD))
     with pytest.raises(PlaintextRefused, match=r"not encrypted, although this storage uses a key.*`perdure transfer`"):
         await USES[use](storage)
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await closed(storage, store)
 
 
@@ -111,7 +111,7 @@ async def test_the_three_refusals_in_any_store(place: Place) -> None:
     with pytest.raises(PlaintextRefused):
         await encrypted.open("t", "run-1")
     await plain.delete_thread("t")
-    await full(encrypted)
+    await save_full_thread(encrypted)
     without, other = place.storage(), place.store(AesGcm(OTHER))
     with pytest.raises(MissingKey, match="Pass encryption"):
         await without.list_threads()
@@ -122,7 +122,7 @@ async def test_the_three_refusals_in_any_store(place: Place) -> None:
 
 async def test_another_key_under_the_same_id_is_told_from_damage(place: Place) -> None:
     store = place.store(AesGcm({"k": OLD}))
-    await full(store)
+    await save_full_thread(store)
     other = place.store(AesGcm({"k": OTHER}))
     with pytest.raises(MissingKey, match="was not written with the key that was given as 'k', or was changed"):
         await other.threads()
@@ -131,9 +131,9 @@ async def test_another_key_under_the_same_id_is_told_from_damage(place: Place) -
 
 async def test_reading_an_empty_store_writes_nothing_and_refuses_nobody(place: Place) -> None:
     store, below = place.store(AesGcm(OLD)), place.store()
-    assert (await everything(store))["threads"] == [] and await store.thread_ids() == []
+    assert (await read_everything(store))["threads"] == [] and await store.thread_ids() == []
     assert await below.thread_ids() == []
-    await saved(below, "plain")
+    await save_thread(below, "plain")
     with pytest.raises(PlaintextRefused):
         await store.threads()
     await closed(store, below)
@@ -141,7 +141,7 @@ async def test_reading_an_empty_store_writes_nothing_and_refuses_nobody(place: P
 
 async def test_of_many_who_are_the_first_all_use_one_key_of_names(place: Place) -> None:
     stores = [place.store(AesGcm(OLD)) for _ in range(6)]
-    await asyncio.gather(*(saved(store, f"t{number}", chunks={}) for number, store in enumerate(stores)))
+    await asyncio.gather(*(save_thread(store, f"t{number}", chunks={}) for number, store in enumerate(stores)))
     owner = await own(stores[0], "shared")
     await owner.save(brings=["a", "b"])
     await owner.release()
@@ -153,7 +153,7 @@ async def test_of_many_who_are_the_first_all_use_one_key_of_names(place: Place) 
 
 async def test_the_thread_that_holds_the_key_is_nobody_elses(place: Place) -> None:
     store, reserved = place.store(AesGcm(OLD)), "perdure:encryption"
-    await full(store)
+    await save_full_thread(store)
     for refused in (
         store.open(reserved, "run-1"),
         store.post(reserved, "item", "message", b"1"),
@@ -174,7 +174,7 @@ async def test_the_thread_that_holds_the_key_is_nobody_elses(place: Place) -> No
 async def test_a_store_whose_key_of_names_is_gone_says_so(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     store = EncryptedStore(SqliteStore(path), AesGcm(OLD))
-    await full(store)
+    await save_full_thread(store)
     await store.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("UPDATE threads SET thread_id = 'perdure:encryptio_' WHERE thread_id = 'perdure:encryption'")
@@ -188,7 +188,7 @@ async def test_a_missing_key_costs_nobody_the_thread(place: Place) -> None:
     """Half of a store is under a key that somebody was not given: what cannot be read is left to those who can."""
     both = AesGcm({"old": OLD, "new": NEW}, current="new")
     store = place.store(AesGcm({"old": OLD}))
-    await full(store, "t")
+    await save_full_thread(store, "t")
     await closed(store)
     writer = place.store(both)
     await writer.rekey()  # type: ignore[attr-defined]  # an EncryptedStore

@@ -18,7 +18,7 @@ from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.sqlite.transfer import PAGE_ROWS
 from perdure.testing.conformance.clauses.rewriting import wrapped
-from perdure.testing.conformance.support.acts import full, own, saved
+from perdure.testing.conformance.threads import own, save_full_thread, save_thread
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -30,7 +30,7 @@ async def roots(store: Store, thread_id: str = "t") -> list[bytes | None]:
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_all_commits_of_a_long_thread_are_rewritten(place: Place) -> None:
     store = place.store()
-    await saved(store, "t", 2 * PAGE_ROWS + 7, events=1)
+    await save_thread(store, "t", 2 * PAGE_ROWS + 7, events=1)
     before = await roots(store)
     assert await store.rewrite("t", wrapped) == 2 * len(before)
     expected = [wrapped("root", str(number), root) for number, root in enumerate(before, 1) if root is not None]
@@ -96,7 +96,7 @@ async def test_what_is_damaged_is_left_as_it_is_and_told_when_the_rest_is_done(
 ) -> None:
     path = tmp_path / "threads.db"
     store = SqliteStore(path)
-    await full(store)
+    await save_full_thread(store)
     await store.close()
     changed(path, statement)
     found = await store.check()
@@ -112,7 +112,7 @@ async def test_what_is_damaged_is_left_as_it_is_and_told_when_the_rest_is_done(
 async def test_what_lists_say_is_not_made_to_look_sound_either(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     store = SqliteStore(path)
-    await full(store)
+    await save_full_thread(store)
     await store.close()
     changed(path, "UPDATE commits SET status = 'FORGED' WHERE number = 2")
     found = await store.check()
@@ -124,7 +124,7 @@ async def test_what_lists_say_is_not_made_to_look_sound_either(tmp_path: Path) -
 
 async def test_a_damaged_line_of_a_file_stops_it_and_changes_nothing(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "threads")
-    await full(store)
+    await save_full_thread(store)
     await store.close()
     [file] = (tmp_path / "threads").glob("*.jsonl")
     before = file.read_bytes().replace(b'"number": 2', b'"number": 7')

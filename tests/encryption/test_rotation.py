@@ -18,7 +18,7 @@ from perdure import Executor, RekeyReport, WorkflowBuilder, WorkflowContext, han
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import MissingKey
 from perdure.store import Store
-from perdure.testing.conformance.support.acts import everything, full, inside, own, saved
+from perdure.testing.conformance.threads import own, read_as_owner, read_everything, save_full_thread, save_thread
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,12 +41,12 @@ async def rekeyed(store: Any, *, dry_run: bool = False) -> RekeyReport:
 
 
 async def contents(store: Store, thread_ids: Sequence[str]) -> list[Any]:
-    return [await everything(store), *[await inside(store, one) for one in thread_ids]]
+    return [await read_everything(store), *[await read_as_owner(store, one) for one in thread_ids]]
 
 
 async def test_after_a_rekey_the_old_key_is_not_needed_any_more(place: Place) -> None:
     store = place.store(old())
-    await full(store, "t")
+    await save_full_thread(store, "t")
     await store.pin("t-2")
     await store.prune("t", ["t-1"])
     await store.post("posted", "item", "message", b'"hello"')
@@ -86,7 +86,7 @@ def payloads_in(raw: bytes) -> set[bytes]:
 
 async def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
     store = place.store(old())
-    await saved(store, "t", 3, events=1)
+    await save_thread(store, "t", 3, events=1)
     await closed(store)
     store = place.store(both())
     kept = payloads_in(await place.raw())
@@ -106,20 +106,20 @@ async def killed_while_rekeying(place: Place, count: int) -> None:
 async def test_a_rekey_that_is_killed_loses_nothing_and_is_completed_by_another(place: Place) -> None:
     store = place.store(old())
     for name in ("a", "b", "c"):
-        await full(store, name)
-    before = await everything(store)
+        await save_full_thread(store, name)
+    before = await read_everything(store)
     await closed(store)
     for count in (1, 9, 20):
         await killed_while_rekeying(place, count)
         store = place.store(both())
-        assert await everything(store) == before
+        assert await read_everything(store) == before
         assert await store.check() == []
         await closed(store)
     store = place.store(both())
     assert (await rekeyed(store)).is_complete
     await closed(store)
     store = place.store(new())
-    assert await everything(store) == before
+    assert await read_everything(store) == before
     await closed(store)
 
 
@@ -161,8 +161,8 @@ async def test_threads_are_run_while_all_is_put_under_a_new_key(place: Place) ->
 
 async def test_what_cannot_be_read_is_left_and_named_and_the_rest_is_done(place: Place) -> None:
     store = place.store(old())
-    await saved(store, "forged", 2)
-    await saved(store, "good", 2)
+    await save_thread(store, "forged", 2)
+    await save_thread(store, "good", 2)
     await closed(store)
     below = place.store()
     owner = await own(below, "forged")
@@ -188,7 +188,7 @@ async def test_what_cannot_be_read_is_left_and_named_and_the_rest_is_done(place:
 async def test_each_thread_is_told_of_as_it_is_done_with(place: Place) -> None:
     storage = place.storage(old())
     for name in "abc":
-        await saved(storage.store, name)
+        await save_thread(storage.store, name)
     told: list[tuple[int, int, str]] = []
     await storage.rekey(progress=lambda *given: told.append(given))
     assert told == [(1, 3, "a"), (2, 3, "b"), (3, 3, "c")]

@@ -9,7 +9,7 @@ from typing import TypedDict
 from tests.fleet.harbour import all_at_once
 
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 
 class Prepare(TypedDict):

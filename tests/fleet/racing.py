@@ -17,7 +17,7 @@ from perdure.errors import StoreUnavailable, ThreadBusy, ThreadConflict
 from perdure.records import LoggedEvents
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import ThreadOwner, own
+from perdure.testing.conformance.threads import ThreadOwner, own
 
 RUNS = 3
 """That each process has at the same time."""

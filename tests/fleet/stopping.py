@@ -13,7 +13,7 @@ from typing import TypedDict
 from perdure import platform
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import ThreadOwner, everything, inside, own
+from perdure.testing.conformance.threads import ThreadOwner, own, read_as_owner, read_everything
 
 THREAD = "wanted"
 REFUSED = 3
@@ -100,12 +100,12 @@ def stopped(order: Stop, say_ready: Callable[[], object]) -> None:
         owner = runner.run(own(store, THREAD, owner="another", takeover=order["how"] == "takeover"))
         if order["has_moved"]:
             runner.run(owner.save(brings=["another's"], events=1))
-        before = runner.run(everything(store, THREAD))
+        before = runner.run(read_everything(store, THREAD))
         os.kill(child, signal.SIGCONT)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == REFUSED
-        assert runner.run(everything(store, THREAD)) == before
+        assert runner.run(read_everything(store, THREAD)) == before
         runner.run(owner.save())  # it still owns it
-        found = runner.run(inside(store, THREAD))
+        found = runner.run(read_as_owner(store, THREAD))
         assert (found["number"], found["journal"]) == (2 + order["has_moved"], [])
         runner.run(store.close())
 

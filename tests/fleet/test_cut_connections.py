@@ -15,7 +15,7 @@ from tests.servers.proxy import Counts, Instant, Proxy
 
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import ThreadOwner, own, saved
+from perdure.testing.conformance.threads import ThreadOwner, own, save_thread
 
 Act = Callable[[ThreadOwner], Awaitable[object]]
 
@@ -129,7 +129,7 @@ def moments(statements: Sequence[tuple[str, int]], chance: random.Random) -> lis
 
 async def prepared(store: Store, thread_id: str) -> ThreadOwner:
     """A thread with two checkpoints and something in its inbox, and another beside it."""
-    await saved(store, f"{thread_id} beside", 2, brings=["some"], events=1)
+    await save_thread(store, f"{thread_id} beside", 2, brings=["some"], events=1)
     owner = await own(store, thread_id)
     await owner.save(brings=["one"], events=1)
     await owner.save(brings=["two"], events=1)

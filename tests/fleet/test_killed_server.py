@@ -18,7 +18,7 @@ from tests.servers.keeper import family
 from tests.servers.postgres import PostgresServer
 
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.servers.fixtures import Place
 
 from perdure.errors import ThreadConflict
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import inside, own
+from perdure.testing.conformance.threads import own, read_as_owner
 
 
 def stop(place: Place, *, is_elsewhere: bool, how: str = "lease", has_moved: bool = False) -> Stop:
@@ -80,5 +80,5 @@ async def test_an_owner_that_released_is_not_waited_for_though_its_process_is_de
     await let_time_pass(store)
     second = await own(store, "t", owner="second")
     await second.save()
-    assert (await inside(store))["number"] == 2
+    assert (await read_as_owner(store))["number"] == 2
     await store.close()

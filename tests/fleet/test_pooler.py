@@ -19,7 +19,7 @@ from perdure import (
     response_handler,
 )
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 
 class Source(Executor):

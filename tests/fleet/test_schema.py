@@ -12,7 +12,7 @@ from tests.servers.postgres import Databases
 from perdure.errors import NewerFormat, StorageFailed
 from perdure.stores.postgres.schema import VERSION
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import own, saved, thread_ids
+from perdure.testing.conformance.threads import own, save_thread, thread_ids
 
 PROCESSES = 8
 
@@ -41,7 +41,7 @@ async def test_tables_of_a_newer_version_are_refused_and_left_alone(
     postgres_server: Databases, postgres_place: Place
 ) -> None:
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
-    await saved(store, "old")
+    await save_thread(store, "old")
     await store.close()
     fetch(postgres_server, postgres_place, "UPDATE {s}.meta SET version = 99")
     old = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
@@ -68,5 +68,5 @@ async def test_an_empty_schema_that_somebody_made_beforehand_is_used(
 ) -> None:
     postgres_server.execute(f'CREATE SCHEMA "{postgres_place.schema}"')
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
-    await saved(store, "t")
+    await save_thread(store, "t")
     await store.close()

@@ -16,7 +16,7 @@ from perdure.errors import PoolExhausted, StoreUnavailable, ThreadConflict
 from perdure.records import Commit
 from perdure.stores.postgres import database as postgres_database
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.support.acts import everything, full, own, saved
+from perdure.testing.conformance.threads import own, read_everything, save_full_thread, save_thread
 
 MakeStore = Callable[..., PostgresStore]
 
@@ -80,7 +80,7 @@ async def test_a_pool_without_a_free_connection_is_a_clear_error_after_the_limit
     proxy: Proxy, make_store: MakeStore
 ) -> None:
     store = make_store(proxy.url, pool_size=2, acquire_seconds=0.3)
-    await saved(store, "t")
+    await save_thread(store, "t")
     proxy.stall()
     slow = [asyncio.create_task(store.head("t")) for _ in range(2)]
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_whoever_vanishes_in_the_middle_of_a_transaction_does_not_hold_up_
     proxy: Proxy, make_store: MakeStore
 ) -> None:
     vanishing, other = make_store(proxy.url, statement_seconds=1), make_store(statement_seconds=1)
-    await saved(vanishing, "t", 2)
+    await save_thread(vanishing, "t", 2)
     owner = await own(vanishing)
     proxy.cut(Instant.LATE, "COMMIT;")  # the server keeps its side of the connection, and its locks
     acting = asyncio.create_task(owner.save(parent=1))
@@ -175,11 +175,11 @@ async def test_a_transaction_that_idles_longer_than_the_server_allows_is_undone_
     make_store: MakeStore, connection: Any
 ) -> None:
     store = make_store(statement_seconds=1)
-    await full(store, "t")
+    await save_full_thread(store, "t")
     standing, commits = await store.standing("t"), await store.commits("t")
     assert standing is not None
     await store.delete_thread("t")
-    before = await everything(store, "t")
+    before = await read_everything(store, "t")
     await connection.execute(
         f"ALTER DATABASE {connection._params.database} SET idle_in_transaction_session_timeout = 100"
     )
@@ -192,7 +192,7 @@ async def test_a_transaction_that_idles_longer_than_the_server_allows_is_undone_
 
     with pytest.raises(StoreUnavailable, match="connection was lost"):
         await store.add_thread(standing, slowly())
-    assert await everything(store, "t") == before
+    assert await read_everything(store, "t") == before
     await store.add_thread(standing, commits)
     assert await store.commits("t") == commits
 
@@ -206,7 +206,7 @@ async def test_a_commit_that_the_server_undoes_because_of_a_deadlock_is_made_aga
     await owner.save()
     await connection.execute("SET deadlock_timeout = '1min'")  # it is not this one that is undone
     watching = await asyncpg.connect(postgres_dsn)
-    await saved(store, "theirs")
+    await save_thread(store, "theirs")
     with proxy.counted() as counts:
         async with connection.transaction():
             # The store takes rows of commits before that of their thread.

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.contract.acts import everything
 from tests.promises.moved_threads import GOING_ON, make_all
 from tests.promises.processes import STORAGES
 
@@ -16,6 +15,7 @@ from perdure.checkpoints.history.retention import LatestOnly
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.transfer.copy_store import copy_store
 from perdure.records import CheckpointInfo
+from perdure.testing.conformance.threads import read_everything
 
 
 @pytest.fixture(params=STORAGES)
@@ -46,7 +46,7 @@ async def exported(storage: StoreCheckpointStorage, folder: Path) -> dict[str, b
 
 async def readable(storage: StoreCheckpointStorage) -> dict[str, Any]:
     """All that can be read of a store. An empty list is as good as an empty tuple."""
-    found = await everything(storage.store)
+    found = await read_everything(storage.store)
     for thread_id, logged in found["events"].items():
         found["events"][thread_id] = [msgspec.structs.replace(one, own=tuple(one.own)) for one in logged]
     return found

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.chance import SOAK, draw_seed
-from tests.contract.acts import everything
 from tests.promises.harm import IN_ROWS, Harm, column, damages, make_whole, named, of_commit, sql
 from tests.promises.moved_threads import GOING_ON, Counting, make_all, make_forked, make_half, make_sleeping
 from tests.promises.processes import Place
@@ -18,6 +17,7 @@ from tests.promises.processes import Place
 from perdure import InMemoryCheckpointStorage, NewerFormat, StorageFailed, ThreadNotFound
 from perdure.checkpoints.history.retention import FullHistory, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing.conformance.threads import read_everything
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path
 
 async def in_any_order(storage: StoreCheckpointStorage) -> dict[str, Any]:
     """Which thread moved last is said in one place only, too."""
-    found = await everything(storage.store)
+    found = await read_everything(storage.store)
     return {**found, "threads": sorted(found["threads"], key=lambda one: str(one.thread_id))}
 
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from tests.contract.test_model import some_examples
 from tests.promises.processes import STORAGES
+from tests.property.test_stores import some_examples
 
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
 from perdure.checkpoints.history.retention import FullHistory, KeepLast, LatestOnly, Retention

@@ -20,7 +20,7 @@ from tests.valkey.places import Place
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)
 

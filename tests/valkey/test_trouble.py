@@ -25,7 +25,7 @@ from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 SECRET = "hunter2-%2Fsecret"
 

@@ -11,7 +11,7 @@ from tests.turns import turns
 from perdure import InMemoryCheckpointStorage
 from perdure.checkpoints import access as busy
 from perdure.checkpoints.access import MIN_POLL_SECONDS, OwnerWait
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 SECONDS = 15.0
 

@@ -30,7 +30,7 @@ from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.follow import MAX_LIVE_EVENT_BYTES, decode_live_event
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.json_codec import JsonCodec
-from perdure.testing.conformance.support.acts import own, told as logged
+from perdure.testing.conformance.threads import make_events as logged, own
 
 SECONDS = 15.0
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from tests.contract.acts import own
+from perdure.testing.conformance.threads import own
 from tests.promises.processes import STORAGES
 async def main():
     async with STORAGES[sys.argv[1]](Path(sys.argv[2])) as storage:

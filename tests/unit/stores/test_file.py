@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.acts import at, ids, own, saved, thread_ids
 
 from perdure import FileCheckpointStorage, WorkflowCheckpoint
 from perdure.errors import DamagedStore, StorageFailed
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
+from perdure.testing.conformance.threads import at, checkpoint_ids, own, save_thread, thread_ids
 
 
 def open_files() -> int:
@@ -42,14 +42,14 @@ def flip_a_bit(path: Path) -> None:
 async def test_a_damaged_thread_whose_pruning_was_cut_short_fails_no_list_of_the_others(tmp_path: Path) -> None:
     store = FileStore(tmp_path, disk=NoReplacing(syncs=False))
     for name in ("a", "b"):
-        await saved(store, name, 3, events=1)
+        await save_thread(store, name, 3, events=1)
     with pytest.raises(StorageFailed):
         await store.prune("a", ["a-1"])
     await store.close()
     flip_a_bit(tmp_path / "a.jsonl")
     store = FileStore(tmp_path, fsync=False)
     assert "b" in await thread_ids(store)
-    assert await ids(store, thread_id="b") == ["b-1", "b-2", "b-3"]
+    assert await checkpoint_ids(store, thread_id="b") == ["b-1", "b-2", "b-3"]
     assert await store.find_checkpoint("b-2") is not None and await store.head("b") is not None
     assert await store.events_after("b", 0)
     assert list(await store.pending_requests()) == [] and list(await store.due(at(0))) == []
@@ -90,7 +90,7 @@ async def test_what_stays_is_read_although_another_prunes_its_thread_meanwhile(
 ) -> None:
     disk = Meanwhile()
     reader, pruner = FileStore(tmp_path, disk=disk), FileStore(tmp_path, fsync=False)
-    await saved(pruner, "t", 10, events=1)
+    await save_thread(pruner, "t", 10, events=1)
     expected = await read(pruner)
     assert expected
     done: list[int] = []

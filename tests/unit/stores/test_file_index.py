@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.contract.acts import ids, own, saved
 
 from perdure.errors import StorageFailed, ThreadConflict
 from perdure.stores.disk import Disk
 from perdure.stores.file.folder import ThreadFiles
 from perdure.stores.file.index import INDEX, FileIndex
 from perdure.stores.file.store import FileStore
+from perdure.testing.conformance.threads import checkpoint_ids, own, save_thread
 
 Make = Callable[..., FileStore]
 
@@ -59,7 +59,7 @@ async def test_a_fence_of_an_index_that_was_deleted_is_refused(make: Make, tmp_p
     with pytest.raises(ThreadConflict):
         await old.store.renew(old.lease)
     await new.save()
-    assert await ids(old.store) == ["t-1", "t-2"]
+    assert await checkpoint_ids(old.store) == ["t-1", "t-2"]
 
 
 async def test_also_where_nobody_has_opened_the_thread_since(make: Make, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_also_where_nobody_has_opened_the_thread_since(make: Make, tmp_pat
 async def test_a_claim_that_had_written_nothing_is_not_the_equal_of_the_next(make: Make, tmp_path: Path) -> None:
     """Its fence is in no file, and users may give two runs one id."""
     store = make()
-    await saved(store, "t")
+    await save_thread(store, "t")
     old = await own(store, owner="nightly")
     delete_index(tmp_path)
     new = await own(make(), owner="nightly")
@@ -89,10 +89,10 @@ async def test_a_claim_that_had_written_nothing_is_not_the_equal_of_the_next(mak
 
 async def test_whoever_had_the_deleted_index_open_sees_what_is_written_since(make: Make, tmp_path: Path) -> None:
     reader = make()
-    await saved(reader, "t")
+    await save_thread(reader, "t")
     delete_index(tmp_path)
-    await saved(make(), "u")
-    assert sorted(await ids(reader)) == ["t-1", "u-1"]
+    await save_thread(make(), "u")
+    assert sorted(await checkpoint_ids(reader)) == ["t-1", "u-1"]
     assert (await reader.head("u")) is not None
     assert await reader.read_chunks("u", [1]) == {1: {}}
 
@@ -126,7 +126,7 @@ async def test_an_index_that_is_remade_while_somebody_waits_for_the_file_is_look
     with pytest.raises(ThreadConflict):
         await late
     await new.save()
-    assert await ids(new.store) == ["t-1", "t-2"]
+    assert await checkpoint_ids(new.store) == ["t-1", "t-2"]
 
 
 # ---------------------------------------------------------------- found damaged
@@ -143,7 +143,7 @@ def file_there(folder: Path) -> int:
 async def test_a_damaged_index_is_remade_by_the_first_that_notices_and_left_alone_by_the_second(
     make: Make, tmp_path: Path
 ) -> None:
-    await saved(make(), "t")
+    await save_thread(make(), "t")
     first, second = index_of(tmp_path), index_of(tmp_path)
     first.make_ready()
     second.make_ready()
@@ -160,7 +160,7 @@ async def test_a_damaged_index_is_remade_by_the_first_that_notices_and_left_alon
 
 
 async def test_an_index_is_not_taken_away_while_another_has_its_lock(make: Make, tmp_path: Path) -> None:
-    await saved(make(), "t")
+    await save_thread(make(), "t")
     index, disk = index_of(tmp_path, 0.05), Disk()
     index.make_ready()
     was = file_there(tmp_path)
@@ -181,11 +181,11 @@ async def test_stores_that_notice_the_damage_together_all_go_on_and_one_of_them_
 ) -> None:
     stores = [make() for _ in range(4)]
     for number, store in enumerate(stores):
-        await saved(store, f"thread-{number}")
+        await save_thread(store, f"thread-{number}")
         await store.close()
     damage_index(tmp_path)
     claims = await asyncio.gather(*(own(store, "thread-0") for store in stores), return_exceptions=True)
     (owner,) = [one for one in claims if not isinstance(one, BaseException)]
     await owner.save()
     for store in stores:
-        assert len(await ids(store)) == 5
+        assert len(await checkpoint_ids(store)) == 5

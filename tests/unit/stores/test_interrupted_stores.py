@@ -10,14 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.contract.acts import ids, own, saved, thread_ids
-from tests.contract.raw import all_of, read_out, renamed
+from tests.conformance.whole_threads import all_of, read_out, renamed
 
 from perdure.errors import StorageFailed
 from perdure.store import Store
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.threads import checkpoint_ids, own, save_thread, thread_ids
 
 # ---------------------------------------------------------------- a thread that comes to be, and a kill
 
@@ -51,7 +51,7 @@ async def test_a_thread_that_comes_to_be_when_its_process_is_killed_is_in_the_li
     make: Callable[[Store], Awaitable[None]], tmp_path: Path
 ) -> None:
     store = FileStore(tmp_path / "store", disk=Snapshots(tmp_path))
-    await saved(store, "t", 3, events=1)
+    await save_thread(store, "t", 3, events=1)
     await make(store)
     expected = await all_of(store, "u")
     await store.close()
@@ -61,7 +61,7 @@ async def test_a_thread_that_comes_to_be_when_its_process_is_killed_is_in_the_li
     assert not await before.delete_thread("u")
     await make(before)
     assert await thread_ids(before) == ["t", "u"]
-    assert await thread_ids(after) == ["t", "u"] and len(await ids(after, thread_id="u")) == 3
+    assert await thread_ids(after) == ["t", "u"] and len(await checkpoint_ids(after, thread_id="u")) == 3
     head = await after.head("u")
     assert head is not None and head.info.number == 3
     found = await all_of(after, "u")
@@ -97,7 +97,7 @@ async def test_a_thread_is_read_however_often_another_prunes_it_meanwhile(tmp_pa
     disk = AgainAndAgain()
     reader = FileStore(tmp_path, disk=disk)
     pruner = FileStore(tmp_path, fsync=False, busy_seconds=0.02)
-    await saved(pruner, "t", 40, events=1)
+    await save_thread(pruner, "t", 40, events=1)
     doomed = [f"t-{number}" for number in range(1, 31)]
     refused: list[str] = []
 
@@ -151,7 +151,7 @@ async def test_a_commit_is_made_although_what_it_forgets_cannot_be_freed(
             harm(tmp_path)
         dropped = [f"c{number - 1}.{number - 1}"] * (number > 1)
         await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, prunes=[number - 1])
-    assert await ids(store) == ["t-40"]
+    assert await checkpoint_ids(store) == ["t-40"]
     assert "thread t: pruning failed, space not freed" in caplog.text
     await owner.release()
     again = await own(store, owner="run-2")
@@ -175,8 +175,8 @@ async def test_a_prune_of_nothing_waits_for_no_writer(kind: str, tmp_path: Path)
         "file": lambda: FileStore(tmp_path / "threads", fsync=False, busy_seconds=0.05),
     }
     store = made[kind]()
-    await saved(store, "t", 3, events=1)
-    await saved(store, "other", 1)
+    await save_thread(store, "t", 3, events=1)
+    await save_thread(store, "other", 1)
     await store.prune("t", ["t-1"], events_before=2)
     with closing(sqlite3.connect(database_in(tmp_path), isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")

@@ -23,7 +23,7 @@ from perdure.stores.notify import (
     bus_for,
 )
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.conformance.support.acts import own
+from perdure.testing.conformance.threads import own
 
 SECONDS = 15.0
 FOR_EVER = 3600.0

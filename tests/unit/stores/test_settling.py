@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.acts import own
 
 from perdure.stores.file.store import FileStore
 from perdure.stores.process_identity import this_process, to_json
+from perdure.testing.conformance.threads import own
 
 
 async def test_a_process_that_came_by_the_number_of_a_dead_one_keeps_its_threads(

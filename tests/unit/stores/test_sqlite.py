@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.acts import ids, own, saved, thread_ids
 
 from perdure.errors import DamagedStore, NewerFormat, StorageFailed
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.threads import checkpoint_ids, own, save_thread, thread_ids
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,7 +63,7 @@ def run_script(script: str, *given: object) -> str:
 
 async def test_a_write_waits_for_another_writer(path: Path) -> None:
     store = SqliteStore(path)
-    await saved(store, "t")
+    await save_thread(store, "t")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     waiting = asyncio.create_task(store.post("t", "item", "message", b"1"))
@@ -84,21 +84,21 @@ async def test_a_writer_that_never_ends_is_an_error_that_says_so_and_nothing_is_
     with pytest.raises(StorageFailed, match=r"another process has held it for more than 0\.1 seconds") as caught:
         await owner.save()
     assert str(path) in str(caught.value)
-    assert await ids(store) == ["t-1"]  # readers do not wait for a writer
+    assert await checkpoint_ids(store) == ["t-1"]  # readers do not wait for a writer
     other.execute("ROLLBACK")
     other.close()
     await owner.save()
-    assert await ids(store) == ["t-1", "t-2"]
+    assert await checkpoint_ids(store) == ["t-1", "t-2"]
     await store.close()
 
 
 async def test_a_reader_that_never_ends_holds_up_nobody(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=0.1)
-    await saved(store, "t")
+    await save_thread(store, "t")
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM commits").fetchone()
-    await saved(store, "u", 5)
+    await save_thread(store, "u", 5)
     await store.close()
     reader.close()
     again = SqliteStore(path)
@@ -108,11 +108,11 @@ async def test_a_reader_that_never_ends_holds_up_nobody(path: Path) -> None:
 
 async def test_a_closed_store_is_one_file(path: Path) -> None:
     store = SqliteStore(path)
-    await saved(store, "t", 3)
+    await save_thread(store, "t", 3)
     await store.close()
     assert names_beside(path) == ["threads.db"]
     again = SqliteStore(path)
-    assert await ids(again) == ["t-1", "t-2", "t-3"]
+    assert await checkpoint_ids(again) == ["t-1", "t-2", "t-3"]
     await again.close()
     assert names_beside(path) == ["threads.db"]
 
@@ -120,21 +120,21 @@ async def test_a_closed_store_is_one_file(path: Path) -> None:
 async def test_a_store_that_nobody_closed_is_closed_with_its_object(path: Path) -> None:
     before = set(threading.enumerate())
     store = SqliteStore(path)
-    await saved(store, "t")
+    await save_thread(store, "t")
     (own_thread,) = set(threading.enumerate()) - before
     del store
     gc.collect()
     own_thread.join(5)
     assert not own_thread.is_alive()
     again = SqliteStore(path)
-    assert await ids(again) == ["t-1"]
+    assert await checkpoint_ids(again) == ["t-1"]
     await again.close()
 
 
 def test_a_process_that_ends_without_closing_ends_quietly_and_loses_nothing(path: Path) -> None:
     script = """
         import asyncio, sys
-        from tests.contract.acts import own
+        from perdure.testing.conformance.threads import own
         from perdure.stores.sqlite.store import SqliteStore
         store = SqliteStore(sys.argv[1])
         owner = asyncio.run(own(store))
@@ -143,7 +143,7 @@ def test_a_process_that_ends_without_closing_ends_quietly_and_loses_nothing(path
     """
     assert run_script(script, path) == "saved"
     store = SqliteStore(path)
-    assert asyncio.run(ids(store)) == ["t-1"]
+    assert asyncio.run(checkpoint_ids(store)) == ["t-1"]
     asyncio.run(store.close())
 
 
@@ -180,14 +180,14 @@ async def test_an_empty_file_becomes_a_store(path: Path) -> None:
     """As a program leaves it that made a temporary file to have a name."""
     put(path, b"")
     store = SqliteStore(path)
-    await saved(store, "t")
+    await save_thread(store, "t")
     assert await thread_ids(store) == ["t"]
     await store.close()
 
 
 async def test_a_newer_format_is_refused_and_left_as_it_is(path: Path) -> None:
     store = SqliteStore(path)
-    await saved(store, "t")
+    await save_thread(store, "t")
     await store.close()
     newer = sqlite3.connect(path)
     newer.execute("PRAGMA user_version = 99")
@@ -210,7 +210,7 @@ async def test_a_folder_in_the_place_of_the_file_is_an_error_that_names_it(tmp_p
 async def test_missing_folders_are_made(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a" / "b" / "threads.db")
     assert not (tmp_path / "a").exists()  # not before it is used
-    await saved(store, "t")
+    await save_thread(store, "t")
     assert (tmp_path / "a" / "b" / "threads.db").is_file()
     await store.close()
 
@@ -227,7 +227,7 @@ async def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_pat
 
 AS_NOBODY = """
     import asyncio, os, sys
-    from tests.contract.acts import ids, own
+    from perdure.testing.conformance.threads import ids, own
     from perdure.errors import PerdureError
     from perdure.stores.sqlite.store import SqliteStore
     if os.getuid() == 0:
@@ -253,7 +253,7 @@ def test_a_folder_that_may_not_be_written_to_is_an_error_that_names_it(open_fold
 
 def test_a_file_that_may_not_be_written_to_is_an_error_that_names_it(open_folder: Path) -> None:
     store = SqliteStore(open_folder / "threads.db")
-    asyncio.run(saved(store, "t"))
+    asyncio.run(save_thread(store, "t"))
     asyncio.run(store.close())
     before = (open_folder / "threads.db").read_bytes()
     (open_folder / "threads.db").chmod(0o444)
@@ -266,7 +266,7 @@ def test_a_file_that_may_not_be_written_to_is_an_error_that_names_it(open_folder
 def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Path) -> None:
     script = """
         import asyncio, resource, sys
-        from tests.contract.acts import ids, own
+        from perdure.testing.conformance.threads import ids, own
         from perdure.errors import StorageFailed
         from perdure.stores.sqlite.store import SqliteStore
         async def main():
@@ -291,7 +291,7 @@ def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Pa
     written = int(run_script(script, path))
     assert 5 < written < 40
     store = SqliteStore(path)
-    assert len(asyncio.run(ids(store))) == written
+    assert len(asyncio.run(checkpoint_ids(store))) == written
     asyncio.run(store.close())
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -302,7 +302,7 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
     """The first commit of a workflow, and the first claim of a process, write rows that later ones refer to."""
     script = """
         import asyncio, resource, sys
-        from tests.contract.acts import ids, own
+        from perdure.testing.conformance.threads import ids, own
         from perdure.errors import StorageFailed, ThreadBusy
         from perdure.stores.sqlite.store import SqliteStore
         def limit(size):
@@ -343,7 +343,7 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
 def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
     script = """
         import asyncio, os, sys, warnings
-        from tests.contract.acts import ids, own, saved
+        from perdure.testing.conformance.threads import ids, own, saved
         from perdure.errors import ThreadBusy
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forking beside threads
         from perdure.stores.sqlite.store import SqliteStore
@@ -375,5 +375,5 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
     store = SqliteStore(path)
-    assert len(asyncio.run(ids(store, thread_id="parent"))) == 7
+    assert len(asyncio.run(checkpoint_ids(store, thread_id="parent"))) == 7
     asyncio.run(store.close())

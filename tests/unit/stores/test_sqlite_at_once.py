@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.acts import ids, own
 
 from perdure.stores.sqlite.connection import MAX_BYTES_NOW, Connection
 from perdure.stores.sqlite.schema import is_made
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.threads import checkpoint_ids, own
 
 
 async def is_made_at_once(store: SqliteStore, checkpoint_id: str, **parts: Any) -> bool:
@@ -56,7 +56,7 @@ async def test_while_another_process_writes_the_loop_goes_on(tmp_path: Path) -> 
     assert not waiting.done()
     other.execute("ROLLBACK")
     await waiting
-    assert await ids(store) == ["a"]
+    assert await checkpoint_ids(store) == ["a"]
     other.close()
     await store.close()
 

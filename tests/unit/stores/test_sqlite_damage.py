@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.acts import everything, ids, own, saved, thread_ids
 
 from perdure.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadConflict
 from perdure.store import Store
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.threads import checkpoint_ids, own, read_everything, save_thread, thread_ids
 
 MADE: dict[str, tuple[Callable[[Path], Store], str]] = {
     "sqlite": (lambda folder: SqliteStore(folder / "threads.db", synchronous="NORMAL"), "threads.db"),
@@ -63,8 +63,8 @@ async def test_a_head_that_is_not_the_newest_checkpoint_is_an_error(
     make: Callable[[], Store], database: Path, head: str
 ) -> None:
     store = make()
-    await saved(store, "t", 3)
-    await saved(store, "other", 3)
+    await save_thread(store, "t", 3)
+    await save_thread(store, "other", 3)
     await store.close()
     change(database, f"UPDATE threads SET head = {head} WHERE thread_id = 't'")
     with pytest.raises(DamagedCheckpoint, match="'t'"):
@@ -91,8 +91,8 @@ async def test_a_checkpoint_is_not_another_where_an_index_leads_elsewhere(
     make: Callable[[], Store], database: Path, index: str, change_of_row: str
 ) -> None:
     store = make()
-    await saved(store, "t", 3)
-    right = {one: await store.find_checkpoint(one) for one in await ids(store)}
+    await save_thread(store, "t", 3)
+    right = {one: await store.find_checkpoint(one) for one in await checkpoint_ids(store)}
     await store.close()
     change_behind_an_index(database, index, f"UPDATE commits SET {change_of_row} WHERE number < 3")
     for checkpoint_id in ("t-1", "t-2"):
@@ -118,12 +118,12 @@ async def test_a_database_that_lost_a_part_of_its_last_page_is_not_read_as_if_it
     make: Callable[[], Store], kind: str, database: Path, lost: int
 ) -> None:
     store = make()
-    await saved(store, "t", 5, events=2)
-    before = await everything(store)
+    await save_thread(store, "t", 5, events=2)
+    before = await read_everything(store)
     await store.close()
     cut(database, lost)
     if kind == "file":  # its index is made anew
-        assert await everything(store) == before
+        assert await read_everything(store) == before
     else:
         for attempt in (store.events_after("t", None), store.head("t"), store.open("t", "run-2")):
             with pytest.raises(DamagedStore, match=r"threads\.db.*cut off"):
@@ -133,7 +133,7 @@ async def test_a_database_that_lost_a_part_of_its_last_page_is_not_read_as_if_it
 
 async def test_events_that_are_gone_from_the_end_of_a_log_are_missed(make: Callable[[], Store], database: Path) -> None:
     store = make()
-    await saved(store, "t", 3, events=2)
+    await save_thread(store, "t", 3, events=2)
     await store.close()
     change(database, "UPDATE commits SET first_seq = NULL, events = NULL WHERE number = 3")
     for seq in (None, 0, 4):
@@ -156,15 +156,15 @@ async def test_what_is_no_value_of_its_column_is_damage_and_no_foreign_error(
     make: Callable[[], Store], kind: str, database: Path, statement: str
 ) -> None:
     store = make()
-    await saved(store, "t", 2, events=1)
-    before = await everything(store)
+    await save_thread(store, "t", 2, events=1)
+    before = await read_everything(store)
     await store.close()
     change(database, statement)
     attempts: list[Callable[[], Any]] = [store.infos, store.threads, lambda: store.find_checkpoint("t-1")]
     if kind == "file":  # its index is made anew
         for attempt in attempts:
             await attempt()
-        assert await everything(store) == before
+        assert await read_everything(store) == before
     else:
         outcomes = [await outcome(attempt) for attempt in attempts]
         assert DamagedStore in outcomes and set(outcomes) <= {DamagedStore, None}, outcomes
@@ -193,7 +193,7 @@ async def test_an_owner_that_cannot_be_read_holds_its_thread_no_longer_than_its_
         await own(store, owner="run-2")
     change(database, "UPDATE processes SET leased_until = 1.0")
     await (await own(store, owner="run-3")).save()
-    assert await ids(store) == ["t-1", "t-2"]
+    assert await checkpoint_ids(store) == ["t-1", "t-2"]
     await store.close()
 
 
@@ -206,7 +206,7 @@ async def test_a_thread_is_taken_from_an_owner_that_cannot_be_read(make: Callabl
     await (await own(store, owner="run-2", takeover=True)).save()
     with pytest.raises(ThreadConflict):
         await stale.save()
-    assert await ids(store) == ["t-1", "t-2"]
+    assert await checkpoint_ids(store) == ["t-1", "t-2"]
     await store.close()
 
 
@@ -225,7 +225,7 @@ CHANGED_LETTERS = {
 
 async def test_a_changed_letter_in_the_schema_is_damage_and_no_foreign_error(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
-    await saved(store, "t", 2)
+    await save_thread(store, "t", 2)
     await store.close()
     whole = store.path.read_bytes()
     for right, wrong in CHANGED_LETTERS.items():

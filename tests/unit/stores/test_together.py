@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.contract.acts import Owner, inside, own, saved
 from tests.turns import turns
 
 from perdure.errors import DamagedStore, StorageFailed, ThreadConflict
@@ -18,6 +17,7 @@ from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.sqlite.writer import Batch, Job, Worker
+from perdure.testing.conformance.threads import ThreadOwner, own, read_as_owner, save_thread
 
 MANY = 20
 AnyStore = SqliteStore | FileStore
@@ -66,7 +66,7 @@ async def held(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await made.close()
 
 
-async def record_at_once(held: HeldStore, *entries: tuple[Owner, int]) -> list[BaseException | None]:
+async def record_at_once(held: HeldStore, *entries: tuple[ThreadOwner, int]) -> list[BaseException | None]:
     """All of them wait at the same time; how each ended."""
     await held.hold()
     waiting = [asyncio.create_task(owner.record(delivery_id)) for owner, delivery_id in entries]
@@ -75,7 +75,7 @@ async def record_at_once(held: HeldStore, *entries: tuple[Owner, int]) -> list[B
 
 
 async def deliveries(store: AnyStore, thread_id: str = "t") -> list[int]:
-    return [delivery_id for delivery_id, _ in (await inside(store, thread_id))["journal"]]
+    return [delivery_id for delivery_id, _ in (await read_as_owner(store, thread_id))["journal"]]
 
 
 # ---------------------------------------------------------------- one for all
@@ -230,7 +230,7 @@ async def test_an_error_of_ones_own_is_not_hidden_by_everybodys() -> None:
 async def test_a_store_that_wrote_a_journal_goes_with_its_last_reference(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
-    await saved(store, "t")
+    await save_thread(store, "t")
     await (await own(store)).record(1)
     (own_thread,) = set(threading.enumerate()) - before
     del store

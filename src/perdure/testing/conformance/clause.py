@@ -1,14 +1,87 @@
-"""A clause of the contract of stores: a small function that raises NotKept where a store does not keep it."""
+"""A clause of the store contract, and how it states what it expects."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
+from perdure.errors import PerdureError
 from perdure.store import Store
-from perdure.testing.conformance.support.location import TrialLocation
+
+if TYPE_CHECKING:
+    from perdure.testing.conformance.location import TrialLocation
+
+T = TypeVar("T")
+SHOWN = 160
+"""Characters of a value that a reason shows."""
+
+
+class NotKept(AssertionError):
+    """The store does not keep a clause of its contract; the sentence says what it did instead."""
+
+
+class NotApplicable(Exception):
+    """The clause has no meaning for this store; the sentence says why."""
+
+
+def expect(condition: object, sentence: str) -> None:
+    """`sentence` says what is wrong where it does not."""
+    if not condition:
+        raise NotKept(sentence)
+
+
+def expect_equal(what: str, got: Any, expected: Any) -> None:
+    """Equal, however lists, tuples and mappings are made."""
+    for path, one, other in _differences(expected, got, ""):
+        raise NotKept(f"{what}{path}: expected {_short(one)}, got {_short(other)}")
+
+
+def expect_one(what: str, found: Sequence[T]) -> T:
+    if len(found) != 1:
+        raise NotKept(f"{what}: expected one, got {_short(list(found))}")
+    return found[0]
+
+
+async def expect_raises(kind: type[Exception], act: Awaitable[object], what: str) -> None:
+    """The act raises this and nothing else."""
+    try:
+        await act
+    except kind:
+        return
+    except PerdureError as error:
+        raise NotKept(f"{what} must raise {kind.__name__}, and raised {type(error).__name__}: {error}") from error
+    raise NotKept(f"{what} must raise {kind.__name__}, and was accepted")
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+def _differences(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(expected, msgspec.Struct) and type(expected) is type(got):
+        for name in expected.__struct_fields__:
+            yield from _differences(getattr(expected, name), getattr(got, name), f"{path}.{name}")
+    elif isinstance(expected, Mapping) and isinstance(got, Mapping):
+        for key in dict.fromkeys((*expected, *got)):
+            yield from _differences(expected.get(key, _Nothing()), got.get(key, _Nothing()), f"{path}[{key!r:.40}]")
+    elif isinstance(expected, list | tuple) and isinstance(got, list | tuple):
+        if len(expected) != len(got):
+            yield path, expected, got
+        for index, (one, other) in enumerate(zip(expected, got, strict=False)):
+            yield from _differences(one, other, f"{path}[{index}]")
+    elif isinstance(expected, _Nothing) or type(expected) is not type(got) or expected != got:
+        yield path, expected, got
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 class Needs(Enum):
@@ -49,14 +122,14 @@ class Clause:
 
 def clause(check: Callable[[Store], Awaitable[None]]) -> Clause:
     """A clause that needs nothing but an empty store."""
-    return _made(check, Needs.A_STORE, lambda place: check(place.store))
+    return _make(check, Needs.A_STORE, lambda place: check(place.store))
 
 
 def clause_with(needs: Needs) -> Callable[[Callable[[TrialLocation], Awaitable[None]]], Clause]:
     """A clause that gets the place, where it can make more of what it needs."""
-    return lambda check: _made(check, needs, check)
+    return lambda check: _make(check, needs, check)
 
 
-def _made(check: Callable[..., object], needs: Needs, try_at: Callable[[TrialLocation], Awaitable[None]]) -> Clause:
+def _make(check: Callable[..., object], needs: Needs, try_at: Callable[[TrialLocation], Awaitable[None]]) -> Clause:
     family = check.__module__.rpartition(".")[2].replace("_", " ")
     return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, try_at)

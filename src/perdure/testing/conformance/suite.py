@@ -16,11 +16,12 @@ from unittest import SkipTest
 
 from perdure.errors import did_you_mean
 from perdure.store import Store
-from perdure.testing.conformance.clause import Clause
+from perdure.testing.conformance.clause import Clause, NotApplicable, NotKept
 from perdure.testing.conformance.clauses import (
     commits,
     concurrency,
     copies,
+    crash,
     damage,
     events,
     journal,
@@ -30,8 +31,7 @@ from perdure.testing.conformance.clauses import (
     retention,
     rewriting,
 )
-from perdure.testing.conformance.support.expectations import NotApplicable, NotKept
-from perdure.testing.conformance.support.location import Maker, StoreFactory, maker_of, place_for
+from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, open_location
 from perdure.testing.survival.importable import importable
 
 # ---------------------------------------------------------------- catalogue
@@ -48,6 +48,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     copies,
     rewriting,
     concurrency,
+    crash,
     damage,
 )
 
@@ -58,7 +59,7 @@ def all_clauses() -> tuple[Clause, ...]:
     return tuple(one for family in FAMILIES for one in vars(family).values() if isinstance(one, Clause))
 
 
-def chosen_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
+def select_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
     """Those with these names or of these families; all for None. Raises ValueError for a name that there is not."""
     clauses = all_clauses()
     if only is None:
@@ -159,10 +160,10 @@ async def validate(
     what one clause may take. Lines of the report are handed to `tell` as they come; None is silent. Raises nothing for
     a clause that fails: see `ok` and `failures` of what it gives.
     """
-    maker = maker_of(store_factory)
+    maker = find_maker(store_factory)
     seed = random.randrange(2**32) if seed is None else seed  # noqa: S311  # protects nothing
     began, family, results = time.monotonic(), "", []
-    for one in chosen_clauses(only):
+    for one in select_clauses(only):
         result = await try_clause(one, maker, shared=shared, seed=seed, seconds=seconds)
         results.append(result)
         if tell is not None:
@@ -182,7 +183,7 @@ async def try_clause(
 ) -> ClauseResult:
     chance = random.Random(f"{seed} {clause.name}")  # noqa: S311  # the same whatever is tried before it
     try:
-        async with asyncio.timeout(seconds), place_for(maker, shared=shared, chance=chance) as place:
+        async with asyncio.timeout(seconds), open_location(maker, shared=shared, chance=chance) as place:
             why_not = clause.missing(place)
             if why_not is not None:
                 return ClauseResult(clause, "not applicable", why_not)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.places import STORES
+from tests.conformance.stores import STORES
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition.config import NodeConfig, WorkflowConfig

@@ -16,7 +16,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread
-from perdure.testing.conformance.clauses import concurrency, concurrency as crash
+from perdure.testing.conformance.clauses import concurrency, crash
 
 breaks(concurrency.two_objects_have_one_owner_between_them)(OwnersInItself)
 breaks(concurrency.of_two_processes_that_open_or_write_at_once_one_does)(OwnersInItself)

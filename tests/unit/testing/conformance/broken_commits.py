@@ -16,7 +16,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread, PendingRequest, StoredCheckpoint, ThreadInfo
 from perdure.testing.conformance.clauses import commits, journal as posts, journal as waiting
-from perdure.testing.conformance.support.acts import FAR
+from perdure.testing.conformance.threads import FAR
 
 
 @breaks(commits.all_of_a_commit_is_stored)

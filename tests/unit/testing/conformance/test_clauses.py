@@ -9,7 +9,7 @@ import pytest
 
 import perdure.records
 import perdure.store
-from perdure.testing.conformance.suite import FAMILIES, StoreConformance, all_clauses, chosen_clauses
+from perdure.testing.conformance.suite import FAMILIES, StoreConformance, all_clauses, select_clauses
 
 
 def in_one_line(text: str) -> str:
@@ -39,9 +39,9 @@ def test_every_family_has_clauses_and_every_clause_is_a_method_of_the_class_for_
 
 
 def test_clauses_are_chosen_by_name_and_by_family() -> None:
-    assert chosen_clauses(None) == all_clauses()
-    assert {one.family for one in chosen_clauses(["retention", "journal"])} == {"retention", "journal"}
-    [one] = chosen_clauses("a_new_thread_opens_empty")
+    assert select_clauses(None) == all_clauses()
+    assert {one.family for one in select_clauses(["retention", "journal"])} == {"retention", "journal"}
+    [one] = select_clauses("a_new_thread_opens_empty")
     assert (one.family, one.sentence) == ("owning", "a new thread opens empty")
     with pytest.raises(ValueError, match=r"no clause and no family 'own' \(did you mean 'owning'\?\)"):
-        chosen_clauses("own")
+        select_clauses("own")

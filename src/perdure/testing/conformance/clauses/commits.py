@@ -10,26 +10,25 @@ import msgspec
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, LoggedEvents
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause
-from perdure.testing.conformance.support.acts import (
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_one, expect_raises
+from perdure.testing.conformance.threads import (
     ThreadOwner,
-    asked,
     at,
+    checkpoint_ids,
     chunk,
     chunks,
-    everything,
-    ids,
-    inside,
+    make_request,
     own,
+    read_as_owner,
+    read_everything,
     ref,
 )
-from perdure.testing.conformance.support.expectations import holds, refused, same, the_one
 
 WHOLE: dict[str, Any] = {
     "brings": ["new"],
     "events": 1,
     "consumed": ["item"],
-    "requests": [asked("t", "question", 9)],
+    "requests": [make_request("t", "question", 9)],
     "due_at": at(60),
     "status": "WAITING",
 }
@@ -55,7 +54,7 @@ IDS = (
 async def standing(store: Store) -> ThreadOwner:
     """A thread with something of everything, at commit 2."""
     owner = await own(store)
-    await owner.save(events=2, brings=["old"], requests=[asked("t", "first", 1)], due_at=at(5))
+    await owner.save(events=2, brings=["old"], requests=[make_request("t", "first", 1)], due_at=at(5))
     await owner.save(drops=["old"])
     await owner.record(7)
     await store.post("t", "item", "message", b'"hello"')
@@ -63,28 +62,30 @@ async def standing(store: Store) -> ThreadOwner:
 
 
 async def stores_nothing(store: Store, commit: Commit, what: str) -> None:
-    before = await everything(store)
-    await refused(ThreadConflict, store.commit(commit), what)
-    same("what can be read after that", await everything(store), before)
+    before = await read_everything(store)
+    await expect_raises(ThreadConflict, store.commit(commit), what)
+    expect_equal("what can be read after that", await read_everything(store), before)
 
 
 @clause
 async def all_of_a_commit_is_stored(store: Store) -> None:
     """Append the commit: checkpoint, chunks, head, events, requests and consumed inbox items, all or nothing."""
     owner = await standing(store)
-    await everything(store)  # what was read before is not what is read after
+    await read_everything(store)  # what was read before is not what is read after
     info = await owner.save(**{**WHOLE, "events": 3, "root": b'{"big":[1,2.50,null]}'})
     head = await store.head("t")
-    same("the head", None if head is None else (head.info, head.root), (info, b'{"big":[1,2.50,null]}'))
-    same("the checkpoint by its id", await store.find_checkpoint("t-3"), head)
-    same("its chunk", (await chunks(store, "t")).get(ref("new", 3)), chunk("new")[1])
-    same("its events", [(one.first_seq, one.count) for one in await store.events_after("t", 2)], [(3, 3)])
-    same("the requests", [one.request_id for one in await store.pending_requests()], ["question"])
-    thread = the_one("the threads", await store.threads())
-    same("where the thread stands", (thread.number, thread.checkpoint_id, thread.due_at), (3, "t-3", at(60)))
-    same("its status", (thread.status, thread.updated_at, thread.workflow_name), ("WAITING", at(3).isoformat(), "w"))
-    within = await inside(store)
-    same("last event, journal and inbox", (within["last_seq"], within["journal"], within["inbox"]), (5, [], []))
+    expect_equal("the head", None if head is None else (head.info, head.root), (info, b'{"big":[1,2.50,null]}'))
+    expect_equal("the checkpoint by its id", await store.find_checkpoint("t-3"), head)
+    expect_equal("its chunk", (await chunks(store, "t")).get(ref("new", 3)), chunk("new")[1])
+    expect_equal("its events", [(one.first_seq, one.count) for one in await store.events_after("t", 2)], [(3, 3)])
+    expect_equal("the requests", [one.request_id for one in await store.pending_requests()], ["question"])
+    thread = expect_one("the threads", await store.threads())
+    expect_equal("where the thread stands", (thread.number, thread.checkpoint_id, thread.due_at), (3, "t-3", at(60)))
+    expect_equal(
+        "its status", (thread.status, thread.updated_at, thread.workflow_name), ("WAITING", at(3).isoformat(), "w")
+    )
+    within = await read_as_owner(store)
+    expect_equal("last event, journal and inbox", (within["last_seq"], within["journal"], within["inbox"]), (5, [], []))
 
 
 @clause
@@ -95,9 +96,9 @@ async def a_commit_that_is_not_the_next_stores_nothing(store: Store) -> None:
     for number in (0, 1, 2, 4, 1000):
         commit = msgspec.structs.replace(owner.checkpoint(**WHOLE), number=number)
         await stores_nothing(store, commit, f"commit {number} after commit 2")
-    within = await inside(store)
-    same("the journal", [one for one, _ in within["journal"]], [7])
-    same("the inbox", [one for one, _, _ in within["inbox"]], ["item"])
+    within = await read_as_owner(store)
+    expect_equal("the journal", [one for one, _ in within["journal"]], [7])
+    expect_equal("the inbox", [one for one, _, _ in within["inbox"]], ["item"])
 
 
 @clause
@@ -117,17 +118,19 @@ async def a_commit_whose_parent_is_gone_stores_nothing(store: Store) -> None:
 async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(store: Store) -> None:
     """a commit without a checkpoint keeps them all"""
     owner = await own(store)
-    await owner.save(requests=[asked("t", "question", 1)], due_at=at(5))
+    await owner.save(requests=[make_request("t", "question", 1)], due_at=at(5))
     await owner.record(7)
     head = await store.head("t")
     await owner.note(events=2, status="FAILED")
-    same("the head", await store.head("t"), head)
-    thread = the_one("the threads", await store.threads())
-    same("where the thread stands", (thread.number, thread.status, thread.due_at), (2, "FAILED", at(5)))
-    same("the requests", [one.request_id for one in await store.pending_requests()], ["question"])
+    expect_equal("the head", await store.head("t"), head)
+    thread = expect_one("the threads", await store.threads())
+    expect_equal("where the thread stands", (thread.number, thread.status, thread.due_at), (2, "FAILED", at(5)))
+    expect_equal("the requests", [one.request_id for one in await store.pending_requests()], ["question"])
     opened = await store.open("t", "run-2", takeover=True)
-    same("number and last event", (opened.number, opened.last_seq), (2, 2))
-    same("the journal, by delivery and head", [(one.delivery_id, one.number) for one in opened.journal], [(7, 2)])
+    expect_equal("number and last event", (opened.number, opened.last_seq), (2, 2))
+    expect_equal(
+        "the journal, by delivery and head", [(one.delivery_id, one.number) for one in opened.journal], [(7, 2)]
+    )
 
 
 @clause
@@ -139,9 +142,11 @@ async def a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
     owner.head = first
     branch = await owner.save()
     head = await store.head("t")
-    same("the head", None if head is None else head.info, branch)
-    same("the checkpoints", await ids(store), ["t-1", "t-2", "t-3"])
-    same("what they continue from", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1", "t-1"])
+    expect_equal("the head", None if head is None else head.info, branch)
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2", "t-3"])
+    expect_equal(
+        "what they continue from", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1", "t-1"]
+    )
 
 
 @clause
@@ -151,16 +156,18 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> N
     first = await owner.save("same", brings=["a"], events=1)
     await owner.save("other")
     found = await store.find_checkpoint("same")
-    same("the first of that id", found and found.info, first)
+    expect_equal("the first of that id", found and found.info, first)
     await owner.save("same", root=b'"new"')
-    same("the checkpoints", await ids(store), ["other", "same"])
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["other", "same"])
     found = await store.find_checkpoint("same")
-    same("the one that took the place", None if found is None else (found.root, found.info.number), (b'"new"', 3))
-    same("the chunk that it shares", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
-    same("the events of the one before", [one.first_seq for one in await store.events_after("t", 0)], [1])
+    expect_equal(
+        "the one that took the place", None if found is None else (found.root, found.info.number), (b'"new"', 3)
+    )
+    expect_equal("the chunk that it shares", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
+    expect_equal("the events of the one before", [one.first_seq for one in await store.events_after("t", 0)], [1])
     await (await own(store, "u")).save("same")
     head = await store.head("t")
-    same("the head of a thread that lost it to another", head and head.info.checkpoint_id, "other")
+    expect_equal("the head of a thread that lost it to another", head and head.info.checkpoint_id, "other")
 
 
 @clause
@@ -172,11 +179,13 @@ async def bytes_come_back_as_they_were(store: Store) -> None:
         await owner.save(root=body, chunks={"aa": body}, events=LoggedEvents(1, 1, body))
         await owner.record(1, body)
         await store.post(thread_id, "item", "message", body)
-        same("an event", [one.body for one in await store.events_after(thread_id, 0)], [body])
-        same("a chunk", await chunks(store, thread_id), {"aa.1": body})
-        within = await inside(store, thread_id)
-        same("a root", within["root"], body)
-        same("journal and inbox", (within["journal"], within["inbox"]), ([(1, body)], [("item", "message", body)]))
+        expect_equal("an event", [one.body for one in await store.events_after(thread_id, 0)], [body])
+        expect_equal("a chunk", await chunks(store, thread_id), {"aa.1": body})
+        within = await read_as_owner(store, thread_id)
+        expect_equal("a root", within["root"], body)
+        expect_equal(
+            "journal and inbox", (within["journal"], within["inbox"]), ([(1, body)], [("item", "message", body)])
+        )
 
 
 @clause
@@ -184,17 +193,21 @@ async def any_text_is_an_id_and_no_two_are_taken_for_one(store: Store) -> None:
     """The checkpoint with this id, whichever thread it belongs to."""
     for name in IDS:
         owner = await own(store, name, owner=f"run {name}", workflow_name=f"w {name}")
-        await owner.save(f"c {name}", brings=[name], status=name, requests=[asked(name, name, 1, assignee=name)])
+        await owner.save(f"c {name}", brings=[name], status=name, requests=[make_request(name, name, 1, assignee=name)])
         await store.post(name, name, name, b"1")
         await owner.release()
-    same("the checkpoints", await ids(store), [f"c {name}" for name in IDS])
+    expect_equal("the checkpoints", await checkpoint_ids(store), [f"c {name}" for name in IDS])
     for name in IDS:
         found = await store.find_checkpoint(f"c {name}")
-        same(f"thread and run of {name!r}", found and (found.info.thread_id, found.info.run_id), (name, f"run {name}"))
-        same(f"what is of workflow {name!r}", await ids(store, workflow_name=f"w {name}"), [f"c {name}"])
-        same(f"the inbox of {name!r}", (await inside(store, name))["inbox"], [(name, name, b"1")])
-        request = the_one(f"the requests of {name!r}", await store.pending_requests(thread_id=name))
-        same(f"the request of {name!r}", (request.request_id, request.assignee), (name, name))
+        expect_equal(
+            f"thread and run of {name!r}", found and (found.info.thread_id, found.info.run_id), (name, f"run {name}")
+        )
+        expect_equal(
+            f"what is of workflow {name!r}", await checkpoint_ids(store, workflow_name=f"w {name}"), [f"c {name}"]
+        )
+        expect_equal(f"the inbox of {name!r}", (await read_as_owner(store, name))["inbox"], [(name, name, b"1")])
+        request = expect_one(f"the requests of {name!r}", await store.pending_requests(thread_id=name))
+        expect_equal(f"the request of {name!r}", (request.request_id, request.assignee), (name, name))
 
 
 @clause
@@ -205,23 +218,23 @@ async def a_commit_may_be_large(store: Store) -> None:
     many = dict(chunk(f"chunk {index}") for index in range(2000))
     await owner.save(root=big, chunks=many)
     await owner.record(1, big)
-    within = await inside(store)
-    holds(within["root"] == big, "a root of 2 MB did not come back as it was")
-    holds(within["journal"] == [(1, big)], "a journal entry of 2 MB did not come back as it was")
+    within = await read_as_owner(store)
+    expect(within["root"] == big, "a root of 2 MB did not come back as it was")
+    expect(within["journal"] == [(1, big)], "a journal entry of 2 MB did not come back as it was")
     found = (await store.read_chunks("t", [1])).get(1)
-    holds(found == many, f"of 2000 chunks in one commit {len(found or ())} came back")
+    expect(found == many, f"of 2000 chunks in one commit {len(found or ())} came back")
 
 
 @clause
 async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
     owner = await own(store)
-    given, requests = dict([chunk("a")]), [asked("t", "q", 1)]
+    given, requests = dict([chunk("a")]), [make_request("t", "q", 1)]
     await owner.save(chunks=given, requests=requests)
     given.clear()
     requests.clear()
-    same("the chunks", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
-    same("the requests", [one.request_id for one in await store.pending_requests()], ["q"])
+    expect_equal("the chunks", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
+    expect_equal("the requests", [one.request_id for one in await store.pending_requests()], ["q"])
 
 
 @clause
@@ -233,12 +246,12 @@ async def a_cancelled_commit_is_whole_or_absent_and_tells_which(store: Store) ->
     task.cancel()
     (outcome,) = await asyncio.gather(task, return_exceptions=True)
     if store.finishes_commits:
-        holds(
+        expect(
             not isinstance(outcome, asyncio.CancelledError),
             "the store says finishes_commits, and a commit whose caller was cancelled ended with CancelledError",
         )
     again = await own(store, owner="run-2", takeover=True)
     expected = [(1, 1)] if outcome is None else [(0, 0), (1, 1)]
-    holds((again.number, again.last_seq) in expected, f"the thread stands at {again.number}, {again.last_seq}")
-    same("the chunks", len(await chunks(store, "t")), again.number)
+    expect((again.number, again.last_seq) in expected, f"the thread stands at {again.number}, {again.last_seq}")
+    expect_equal("the chunks", len(await chunks(store, "t")), again.number)
     await again.save(events=1)

@@ -10,21 +10,29 @@ import msgspec
 from perdure.errors import ThreadBusy, ThreadExists, ThreadNotFound
 from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with
-from perdure.testing.conformance.support.acts import (
+from perdure.testing.conformance.clause import (
+    Needs,
+    NotKept,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_one,
+    expect_raises,
+)
+from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.threads import (
     ThreadOwner,
+    check_readable,
+    checkpoint_ids,
     chunks,
-    everything,
-    full,
-    ids,
-    inside,
     own,
-    readable,
-    saved,
+    read_as_owner,
+    read_everything,
+    save_full_thread,
+    save_thread,
     thread_ids,
 )
-from perdure.testing.conformance.support.expectations import NotKept, holds, refused, same, the_one
-from perdure.testing.conformance.support.location import TrialLocation
 
 # ---------------------------------------------------------------- whole threads
 
@@ -32,32 +40,36 @@ from perdure.testing.conformance.support.location import TrialLocation
 @clause
 async def nothing_is_left_of_a_deleted_thread(store: Store) -> None:
     """Delete a thread; False if none exists."""
-    await full(store)
-    await full(store, "u")
-    before = await everything(store)
+    await save_full_thread(store)
+    await save_full_thread(store, "u")
+    before = await read_everything(store)
     await store.delete_thread("u")
-    same("whether it was there, and then", [await store.delete_thread(one) for one in "tt"], [True, False])
-    found = await everything(store, "t")
-    same("the lists", [found[one] for one in ("infos", "threads", "requests", "due")], [[], [], [], []])
-    same("its head, events and chunks", [found[one]["t"] for one in ("heads", "events", "chunks")], [None, [], {}])
+    expect_equal("whether it was there, and then", [await store.delete_thread(one) for one in "tt"], [True, False])
+    found = await read_everything(store, "t")
+    expect_equal("the lists", [found[one] for one in ("infos", "threads", "requests", "due")], [[], [], [], []])
+    expect_equal(
+        "its head, events and chunks", [found[one]["t"] for one in ("heads", "events", "chunks")], [None, [], {}]
+    )
     for checkpoint_id in before["checkpoints"]:
-        same(f"checkpoint {checkpoint_id!r}", await store.find_checkpoint(checkpoint_id), None)
-    within = await inside(store)
-    same("what an owner finds", [within[one] for one in ("number", "last_seq", "journal", "inbox")], [0, 0, [], []])
+        expect_equal(f"checkpoint {checkpoint_id!r}", await store.find_checkpoint(checkpoint_id), None)
+    within = await read_as_owner(store)
+    expect_equal(
+        "what an owner finds", [within[one] for one in ("number", "last_seq", "journal", "inbox")], [0, 0, [], []]
+    )
 
 
 @clause
 async def a_thread_of_a_deleted_name_begins_anew(store: Store) -> None:
     """Delete a thread; False if none exists."""
-    await full(store)
+    await save_full_thread(store)
     await store.delete_thread("t")
     await store.post("t", "consumed", "message", b"2")  # an id that the old one had consumed
     owner = await own(store)
-    same("the inbox", [one.item_id for one in owner.opened.inbox], ["consumed"])
+    expect_equal("the inbox", [one.item_id for one in owner.opened.inbox], ["consumed"])
     await owner.save("t-1", events=1)
-    same(
+    expect_equal(
         "checkpoints and events",
-        (await ids(store), [e.first_seq for e in await store.events_after("t", 0)]),
+        (await checkpoint_ids(store), [e.first_seq for e in await store.events_after("t", 0)]),
         (["t-1"], [1]),
     )
 
@@ -65,14 +77,14 @@ async def a_thread_of_a_deleted_name_begins_anew(store: Store) -> None:
 @clause
 async def deleting_leaves_other_threads_alone(store: Store) -> None:
     """Delete a thread; False if none exists."""
-    await full(store, "u")
-    before = await everything(store)
-    await full(store, "t")
+    await save_full_thread(store, "u")
+    before = await read_everything(store)
+    await save_full_thread(store, "t")
     await store.delete_thread("t")
     await store.post("v", "item", "message", b"1")
-    same("whether one that was only posted to was there", await store.delete_thread("v"), True)
-    same("what can be read", await everything(store), before)
-    same("what its owner finds", (await inside(store, "u"))["journal"], [(5, b'{"done":1}')])
+    expect_equal("whether one that was only posted to was there", await store.delete_thread("v"), True)
+    expect_equal("what can be read", await read_everything(store), before)
+    expect_equal("what its owner finds", (await read_as_owner(store, "u"))["journal"], [(5, b'{"done":1}')])
 
 
 @clause
@@ -80,9 +92,9 @@ async def a_thread_with_an_owner_is_not_deleted(store: Store) -> None:
     """Raises ThreadBusy while it has an owner."""
     owner = await own(store)
     await owner.save()
-    before = await everything(store)
-    await refused(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
-    same("what can be read after that", await everything(store), before)
+    before = await read_everything(store)
+    await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
+    expect_equal("what can be read after that", await read_everything(store), before)
     await owner.save()
 
 
@@ -90,19 +102,19 @@ async def a_thread_with_an_owner_is_not_deleted(store: Store) -> None:
 async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -> None:
     """only if that is its last commit, its inbox is empty and no checkpoint of it is pinned; otherwise False,
     without any change."""
-    await saved(store, "t", 2)
-    same("whether one that moved went", await store.delete_thread("t", if_unmoved_since=1), False)
+    await save_thread(store, "t", 2)
+    expect_equal("whether one that moved went", await store.delete_thread("t", if_unmoved_since=1), False)
     await store.post("t", "item", "message", b"1")
-    same("whether one with an item went", await store.delete_thread("t", if_unmoved_since=2), False)
+    expect_equal("whether one with an item went", await store.delete_thread("t", if_unmoved_since=2), False)
     owner = await own(store)
     await owner.note(consumed=["item"])
     await owner.release()
     await store.pin("t-1")
-    same("whether one with a pin went", await store.delete_thread("t", if_unmoved_since=3), False)
-    same("the checkpoints", await ids(store), ["t-1", "t-2"])
+    expect_equal("whether one with a pin went", await store.delete_thread("t", if_unmoved_since=3), False)
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2"])
     await store.unpin("t-1")
-    same("whether one that is as it was went", await store.delete_thread("t", if_unmoved_since=3), True)
-    same("the checkpoints then", await ids(store), [])
+    expect_equal("whether one that is as it was went", await store.delete_thread("t", if_unmoved_since=3), True)
+    expect_equal("the checkpoints then", await checkpoint_ids(store), [])
 
 
 # ---------------------------------------------------------------- copies
@@ -111,75 +123,75 @@ async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -
 @clause
 async def a_copy_holds_all_commits_under_new_checkpoint_ids(store: Store) -> None:
     """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
-    await full(store)
+    await save_full_thread(store)
     await store.copy_thread("t", "copy")
     original, copied = await store.infos(thread_id="t"), await store.infos(thread_id="copy")
-    same(
+    expect_equal(
         "its checkpoints",
         [(one.number, one.workflow_name, one.timestamp, one.status, one.run_id) for one in copied],
         [(one.number, one.workflow_name, one.timestamp, one.status, one.run_id) for one in original],
     )
-    holds(not {one.checkpoint_id for one in original} & {one.checkpoint_id for one in copied}, "ids are shared")
+    expect(not {one.checkpoint_id for one in original} & {one.checkpoint_id for one in copied}, "ids are shared")
     followed = [None, *(one.checkpoint_id for one in copied[:-1])]
-    same("what they follow", [one.previous_checkpoint_id for one in copied], followed)
+    expect_equal("what they follow", [one.previous_checkpoint_id for one in copied], followed)
     for before, after in zip(original, copied, strict=True):
         one, two = [await store.find_checkpoint(info.checkpoint_id) for info in (before, after)]
-        same(f"the root of commit {before.number}", two and two.root, one and one.root)
-    same("its chunks", await chunks(store, "copy"), await chunks(store, "t"))
+        expect_equal(f"the root of commit {before.number}", two and two.root, one and one.root)
+    expect_equal("its chunks", await chunks(store, "copy"), await chunks(store, "t"))
     logs = [[(e.first_seq, e.count, e.body) for e in await store.events_after(name, 0)] for name in ("t", "copy")]
-    same("its events", logs[1], logs[0])
+    expect_equal("its events", logs[1], logs[0])
 
 
 @clause
 async def a_copy_has_no_journal_no_inbox_and_no_owner(store: Store) -> None:
     """The copy has no journal, no inbox and no owner."""
-    await full(store)
+    await save_full_thread(store)
     held = await own(store)
     await store.copy_thread("t", "copy")
-    copied = the_one("the threads of that name", await store.threads(thread_id="copy"))
-    same("number, status and owner", (copied.number, copied.status, copied.run_id), (4, "IDLE", None))
-    same("its requests", [one.request_id for one in await store.pending_requests(thread_id="copy")], ["q"])
-    within = await inside(store, "copy")
-    same("last event, journal, inbox", (within["last_seq"], within["journal"], within["inbox"]), (4, [], []))
+    copied = expect_one("the threads of that name", await store.threads(thread_id="copy"))
+    expect_equal("number, status and owner", (copied.number, copied.status, copied.run_id), (4, "IDLE", None))
+    expect_equal("its requests", [one.request_id for one in await store.pending_requests(thread_id="copy")], ["q"])
+    within = await read_as_owner(store, "copy")
+    expect_equal("last event, journal, inbox", (within["last_seq"], within["journal"], within["inbox"]), (4, [], []))
     await held.save()
 
 
 @clause
 async def a_copy_and_its_original_go_their_own_ways(store: Store) -> None:
     """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
-    owner = await full(store)
+    owner = await save_full_thread(store)
     await store.copy_thread("t", "copy")
     before = [await store.infos(thread_id="t"), await store.events_after("t", 0), await chunks(store, "t")]
     copy = await own(store, "copy")
     copy.has[4] = owner.has[4]
     await copy.save(brings=["new"], drops=["shared"], events=1)
     await copy.release()
-    copied = await ids(store, thread_id="copy")
+    copied = await checkpoint_ids(store, thread_id="copy")
     await store.prune("copy", copied[:2])
     after = [await store.infos(thread_id="t"), await store.events_after("t", 0), await chunks(store, "t")]
-    same("the original after its copy was moved and pruned", after, before)
+    expect_equal("the original after its copy was moved and pruned", after, before)
     held = await chunks(store, "copy")
     await store.delete_thread("t")
-    same("the threads", await thread_ids(store), ["copy"])
-    same("the chunks of the copy", await chunks(store, "copy"), held)
-    same("its checkpoints", await ids(store), copied[2:])
+    expect_equal("the threads", await thread_ids(store), ["copy"])
+    expect_equal("the chunks of the copy", await chunks(store, "copy"), held)
+    expect_equal("its checkpoints", await checkpoint_ids(store), copied[2:])
 
 
 @clause
 async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
     """Raises ThreadBusy if a thread `to` exists already."""
-    await full(store)
-    await saved(store, "there")
+    await save_full_thread(store)
+    await save_thread(store, "there")
     await store.post("posted to", "item", "message", b"1")
-    before = await everything(store)
+    before = await read_everything(store)
     for to in ("there", "posted to", "t"):
-        await refused(ThreadBusy, store.copy_thread("t", to), f"copying to {to!r}, which there is")
-    await refused(ThreadNotFound, store.copy_thread("none", "new"), "copying a thread that there is not")
-    same("what can be read after that", await everything(store), before)
-    same("the inbox", (await inside(store, "posted to"))["inbox"], [("item", "message", b"1")])
+        await expect_raises(ThreadBusy, store.copy_thread("t", to), f"copying to {to!r}, which there is")
+    await expect_raises(ThreadNotFound, store.copy_thread("none", "new"), "copying a thread that there is not")
+    expect_equal("what can be read after that", await read_everything(store), before)
+    expect_equal("the inbox", (await read_as_owner(store, "posted to"))["inbox"], [("item", "message", b"1")])
 
 
-async def standing_of(store: Store, thread_id: str = "t") -> ThreadHeader:
+async def header_of(store: Store, thread_id: str = "t") -> ThreadHeader:
     found = await store.standing(thread_id)
     if found is None:
         raise NotKept(f"the standing of thread {thread_id!r}, which there is, is None")
@@ -190,12 +202,12 @@ async def all_commits(store: Store, thread_id: str = "t", limit: int = 2) -> lis
     found: list[Commit] = []
     while page := await store.commits(thread_id, after=found[-1].number if found else 0, limit=limit):
         found += page
-        holds(len(found) < 100, "paging through the commits did not come to an end")
+        expect(len(found) < 100, "paging through the commits did not come to an end")
     return found
 
 
-async def moved(source: Store, target: Store, thread_id: str = "t") -> None:
-    await target.add_thread(await standing_of(source, thread_id), iter(await all_commits(source, thread_id)))
+async def move_thread(source: Store, target: Store, thread_id: str = "t") -> None:
+    await target.add_thread(await header_of(source, thread_id), iter(await all_commits(source, thread_id)))
 
 
 async def a_tree(store: Store) -> ThreadOwner:
@@ -217,12 +229,12 @@ async def a_tree(store: Store) -> ThreadOwner:
 async def a_thread_handed_to_another_store_is_all_there(place: TrialLocation) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
     source, target = place.store, place.elsewhere()
-    await full(source)
-    await moved(source, target)
-    same("what can be read there", await everything(target), await everything(source))
-    same("what an owner finds there", await inside(target), await inside(source))
+    await save_full_thread(source)
+    await move_thread(source, target)
+    expect_equal("what can be read there", await read_everything(target), await read_everything(source))
+    expect_equal("what an owner finds there", await read_as_owner(target), await read_as_owner(source))
     await target.post("t", "consumed", "message", b"1")
-    same("the inbox after a consumed item was posted again", len((await inside(target))["inbox"]), 1)
+    expect_equal("the inbox after a consumed item was posted again", len((await read_as_owner(target))["inbox"]), 1)
 
 
 @clause_with(Needs.A_STORE)
@@ -230,27 +242,29 @@ async def branches_and_pins_are_handed_on_and_can_be_pruned_there(place: TrialLo
     """references that it has from commits which are no longer in its line."""
     source, target = place.store, place.elsewhere()
     owner = await a_tree(source)
-    await moved(source, target)
-    same("what can be read there", await everything(target), await everything(source))
-    same("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
-    same("the checkpoints then", await ids(target), ["t-1", "t-5"])
-    await readable(target, "t", owner.has)
-    same("the chunks then", sorted(await chunks(target, "t")), sorted({*owner.has[1], *owner.has[5]}))
+    await move_thread(source, target)
+    expect_equal("what can be read there", await read_everything(target), await read_everything(source))
+    expect_equal("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
+    expect_equal("the checkpoints then", await checkpoint_ids(target), ["t-1", "t-5"])
+    await check_readable(target, "t", owner.has)
+    expect_equal("the chunks then", sorted(await chunks(target, "t")), sorted({*owner.has[1], *owner.has[5]}))
 
 
 @clause_with(Needs.A_STORE)
 async def a_thread_that_was_handed_on_goes_on_there(place: TrialLocation) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing."""
     source, target = place.store, place.elsewhere()
-    before = await full(source)
-    await moved(source, target)
+    before = await save_full_thread(source)
+    await move_thread(source, target)
     owner = await own(target)
-    holds(owner.lease.fence > before.lease.fence, f"its fence was {before.lease.fence}, and is {owner.lease.fence} now")
+    expect(
+        owner.lease.fence > before.lease.fence, f"its fence was {before.lease.fence}, and is {owner.lease.fence} now"
+    )
     owner.has = before.has
     await owner.save(brings=["new"], drops=["shared"], events=1)
-    same("the checkpoints", await ids(target), ["t-1", "t-2", "t-4", "t-5"])
-    same("the events", [one.first_seq for one in await target.events_after("t", 0)], [1, 3, 4, 5])
-    await readable(target, "t", owner.has)
+    expect_equal("the checkpoints", await checkpoint_ids(target), ["t-1", "t-2", "t-4", "t-5"])
+    expect_equal("the events", [one.first_seq for one in await target.events_after("t", 0)], [1, 3, 4, 5])
+    await check_readable(target, "t", owner.has)
 
 
 @clause
@@ -265,51 +279,57 @@ async def commits_are_read_in_pages_as_they_were_written(store: Store) -> None:
         written.append(commit)
     for limit in (1, 2, 5, 99):
         found = await all_commits(store, limit=limit)
-        same(f"their numbers, {limit} at a time", [one.number for one in found], [1, 2, 3, 4, 5])
+        expect_equal(f"their numbers, {limit} at a time", [one.number for one in found], [1, 2, 3, 4, 5])
         for one, other in zip(found, written, strict=True):
             for name in ("info", "root", "chunks", "parent", "status", "run_id", "timestamp"):
-                same(f"{name} of commit {one.number}", getattr(one, name), getattr(other, name))
-            same(f"the thread of commit {one.number}", one.lease.thread_id, "t")
-    same("those after 3", [one.number for one in await store.commits("t", after=3)], [4, 5])
-    same("those after the last", list(await store.commits("t", after=5)), [])
+                expect_equal(f"{name} of commit {one.number}", getattr(one, name), getattr(other, name))
+            expect_equal(f"the thread of commit {one.number}", one.lease.thread_id, "t")
+    expect_equal("those after 3", [one.number for one in await store.commits("t", after=3)], [4, 5])
+    expect_equal("those after the last", list(await store.commits("t", after=5)), [])
 
 
 @clause
 async def a_standing_says_all_of_a_thread_but_its_commits(store: Store) -> None:
     """All of a thread except its commits; None if no such thread exists."""
-    same("the standing of nobody", await store.standing("none"), None)
-    await full(store)
+    expect_equal("the standing of nobody", await store.standing("none"), None)
+    await save_full_thread(store)
     await store.pin("t-2")
-    found = await standing_of(store)
-    same("thread, workflow and status", (found.thread_id, found.workflow_name, found.status), ("t", "w", "IDLE"))
-    same("number, head and last event", (found.number, found.head, found.last_seq), (4, 4, 4))
-    same("its requests", [one.request_id for one in found.requests], ["q"])
-    same("its journal", [(one.delivery_id, one.body) for one in found.journal], [(5, b'{"done":1}')])
-    same("its inbox", [(one.item_id, one.kind, one.body) for one in found.inbox], [("item", "message", b'"posted"')])
-    same("consumed items and pins", (list(found.consumed), list(found.pins)), (["consumed"], [2]))
+    found = await header_of(store)
+    expect_equal(
+        "thread, workflow and status", (found.thread_id, found.workflow_name, found.status), ("t", "w", "IDLE")
+    )
+    expect_equal("number, head and last event", (found.number, found.head, found.last_seq), (4, 4, 4))
+    expect_equal("its requests", [one.request_id for one in found.requests], ["q"])
+    expect_equal("its journal", [(one.delivery_id, one.body) for one in found.journal], [(5, b'{"done":1}')])
+    expect_equal(
+        "its inbox", [(one.item_id, one.kind, one.body) for one in found.inbox], [("item", "message", b'"posted"')]
+    )
+    expect_equal("consumed items and pins", (list(found.consumed), list(found.pins)), (["consumed"], [2]))
 
 
 @clause_with(Needs.A_STORE)
 async def a_thread_that_there_is_already_is_not_added(place: TrialLocation) -> None:
     """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
     source, target = place.store, place.elsewhere()
-    await full(source)
-    standing, commits = await standing_of(source), await all_commits(source)
-    await saved(target, "t")
-    await saved(target, "other", checkpoint_id="t-2")
-    before = await everything(target, "free")
-    await refused(ThreadExists, target.add_thread(standing, commits), "adding a thread that there is")
+    await save_full_thread(source)
+    standing, commits = await header_of(source), await all_commits(source)
+    await save_thread(target, "t")
+    await save_thread(target, "other", checkpoint_id="t-2")
+    before = await read_everything(target, "free")
+    await expect_raises(ThreadExists, target.add_thread(standing, commits), "adding a thread that there is")
     renamed = msgspec.structs.replace(standing, thread_id="free")
-    await refused(ThreadExists, target.add_thread(renamed, _of(commits, "free")), "adding a checkpoint that there is")
-    same("what can be read after that", await everything(target, "free"), before)
+    await expect_raises(
+        ThreadExists, target.add_thread(renamed, _of(commits, "free")), "adding a checkpoint that there is"
+    )
+    expect_equal("what can be read after that", await read_everything(target, "free"), before)
 
 
 @clause_with(Needs.A_STORE)
 async def a_thread_whose_commits_break_off_is_not_added(place: TrialLocation) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing."""
     source, target = place.store, place.elsewhere()
-    await full(source)
-    standing, commits = await standing_of(source), await all_commits(source)
+    await save_full_thread(source)
+    standing, commits = await header_of(source), await all_commits(source)
 
     def broken_off() -> Iterator[Commit]:
         yield from commits[:2]
@@ -319,9 +339,13 @@ async def a_thread_whose_commits_break_off_is_not_added(place: TrialLocation) ->
         await target.add_thread(standing, broken_off())
     except _BrokenOff:
         pass
-    same("what can be read after that", await everything(target, "t"), await everything(place.elsewhere("new"), "t"))
+    expect_equal(
+        "what can be read after that",
+        await read_everything(target, "t"),
+        await read_everything(place.elsewhere("new"), "t"),
+    )
     await target.add_thread(standing, commits)
-    same("its checkpoints, added again", await ids(target), ["t-1", "t-2", "t-4"])
+    expect_equal("its checkpoints, added again", await checkpoint_ids(target), ["t-1", "t-2", "t-4"])
 
 
 class _BrokenOff(Exception):

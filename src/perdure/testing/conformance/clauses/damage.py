@@ -10,10 +10,25 @@ from typing import TypeAlias
 
 from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed, ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with
-from perdure.testing.conformance.support.acts import everything, full, ids, inside, own, saved
-from perdure.testing.conformance.support.expectations import NotApplicable, NotKept, holds, refused, same
-from perdure.testing.conformance.support.location import TrialLocation, files_of
+from perdure.testing.conformance.clause import (
+    Needs,
+    NotApplicable,
+    NotKept,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_raises,
+)
+from perdure.testing.conformance.location import TrialLocation, files_of
+from perdure.testing.conformance.threads import (
+    checkpoint_ids,
+    own,
+    read_as_owner,
+    read_everything,
+    save_full_thread,
+    save_thread,
+)
 
 THREADS = ("hit", "left alone")
 MARK = "the mark of the thread that is hit"
@@ -78,7 +93,7 @@ class WrittenThread:
     async def write(self) -> WrittenThread:
         store = self.place.store
         for name in THREADS:
-            await full(store, name)
+            await save_full_thread(store, name)
         owner = await own(store, THREADS[0])
         await owner.save(events=1, root=f'"{MARK}"'.encode(), unsettled=[5])
         await owner.release()
@@ -107,9 +122,9 @@ class WrittenThread:
                 continue
             if may_lose:
                 strange = [data for data in got.values() if data not in self.read[what].values()]
-                same(f"with {done}, bytes of {what} that were never written there", strange, [])
+                expect_equal(f"with {done}, bytes of {what} that were never written there", strange, [])
             else:
-                same(f"with {done}, {what}", got, self.read[what])
+                expect_equal(f"with {done}, {what}", got, self.read[what])
         await store.close()
         return done, said
 
@@ -202,8 +217,8 @@ async def where_one_thread_is_damaged_the_others_go_on(place: TrialLocation) -> 
         return change(MARK.encode(), folder, place=place)
 
     done, said = await written.compare(harm)
-    holds("the head of 'hit'" in said, f"with {done}, the head was read as if nothing had happened")
-    same(f"with {done}, what else could not be read", sorted(one for one in said if "'hit'" not in one), [])
+    expect("the head of 'hit'" in said, f"with {done}, the head was read as if nothing had happened")
+    expect_equal(f"with {done}, what else could not be read", sorted(one for one in said if "'hit'" not in one), [])
     owner = await own(place.at(folders[0]), "left alone", owner="run-2")
     await owner.save()
 
@@ -212,7 +227,7 @@ async def where_one_thread_is_damaged_the_others_go_on(place: TrialLocation) -> 
 async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
     """All damage that the store can detect by itself."""
     await WrittenThread(place).write()
-    same("what is damaged before anything was", list(await place.store.check()), [])
+    expect_equal("what is damaged before anything was", list(await place.store.check()), [])
     await place.store.close()
     for turn in range(3):
         folder, store = place.copied(f"damaged {turn}")
@@ -223,8 +238,8 @@ async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
             if not says_so(error):
                 raise
             continue
-        holds(found, f"with {done}, a check found nothing")
-        same(f"with {done}, the threads that a check named", {one.thread_id for one in found} - {None}, {"hit"})
+        expect(found, f"with {done}, a check found nothing")
+        expect_equal(f"with {done}, the threads that a check named", {one.thread_id for one in found} - {None}, {"hit"})
 
 
 # ---------------------------------------------------------------- upkeep
@@ -235,23 +250,25 @@ async def it_has_every_method_of_the_contract(store: Store) -> None:
     """A store keeps threads."""
     methods = [one for one in inspect.getmembers(Store, inspect.isfunction) if not one[0].startswith("_")]
     missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
-    same("what it lacks", missing, [])
+    expect_equal("what it lacks", missing, [])
     is_async = inspect.iscoroutinefunction
-    same("what is not async", [name for name, one in methods if is_async(one) > is_async(getattr(store, name))], [])
-    holds(isinstance(store.finishes_commits, bool), "finishes_commits is neither True nor False")
+    expect_equal(
+        "what is not async", [name for name, one in methods if is_async(one) > is_async(getattr(store, name))], []
+    )
+    expect(isinstance(store.finishes_commits, bool), "finishes_commits is neither True nor False")
 
 
 @clause
 async def a_closed_store_opens_itself_again(store: Store) -> None:
     """Idempotent; a later call opens them again."""
-    await full(store)
-    before = await everything(store)
+    await save_full_thread(store)
+    before = await read_everything(store)
     await store.close()
     await store.close()
-    same("what can be read after that", await everything(store), before)
+    expect_equal("what can be read after that", await read_everything(store), before)
     await store.close()
-    await saved(store, "u")
-    same("the checkpoints", await ids(store), ["t-1", "t-2", "t-4", "u-1"])
+    await save_thread(store, "u")
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2", "t-4", "u-1"])
 
 
 @clause
@@ -260,7 +277,7 @@ async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
     owner = await own(store)
     await owner.save()
     await store.close()
-    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held, after a close")
+    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held, after a close")
     await owner.save()
 
 
@@ -268,33 +285,33 @@ async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
 async def what_was_written_is_there_for_the_next_object(place: TrialLocation) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
     first = place.store
-    await full(first)
+    await save_full_thread(first)
     await first.pin("t-2")
-    before, within = await everything(first), await inside(first)
+    before, within = await read_everything(first), await read_as_owner(first)
     await first.close()
     second = place.another()
-    same("what can be read by the next", await everything(second), before)
-    same("what an owner finds", await inside(second), within)
+    expect_equal("what can be read by the next", await read_everything(second), before)
+    expect_equal("what an owner finds", await read_as_owner(second), within)
 
 
 @clause
 async def a_check_of_a_sound_store_finds_nothing(store: Store) -> None:
     """All damage that the store can detect by itself."""
-    same("what is damaged in an empty one", list(await store.check()), [])
-    owner = await full(store)
+    expect_equal("what is damaged in an empty one", list(await store.check()), [])
+    owner = await save_full_thread(store)
     await store.copy_thread("t", "copy")
     await store.prune("t", ["t-1"])
     await store.delete_thread("copy")
     await own(store, owner="run-2")
-    same("what is damaged in one that was used", list(await store.check()), [])
-    holds(owner.number == 4, "it was used otherwise")
+    expect_equal("what is damaged in one that was used", list(await store.check()), [])
+    expect(owner.number == 4, "it was used otherwise")
 
 
 @clause
 async def its_size_grows_with_what_it_keeps(store: Store) -> None:
     """Bytes that the store occupies now."""
     before = await store.size()
-    holds(type(before) is int and before >= 0, f"the size of an empty store is {before!r}")
-    await saved(store, "t", 3, chunks={f"{index:064x}": f'"{index:0200x}"'.encode() for index in range(500)})
+    expect(type(before) is int and before >= 0, f"the size of an empty store is {before!r}")
+    await save_thread(store, "t", 3, chunks={f"{index:064x}": f'"{index:0200x}"'.encode() for index in range(500)})
     after = await store.size()
-    holds(after > before, f"it took {before} bytes when it was empty, and {after} with three checkpoints in it")
+    expect(after > before, f"it took {before} bytes when it was empty, and {after} with three checkpoints in it")

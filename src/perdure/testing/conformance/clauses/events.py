@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from perdure.errors import CursorExpired
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause
-from perdure.testing.conformance.support.acts import ThreadOwner, at, chunk, own, told
-from perdure.testing.conformance.support.expectations import refused, same
+from perdure.testing.conformance.clause import clause, expect_equal, expect_raises
+from perdure.testing.conformance.threads import ThreadOwner, at, chunk, make_events, own
 
 CURSORS: list[tuple[int | None, list[int]]] = [
     (None, [1, 4, 5]),
@@ -37,7 +36,7 @@ async def events_are_read_from_the_commit_that_holds_the_next_one(store: Store) 
     await four_commits(store)
     for cursor, firsts in CURSORS:
         got = [one.first_seq for one in await store.events_after("t", cursor)]
-        same(f"what is read after {cursor}", got, firsts)
+        expect_equal(f"what is read after {cursor}", got, firsts)
 
 
 @clause
@@ -53,7 +52,7 @@ async def a_log_read_from_its_own_ends_has_no_gap_and_no_repeat(store: Store) ->
             await owner.note(events=turn + 1)
         for one in await store.events_after("t", read[-1] if read else 0):
             read += range(one.first_seq, one.first_seq + one.count)
-    same("the events that were read, each time after the last", read, list(range(1, owner.last_seq + 1)))
+    expect_equal("the events that were read, each time after the last", read, list(range(1, owner.last_seq + 1)))
 
 
 @clause
@@ -62,15 +61,19 @@ async def events_say_which_commit_run_and_checkpoint_they_belong_to(store: Store
     owner = await own(store, owner="run-0a")
     digest, data = chunk("only the events")
     info = await owner.save(brings=["a"], events=1)
-    await owner.note(chunks={digest: data}, events=told(2, 2, refers=False, own=(digest,)), run_id="run-2")
+    await owner.note(chunks={digest: data}, events=make_events(2, 2, refers=False, own=(digest,)), run_id="run-2")
     log = await store.events_after("t", 0)
-    same("how many commits the events are of", len(log), 2)
+    expect_equal("how many commits the events are of", len(log), 2)
     first, second = log
-    same("the first", (first.first_seq, first.count, first.body, first.refers), (1, 1, b'[["told",1,1]]', False))
-    same("its commit", (first.number, first.run_id, first.timestamp, first.info), (1, "run-0a", info.timestamp, info))
-    same("the second", (second.first_seq, second.count, second.body), (2, 2, b'[["told",2,2]]'))
-    same("its commit", (second.number, second.run_id, second.timestamp), (2, "run-2", at(2).isoformat()))
-    same("its chunks and its checkpoint", (tuple(second.own), second.info), ((digest,), None))
+    expect_equal(
+        "the first", (first.first_seq, first.count, first.body, first.refers), (1, 1, b'[["told",1,1]]', False)
+    )
+    expect_equal(
+        "its commit", (first.number, first.run_id, first.timestamp, first.info), (1, "run-0a", info.timestamp, info)
+    )
+    expect_equal("the second", (second.first_seq, second.count, second.body), (2, 2, b'[["told",2,2]]'))
+    expect_equal("its commit", (second.number, second.run_id, second.timestamp), (2, "run-2", at(2).isoformat()))
+    expect_equal("its chunks and its checkpoint", (tuple(second.own), second.info), ((digest,), None))
 
 
 @clause
@@ -82,16 +85,18 @@ async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None
     before = [(one.first_seq, one.count, one.body, one.run_id) for one in await store.events_after("t", 0)]
     await store.prune("t", ["t-1", "t-2"])
     after = await store.events_after("t", 0)
-    same("the events", [(one.first_seq, one.count, one.body, one.run_id) for one in after], before)
-    same("their checkpoints", [one.info and one.info.checkpoint_id for one in after], [None, None, "t-3"])
+    expect_equal("the events", [(one.first_seq, one.count, one.body, one.run_id) for one in after], before)
+    expect_equal("their checkpoints", [one.info and one.info.checkpoint_id for one in after], [None, None, "t-3"])
 
 
 async def begins_at_four(store: Store) -> None:
-    same("what is kept", [one.first_seq for one in await store.events_after("t", None)], [4, 5])
-    same("after the last that is gone", [one.first_seq for one in await store.events_after("t", 3)], [4, 5])
-    same("after the newest", list(await store.events_after("t", 99)), [])
+    expect_equal("what is kept", [one.first_seq for one in await store.events_after("t", None)], [4, 5])
+    expect_equal("after the last that is gone", [one.first_seq for one in await store.events_after("t", 3)], [4, 5])
+    expect_equal("after the newest", list(await store.events_after("t", 99)), [])
     for cursor in (-1, 0, 2):
-        await refused(CursorExpired, store.events_after("t", cursor), f"reading after {cursor}, which is forgotten")
+        await expect_raises(
+            CursorExpired, store.events_after("t", cursor), f"reading after {cursor}, which is forgotten"
+        )
 
 
 @clause
@@ -101,7 +106,7 @@ async def events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired(st
     await owner.note(prunes_events_before=3)
     await begins_at_four(store)
     await owner.save(events=1)
-    same("the events after one more", [one.first_seq for one in await store.events_after("t", 4)], [5, 7])
+    expect_equal("the events after one more", [one.first_seq for one in await store.events_after("t", 4)], [5, 7])
 
 
 @clause
@@ -117,31 +122,31 @@ async def a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers(store: S
     """Raises CursorExpired if the event after `seq` was pruned."""
     owner = await four_commits(store)
     await owner.save(prunes_events_before=99)
-    same("what is kept", list(await store.events_after("t", None)), [])
-    same("after the last", list(await store.events_after("t", 6)), [])
-    await refused(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is forgotten")
+    expect_equal("what is kept", list(await store.events_after("t", None)), [])
+    expect_equal("after the last", list(await store.events_after("t", 6)), [])
+    await expect_raises(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is forgotten")
     await owner.release()
     again = await own(store)
-    same("the last event", again.last_seq, 6)
+    expect_equal("the last event", again.last_seq, 6)
     await again.save(events=1)
-    same("what is kept then", [one.first_seq for one in await store.events_after("t", None)], [7])
+    expect_equal("what is kept then", [one.first_seq for one in await store.events_after("t", None)], [7])
 
 
 @clause
 async def the_last_event_is_known_without_reading_it(store: Store) -> None:
     """The seq of the last event of the thread, kept or pruned; 0 if it has none."""
-    same("that of a thread that there is not", await store.last_seq("t"), 0)
+    expect_equal("that of a thread that there is not", await store.last_seq("t"), 0)
     await store.post("t", "item", "message", b"1")
-    same("that of one that was only posted to", await store.last_seq("t"), 0)
+    expect_equal("that of one that was only posted to", await store.last_seq("t"), 0)
     owner = await four_commits(store)
     await (await own(store, "other")).save(events=9)
-    same("that of four commits", await store.last_seq("t"), 6)
+    expect_equal("that of four commits", await store.last_seq("t"), 6)
     await owner.note(status="FAILED")
-    same("that after a commit without one", await store.last_seq("t"), 6)
+    expect_equal("that after a commit without one", await store.last_seq("t"), 6)
     await owner.save(prunes_events_before=99)
-    same("that of a log that is forgotten", await store.last_seq("t"), 6)
+    expect_equal("that of a log that is forgotten", await store.last_seq("t"), 6)
     await owner.release()
     await store.copy_thread("t", "copy")
-    same("that of a copy", await store.last_seq("copy"), 6)
+    expect_equal("that of a copy", await store.last_seq("copy"), 6)
     await store.delete_thread("t")
-    same("that of a thread that is gone", await store.last_seq("t"), 0)
+    expect_equal("that of a thread that is gone", await store.last_seq("t"), 0)

@@ -6,9 +6,8 @@ import asyncio
 
 from perdure.errors import ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause
-from perdure.testing.conformance.support.acts import asked, at, inside, own, saved, thread_ids
-from perdure.testing.conformance.support.expectations import refused, same, the_one
+from perdure.testing.conformance.clause import clause, expect_equal, expect_one, expect_raises
+from perdure.testing.conformance.threads import at, make_request, own, read_as_owner, save_thread, thread_ids
 
 
 @clause
@@ -16,15 +15,17 @@ async def the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:
     """what was recorded since the head"""
     owner = await own(store)
     await owner.record(9, b'"before the first commit"')
-    same("the journal before a commit", (await inside(store))["journal"], [(9, b'"before the first commit"')])
+    expect_equal(
+        "the journal before a commit", (await read_as_owner(store))["journal"], [(9, b'"before the first commit"')]
+    )
     owner = await own(store)
     await owner.save()
     written = [(3, b'"a"'), (1, b'"b"'), (3, b'"c"'), (2, b'"d"'), (3, b'"a"')]
     for delivery_id, body in written:
         await owner.record(delivery_id, body)
     opened = await store.open("t", "run-2", takeover=True)
-    same("the journal", [(one.delivery_id, one.body) for one in opened.journal], written)
-    same("the head that entries extend", {one.number for one in opened.journal}, {1})
+    expect_equal("the journal", [(one.delivery_id, one.body) for one in opened.journal], written)
+    expect_equal("the head that entries extend", {one.number for one in opened.journal}, {1})
 
 
 @clause
@@ -36,8 +37,8 @@ async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
     await owner.record(2)
     await other.record(1, b'"other"')
     await owner.save()
-    same("the journal", (await inside(store))["journal"], [])
-    same("the journal of another thread", (await inside(store, "other"))["journal"], [(1, b'"other"')])
+    expect_equal("the journal", (await read_as_owner(store))["journal"], [])
+    expect_equal("the journal of another thread", (await read_as_owner(store, "other"))["journal"], [(1, b'"other"')])
 
 
 @clause
@@ -51,8 +52,8 @@ async def journal_entries_of_unsettled_deliveries_stay(store: Store) -> None:
     await owner.record(1, b'"1 at 2"')
     await owner.save(unsettled=[1, 99])
     opened = await store.open("t", "run-2", takeover=True)
-    same("the journal", [one.body for one in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
-    same("the head that entries extend", {one.number for one in opened.journal}, {3})
+    expect_equal("the journal", [one.body for one in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
+    expect_equal("the head that entries extend", {one.number for one in opened.journal}, {3})
 
 
 # ---------------------------------------------------------------- requests
@@ -66,39 +67,39 @@ async def pending(store: Store, **filters: object) -> list[tuple[str, str]]:
 @clause
 async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -> None:
     """Requests that wait for an answer, across threads, the oldest first."""
-    await saved(store, "b", requests=[asked("b", "late", 30), asked("b", "early", 10)])
-    await saved(store, "a", requests=[asked("a", "middle", 20)], workflow_name="other")
-    same("all", await pending(store), [("b", "early"), ("a", "middle"), ("b", "late")])
-    same("the first two", await pending(store, limit=2), [("b", "early"), ("a", "middle")])
-    same("none", await pending(store, limit=0), [])
-    same("those of a thread", await pending(store, thread_id="b"), [("b", "early"), ("b", "late")])
-    same("those of a workflow", await pending(store, workflow_name="other"), [("a", "middle")])
-    same("those of no thread", await pending(store, thread_id="none"), [])
+    await save_thread(store, "b", requests=[make_request("b", "late", 30), make_request("b", "early", 10)])
+    await save_thread(store, "a", requests=[make_request("a", "middle", 20)], workflow_name="other")
+    expect_equal("all", await pending(store), [("b", "early"), ("a", "middle"), ("b", "late")])
+    expect_equal("the first two", await pending(store, limit=2), [("b", "early"), ("a", "middle")])
+    expect_equal("none", await pending(store, limit=0), [])
+    expect_equal("those of a thread", await pending(store, thread_id="b"), [("b", "early"), ("b", "late")])
+    expect_equal("those of a workflow", await pending(store, workflow_name="other"), [("a", "middle")])
+    expect_equal("those of no thread", await pending(store, thread_id="none"), [])
 
 
 @clause
 async def a_request_says_all_that_was_said_of_it(store: Store) -> None:
     """Requests that wait for an answer, across threads, the oldest first."""
-    request = asked("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
-    await saved(store, "t", requests=[request], workflow_name="naïve")
-    found = the_one("the requests", await store.pending_requests())
-    same("who is asked", (found.thread_id, found.request_id, found.executor_id), ("t", "q/1", "reviewer"))
-    same("when, until when and whom", (found.asked_at, found.deadline), (at(1.000001), at(99.5)))
-    same("assignee and workflow", (found.assignee, found.workflow_name), ("ann@example.com", "naïve"))
+    request = make_request("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
+    await save_thread(store, "t", requests=[request], workflow_name="naïve")
+    found = expect_one("the requests", await store.pending_requests())
+    expect_equal("who is asked", (found.thread_id, found.request_id, found.executor_id), ("t", "q/1", "reviewer"))
+    expect_equal("when, until when and whom", (found.asked_at, found.deadline), (at(1.000001), at(99.5)))
+    expect_equal("assignee and workflow", (found.assignee, found.workflow_name), ("ann@example.com", "naïve"))
 
 
 @clause
 async def a_commit_says_which_requests_are_pending_or_leaves_them(store: Store) -> None:
     """All that are pending now; None if they are as before."""
     owner = await own(store)
-    await owner.save(requests=[asked("t", "first", 1), asked("t", "gone", 1)])
-    await owner.save(requests=[asked("t", "first", 2), asked("t", "second", 2)])
+    await owner.save(requests=[make_request("t", "first", 1), make_request("t", "gone", 1)])
+    await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
     await owner.note(status="FAILED")
     await owner.save()
     found = [(one.request_id, one.asked_at) for one in await store.pending_requests()]
-    same("what is pending since when", found, [("first", at(1)), ("second", at(2))])
+    expect_equal("what is pending since when", found, [("first", at(1)), ("second", at(2))])
     await owner.note(requests=[])
-    same("what is pending after all were answered", await pending(store), [])
+    expect_equal("what is pending after all were answered", await pending(store), [])
 
 
 # ---------------------------------------------------------------- due
@@ -112,33 +113,33 @@ async def due(store: Store, seconds: float, limit: int | None = None) -> list[st
 async def threads_are_due_at_their_time_with_the_most_overdue_first(store: Store) -> None:
     """Threads without an owner that are due at this time, the most overdue first."""
     for name, seconds in [("b", 30), ("a", 20), ("d", 40), ("c", 20)]:
-        await saved(store, name, due_at=at(seconds))
-    await saved(store, "never")
-    same("before the first", await due(store, 19.999999), [])
-    same("at the first", sorted(await due(store, 20)), ["a", "c"])
-    same("later", (await due(store, 35))[2:], ["b"])
-    same("the most overdue", len(await due(store, 1000, limit=1)), 1)
-    same("all", (await due(store, 1000))[2:], ["b", "d"])
+        await save_thread(store, name, due_at=at(seconds))
+    await save_thread(store, "never")
+    expect_equal("before the first", await due(store, 19.999999), [])
+    expect_equal("at the first", sorted(await due(store, 20)), ["a", "c"])
+    expect_equal("later", (await due(store, 35))[2:], ["b"])
+    expect_equal("the most overdue", len(await due(store, 1000, limit=1)), 1)
+    expect_equal("all", (await due(store, 1000))[2:], ["b", "d"])
     await own(store, "b")
-    same("all but one that has an owner", (await due(store, 1000))[2:], ["d"])
+    expect_equal("all but one that has an owner", (await due(store, 1000))[2:], ["d"])
 
 
 @clause
 async def each_checkpoint_says_anew_when_its_thread_is_due(store: Store) -> None:
     """When the thread goes on by itself, or a deadline passes."""
-    await saved(store, "t", due_at=at(50))
-    await saved(store, "t", due_at=at(10))
-    found = the_one("what is due", await store.due(at(10)))
-    same("when", (found, found.due_at), ((await store.threads())[0], at(10)))
-    await saved(store, "t")
-    same("what is due after a checkpoint without a time", await due(store, 1000), [])
+    await save_thread(store, "t", due_at=at(50))
+    await save_thread(store, "t", due_at=at(10))
+    found = expect_one("what is due", await store.due(at(10)))
+    expect_equal("when", (found, found.due_at), ((await store.threads())[0], at(10)))
+    await save_thread(store, "t")
+    expect_equal("what is due after a checkpoint without a time", await due(store, 1000), [])
 
 
 # ---------------------------------------------------------------- posts
 
 
 async def items(store: Store, thread_id: str = "t") -> list[tuple[str, str, bytes]]:
-    found: list[tuple[str, str, bytes]] = (await inside(store, thread_id))["inbox"]
+    found: list[tuple[str, str, bytes]] = (await read_as_owner(store, thread_id))["inbox"]
     return found
 
 
@@ -149,12 +150,12 @@ async def what_is_posted_is_read_in_order_until_a_commit_consumes_it(store: Stor
         await store.post("t", item, f"kind {item}", f'"{item}"'.encode())
     owner = await own(store)
     got = [(one.item_id, one.kind, one.body) for one in owner.opened.inbox]
-    same("the inbox", got, [("b", "kind b", b'"b"'), ("a", "kind a", b'"a"'), ("c", "kind c", b'"c"')])
+    expect_equal("the inbox", got, [("b", "kind b", b'"b"'), ("a", "kind a", b'"a"'), ("c", "kind c", b'"c"')])
     await store.post("u", "a", "message", b"1")
     await owner.save(consumed=["a"])
     await owner.note(consumed=["c", "never posted"])
-    same("the inbox after a and c were consumed", await items(store), [("b", "kind b", b'"b"')])
-    same("the inbox of another thread", await items(store, "u"), [("a", "message", b"1")])
+    expect_equal("the inbox after a and c were consumed", await items(store), [("b", "kind b", b'"b"')])
+    expect_equal("the inbox of another thread", await items(store, "u"), [("a", "message", b"1")])
 
 
 @clause
@@ -162,7 +163,7 @@ async def an_item_posted_twice_is_one_the_first(store: Store) -> None:
     """Needs no lease; posting one `item_id` again has no effect."""
     await store.post("t", "item", "message", b'"first"')
     await store.post("t", "item", "cancel", b'"second"')
-    same("the inbox", await items(store), [("item", "message", b'"first"')])
+    expect_equal("the inbox", await items(store), [("item", "message", b'"first"')])
 
 
 @clause
@@ -172,7 +173,7 @@ async def an_item_posted_again_after_it_was_consumed_is_not_delivered_again(stor
     owner = await own(store)
     await owner.save(consumed=["item"])
     await store.post("t", "item", "message", b'"again"')
-    same("the inbox", await items(store), [])
+    expect_equal("the inbox", await items(store), [])
 
 
 @clause
@@ -184,7 +185,7 @@ async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None
     await owner.save()
     await store.prune("t", ["t-1"])
     await store.post("t", "item", "message", b"2")
-    same("the inbox", await items(store), [])
+    expect_equal("the inbox", await items(store), [])
 
 
 @clause
@@ -192,20 +193,20 @@ async def posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> None:
     """Needs no lease; posting one `item_id` again has no effect."""
     owner = await own(store)
     await store.post("t", "item", "message", b"1")
-    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held and was posted to")
+    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held and was posted to")
     await owner.save()
-    same("the inbox", await items(store), [("item", "message", b"1")])
+    expect_equal("the inbox", await items(store), [("item", "message", b"1")])
 
 
 @clause
 async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
     """Threads that have a commit, in the order of their last commits."""
-    await saved(store, "moved")
+    await save_thread(store, "moved")
     await store.post("t", "item", "message", b"1")
-    same("the threads", await thread_ids(store), ["moved"])
-    same("its head", await store.head("t"), None)
+    expect_equal("the threads", await thread_ids(store), ["moved"])
+    expect_equal("its head", await store.head("t"), None)
     owner = await own(store)
-    same("number and inbox", (owner.number, [one.item_id for one in owner.opened.inbox]), (0, ["item"]))
+    expect_equal("number and inbox", (owner.number, [one.item_id for one in owner.opened.inbox]), (0, ["item"]))
 
 
 @clause
@@ -213,4 +214,4 @@ async def many_posts_at_once_are_all_kept(store: Store) -> None:
     """Put an item into the thread's inbox."""
     await asyncio.gather(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
     found = sorted(one for one, _, _ in await items(store))
-    same("the inbox", found, sorted(f"item {index}" for index in range(15)))
+    expect_equal("the inbox", found, sorted(f"item {index}" for index in range(15)))

@@ -6,9 +6,8 @@ from typing import Any
 
 from perdure.errors import CheckpointNotFound, ThreadNotFound
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause
-from perdure.testing.conformance.support.acts import asked, at, ids, own, saved, thread_ids
-from perdure.testing.conformance.support.expectations import holds, refused, same, the_one
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_one, expect_raises
+from perdure.testing.conformance.threads import at, checkpoint_ids, make_request, own, save_thread, thread_ids
 
 
 async def mixed(store: Store) -> list[str]:
@@ -26,32 +25,42 @@ async def mixed(store: Store) -> list[str]:
 @clause
 async def an_empty_store_has_nothing(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
-    same("checkpoints and threads", (list(await store.infos()), list(await store.threads())), ([], []))
-    same("some of them", list(await store.infos(workflow_name="w", thread_id="t", limit=3)), [])
-    same("one of them, and a head", (await store.find_checkpoint("none"), await store.head("none")), (None, None))
-    same("events", (list(await store.events_after("none", 0)), list(await store.events_after("none", None))), ([], []))
-    same("chunks", dict(await store.read_chunks("none", [1, 2])), {})
-    same("requests and timers", (list(await store.pending_requests()), list(await store.due(at(9)))), ([], []))
+    expect_equal("checkpoints and threads", (list(await store.infos()), list(await store.threads())), ([], []))
+    expect_equal("some of them", list(await store.infos(workflow_name="w", thread_id="t", limit=3)), [])
+    expect_equal(
+        "one of them, and a head", (await store.find_checkpoint("none"), await store.head("none")), (None, None)
+    )
+    expect_equal(
+        "events", (list(await store.events_after("none", 0)), list(await store.events_after("none", None))), ([], [])
+    )
+    expect_equal("chunks", dict(await store.read_chunks("none", [1, 2])), {})
+    expect_equal("requests and timers", (list(await store.pending_requests()), list(await store.due(at(9)))), ([], []))
 
 
 @clause
 async def checkpoints_are_listed_in_the_order_of_their_commits(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
     order = await mixed(store)
-    same("the checkpoints", await ids(store), order)
+    expect_equal("the checkpoints", await checkpoint_ids(store), order)
     order.append((await (await own(store, "a", takeover=True, workflow_name="one")).save()).checkpoint_id)
-    same("the checkpoints after one more", await ids(store), order)
+    expect_equal("the checkpoints after one more", await checkpoint_ids(store), order)
 
 
 @clause
 async def checkpoints_are_listed_by_thread_and_by_workflow(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
     await mixed(store)
-    same("those of a thread", await ids(store, thread_id="a"), ["a-1", "a-2", "a-3"])
-    same("those of a workflow", await ids(store, workflow_name="one"), ["a-1", "c-2", "a-2", "c-4", "a-3"])
-    same("those of both", await ids(store, workflow_name="one", thread_id="c"), ["c-2", "c-4"])
-    same("a thread of another workflow", await ids(store, workflow_name="two", thread_id="c"), [])
-    same("nobody's", (await ids(store, workflow_name="none"), await ids(store, thread_id="none")), ([], []))
+    expect_equal("those of a thread", await checkpoint_ids(store, thread_id="a"), ["a-1", "a-2", "a-3"])
+    expect_equal(
+        "those of a workflow", await checkpoint_ids(store, workflow_name="one"), ["a-1", "c-2", "a-2", "c-4", "a-3"]
+    )
+    expect_equal("those of both", await checkpoint_ids(store, workflow_name="one", thread_id="c"), ["c-2", "c-4"])
+    expect_equal("a thread of another workflow", await checkpoint_ids(store, workflow_name="two", thread_id="c"), [])
+    expect_equal(
+        "nobody's",
+        (await checkpoint_ids(store, workflow_name="none"), await checkpoint_ids(store, thread_id="none")),
+        ([], []),
+    )
 
 
 @clause
@@ -60,18 +69,18 @@ async def a_limit_keeps_the_newest(store: Store) -> None:
     order = await mixed(store)
     for limit in (0, 1, 3, 100):
         newest = order[max(0, len(order) - limit) :]
-        same(f"the checkpoints with limit {limit}", await ids(store, limit=limit), newest)
-    same("those of a workflow", await ids(store, workflow_name="one", limit=2), ["c-4", "a-3"])
+        expect_equal(f"the checkpoints with limit {limit}", await checkpoint_ids(store, limit=limit), newest)
+    expect_equal("those of a workflow", await checkpoint_ids(store, workflow_name="one", limit=2), ["c-4", "a-3"])
 
 
 async def all_pages(store: Store, size: int, **filters: Any) -> list[str]:
     pages: list[str] = []
-    page = await ids(store, **filters, limit=size)
+    page = await checkpoint_ids(store, **filters, limit=size)
     while page:
-        holds(len(page) <= size, f"a page of at most {size} had {len(page)}")
+        expect(len(page) <= size, f"a page of at most {size} had {len(page)}")
         pages = page + pages
-        holds(len(pages) <= 100, "paging backwards did not come to an end")
-        page = await ids(store, **filters, limit=size, before=page[0])
+        expect(len(pages) <= 100, "paging backwards did not come to an end")
+        page = await checkpoint_ids(store, **filters, limit=size, before=page[0])
     return pages
 
 
@@ -81,12 +90,14 @@ async def limit_and_before_page_backwards_through_all_checkpoints(store: Store) 
     await mixed(store)
     filters: list[dict[str, str]] = [{}, {"thread_id": "b"}, {"workflow_name": "one"}]
     for chosen in filters:
-        listed = await ids(store, **chosen)
+        listed = await checkpoint_ids(store, **chosen)
         for size in (1, 2, 3, 100):
-            same(f"pages of {size}, {chosen or 'all'}", await all_pages(store, size, **chosen), listed)
+            expect_equal(f"pages of {size}, {chosen or 'all'}", await all_pages(store, size, **chosen), listed)
 
-    same("those of a thread", await ids(store, thread_id="a", before="b-2"), ["a-1", "a-2"])
-    same("those of a workflow", await ids(store, workflow_name="two", before="c-4", limit=5), ["b-1"])
+    expect_equal("those of a thread", await checkpoint_ids(store, thread_id="a", before="b-2"), ["a-1", "a-2"])
+    expect_equal(
+        "those of a workflow", await checkpoint_ids(store, workflow_name="two", before="c-4", limit=5), ["b-1"]
+    )
 
 
 @clause
@@ -95,7 +106,9 @@ async def before_a_checkpoint_that_there_is_not_is_an_error(store: Store) -> Non
     await mixed(store)
     filters: list[dict[str, Any]] = [{}, {"thread_id": "a"}, {"workflow_name": "one"}, {"limit": 1}]
     for chosen in filters:
-        await refused(CheckpointNotFound, store.infos(before="none", **chosen), "paging before an unknown checkpoint")
+        await expect_raises(
+            CheckpointNotFound, store.infos(before="none", **chosen), "paging before an unknown checkpoint"
+        )
 
 
 @clause
@@ -106,10 +119,10 @@ async def an_info_says_all_that_was_said_of_its_checkpoint(store: Store) -> None
     second = await owner.save(status="WAITING", run_id="another", timestamp="2026-03-01T10:00:00.000123+00:00")
     third = await owner.save("C0FFEE", timestamp="2026-01-01T02:00:00+02:00")
     fourth = await owner.save("00", timestamp="yesterday")
-    same("the checkpoints", list(await store.infos()), [first, second, third, fourth])
+    expect_equal("the checkpoints", list(await store.infos()), [first, second, third, fourth])
     for info in (first, second, third, fourth):
         found = await store.find_checkpoint(info.checkpoint_id)
-        same(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
+        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
 
 
 # ---------------------------------------------------------------- threads
@@ -119,28 +132,32 @@ async def an_info_says_all_that_was_said_of_its_checkpoint(store: Store) -> None
 async def threads_are_listed_with_those_that_moved_last_at_the_end(store: Store) -> None:
     """Threads that have a commit, in the order of their last commits."""
     await mixed(store)
-    same("the threads", await thread_ids(store), ["c", "b", "a"])
+    expect_equal("the threads", await thread_ids(store), ["c", "b", "a"])
     owner = await own(store, "c", owner="run-2", takeover=True)
     await owner.note(timestamp=at(-99).isoformat())  # whatever its clock says
-    same("the threads after one moved", await thread_ids(store), ["b", "a", "c"])
-    same("those of a workflow", await thread_ids(store, workflow_name="one"), ["a", "c"])
-    same("one of them", (await thread_ids(store, thread_id="b"), await thread_ids(store, thread_id="d")), (["b"], []))
+    expect_equal("the threads after one moved", await thread_ids(store), ["b", "a", "c"])
+    expect_equal("those of a workflow", await thread_ids(store, workflow_name="one"), ["a", "c"])
+    expect_equal(
+        "one of them", (await thread_ids(store, thread_id="b"), await thread_ids(store, thread_id="d")), (["b"], [])
+    )
 
 
 @clause
 async def limit_and_before_page_backwards_through_the_threads(store: Store) -> None:
     """Paged like `infos`, by thread id."""
     for index in range(6):
-        await saved(store, f"t{index}", workflow_name="odd" if index % 2 else "even", timestamp=at(0).isoformat())
+        await save_thread(store, f"t{index}", workflow_name="odd" if index % 2 else "even", timestamp=at(0).isoformat())
     pages: list[str] = []
     page = await thread_ids(store, limit=2)
     while page and len(pages) < 20:
         pages = page + pages
         page = await thread_ids(store, limit=2, before=page[0])
-    same("all pages", pages, [f"t{index}" for index in range(6)])
-    same("those of a workflow", await thread_ids(store, workflow_name="odd", before="t4", limit=5), ["t1", "t3"])
-    same("none", await thread_ids(store, limit=0), [])
-    await refused(ThreadNotFound, store.threads(before="none"), "paging before an unknown thread")
+    expect_equal("all pages", pages, [f"t{index}" for index in range(6)])
+    expect_equal(
+        "those of a workflow", await thread_ids(store, workflow_name="odd", before="t4", limit=5), ["t1", "t3"]
+    )
+    expect_equal("none", await thread_ids(store, limit=0), [])
+    await expect_raises(ThreadNotFound, store.threads(before="none"), "paging before an unknown thread")
 
 
 @clause
@@ -152,24 +169,28 @@ async def a_thread_says_where_it_stands_and_who_owns_it(store: Store) -> None:
     owner = await own(store, "t", owner="run-8", workflow_name="new name")
     await owner.save(due_at=at(100.5))
     await owner.note(status="FAILED")
-    info = the_one("the threads", await store.threads())
-    same("thread, workflow and owner", (info.thread_id, info.workflow_name, info.run_id), ("t", "new name", "run-8"))
-    same("number, status and time", (info.number, info.status, info.updated_at), (3, "FAILED", at(3).isoformat()))
-    same("head and timer", (info.checkpoint_id, info.due_at), ("t-2", at(100.5)))
+    info = expect_one("the threads", await store.threads())
+    expect_equal(
+        "thread, workflow and owner", (info.thread_id, info.workflow_name, info.run_id), ("t", "new name", "run-8")
+    )
+    expect_equal(
+        "number, status and time", (info.number, info.status, info.updated_at), (3, "FAILED", at(3).isoformat())
+    )
+    expect_equal("head and timer", (info.checkpoint_id, info.due_at), ("t-2", at(100.5)))
 
 
 @clause
 async def every_thread_of_which_something_is_kept_is_named(store: Store) -> None:
     """All threads of which anything is kept, also those that only have an inbox, in the order of their ids."""
-    same("the ids in an empty store", list(await store.thread_ids()), [])
+    expect_equal("the ids in an empty store", list(await store.thread_ids()), [])
     for name in ("m", "Z", "é", "a b", "b"):
-        await saved(store, name)
+        await save_thread(store, name)
     await store.post("posted", "item", "message", b"1")
     recorded = await own(store, "recorded")
     await recorded.record(1)
     await store.delete_thread("b")
     expected = sorted(["m", "Z", "é", "a b", "posted", "recorded"])
-    same("the ids", list(await store.thread_ids()), expected)
+    expect_equal("the ids", list(await store.thread_ids()), expected)
 
 
 @clause
@@ -181,12 +202,12 @@ async def the_ids_of_threads_are_read_in_pages(store: Store) -> None:
     for size in (1, 3, 7, 99):
         found: list[str] = []
         while page := list(await store.thread_ids(after=found[-1] if found else None, limit=size)):
-            holds(len(page) <= size, f"{len(page)} ids were read where {size} were asked for")
+            expect(len(page) <= size, f"{len(page)} ids were read where {size} were asked for")
             found += page
-            holds(len(found) < 20, "paging through the ids did not come to an end")
-        same(f"all, {size} at a time", found, names)
-    same("after one that there is not", list(await store.thread_ids(after="t3x")), names[4:])
-    same("none of them", list(await store.thread_ids(limit=0)), [])
+            expect(len(found) < 20, "paging through the ids did not come to an end")
+        expect_equal(f"all, {size} at a time", found, names)
+    expect_equal("after one that there is not", list(await store.thread_ids(after="t3x")), names[4:])
+    expect_equal("none of them", list(await store.thread_ids(limit=0)), [])
 
 
 # ---------------------------------------------------------------- choosing
@@ -231,69 +252,77 @@ def beginning(prefix: str, names: list[str] = ODD) -> list[str]:
 
 async def owned(store: Store) -> None:
     for place, name in enumerate(OWNERS):
-        await saved(store, name, workflow_name="odd" if place % 2 else "even", requests=[asked(name, "q", place)])
+        await save_thread(
+            store, name, workflow_name="odd" if place % 2 else "even", requests=[make_request(name, "q", place)]
+        )
 
 
 @clause
 async def threads_are_listed_by_the_beginning_of_their_ids(store: Store) -> None:
     """only those whose ids begin with exactly this text"""
     await owned(store)
-    same("those of one owner", await thread_ids(store, prefix="ann/"), ["ann/1", "ann/2", "ann/3"])
-    same("those of all whose names begin so", await thread_ids(store, prefix="ann"), beginning("ann", OWNERS))
-    same(
+    expect_equal("those of one owner", await thread_ids(store, prefix="ann/"), ["ann/1", "ann/2", "ann/3"])
+    expect_equal("those of all whose names begin so", await thread_ids(store, prefix="ann"), beginning("ann", OWNERS))
+    expect_equal(
         "those of a workflow", await thread_ids(store, prefix="ann/", workflow_name="even"), ["ann/1", "ann/2", "ann/3"]
     )
-    same("those of another", await thread_ids(store, prefix="bob/", workflow_name="even"), [])
-    same("one of them", await thread_ids(store, prefix="ann/", thread_id="ann/2"), ["ann/2"])
-    same("one of another owner", await thread_ids(store, prefix="ann/", thread_id="bob/1"), [])
-    same("those of nobody", await thread_ids(store, prefix="carl/"), [])
-    same("those of anybody", await thread_ids(store, prefix=""), OWNERS)
-    await saved(store, "ann/1")
-    same("those of one owner after one moved", await thread_ids(store, prefix="ann/"), ["ann/2", "ann/3", "ann/1"])
+    expect_equal("those of another", await thread_ids(store, prefix="bob/", workflow_name="even"), [])
+    expect_equal("one of them", await thread_ids(store, prefix="ann/", thread_id="ann/2"), ["ann/2"])
+    expect_equal("one of another owner", await thread_ids(store, prefix="ann/", thread_id="bob/1"), [])
+    expect_equal("those of nobody", await thread_ids(store, prefix="carl/"), [])
+    expect_equal("those of anybody", await thread_ids(store, prefix=""), OWNERS)
+    await save_thread(store, "ann/1")
+    expect_equal(
+        "those of one owner after one moved", await thread_ids(store, prefix="ann/"), ["ann/2", "ann/3", "ann/1"]
+    )
 
 
 @clause
 async def a_prefix_is_text_and_no_pattern(store: Store) -> None:
     """it has no wildcards"""
     for name in ODD:
-        await saved(store, name)
+        await save_thread(store, name)
     for prefix in sorted({name[:length] for name in ODD for length in (1, 2, 200, 201, len(name))}):
-        same(f"the threads that begin with {prefix!a}", await thread_ids(store, prefix=prefix), beginning(prefix))
-        ids = list(await store.thread_ids(prefix=prefix))
-        same(f"the ids that begin with {prefix!a}", ids, sorted(beginning(prefix)))
+        expect_equal(
+            f"the threads that begin with {prefix!a}", await thread_ids(store, prefix=prefix), beginning(prefix)
+        )
+        checkpoint_ids = list(await store.thread_ids(prefix=prefix))
+        expect_equal(f"the ids that begin with {prefix!a}", checkpoint_ids, sorted(beginning(prefix)))
     for prefix in ("%", "_", "?", "[a]", "a__", "a%%", "nul \0", "\ud800"):
-        same(f"what begins with {prefix!a}", await thread_ids(store, prefix=prefix), [])
-        same(f"the ids that begin with {prefix!a}", list(await store.thread_ids(prefix=prefix)), [])
+        expect_equal(f"what begins with {prefix!a}", await thread_ids(store, prefix=prefix), [])
+        expect_equal(f"the ids that begin with {prefix!a}", list(await store.thread_ids(prefix=prefix)), [])
 
 
 @clause
 async def limit_and_before_page_backwards_through_the_threads_of_a_prefix(store: Store) -> None:
     """Paged like `infos`, by thread id."""
     await owned(store)
-    same("the newest", await thread_ids(store, prefix="ann/", limit=2), ["ann/2", "ann/3"])
-    same("those before", await thread_ids(store, prefix="ann/", limit=2, before="ann/2"), ["ann/1"])
-    same("before the first", await thread_ids(store, prefix="ann/", limit=2, before="ann/1"), [])
-    same("before another's", await thread_ids(store, prefix="ann/", limit=9, before="bob/2"), ["ann/1", "ann/2"])
-    same("none", await thread_ids(store, prefix="ann/", limit=0), [])
+    expect_equal("the newest", await thread_ids(store, prefix="ann/", limit=2), ["ann/2", "ann/3"])
+    expect_equal("those before", await thread_ids(store, prefix="ann/", limit=2, before="ann/2"), ["ann/1"])
+    expect_equal("before the first", await thread_ids(store, prefix="ann/", limit=2, before="ann/1"), [])
+    expect_equal(
+        "before another's", await thread_ids(store, prefix="ann/", limit=9, before="bob/2"), ["ann/1", "ann/2"]
+    )
+    expect_equal("none", await thread_ids(store, prefix="ann/", limit=0), [])
 
 
 @clause
 async def requests_are_listed_by_the_beginning_of_their_threads_ids(store: Store) -> None:
     """`prefix` is that of `threads`."""
     await owned(store)
-    await saved(store, "ann/0", requests=[asked("ann/0", "late", 99), asked("ann/0", "early", -1)])
+    await save_thread(store, "ann/0", requests=[make_request("ann/0", "late", 99), make_request("ann/0", "early", -1)])
 
     async def pending(prefix: str, limit: int | None = None, **wanted: str) -> list[tuple[str, str]]:
         found = await store.pending_requests(prefix=prefix, limit=limit, **wanted)
         return [(one.thread_id, one.request_id) for one in found]
 
     expected = [("ann/0", "early"), ("ann/1", "q"), ("ann/2", "q"), ("ann/3", "q"), ("ann/0", "late")]
-    same("those of one owner", await pending("ann/"), expected)
-    same("the two that wait longest", await pending("ann/", 2), expected[:2])
-    same("those of a thread", await pending("ann/", thread_id="ann/2"), [("ann/2", "q")])
-    same("those of another's thread", await pending("ann/", thread_id="bob/1"), [])
-    same("those of a workflow", await pending("bob/", workflow_name="odd"), [("bob/1", "q"), ("bob/2", "q")])
-    same("those of nobody", (await pending("carl/"), await pending("%"), await pending("\ud800")), ([], [], []))
+    expect_equal("those of one owner", await pending("ann/"), expected)
+    expect_equal("the two that wait longest", await pending("ann/", 2), expected[:2])
+    expect_equal("those of a thread", await pending("ann/", thread_id="ann/2"), [("ann/2", "q")])
+    expect_equal("those of another's thread", await pending("ann/", thread_id="bob/1"), [])
+    expect_equal("those of a workflow", await pending("bob/", workflow_name="odd"), [("bob/1", "q"), ("bob/2", "q")])
+    expect_equal("those of nobody", (await pending("carl/"), await pending("%"), await pending("\ud800")), ([], [], []))
 
 
 @clause
@@ -303,12 +332,12 @@ async def the_ids_of_threads_are_read_in_pages_of_a_prefix(store: Store) -> None
     for name in reversed(names):
         await store.post(name, "item", "message", b"1")
     of_bob = names[5:10]
-    same("all of them", list(await store.thread_ids(prefix="bob/")), of_bob)
-    same("the first", list(await store.thread_ids(prefix="bob/", limit=2)), of_bob[:2])
-    same("the next", list(await store.thread_ids(prefix="bob/", after="bob/1", limit=2)), of_bob[2:4])
-    same("after the last", list(await store.thread_ids(prefix="bob/", after="bob/4")), [])
-    same("after another's, before", list(await store.thread_ids(prefix="bob/", after="ann/3")), of_bob)
-    same("after another's, behind", list(await store.thread_ids(prefix="bob/", after="carl/1")), [])
+    expect_equal("all of them", list(await store.thread_ids(prefix="bob/")), of_bob)
+    expect_equal("the first", list(await store.thread_ids(prefix="bob/", limit=2)), of_bob[:2])
+    expect_equal("the next", list(await store.thread_ids(prefix="bob/", after="bob/1", limit=2)), of_bob[2:4])
+    expect_equal("after the last", list(await store.thread_ids(prefix="bob/", after="bob/4")), [])
+    expect_equal("after another's, before", list(await store.thread_ids(prefix="bob/", after="ann/3")), of_bob)
+    expect_equal("after another's, behind", list(await store.thread_ids(prefix="bob/", after="carl/1")), [])
 
 
 @clause
@@ -316,13 +345,13 @@ async def threads_are_listed_by_their_status(store: Store) -> None:
     """`statuses`: only those whose status is one of these."""
     states = {"a/1": "IDLE", "b/1": "IN_PROGRESS", "a/2": "IN_PROGRESS", "b/2": "FAILED", "a/3": "IN_PROGRESS"}
     for name, status in states.items():
-        await saved(store, name, status=status)
-    same("one of them", await thread_ids(store, statuses={"IN_PROGRESS"}), ["b/1", "a/2", "a/3"])
-    same("two of them", await thread_ids(store, statuses=["FAILED", "IDLE", "FAILED"]), ["a/1", "b/2"])
-    same("none of them", await thread_ids(store, statuses=()), [])
-    same("one that there is not", await thread_ids(store, statuses={"idle", "IN_PROG", "nul \0"}), [])
-    same("with a prefix", await thread_ids(store, statuses={"IN_PROGRESS"}, prefix="a/"), ["a/2", "a/3"])
-    same("the newest", await thread_ids(store, statuses={"IN_PROGRESS"}, limit=1), ["a/3"])
-    same("those before", await thread_ids(store, statuses={"IN_PROGRESS"}, before="a/3", limit=1), ["a/2"])
+        await save_thread(store, name, status=status)
+    expect_equal("one of them", await thread_ids(store, statuses={"IN_PROGRESS"}), ["b/1", "a/2", "a/3"])
+    expect_equal("two of them", await thread_ids(store, statuses=["FAILED", "IDLE", "FAILED"]), ["a/1", "b/2"])
+    expect_equal("none of them", await thread_ids(store, statuses=()), [])
+    expect_equal("one that there is not", await thread_ids(store, statuses={"idle", "IN_PROG", "nul \0"}), [])
+    expect_equal("with a prefix", await thread_ids(store, statuses={"IN_PROGRESS"}, prefix="a/"), ["a/2", "a/3"])
+    expect_equal("the newest", await thread_ids(store, statuses={"IN_PROGRESS"}, limit=1), ["a/3"])
+    expect_equal("those before", await thread_ids(store, statuses={"IN_PROGRESS"}, before="a/3", limit=1), ["a/2"])
     await (await own(store, "a/2")).note(status="FAILED")
-    same("after one changed", await thread_ids(store, statuses={"IN_PROGRESS"}), ["b/1", "a/3"])
+    expect_equal("after one changed", await thread_ids(store, statuses={"IN_PROGRESS"}), ["b/1", "a/3"])

@@ -6,10 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 from perdure.store import Store, Subscription
-from perdure.testing.conformance.clause import Needs, clause, clause_with
-from perdure.testing.conformance.support.acts import own
-from perdure.testing.conformance.support.expectations import holds, same
-from perdure.testing.conformance.support.location import TrialLocation
+from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal
+from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.threads import own
 
 LONG_SECONDS = 2.0
 """Longer than any subscription may take to notice a change."""
@@ -21,8 +20,8 @@ async def notices(subscription: Subscription, what: str, act: Callable[[], Await
     await act()
     began = time.monotonic()
     body = await subscription.next(LONG_SECONDS)
-    same(f"the body received after {what}", body, None)
-    holds(time.monotonic() - began < LONG_SECONDS - 0.4, f"the subscription does not notice {what}")
+    expect_equal(f"the body received after {what}", body, None)
+    expect(time.monotonic() - began < LONG_SECONDS - 0.4, f"the subscription does not notice {what}")
 
 
 async def bodies(subscription: Subscription, count: int) -> list[bytes]:
@@ -45,8 +44,8 @@ async def published_bodies_reach_all_subscribers_of_the_thread_in_order(store: S
             store.publish("t", body)
         store.publish("u", b'"of another thread"')
         for subscription in (first, second):
-            same("the bodies received", await bodies(subscription, 3), [b'"a"', b'{"b":1}', b'"c"'])
-        same("the bodies received of another thread", await bodies(other, 1), [b'"of another thread"'])
+            expect_equal("the bodies received", await bodies(subscription, 3), [b'"a"', b'{"b":1}', b'"c"'])
+        expect_equal("the bodies received of another thread", await bodies(other, 1), [b'"of another thread"'])
 
 
 @clause
@@ -65,15 +64,15 @@ async def a_subscription_returns_when_its_time_is_up(store: Store) -> None:
     async with store.subscribe("t") as subscription:
         for seconds in (0, 0.05, 0.2):
             began = time.monotonic()
-            same("the body received of a quiet thread", await subscription.next(seconds), None)
-            holds(time.monotonic() - began < seconds + 1, f"it did not return after {seconds} s")
+            expect_equal("the body received of a quiet thread", await subscription.next(seconds), None)
+            expect(time.monotonic() - began < seconds + 1, f"it did not return after {seconds} s")
 
 
 @clause
 async def a_thread_with_a_subscriber_has_subscribers(store: Store) -> None:
     """Whether the thread may have subscribers: False if `publish` would reach none, True if that is unknown."""
     async with store.subscribe("t"):
-        holds(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
+        expect(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
 
 
 @clause
@@ -84,7 +83,7 @@ async def publishing_never_waits_and_never_raises(store: Store) -> None:
             store.publish("t", b'"%d"' % number)
             store.publish("u", b'"lost"')
         received = await bodies(subscription, 1)
-        holds(received and received[0].startswith(b'"'), f"many bodies may be lost, but not all: received {received}")
+        expect(received and received[0].startswith(b'"'), f"many bodies may be lost, but not all: received {received}")
     store.publish("t", b'"after the last subscription"')
 
 
@@ -100,9 +99,9 @@ async def subscribers_notice_changes_through_another_object(place: TrialLocation
 @clause_with(Needs.PROCESSES)
 async def subscribers_notice_changes_in_another_process(place: TrialLocation) -> None:
     """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
-    process = await place.process()
+    process = await place.start_process()
     await process.do("open", "t", "run-1")
     async with place.store.subscribe("t") as subscription:
         await notices(subscription, "a commit in another process", lambda: process.do("save", "t", "c1"))
         head = await place.store.head("t")
-        same("the head after the notification", head and head.info.checkpoint_id, "c1")
+        expect_equal("the head after the notification", head and head.info.checkpoint_id, "c1")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import Lease
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with
-from perdure.testing.conformance.support.acts import asked, at, everything, inside, own, saved
-from perdure.testing.conformance.support.expectations import holds, refused, same
-from perdure.testing.conformance.support.location import TrialLocation
+from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
+from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.threads import at, make_request, own, read_as_owner, read_everything, save_thread
 
 # ---------------------------------------------------------------- single writer
 
@@ -17,9 +16,11 @@ from perdure.testing.conformance.support.location import TrialLocation
 async def a_new_thread_opens_empty(store: Store) -> None:
     """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip."""
     opened = await store.open("t", "run-1")
-    same("number, head and last event", (opened.number, opened.info, opened.root, opened.last_seq), (0, None, None, 0))
-    same("journal and inbox", (list(opened.journal), list(opened.inbox)), ([], []))
-    same("the lease", (opened.lease.thread_id, opened.lease.owner, opened.damage), ("t", "run-1", None))
+    expect_equal(
+        "number, head and last event", (opened.number, opened.info, opened.root, opened.last_seq), (0, None, None, 0)
+    )
+    expect_equal("journal and inbox", (list(opened.journal), list(opened.inbox)), ([], []))
+    expect_equal("the lease", (opened.lease.thread_id, opened.lease.owner, opened.damage), ("t", "run-1", None))
 
 
 @clause
@@ -33,10 +34,12 @@ async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
     await store.post("t", "item", "message", b'"posted"')
     await owner.release()
     opened = await store.open("t", "run-2")
-    same("number, last event and status", (opened.number, opened.last_seq, opened.status), (3, 6, "FAILED"))
-    same("the head", (opened.info, opened.root), (info, b'"the head"'))
-    same("the journal", [(one.delivery_id, one.body) for one in opened.journal], [(7, b'"recorded"')])
-    same("the inbox", [(one.item_id, one.kind, one.body) for one in opened.inbox], [("item", "message", b'"posted"')])
+    expect_equal("number, last event and status", (opened.number, opened.last_seq, opened.status), (3, 6, "FAILED"))
+    expect_equal("the head", (opened.info, opened.root), (info, b'"the head"'))
+    expect_equal("the journal", [(one.delivery_id, one.body) for one in opened.journal], [(7, b'"recorded"')])
+    expect_equal(
+        "the inbox", [(one.item_id, one.kind, one.body) for one in opened.inbox], [("item", "message", b'"posted"')]
+    )
 
 
 @clause
@@ -48,7 +51,7 @@ async def every_owner_has_a_higher_fence_than_all_before(store: Store) -> None:
         fences.append(opened.lease.fence)
         if turn % 2 == 1:
             await store.release(opened.lease)
-    holds(fences == sorted(set(fences)), f"the fences of six owners, in order, were {fences}")
+    expect(fences == sorted(set(fences)), f"the fences of six owners, in order, were {fences}")
 
 
 @clause
@@ -56,10 +59,10 @@ async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Stor
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     owner = await own(store)
     await owner.save(events=1)
-    before = await everything(store)
-    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
-    await refused(ThreadBusy, store.open("t", "run-1"), "opening a thread again that one holds")
-    same("what can be read after that", await everything(store), before)
+    before = await read_everything(store)
+    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
+    await expect_raises(ThreadBusy, store.open("t", "run-1"), "opening a thread again that one holds")
+    expect_equal("what can be read after that", await read_everything(store), before)
     await owner.save()  # its fence is still the newest
 
 
@@ -69,11 +72,11 @@ async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
     first = await own(store)
     await first.save()
     second = await own(store, owner="run-2", takeover=True)
-    same("the number that the new owner finds", second.number, 1)
+    expect_equal("the number that the new owner finds", second.number, 1)
     await second.save()
-    await refused(ThreadBusy, store.open("t", "run-3"), "opening a thread that was taken over")
-    await saved(store, "free")
-    same("the number after a takeover of a free thread", (await own(store, "free", takeover=True)).number, 1)
+    await expect_raises(ThreadBusy, store.open("t", "run-3"), "opening a thread that was taken over")
+    await save_thread(store, "free")
+    expect_equal("the number after a takeover of a free thread", (await own(store, "free", takeover=True)).number, 1)
 
 
 @clause
@@ -81,9 +84,9 @@ async def a_released_thread_is_free(store: Store) -> None:
     """Release the thread."""
     owner = await own(store)
     await owner.save()
-    same("its owner", [one.run_id for one in await store.threads()], ["run-1"])
+    expect_equal("its owner", [one.run_id for one in await store.threads()], ["run-1"])
     await owner.release()
-    same("its owner after the release", [one.run_id for one in await store.threads()], [None])
+    expect_equal("its owner after the release", [one.run_id for one in await store.threads()], [None])
     again = await own(store, owner="run-2")
     await again.save()
 
@@ -98,7 +101,7 @@ async def releasing_again_or_after_a_takeover_frees_nobody_elses_thread(store: S
     await first.release()
     third = await own(store, owner="run-3", takeover=True)
     await second.release()
-    await refused(ThreadBusy, store.open("t", "run-4"), "opening a thread whose former owners released it again")
+    await expect_raises(ThreadBusy, store.open("t", "run-4"), "opening a thread whose former owners released it again")
     await third.save()
 
 
@@ -107,7 +110,7 @@ async def renewing_keeps_the_thread(store: Store) -> None:
     """Extend the lease."""
     owner = await own(store)
     await store.renew(owner.lease)
-    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread whose lease was renewed")
+    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread whose lease was renewed")
     await owner.save()
 
 
@@ -116,9 +119,9 @@ async def a_lease_that_was_taken_over_or_released_cannot_be_renewed(store: Store
     """Extend the lease. Raises ThreadConflict if it was taken over."""
     first = await own(store)
     second = await own(store, owner="run-2", takeover=True)
-    await refused(ThreadConflict, store.renew(first.lease), "renewing a lease that was taken over")
+    await expect_raises(ThreadConflict, store.renew(first.lease), "renewing a lease that was taken over")
     await second.release()
-    await refused(ThreadConflict, store.renew(second.lease), "renewing a lease that was released")
+    await expect_raises(ThreadConflict, store.renew(second.lease), "renewing a lease that was released")
 
 
 @clause
@@ -129,14 +132,19 @@ async def after_a_takeover_the_old_owner_cannot_commit(store: Store) -> None:
     await old.save()
     await store.post("t", "item", "message", b"1")
     await own(store, owner="run-2", takeover=True)
-    before = await everything(store)
+    before = await read_everything(store)
     whole = old.checkpoint(
-        brings=["new"], events=1, consumed=["item"], requests=[asked("t", "q", 1)], due_at=at(1), status="WAITING"
+        brings=["new"],
+        events=1,
+        consumed=["item"],
+        requests=[make_request("t", "q", 1)],
+        due_at=at(1),
+        status="WAITING",
     )
-    await refused(ThreadConflict, store.commit(whole), "a commit with the fence of a former owner")
-    await refused(ThreadConflict, store.commit(old.remark()), "a commit without a checkpoint, with an old fence")
-    same("what can be read after that", await everything(store), before)
-    same("the inbox after that", (await inside(store))["inbox"], [("item", "message", b"1")])
+    await expect_raises(ThreadConflict, store.commit(whole), "a commit with the fence of a former owner")
+    await expect_raises(ThreadConflict, store.commit(old.remark()), "a commit without a checkpoint, with an old fence")
+    expect_equal("what can be read after that", await read_everything(store), before)
+    expect_equal("the inbox after that", (await read_as_owner(store))["inbox"], [("item", "message", b"1")])
 
 
 @clause
@@ -145,9 +153,9 @@ async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) 
     old = await own(store)
     await old.save()
     new = await own(store, owner="run-2", takeover=True)
-    await refused(ThreadConflict, old.record(1), "a journal entry with the fence of a former owner")
+    await expect_raises(ThreadConflict, old.record(1), "a journal entry with the fence of a former owner")
     await new.record(2)
-    same("the journal", [one for one, _ in (await inside(store))["journal"]], [2])
+    expect_equal("the journal", [one for one, _ in (await read_as_owner(store))["journal"]], [2])
 
 
 @clause
@@ -157,10 +165,10 @@ async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
     owner = await own(store)
     await owner.save()
     await owner.release()
-    before = await everything(store)
-    await refused(ThreadConflict, owner.save(), "a commit with a lease that was released")
-    await refused(ThreadConflict, owner.record(1), "a journal entry with a lease that was released")
-    same("what can be read after that", await everything(store), before)
+    before = await read_everything(store)
+    await expect_raises(ThreadConflict, owner.save(), "a commit with a lease that was released")
+    await expect_raises(ThreadConflict, owner.record(1), "a journal entry with a lease that was released")
+    expect_equal("what can be read after that", await read_everything(store), before)
 
 
 @clause
@@ -170,14 +178,14 @@ async def a_lease_that_nobody_was_given_proves_nothing(store: Store) -> None:
     await owner.save()
     fence = owner.lease.fence
     await store.copy_thread("t", "copy")
-    before = await everything(store, "nobody's")
+    before = await read_everything(store, "nobody's")
     others = [Lease("nobody's", "run-1", fence), Lease("copy", "run-1", fence)]
     for lease in [*others, Lease("t", "run-1", fence + 6), Lease("t", "run-2", fence)]:
         owner.lease = lease
-        await refused(ThreadConflict, owner.save(), f"a commit with {lease}, which nobody was given")
-        await refused(ThreadConflict, owner.record(1), f"a journal entry with {lease}, which nobody was given")
+        await expect_raises(ThreadConflict, owner.save(), f"a commit with {lease}, which nobody was given")
+        await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {lease}, which nobody was given")
         await store.release(lease)
-    same("what can be read after that", await everything(store, "nobody's"), before)
+    expect_equal("what can be read after that", await read_everything(store, "nobody's"), before)
 
 
 @clause
@@ -189,10 +197,10 @@ async def a_lease_of_a_deleted_thread_moves_no_other_of_its_name(store: Store) -
     await store.delete_thread("t")
     new = await own(store, owner="run-3")
     old.number, old.head = 0, None
-    await refused(ThreadConflict, old.save(), "a commit with a lease of a thread that was deleted")
+    await expect_raises(ThreadConflict, old.save(), "a commit with a lease of a thread that was deleted")
     await old.release()
     await new.save()
-    same("who wrote what is there", [one.run_id for one in await store.infos()], ["run-3"])
+    expect_equal("who wrote what is there", [one.run_id for one in await store.infos()], ["run-3"])
 
 
 @clause_with(Needs.TWO_OBJECTS)
@@ -202,20 +210,22 @@ async def a_takeover_through_another_object_fences_the_old_owner_out(place: Tria
     old = await own(place.store)
     await old.save()
     new = await own(place.another(), owner="run-2", takeover=True)
-    await refused(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
-    await refused(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another object knows")
+    await expect_raises(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
+    await expect_raises(
+        ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another object knows"
+    )
     await new.save("new")
-    same("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["t-1", "new"])
+    expect_equal("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["t-1", "new"])
 
 
 @clause_with(Needs.PROCESSES)
 async def a_takeover_in_another_process_fences_the_old_owner_out(place: TrialLocation) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
-    process = await place.process()
+    process = await place.start_process()
     await process.do("open", "t", "run-1")
     await process.do("save", "t", "old")
     new = await own(place.store, owner="run-2", takeover=True)
     await new.save("new")
     await process.refuses("ThreadConflict", "save", "t", "late")
-    same("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["old", "new"])
+    expect_equal("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["old", "new"])

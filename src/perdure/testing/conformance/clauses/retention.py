@@ -7,25 +7,32 @@ from random import Random
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with
-from perdure.testing.conformance.support.acts import (
+from perdure.testing.conformance.clause import (
+    Needs,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_one,
+    expect_raises,
+)
+from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.threads import (
     ThreadOwner,
-    asked,
     at,
+    check_readable,
+    checkpoint_ids,
     chunk,
     chunks,
-    everything,
-    ids,
-    inside,
+    make_events,
+    make_request,
     own,
-    readable,
+    read_as_owner,
+    read_everything,
     ref,
-    saved,
+    save_thread,
     thread_ids,
-    told,
 )
-from perdure.testing.conformance.support.expectations import holds, refused, same, the_one
-from perdure.testing.conformance.support.location import TrialLocation
 
 
 async def a_line(store: Store, count: int = 4) -> ThreadOwner:
@@ -54,10 +61,10 @@ def some(chance: Random, left: list[str]) -> list[str]:
 
 
 async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
-    await readable(store, "t", owner.has)
+    await check_readable(store, "t", owner.has)
     needed = {name for info in await store.infos(thread_id="t") for name in owner.has[info.number]}
     left = await chunks(store, "t", owner.number) if owner.number else {}
-    same("the chunks that are left, beside those that a checkpoint has", sorted(left.keys() - needed), [])
+    expect_equal("the chunks that are left, beside those that a checkpoint has", sorted(left.keys() - needed), [])
 
 
 @clause
@@ -65,13 +72,15 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     owner = await a_line(store)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
-        same(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
-        same(f"the chunks without t-{gone}", sorted(await chunks(store, "t")), sorted(ref(f"c{n}", n) for n in left))
-        await readable(store, "t", owner.has)
-    same("the checkpoints", (await ids(store), await store.find_checkpoint("t-3")), (["t-4"], None))
+        expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
+        expect_equal(
+            f"the chunks without t-{gone}", sorted(await chunks(store, "t")), sorted(ref(f"c{n}", n) for n in left)
+        )
+        await check_readable(store, "t", owner.has)
+    expect_equal("the checkpoints", (await checkpoint_ids(store), await store.find_checkpoint("t-3")), (["t-4"], None))
     found = await store.read_chunks("t", [4, 99, 1, 3, 0, -1, 4])
     got = {number: dict(held) for number, held in found.items() if held}
-    same("chunks by number, where most are gone", got, {3: dict([chunk("c3")]), 4: dict([chunk("c4")])})
+    expect_equal("chunks by number, where most are gone", got, {3: dict([chunk("c3")]), 4: dict([chunk("c4")])})
 
 
 @clause
@@ -83,9 +92,9 @@ async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store) -> Non
     await owner.save(brings=["d"], drops=["c"])
     owner.head = fork
     await owner.save(brings=["e"])  # 2 -> 3 and 2 -> 4
-    same("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
+    expect_equal("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
     await exactly_what_is_needed(store, owner)
-    same("how many went then", await store.prune("t", ["t-3"]), 1)
+    expect_equal("how many went then", await store.prune("t", ["t-3"]), 1)
     await exactly_what_is_needed(store, owner)
 
 
@@ -97,8 +106,8 @@ async def whatever_is_pruned_of_a_tree_what_is_left_is_whole_and_nothing_else_is
     owner = await own(store)
     for _ in range(6):
         await grow(owner, place.chance, 5)
-        doomed = some(place.chance, await ids(store, thread_id="t"))
-        same("how many were pruned", await store.prune("t", doomed), len(doomed))
+        doomed = some(place.chance, await checkpoint_ids(store, thread_id="t"))
+        expect_equal("how many were pruned", await store.prune("t", doomed), len(doomed))
         await exactly_what_is_needed(store, owner)
 
 
@@ -113,9 +122,9 @@ async def whatever_commits_forget_of_a_tree_what_is_left_is_whole(place: TrialLo
         doomed = some(place.chance, [one.checkpoint_id for one in left])
         await owner.save(prunes=[one.number for one in left if one.checkpoint_id in doomed])
         expected = [one.checkpoint_id for one in left if one.checkpoint_id not in doomed] + [f"t-{owner.number}"]
-        same("the checkpoints that are left", await ids(store, thread_id="t"), expected)
-        await readable(store, "t", owner.has)
-    await store.prune("t", (await ids(store, thread_id="t"))[:1])  # frees all that was forgotten, at once
+        expect_equal("the checkpoints that are left", await checkpoint_ids(store, thread_id="t"), expected)
+        await check_readable(store, "t", owner.has)
+    await store.prune("t", (await checkpoint_ids(store, thread_id="t"))[:1])  # frees all that was forgotten, at once
     await exactly_what_is_needed(store, owner)
 
 
@@ -123,13 +132,13 @@ async def whatever_commits_forget_of_a_tree_what_is_left_is_whole(place: TrialLo
 async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store: Store) -> None:
     """Numbers of checkpoints of the thread that go with it: retention at work."""
     owner = await a_line(store, 3)
-    await saved(store, "u", 2)
+    await save_thread(store, "u", 2)
     await owner.save(prunes=[1, 2, 77], events=1)
-    same("the checkpoints", await ids(store, thread_id="t"), ["t-3", "t-4"])
-    same("those of another thread", await ids(store, thread_id="u"), ["u-1", "u-2"])
-    same("one of them by its id", await store.find_checkpoint("t-1"), None)
-    same("the events", [one.first_seq for one in await store.events_after("t", 0)], [1, 2, 3, 4])
-    await readable(store, "t", owner.has)
+    expect_equal("the checkpoints", await checkpoint_ids(store, thread_id="t"), ["t-3", "t-4"])
+    expect_equal("those of another thread", await checkpoint_ids(store, thread_id="u"), ["u-1", "u-2"])
+    expect_equal("one of them by its id", await store.find_checkpoint("t-1"), None)
+    expect_equal("the events", [one.first_seq for one in await store.events_after("t", 0)], [1, 2, 3, 4])
+    await check_readable(store, "t", owner.has)
 
 
 @clause
@@ -137,31 +146,35 @@ async def a_head_is_not_forgotten_with_a_commit(store: Store) -> None:
     """The head and what is pinned stay."""
     owner = await a_line(store, 2)
     await owner.note(prunes=[1, 2, 3])
-    same("the checkpoints", await ids(store), ["t-2"])
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2"])
     await owner.save(prunes=[2, 4])
-    same("the checkpoints after one that forgets itself", await ids(store), ["t-4"])
+    expect_equal("the checkpoints after one that forgets itself", await checkpoint_ids(store), ["t-4"])
     head = await store.head("t")
-    same("the head", head and head.info.checkpoint_id, "t-4")
-    await readable(store, "t", owner.has)
+    expect_equal("the head", head and head.info.checkpoint_id, "t-4")
+    await check_readable(store, "t", owner.has)
 
 
 @clause
 async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     owner = await a_line(store, 2)
-    await owner.save(requests=[asked("t", "q", 1)], due_at=at(1))
+    await owner.save(requests=[make_request("t", "q", 1)], due_at=at(1))
     await owner.record(1)
     await owner.release()
     head = await store.head("t")
-    same("the head before", head and head.info.checkpoint_id, "t-3")
-    same("how many went", await store.prune("t", ["t-3", "t-2"]), 2)
+    expect_equal("the head before", head and head.info.checkpoint_id, "t-3")
+    expect_equal("how many went", await store.prune("t", ["t-3", "t-2"]), 2)
     head = await store.head("t")
-    same("the head", head and head.info.checkpoint_id, "t-1")
-    within = await inside(store)
-    same("head, number and journal", (within["info"], within["number"], within["journal"]), (head and head.info, 3, []))
-    same("its requests and timer", (list(await store.pending_requests()), list(await store.due(at(99)))), ([], []))
+    expect_equal("the head", head and head.info.checkpoint_id, "t-1")
+    within = await read_as_owner(store)
+    expect_equal(
+        "head, number and journal", (within["info"], within["number"], within["journal"]), (head and head.info, 3, [])
+    )
+    expect_equal(
+        "its requests and timer", (list(await store.pending_requests()), list(await store.due(at(99)))), ([], [])
+    )
     again = await own(store)
-    same("the number of the next", (await again.save()).number, 4)
+    expect_equal("the number of the next", (await again.save()).number, 4)
 
 
 @clause
@@ -169,13 +182,15 @@ async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: St
     """The events of their commits stay, except those of commits before `events_before`."""
     owner = await a_line(store, 2)
     await owner.release()
-    same("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
-    same("what is left", (await store.head("t"), await ids(store), await chunks(store, "t")), (None, [], {}))
-    thread = the_one("the threads of the workflow", await store.threads(workflow_name="w"))
-    same("the thread", (thread.number, thread.checkpoint_id, thread.workflow_name), (2, None, "w"))
-    same("its events", [one.first_seq for one in await store.events_after("t", 0)], [1, 2])
+    expect_equal("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
+    expect_equal(
+        "what is left", (await store.head("t"), await checkpoint_ids(store), await chunks(store, "t")), (None, [], {})
+    )
+    thread = expect_one("the threads of the workflow", await store.threads(workflow_name="w"))
+    expect_equal("the thread", (thread.number, thread.checkpoint_id, thread.workflow_name), (2, None, "w"))
+    expect_equal("its events", [one.first_seq for one in await store.events_after("t", 0)], [1, 2])
     again = await own(store)
-    same("number and last event", (again.number, again.last_seq), (2, 2))
+    expect_equal("number and last event", (again.number, again.last_seq), (2, 2))
     await again.save()
 
 
@@ -183,10 +198,10 @@ async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: St
 async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None:
     """Raises ThreadBusy if the head is among them and the thread has an owner."""
     owner = await a_line(store, 3)
-    before = await everything(store)
-    await refused(ThreadBusy, store.prune("t", ["t-1", "t-3"]), "pruning the head of a thread with an owner")
-    same("what can be read after that", await everything(store), before)
-    same("how many went without the head", await store.prune("t", ["t-1"]), 1)
+    before = await read_everything(store)
+    await expect_raises(ThreadBusy, store.prune("t", ["t-1", "t-3"]), "pruning the head of a thread with an owner")
+    expect_equal("what can be read after that", await read_everything(store), before)
+    expect_equal("how many went without the head", await store.prune("t", ["t-1"]), 1)
     await owner.save()
 
 
@@ -194,13 +209,13 @@ async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None
 async def pruning_what_there_is_not_changes_nothing(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     await a_line(store)
-    await saved(store, "u")
-    same("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
-    before = await everything(store)
+    await save_thread(store, "u")
+    expect_equal("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
+    before = await read_everything(store)
     counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["u-1", "none"])]
     counts.append(await store.prune("nobody's", ["t-2"]))
-    same("how many went of what there is not", counts, [0, 0, 0, 0])
-    same("what can be read after that", await everything(store), before)
+    expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
+    expect_equal("what can be read after that", await read_everything(store), before)
 
 
 @clause
@@ -208,15 +223,15 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store) -
     """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
     owner = await own(store)
     await owner.save(brings=["a", "b"])
-    await owner.save(brings=["c"], drops=["b"], events=told(1, refers=True))
+    await owner.save(brings=["c"], drops=["b"], events=make_events(1, refers=True))
     digest, data = chunk("failure")
-    await owner.note(chunks={digest: data}, events=told(2, own=(digest,)))
+    await owner.note(chunks={digest: data}, events=make_events(2, own=(digest,)))
     await owner.save(drops=["a", "c"], brings=["d"])
     await store.prune("t", ["t-1", "t-2"])
     kept = sorted([ref("a", 1), ref("c", 2), ref("failure", 3), ref("d", 4)])
-    same("the chunks", sorted(await chunks(store, "t")), kept)
+    expect_equal("the chunks", sorted(await chunks(store, "t")), kept)
     await store.prune("t", [], events_before=99)
-    same("the chunks without the events", sorted(await chunks(store, "t")), [ref("d", 4)])
+    expect_equal("the chunks without the events", sorted(await chunks(store, "t")), [ref("d", 4)])
 
 
 @clause
@@ -224,12 +239,12 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
     """The one it continues from, or the nearest before that which is still stored."""
     owner = await a_line(store)
     await store.prune("t", ["t-2", "t-3"])
-    same("what they follow", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1"])
+    expect_equal("what they follow", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1"])
     await owner.save(prunes=[4])
     head = await store.head("t")
-    same("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
+    expect_equal("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
     await store.prune("t", ["t-1"])
-    same("what the last one follows", [one.previous_checkpoint_id for one in await store.infos()], [None])
+    expect_equal("what the last one follows", [one.previous_checkpoint_id for one in await store.infos()], [None])
 
 
 @clause
@@ -240,9 +255,9 @@ async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Sto
         await owner.save(events=1, brings=["the same"])
     before = await chunks(store, "two")
     await store.prune("one", ["one-1"])
-    same("the checkpoints", await ids(store), ["two-1", "one-2", "two-2"])
-    same("the threads", await thread_ids(store), ["one", "two"])
-    same("the chunks of the other thread", await chunks(store, "two"), before)
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["two-1", "one-2", "two-2"])
+    expect_equal("the threads", await thread_ids(store), ["one", "two"])
+    expect_equal("the chunks of the other thread", await chunks(store, "two"), before)
 
 
 @clause
@@ -252,10 +267,10 @@ async def what_is_pruned_is_given_back(store: Store) -> None:
     for number in range(1, 6):
         await owner.save(brings=[f"{number} " + "x" * 200_000], drops=[f"{number - 1} " + "x" * 200_000])
     before = await store.size()
-    holds(before > 0, f"a store with five checkpoints of 200 kB takes {before} bytes")
+    expect(before > 0, f"a store with five checkpoints of 200 kB takes {before} bytes")
     await store.prune("t", [f"t-{number}" for number in range(1, 5)])
     after = await store.size()
-    holds(after < before * 0.6, f"it took {before} bytes, and {after} after four of five checkpoints were pruned")
+    expect(after < before * 0.6, f"it took {before} bytes, and {after} after four of five checkpoints were pruned")
 
 
 # ---------------------------------------------------------------- pins
@@ -268,9 +283,9 @@ async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
     for number in range(1, 5):
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
     await store.pin("t-2")
-    same("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
-    same("the checkpoints", await ids(store), ["t-2", "t-4"])
-    await readable(store, "t", owner.has)
+    expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2", "t-4"])
+    await check_readable(store, "t", owner.has)
 
 
 @clause
@@ -281,8 +296,8 @@ async def a_pinned_checkpoint_is_not_forgotten_with_a_commit(store: Store) -> No
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
     await store.pin("t-1")
     await owner.save(prunes=[1, 2, 3])
-    same("the checkpoints", await ids(store), ["t-1", "t-4"])
-    await readable(store, "t", owner.has)
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-4"])
+    await check_readable(store, "t", owner.has)
 
 
 @clause
@@ -295,9 +310,9 @@ async def an_unpinned_checkpoint_goes_like_any_other(store: Store) -> None:
     await store.pin("t-2")
     await store.unpin("t-1")
     await store.unpin("t-2")
-    same("how many went", await store.prune("t", ["t-1"]), 1)
+    expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
     await owner.save(prunes=[2])
-    same("the checkpoints", await ids(store), ["t-3", "t-4"])
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3", "t-4"])
 
 
 @clause
@@ -311,19 +326,19 @@ async def pinning_needs_no_lease_and_twice_is_once(store: Store) -> None:
     await store.unpin("t-1")
     await store.unpin("t-1")
     await store.unpin("t-2")
-    same("how many went", await store.prune("t", ["t-1"]), 1)
+    expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
 
 
 @clause
 async def a_checkpoint_says_whether_it_is_pinned(store: Store) -> None:
     """Whether it stays, whatever retention and pruning say."""
-    await saved(store, "t", 2)
+    await save_thread(store, "t", 2)
     await store.pin("t-2")
-    same("the list", [one.is_pinned for one in await store.infos()], [False, True])
+    expect_equal("the list", [one.is_pinned for one in await store.infos()], [False, True])
     found, head = await store.find_checkpoint("t-2"), await store.head("t")
-    same("the checkpoint and the head", [one and one.info.is_pinned for one in (found, head)], [True, True])
+    expect_equal("the checkpoint and the head", [one and one.info.is_pinned for one in (found, head)], [True, True])
     await store.unpin("t-2")
-    same("the list after it was unpinned", [one.is_pinned for one in await store.infos()], [False, False])
+    expect_equal("the list after it was unpinned", [one.is_pinned for one in await store.infos()], [False, False])
 
 
 @clause
@@ -333,8 +348,10 @@ async def what_there_is_not_cannot_be_pinned(store: Store) -> None:
     await owner.save()
     await owner.save()
     await store.prune("t", ["t-1"])
-    before = await everything(store)
+    before = await read_everything(store)
     for checkpoint_id in ("none", "t-1"):
-        await refused(CheckpointNotFound, store.pin(checkpoint_id), f"pinning {checkpoint_id!r}, which is not there")
-        await refused(CheckpointNotFound, store.unpin(checkpoint_id), f"unpinning {checkpoint_id!r}, as little")
-    same("what can be read after that", await everything(store), before)
+        await expect_raises(
+            CheckpointNotFound, store.pin(checkpoint_id), f"pinning {checkpoint_id!r}, which is not there"
+        )
+        await expect_raises(CheckpointNotFound, store.unpin(checkpoint_id), f"unpinning {checkpoint_id!r}, as little")
+    expect_equal("what can be read after that", await read_everything(store), before)

@@ -9,10 +9,18 @@ import msgspec
 
 from perdure.records import Commit
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause
-from perdure.testing.conformance.clauses.copies import all_commits, standing_of
-from perdure.testing.conformance.support.acts import asked, at, chunk, everything, full, inside, own, told
-from perdure.testing.conformance.support.expectations import holds, same
+from perdure.testing.conformance.clause import clause, expect, expect_equal
+from perdure.testing.conformance.clauses.copies import all_commits, header_of
+from perdure.testing.conformance.threads import (
+    at,
+    chunk,
+    make_events,
+    make_request,
+    own,
+    read_as_owner,
+    read_everything,
+    save_full_thread,
+)
 
 
 def wrapped(kind: str, name: str, data: bytes) -> bytes:
@@ -29,7 +37,7 @@ def unwrapped(data: bytes) -> bytes:
 
 async def payloads(store: Store, thread_id: str = "t") -> Counter[tuple[str, str, bytes]]:
     """All that is kept of the thread: kind, name and bytes."""
-    standing = await standing_of(store, thread_id)
+    standing = await header_of(store, thread_id)
     found: list[tuple[str, str, bytes]] = []
     for one in await all_commits(store, thread_id):
         found += [("root", str(one.number), one.root)] if one.root is not None else []
@@ -43,8 +51,8 @@ async def payloads(store: Store, thread_id: str = "t") -> Counter[tuple[str, str
 @clause
 async def every_payload_goes_through_the_change(store: Store) -> None:
     """Replace every payload of the thread by what `change` returns; returns how many differ."""
-    await full(store)
-    await full(store, "u")
+    await save_full_thread(store)
+    await save_full_thread(store, "u")
     before, others = await payloads(store), await payloads(store, "u")
     seen: Counter[tuple[str, str, bytes]] = Counter()
 
@@ -53,33 +61,35 @@ async def every_payload_goes_through_the_change(store: Store) -> None:
         return data if kind == "events" else wrapped(kind, name, data)
 
     count = await store.rewrite("t", change)
-    same("what was put through", sorted(seen.elements()), sorted(before.elements()))
-    same("how many came back different", count, sum(kind != "events" for kind, _, _ in before.elements()))
+    expect_equal("what was put through", sorted(seen.elements()), sorted(before.elements()))
+    expect_equal("how many came back different", count, sum(kind != "events" for kind, _, _ in before.elements()))
     expected = [(*one[:2], one[2] if one[0] == "events" else wrapped(*one)) for one in before.elements()]
-    same("what is there now", sorted((await payloads(store)).elements()), sorted(expected))
-    same("what is in the other thread", sorted((await payloads(store, "u")).elements()), sorted(others.elements()))
-    same("how many of a thread that there is not", await store.rewrite("none", change), 0)
+    expect_equal("what is there now", sorted((await payloads(store)).elements()), sorted(expected))
+    expect_equal(
+        "what is in the other thread", sorted((await payloads(store, "u")).elements()), sorted(others.elements())
+    )
+    expect_equal("how many of a thread that there is not", await store.rewrite("none", change), 0)
 
 
 @clause
 async def nothing_but_payloads_is_rewritten(store: Store) -> None:
     """Changes nothing else."""
-    await full(store)
+    await save_full_thread(store)
     await store.pin("t-2")
     await store.prune("t", ["t-1"])
     before = await _all_of(store)
     await store.rewrite("t", lambda kind, name, data: data)
-    same("what can be read after a change that changes nothing", await _all_of(store), before)
+    expect_equal("what can be read after a change that changes nothing", await _all_of(store), before)
     await store.rewrite("t", wrapped)
-    same("what is damaged then", list(await store.check()), [])
-    same("what can be read but for the payloads", _without(await _all_of(store)), _without(before))
+    expect_equal("what is damaged then", list(await store.check()), [])
+    expect_equal("what can be read but for the payloads", _without(await _all_of(store)), _without(before))
     await store.prune("t", ["t-4"])
-    same("the checkpoints after a prune", [one.checkpoint_id for one in await store.infos()], ["t-2"])
+    expect_equal("the checkpoints after a prune", [one.checkpoint_id for one in await store.infos()], ["t-2"])
 
 
 async def _all_of(store: Store) -> list[Any]:
-    standing = msgspec.structs.replace(await standing_of(store), fence=0)  # whoever looks inside claims the thread
-    return [await everything(store), await inside(store), standing, await all_commits(store)]
+    standing = msgspec.structs.replace(await header_of(store), fence=0)  # whoever looks inside claims the thread
+    return [await read_everything(store), await read_as_owner(store), standing, await all_commits(store)]
 
 
 def _without(value: Any) -> Any:
@@ -97,24 +107,24 @@ def _without(value: Any) -> Any:
 async def whoever_owns_a_rewritten_thread_goes_on(store: Store) -> None:
     """Needs no lease: the owner of the thread keeps running."""
     owner = await own(store)
-    await owner.save(brings=["a"], events=1, requests=[asked("t", "q", 1)], due_at=at(9))
+    await owner.save(brings=["a"], events=1, requests=[make_request("t", "q", 1)], due_at=at(9))
     await store.post("t", "item", "message", b"1")
     await owner.record(1)
     await store.rewrite("t", wrapped)
     await owner.record(2)
     digest, data = chunk("b")
-    await owner.save(chunks={digest: data}, events=told(2, refers=True), unsettled=[2], consumed=["item"])
-    standing = await standing_of(store)
-    same("the journal", [one.delivery_id for one in standing.journal], [2])
-    same("inbox and what was consumed", (list(standing.inbox), list(standing.consumed)), ([], ["item"]))
-    same("the commits", [one.number for one in await all_commits(store)], [1, 2])
+    await owner.save(chunks={digest: data}, events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
+    standing = await header_of(store)
+    expect_equal("the journal", [one.delivery_id for one in standing.journal], [2])
+    expect_equal("inbox and what was consumed", (list(standing.inbox), list(standing.consumed)), ([], ["item"]))
+    expect_equal("the commits", [one.number for one in await all_commits(store)], [1, 2])
     await owner.release()
 
 
 @clause
 async def a_change_that_fails_leaves_each_commit_whole(store: Store) -> None:
     """Atomic for each commit, journal entry and inbox item."""
-    await full(store)
+    await save_full_thread(store)
     before = await all_commits(store)
     for fails_at in range(1, 9):
         calls = 0
@@ -131,16 +141,16 @@ async def a_change_that_fails_leaves_each_commit_whole(store: Store) -> None:
         except RuntimeError:
             pass
         else:
-            holds(False, f"a change that failed at payload {fails_at} was passed over")
+            expect(False, f"a change that failed at payload {fails_at} was passed over")
         for one, other in zip(await all_commits(store), before, strict=True):
             states = {data == plain for data, plain in zip(_bytes_of(one), _bytes_of(other), strict=True)}
-            holds(len(states) < 2, f"of commit {one.number} some payloads were changed, and some were not")
-            same(
+            expect(len(states) < 2, f"of commit {one.number} some payloads were changed, and some were not")
+            expect_equal(
                 f"the payloads of commit {one.number}",
                 [*map(unwrapped, _bytes_of(one))],
                 [*map(unwrapped, _bytes_of(other))],
             )
-    same("what is damaged after all that", list(await store.check()), [])
+    expect_equal("what is damaged after all that", list(await store.check()), [])
 
 
 def _bytes_of(commit: Commit) -> list[bytes]:

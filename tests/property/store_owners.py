@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from tests.contract.acts import asked, at, told
-from tests.contract.model import Model, Thread
-from tests.contract.places import STORES
+from tests.conformance.stores import STORES
+from tests.property.store_model import Model, Thread
 from tests.schemas import SCHEMAS
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, JournalEntry, Lease
 from perdure.store import Store
+from perdure.testing.conformance.threads import at, make_events, make_request
 
 T = TypeVar("T")
 
@@ -153,7 +153,9 @@ class OwnersBeside(RuleBasedStateMachine):
         mine = (own if events else set()) if workflow is not None else (brings | own if events else set())
         brought = (brings | mine) if workflow is not None else mine
         logged = (
-            told(thread.last_seq + 1, events, refers=refers and base is not None, own=tuple(mine)) if events else None
+            make_events(thread.last_seq + 1, events, refers=refers and base is not None, own=tuple(mine))
+            if events
+            else None
         )
         stamp = (f"S{pick}", lease.owner, at(self.made).isoformat())
         questions = rest["questions"]
@@ -169,7 +171,7 @@ class OwnersBeside(RuleBasedStateMachine):
             parent=parent,
             chunks={digest: f'"{digest}"'.encode() for digest in brought},
             dropped=[ref for ref in (base.has if base else ()) if ref.split(".")[0] in drops],
-            requests=None if questions is None else [asked(name, one, self.made) for one in questions],
+            requests=None if questions is None else [make_request(name, one, self.made) for one in questions],
             due_at=None if rest["due"] is None else at(rest["due"]),
             prunes=[number - back for back in rest["prunes"] or ()],
             prunes_events_before=0 if rest["silence"] is None else max(number - rest["silence"], 0),
@@ -202,7 +204,7 @@ class OwnersBeside(RuleBasedStateMachine):
                 number,
                 self.info(name, "one", number, parent, "nothing", 0, stamp),
                 f'"root {self.made}"'.encode(),
-                told(thread.last_seq + 1, refers=number % 3 == 0, own=("d2",)) if number % 2 else None,
+                make_events(thread.last_seq + 1, refers=number % 3 == 0, own=("d2",)) if number % 2 else None,
                 (),
                 (),
                 *stamp,

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from tests.contract.acts import FAR, asked, at, chunks, own, told
 
 from perdure.records import Commit, LoggedEvents, ThreadHeader
 from perdure.store import Store
+from perdure.testing.conformance.threads import FAR, at, chunks, make_events, make_request, own
 
 
 async def a_full_thread(store: Store, thread_id: str = "t") -> None:
     """Branches, pins, a pruned beginning, a forgotten log, notes, and something that waits of every kind."""
     await store.post(thread_id, "taken", "message", b'"1"')
     owner = await own(store, thread_id)
-    await owner.save(chunks={"aa": b"1", "bb": b"2", "e1": b"3"}, events=told(1, 2, refers=True, own=("e1",)))
+    await owner.save(chunks={"aa": b"1", "bb": b"2", "e1": b"3"}, events=make_events(1, 2, refers=True, own=("e1",)))
     fork = await owner.save(chunks={"cc": b"4"}, dropped=["bb.1"], events=1)
-    await owner.note(chunks={"e3": b"5"}, events=told(4, own=("e3",)), status="FAILED", consumed=["taken"])
-    await owner.save(chunks={"dd": b"6"}, dropped=["cc.2"], events=told(5, refers=True))
+    await owner.note(chunks={"e3": b"5"}, events=make_events(4, own=("e3",)), status="FAILED", consumed=["taken"])
+    await owner.save(chunks={"dd": b"6"}, dropped=["cc.2"], events=make_events(5, refers=True))
     await store.pin(f"{thread_id}-4")
     owner.head = fork
     await owner.save(chunks={"ee": b"7"}, events=2)
@@ -28,7 +28,7 @@ async def a_full_thread(store: Store, thread_id: str = "t") -> None:
     await owner.release()
     await store.prune(thread_id, [f"{thread_id}-1", f"{thread_id}-5"], events_before=2)
     owner = await own(store, thread_id, owner="run-2")
-    questions = [asked(thread_id, "q", 1, deadline=at(9), assignee="ann"), asked(thread_id, "r", 2)]
+    questions = [make_request(thread_id, "q", 1, deadline=at(9), assignee="ann"), make_request(thread_id, "r", 2)]
     await owner.save(requests=questions, due_at=at(9), events=1, status="IDLE_WITH_PENDING_REQUESTS")
     await owner.record(5, b'{"step":1}')
     await owner.record(6, b'{"step":2}')

@@ -12,7 +12,7 @@ import msgspec
 from perdure.digests import SHORT, digest_of
 from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
 from perdure.store import Store
-from perdure.testing.conformance.support.expectations import same
+from perdure.testing.conformance.clause import expect_equal
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FAR = START + timedelta(days=36500)
@@ -33,11 +33,11 @@ def ref(text: str, number: int) -> str:
     return f"{chunk(text)[0]}.{number}"
 
 
-def told(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
+def make_events(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
     return LoggedEvents(first_seq, count, f'[["told",{first_seq},{count}]]'.encode(), **parts)
 
 
-def asked(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
+def make_request(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
     return PendingRequest(thread_id, request_id, "reviewer", at(seconds), **parts)
 
 
@@ -53,7 +53,7 @@ class ThreadOwner:
         self.head = opened.info
         self.has: dict[int, dict[str, bytes]] = {}
         """The chunks of each checkpoint that was saved here, those of its parent included, by reference."""
-        self._workflow_name = workflow_name
+        self.workflow_name = workflow_name
 
     async def save(self, checkpoint_id: str | None = None, **parts: Any) -> CheckpointInfo:
         """Commit a checkpoint that continues from the head."""
@@ -93,7 +93,7 @@ class ThreadOwner:
         info = CheckpointInfo(
             f"{self.lease.thread_id}-{commit.number}" if checkpoint_id is None else checkpoint_id,
             self.lease.thread_id,
-            self._workflow_name,
+            self.workflow_name,
             commit.number,
             commit.number,
             None if head is None else head.checkpoint_id,
@@ -108,7 +108,7 @@ class ThreadOwner:
         """`brings`: what its new chunks say."""
         number = self.number + 1
         if events:
-            parts["events"] = told(self.last_seq + 1, events) if isinstance(events, int) else events
+            parts["events"] = make_events(self.last_seq + 1, events) if isinstance(events, int) else events
         stamp = {"status": "IDLE", "run_id": self.lease.owner, "timestamp": at(number).isoformat()}
         return Commit(**{"lease": self.lease, "number": number, "chunks": dict(map(chunk, brings)), **stamp, **parts})
 
@@ -130,7 +130,7 @@ async def own(
     return ThreadOwner(store, await store.open(thread_id, owner, takeover=takeover), workflow_name)
 
 
-async def saved(store: Store, thread_id: str, count: int = 1, *, workflow_name: str = "w", **parts: Any) -> None:
+async def save_thread(store: Store, thread_id: str, count: int = 1, *, workflow_name: str = "w", **parts: Any) -> None:
     """A thread with so many checkpoints that nobody owns."""
     owner = await own(store, thread_id, workflow_name=workflow_name)
     for _ in range(count):
@@ -138,15 +138,15 @@ async def saved(store: Store, thread_id: str, count: int = 1, *, workflow_name: 
     await owner.release()
 
 
-async def full(store: Store, thread_id: str = "t") -> ThreadOwner:
+async def save_full_thread(store: Store, thread_id: str = "t") -> ThreadOwner:
     """A thread with something of everything that nobody owns: commits 1, 2 and 4 have checkpoints."""
     owner = await own(store, thread_id)
     await store.post(thread_id, "consumed", "message", b"1")
     await owner.save(brings=["first", "shared"], events=2, consumed=["consumed"])
-    await owner.save(brings=["second"], drops=["first"], events=told(3, refers=True))
+    await owner.save(brings=["second"], drops=["first"], events=make_events(3, refers=True))
     digest, data = chunk("failure")
-    await owner.note(chunks={digest: data}, events=told(4, own=(digest,)), status="FAILED")
-    await owner.save(drops=["second"], requests=[asked(thread_id, "q", 1)], due_at=at(9))
+    await owner.note(chunks={digest: data}, events=make_events(4, own=(digest,)), status="FAILED")
+    await owner.save(drops=["second"], requests=[make_request(thread_id, "q", 1)], due_at=at(9))
     await owner.record(5)
     await store.post(thread_id, "item", "message", b'"posted"')
     await owner.release()
@@ -156,7 +156,7 @@ async def full(store: Store, thread_id: str = "t") -> ThreadOwner:
 # ---------------------------------------------------------------- reading
 
 
-async def ids(store: Store, **filters: Any) -> list[str]:
+async def checkpoint_ids(store: Store, **filters: Any) -> list[str]:
     return [one.checkpoint_id for one in await store.infos(**filters)]
 
 
@@ -170,7 +170,7 @@ async def chunks(store: Store, thread_id: str, last: int = 60) -> dict[str, byte
     return {f"{digest}.{number}": data for number, held in found.items() for digest, data in held.items()}
 
 
-async def everything(store: Store, *more_ids: str) -> dict[str, Any]:
+async def read_everything(store: Store, *more_ids: str) -> dict[str, Any]:
     """All that can be read without claiming a thread. `more_ids`: of threads that have no commit."""
     infos = list(await store.infos())
     threads = list(await store.threads())
@@ -187,7 +187,7 @@ async def everything(store: Store, *more_ids: str) -> dict[str, Any]:
     }
 
 
-async def inside(store: Store, thread_id: str = "t") -> dict[str, Any]:
+async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
     """What only an owner can read. Whoever owns the thread loses it."""
     opened = await store.open(thread_id, "looking", takeover=True)
     await store.release(opened.lease)
@@ -203,11 +203,11 @@ async def inside(store: Store, thread_id: str = "t") -> dict[str, Any]:
     }
 
 
-async def readable(store: Store, thread_id: str, has: Mapping[int, Mapping[str, bytes]]) -> None:
+async def check_readable(store: Store, thread_id: str, has: Mapping[int, Mapping[str, bytes]]) -> None:
     """Every checkpoint that is left can be found, and so can all chunks that it has."""
     held = await chunks(store, thread_id, max(has, default=0))
     for info in await store.infos(thread_id=thread_id):
         found = await store.find_checkpoint(info.checkpoint_id)
-        same(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
+        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
         got = {name: held.get(name) for name in has[info.number]}
-        same(f"chunks of checkpoint {info.checkpoint_id!r}", got, dict(has[info.number]))
+        expect_equal(f"chunks of checkpoint {info.checkpoint_id!r}", got, dict(has[info.number]))

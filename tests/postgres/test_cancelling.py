@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import SOAK
-from tests.contract.acts import own, saved
-from tests.contract.forcing import Forced
+from tests.postgres.forcing import Forced
 from tests.servers.fixtures import Place
 from tests.servers.proxy import Instant, Proxy
 
@@ -22,6 +21,7 @@ from perdure.records import JournalEntry, Lease
 from perdure.stores.postgres.journal import BatchWriter
 from perdure.stores.postgres.pool import Pool
 from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.threads import own, save_thread
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(fo
 async def test_a_claim_that_nobody_was_told_of_is_given_up_soon(forced: Forced) -> None:
     with Proxy(forced.dsn) as proxy:
         store, other = forced.store(proxy.url), forced.store()
-        await saved(store, "opened", 1)
+        await save_thread(store, "opened", 1)
         released = await own(store, "released")
         proxy.delay_seconds = 0.1
         with proxy.counted():
@@ -221,7 +221,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def test_a_process_that_was_idle_for_long_owns_what_it_opens(forced: Forced) -> None:
     store = forced.store()
-    await saved(store, "t", 1)
+    await save_thread(store, "t", 1)
     await store.close()  # which ends the heartbeat, as a few idle seconds do
     await forced.execute("UPDATE {s}.processes SET leased_until = clock_timestamp() - interval '1 day'")
     given = (OTHER_PROCESS, forced.dsn, forced.schema)
@@ -253,7 +253,7 @@ async def test_event_loops_that_end_without_closing_the_store_leave_no_connectio
 
     def use() -> None:
         for number in range(3):
-            asyncio.run(saved(store, f"t{number}", 1))
+            asyncio.run(save_thread(store, f"t{number}", 1))
 
     await asyncio.to_thread(use)
     await forced.until_connections(0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis.stateful import rule, run_state_machine_as_test
-from tests.contract.model import Thread
-from tests.contract.places import STORES
-from tests.contract.test_model import Beside, some_examples
+from tests.conformance.stores import STORES
+from tests.property.store_model import Thread
+from tests.property.test_stores import Beside, some_examples
 
 
 class WithoutItsIndex(Beside):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.over_postgres import FOLDERS, NOT_FOR_POSTGRES
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
 NAMED = re.compile(r'"sqlite|SqliteStore\(|SqliteCheckpointStorage\(|FileStore\(|FileCheckpointStorage\(|"file"')
 
 

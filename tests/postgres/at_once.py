@@ -10,8 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from tests.contract.acts import Owner
-
 from perdure.errors import (
     CheckpointNotFound,
     CursorExpired,
@@ -22,6 +20,7 @@ from perdure.errors import (
 )
 from perdure.records import OpenedThread
 from perdure.store import Store
+from perdure.testing.conformance.threads import ThreadOwner
 
 NAMES = ("one", "two")
 
@@ -90,7 +89,7 @@ class AtOnce:
                 continue
             self._check_opened(opened, journal & self._journal[name].sure(), posts & self._posts[name].sure())
             try:
-                await self._move(Owner(store, opened, "w"))
+                await self._move(ThreadOwner(store, opened, "w"))
             except ThreadConflict:
                 self.done["conflict"] += 1
 
@@ -103,7 +102,7 @@ class AtOnce:
         if lost := posts - {item.item_id for item in opened.inbox}:
             self.wrong.append(f"posts lost: {lost}")
 
-    async def _move(self, owner: Owner) -> None:
+    async def _move(self, owner: ThreadOwner) -> None:
         name, waiting = owner.lease.thread_id, {item.item_id for item in owner.opened.inbox}
         has = _needs(owner.opened.root)
         for _ in range(self._random.randrange(1, 8)):
@@ -122,7 +121,7 @@ class AtOnce:
         if self._random.random() < 0.7:
             await owner.release()
 
-    async def _save(self, owner: Owner, has: set[str], consumed: list[str], *, goes_back: bool) -> set[str]:
+    async def _save(self, owner: ThreadOwner, has: set[str], consumed: list[str], *, goes_back: bool) -> set[str]:
         """What the checkpoint needs."""
         name, number, parts = owner.lease.thread_id, owner.number + 1, {}
         if goes_back and (infos := await owner.store.infos(thread_id=name)):

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.conftest import SOAK
-from tests.contract.acts import own, saved
-from tests.contract.at_once import AtOnce
-from tests.contract.forcing import Forced
+from tests.postgres.at_once import AtOnce
+from tests.postgres.forcing import Forced
 from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import CheckpointNotFound, CursorExpired, ThreadBusy
 from perdure.records import JournalEntry
+from perdure.testing.conformance.threads import own, save_thread
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
 
 async def test_a_thread_is_not_deleted_while_somebody_claims_it(forced: Forced) -> None:
     one, other = forced.store(), forced.store()
-    await saved(one, "t", 2)
+    await save_thread(one, "t", 2)
     async with forced.under_way("threads", "UPDATE"):
         opening = asyncio.create_task(one.open("t", "run"))
         await forced.until_waiting(1)
@@ -44,7 +44,7 @@ async def test_a_thread_is_not_deleted_while_somebody_claims_it(forced: Forced) 
 @pytest.mark.parametrize("if_unmoved_since", [None, 1])
 async def test_a_post_beside_a_deletion_is_there_afterwards(forced: Forced, if_unmoved_since: int | None) -> None:
     one, other = forced.store(), forced.store()
-    await saved(one, "t", 1)
+    await save_thread(one, "t", 1)
     async with forced.locked("{s}.commits"):
         deleting = asyncio.create_task(one.delete_thread("t", if_unmoved_since=if_unmoved_since))
         await forced.until_waiting(1)
@@ -58,7 +58,7 @@ async def test_a_post_beside_a_deletion_is_there_afterwards(forced: Forced, if_u
 
 async def test_a_pin_beside_a_deletion_is_refused_or_keeps_the_thread(forced: Forced) -> None:
     one, other = forced.store(), forced.store()
-    await saved(one, "t", 1)
+    await save_thread(one, "t", 1)
     async with forced.locked("{s}.commits"):
         deleting = asyncio.create_task(one.delete_thread("t", if_unmoved_since=1))
         await forced.until_waiting(1)
@@ -83,7 +83,7 @@ async def test_what_is_pinned_while_a_prune_waits_stays(postgres_server: Databas
             name = await forced.value("SELECT current_database()")
             await forced.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{isolation}'")
             one, other = forced.store(), forced.store()
-            await saved(one, "t", 5)
+            await save_thread(one, "t", 5)
             async with forced.locked("{s}.commits WHERE number = 2"):
                 pruning = asyncio.create_task(one.prune("t", ["t-2", "t-3"]))
                 await forced.until_waiting(1)
@@ -194,7 +194,7 @@ async def test_who_reads_events_while_some_are_forgotten_gets_all_or_is_told(for
 
 async def test_an_open_beside_a_copy_to_the_same_id_finds_all_of_it(forced: Forced) -> None:
     one, other = forced.store(), forced.store()
-    await saved(one, "t", 3)
+    await save_thread(one, "t", 3)
     async with forced.under_way("commits", "INSERT"):
         copying = asyncio.create_task(one.copy_thread("t", "copy"))
         await forced.until_waiting(1)

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.contract.acts import FAR, at, own, told
-from tests.contract.forcing import Forced
+from tests.postgres.forcing import Forced
 from tests.servers.fixtures import Place
 
 from perdure.records import CheckpointInfo, Commit, Lease, ThreadHeader
 from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.threads import FAR, at, make_events, own
 
 FEW, MANY = 20, 2000
 
@@ -41,7 +41,7 @@ def made(thread_id: str, count: int) -> tuple[ThreadHeader, list[Commit]]:
                 number,
                 info,
                 b'{"root":%d}' % number,
-                told(number, 1),
+                make_events(number, 1),
                 status="IDLE",
                 run_id="run",
                 timestamp=stamp,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import random
 import shutil
@@ -16,9 +17,89 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from perdure.cancelling import await_uncancelled
 from perdure.store import Store
-from perdure.testing.conformance.support.processes import TrialProcess, process
+from perdure.testing.conformance.clause import NotKept
+from perdure.testing.survival.children import kill_and_wait, kill_now
 from perdure.testing.survival.importable import Importable, importable
+
+LINE_LIMIT = 16 * 1024 * 1024
+
+
+class TrialProcess:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def ask(self, act: str, *given: Any) -> None:
+        stdin = self._process.stdin
+        if stdin is None:
+            raise TypeError("a process without a pipe")
+        stdin.write(json.dumps([act, *given]).encode() + b"\n")
+        await stdin.drain()
+
+    async def hear(self) -> list[Any] | None:
+        """What came of it: `["done", value]` or `["refused", name of the error, its sentence]`; None at its end."""
+        stdout = self._process.stdout
+        if stdout is None:
+            raise TypeError("a process without a pipe")
+        line = await stdout.readline()
+        if not line.endswith(b"\n"):
+            return None  # killed while it wrote, or before
+        told: list[Any] = json.loads(line)
+        return told
+
+    async def outcome(self) -> list[Any]:
+        told = await self.hear()
+        if told is None:
+            raise NotKept(f"a process that used the store ended by itself, with {await self._process.wait()}")
+        return told
+
+    async def do(self, act: str, *given: Any) -> Any:
+        """What came of it, which must be well."""
+        await self.ask(act, *given)
+        told = await self.outcome()
+        if told[0] != "done":
+            raise NotKept(f"{act}{given} in another process raised {told[1]}: {told[2]}")
+        return told[1]
+
+    async def refuses(self, error: str, act: str, *given: Any) -> None:
+        await self.ask(act, *given)
+        told = await self.outcome()
+        if told[:2] != ["refused", error]:
+            raise NotKept(f"{act}{given} in another process must raise {error}, and gave {told[1]!r}")
+
+    async def kill(self) -> list[Any]:
+        """End it at once. What it told before that nobody has heard yet."""
+        kill_now(self._process)
+        heard = []
+        while (told := await self.hear()) is not None:
+            heard.append(told)
+        await self._process.wait()
+        return heard
+
+
+@asynccontextmanager
+async def start_process(order: dict[str, Any]) -> AsyncIterator[TrialProcess]:
+    """One that has made its store; it is gone when the block ends."""
+    starting = asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "perdure.testing.conformance.worker",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_LIMIT,
+    )
+    # To its end: one that is cancelled while it starts would be left running, and nobody could end it.
+    started, cancelled = await await_uncancelled(starting)
+    try:
+        if cancelled is not None:
+            raise cancelled
+        one = TrialProcess(started)
+        await one.ask("use", order)
+        yield one
+    finally:
+        await kill_and_wait(started)
+
 
 LEAVE_SECONDS = 10.0
 """What closing the stores of a clause may take."""
@@ -37,7 +118,7 @@ class Maker:
     why_alone: str = ""
 
 
-def maker_of(factory: StoreFactory | str) -> Maker:
+def find_maker(factory: StoreFactory | str) -> Maker:
     """Raises TypeError for what cannot make a store, ImportError for a name that leads nowhere."""
     if isinstance(factory, str):
         address = importable("store_factory", factory)
@@ -111,9 +192,9 @@ class TrialLocation:
         self._made.append(made)
         return made
 
-    async def process(self) -> TrialProcess:
+    async def start_process(self) -> TrialProcess:
         """Another process that uses the store; it is ended with the clause."""
-        return await self._ends.enter_async_context(process(self._order()))
+        return await self._ends.enter_async_context(start_process(self._order()))
 
     def _order(self) -> dict[str, Any]:
         """What the process is told first."""
@@ -133,7 +214,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 @asynccontextmanager
-async def place_for(maker: Maker, *, shared: bool, chance: random.Random) -> AsyncIterator[TrialLocation]:
+async def open_location(maker: Maker, *, shared: bool, chance: random.Random) -> AsyncIterator[TrialLocation]:
     with TemporaryDirectory(prefix="perdure-conformance-", ignore_cleanup_errors=True) as folder:
         place = TrialLocation(Path(folder), maker, shared, chance)
         try:
@@ -143,7 +224,7 @@ async def place_for(maker: Maker, *, shared: bool, chance: random.Random) -> Asy
                 await place.leave()
 
 
-def made_by(loaded: Any) -> StoreFactory:
+def load_factory(loaded: Any) -> StoreFactory:
     """What another process found at an address: a factory, or a class with a `make_store`."""
     make: StoreFactory = loaded().make_store if hasattr(loaded, "make_store") else loaded
     return make

@@ -16,15 +16,15 @@ from typing import Any
 
 from perdure.records import Lease, OpenedThread
 from perdure.store import Store
-from perdure.testing.conformance.support.acts import ThreadOwner, own
-from perdure.testing.conformance.support.location import made_by
+from perdure.testing.conformance.location import load_factory
+from perdure.testing.conformance.threads import ThreadOwner, own
 from perdure.testing.survival.importable import Importable
 
 
 class Worker:
     def __init__(self, order: dict[str, Any]) -> None:
         sys.path[:] = order["path"]
-        self.store: Store = made_by(Importable(**order["factory"]).load())(Path(order["folder"]))
+        self.store: Store = load_factory(Importable(**order["factory"]).load())(Path(order["folder"]))
         self.owners: dict[str, ThreadOwner] = {}
         self._fd = os.dup(1)
         os.dup2(2, 1)  # what a store prints is no answer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.contract.acts import FAR, chunks
-from tests.contract.model import Kept, Model, Thread
+from tests.property.store_model import Kept, Model, Thread
 
 from perdure.errors import CursorExpired
 from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
 from perdure.store import Store
+from perdure.testing.conformance.threads import FAR, chunks
 
 
 def all_of_model(model: Model) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+from tests.conformance.stores import ON_DISK, STORES
+from tests.conformance.whole_threads import read_out
 from tests.conftest import SOAK
-from tests.contract.beside import NAMES, PICK, OwnersBeside
-from tests.contract.comparing import all_of_model, all_of_store, check_chunks, check_commits, check_cursors
-from tests.contract.model import Thread
-from tests.contract.places import ON_DISK, STORES
-from tests.contract.raw import read_out
+from tests.property.store_model import Thread
+from tests.property.store_owners import NAMES, PICK, OwnersBeside
+from tests.property.store_reading import all_of_model, all_of_store, check_chunks, check_commits, check_cursors
 from tests.schemas import SCHEMAS
 
 from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadExists
@@ -168,7 +168,7 @@ class Beside(OwnersBeside):
         return found
 
 
-EXAMPLES = {"memory": 60, "sqlite": 20, "file": 20, "postgres": 5}
+EXAMPLES = {"memory": 40, "sqlite": 20, "file": 20, "postgres": 5}
 """As many as a few seconds are enough for."""
 
 
