@@ -227,14 +227,14 @@ async def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_pat
 
 AS_NOBODY = """
     import asyncio, os, sys
-    from perdure.testing.conformance.threads import ids, own
+    from perdure.testing.conformance.threads import checkpoint_ids, own
     from perdure.errors import PerdureError
     from perdure.stores.sqlite.store import SqliteStore
     if os.getuid() == 0:
         os.setuid(65534)  # root may write anywhere
     async def main():
         store = SqliteStore(sys.argv[1])
-        for act in (own(store), ids(store)):
+        for act in (own(store), checkpoint_ids(store)):
             try:
                 print("done", await act)
             except PerdureError as error:
@@ -266,7 +266,7 @@ def test_a_file_that_may_not_be_written_to_is_an_error_that_names_it(open_folder
 def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Path) -> None:
     script = """
         import asyncio, resource, sys
-        from perdure.testing.conformance.threads import ids, own
+        from perdure.testing.conformance.threads import checkpoint_ids, own
         from perdure.errors import StorageFailed
         from perdure.stores.sqlite.store import SqliteStore
         async def main():
@@ -281,7 +281,7 @@ def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Pa
                     written += 1
             except StorageFailed as error:
                 assert sys.argv[1] in str(error), error
-            assert len(await ids(store)) == written, (await ids(store), written)
+            assert len(await checkpoint_ids(store)) == written, (await checkpoint_ids(store), written)
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             await owner.save()
             await store.close()
@@ -302,7 +302,7 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
     """The first commit of a workflow, and the first claim of a process, write rows that later ones refer to."""
     script = """
         import asyncio, resource, sys
-        from perdure.testing.conformance.threads import ids, own
+        from perdure.testing.conformance.threads import checkpoint_ids, own
         from perdure.errors import StorageFailed, ThreadBusy
         from perdure.stores.sqlite.store import SqliteStore
         def limit(size):
@@ -330,7 +330,8 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
             other = await own(store, "u", workflow_name="second")
             await other.save()
             await owner.save()
-            print(await ids(store), await ids(store, workflow_name="first"), await ids(store, workflow_name="second"))
+            names = (None, "first", "second")
+            print(*[await checkpoint_ids(store, workflow_name=name) for name in names])
             await store.close()
         asyncio.run(main())
     """
@@ -343,7 +344,7 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
 def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
     script = """
         import asyncio, os, sys, warnings
-        from perdure.testing.conformance.threads import ids, own, saved
+        from perdure.testing.conformance.threads import checkpoint_ids, own, save_thread
         from perdure.errors import ThreadBusy
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forking beside threads
         from perdure.stores.sqlite.store import SqliteStore
@@ -355,7 +356,7 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
             if pid == 0:
                 code = 1
                 try:
-                    asyncio.run(saved(store, f"child {turn}", 3))
+                    asyncio.run(save_thread(store, f"child {turn}", 3))
                     try:
                         asyncio.run(own(store, "parent", owner="run-2"))
                     except ThreadBusy:  # another process owns it, which lives
@@ -367,7 +368,7 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
             asyncio.run(owner.save())
             assert os.waitpid(pid, 0)[1] == 0
             asyncio.run(owner.save())
-        print(len(asyncio.run(ids(store))))
+        print(len(asyncio.run(checkpoint_ids(store))))
         asyncio.run(store.close())
     """
     assert run_script(script, path) == "16"
