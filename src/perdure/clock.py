@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time of day, a monotonic time, and a sleep. `now` jumps when the machine's clock is set; `monotonic` never."""
+    """Time of day, monotonic time, and sleep. `now` jumps when the machine's clock is set; `monotonic` never does."""
 
     def now(self) -> datetime:
         """The time of day, aware, in UTC: for stamps that people and other machines read."""

@@ -268,7 +268,7 @@ async def test_an_executors_own_event_is_marked_as_such() -> None:
 async def test_an_executor_cannot_forge_what_only_the_engine_may_say(kind: str) -> None:
     result = await alone(lambda message, ctx: ctx.add_event(WorkflowEvent(kind, "forged"))).run("x")
     assert not [event for event in result if event.data == "forged"]
-    assert warnings_of(result) == [f"Executor 'only' tried to add a {kind!r} event; only the engine makes those."]
+    assert warnings_of(result) == [f"Executor 'only' tried to add a {kind!r} event; only the engine emits those."]
 
 
 async def test_a_handler_knows_whether_somebody_watches() -> None:

@@ -1,4 +1,4 @@
-"""The context of one delivery: every wish of a handler goes into its effects."""
+"""The context of one delivery: each call of a handler adds to the delivery's effects."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self.task: asyncio.Task[Any] | None = None
         """The one that runs the handler."""
         self.has_own_task = False
-        """Whether that task was made for the handler alone."""
+        """Whether that task runs only the handler."""
         self.is_cancelled = False
-        """Whether the engine has cancelled such a task. What user code does in it may mark it as cancelled too."""
+        """Whether the engine cancelled that task. `task.cancelling()` does not show it: user code can cancel it too."""
         self.used: Delivery | None = None
-        """The engine's side of it, once something is recorded, asked or told."""
+        """The engine's side, created with the first record, request or event."""
 
     @property
     def delivery(self) -> Delivery:
@@ -82,7 +82,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return self.used
 
     def end(self) -> None:
-        """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
+        """The handler has ended. Calls of a task that it left behind raise ContextEnded from now on."""
         self._effects = cast(Effects, _ended(self._lane.executor_id))
         if self.used is not None:
             self.used.end()
@@ -105,7 +105,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
-            text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine makes those."
+            text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine emits those."
             self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
             return
         lane = self._lane
@@ -118,7 +118,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self.delivery.emit_once(lane.in_child(taken))
 
     def emit_live(self, data: Any) -> None:
-        """To whoever watches now, and to nobody else: it is in no log, and is not told again."""
+        """Emit to live consumers only: the event is not logged and not replayed."""
         lane = self._lane
         event = WorkflowEvent("data", data, origin=WorkflowEventSource.EXECUTOR, executor_id=lane.full_id)
         lane.scope.emit(lane.in_child(event))
@@ -140,9 +140,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         check_identifier("request_id", request_id)
         check_identifier("assignee", assignee)
         terms = make_terms(response_type, deadline, default, assignee)
-        # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
+        # Derived from the delivery: when it runs again after a crash, it makes the same request, not a second one.
         chosen = request_id if request_id is not None else f"{self.delivery_name}-{self.delivery.requests_made + 1}"
-        taken = any(chosen == one.request_id for one in (*self._effects.requests, *self.delivery.sink.requests))
+        made = (*self._effects.requests, *self.delivery.sink.requests)
+        taken = any(chosen == request.request_id for request in made)
         if taken or self.is_pending(chosen):
             raise InvalidRun(
                 f"Request {chosen!r} is already pending in thread {self.thread_id!r}. Choose another request_id."
@@ -156,7 +157,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def delivery_name(self) -> str:
-        """The same whenever this delivery is run, and of no other in its thread."""
+        """A name that is stable over all runs of this delivery, and unique in its thread."""
         return f"{self._lane.full_id}-{self._message.delivery_id}"
 
     def is_pending(self, request_id: str) -> bool:
@@ -231,7 +232,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def checkpoint_storage(self) -> Any:
-        """What the thread is kept in; None if it lives in this process alone."""
+        """The storage of the thread; None if it lives only in this process."""
         return self._lane.scope.storage
 
     @property
@@ -293,7 +294,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return await self.delivery.session.step(function, arguments, {}, chosen, key, policy)
 
     async def group(self, function: Callable[..., Any], *arguments: Any, name: str) -> Any:
-        """Call an async function whose steps are told from those of other calls, and which is not recorded itself."""
+        """Call an async function, with its steps apart from those of other calls. The call itself is not recorded."""
         return await self.delivery.session.group(function, arguments, name)
 
     async def sleep(self, duration: float | timedelta | datetime) -> None:
@@ -316,7 +317,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         default: Any = ...,
         assignee: str | None = None,
     ) -> Any:
-        """`request_info` whose answer comes back to the caller, maybe weeks later and in another process."""
+        """`request_info` that returns the answer to the caller, maybe weeks later and in another process."""
         check_identifier("request_id", request_id)
         check_identifier("assignee", assignee)
         terms = make_terms(response_type, deadline, default, assignee)
@@ -330,7 +331,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             is_own = before is not None and chosen in before.waits
             if self.is_pending(chosen) and not is_own:
                 raise InvalidRun(
-                    f"Request {chosen!r} is already pending in thread {self.thread_id!r}: another message asked it. "
+                    f"Request {chosen!r} is already pending in thread {self.thread_id!r}: another delivery made it. "
                     "Choose another request_id."
                 )
             if not is_own:
@@ -351,7 +352,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
 
 def step_name(function: Any, name: str | None) -> str:
-    """The given name, or the function's own. Raises ValueError for a function without one."""
+    """`name`, or the function's own name. Raises ValueError for a function without a name."""
     if name is not None:
         check_identifier("A step's name", name)
     if not callable(function):
@@ -363,7 +364,7 @@ def step_name(function: Any, name: str | None) -> str:
         raise TypeError(
             f"A step cannot be {plain.__name__!r}: it is a generator, whose result cannot be recorded. Return a list."
         )
-    found = name or getattr(plain, "__name__", None)
-    if found is None or (found == "<lambda>" and name is None):
+    chosen = name or getattr(plain, "__name__", None)
+    if chosen is None or (chosen == "<lambda>" and name is None):
         raise ValueError(f"{function!r} has no name of its own: pass ctx.step(..., name='what it does').")
-    return str(found)
+    return str(chosen)

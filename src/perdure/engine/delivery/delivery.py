@@ -1,4 +1,4 @@
-"""A delivery while its handler runs: the engine's side of it, behind the context that the handler holds."""
+"""A delivery while its handler runs: the engine's side of the context, and the policy for failures."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """One message on its way through one handler, and what it comes to."""
+    """One message in one handler, and its outcome."""
 
     def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects, context: DeliveryContext) -> None:
         self.lane = lane
         self.message = message
         self.effects = effects
         self.before = lane.before(message)
-        """What it was when it was last suspended; None if this is the first time that it runs."""
+        """The delivery as it was last suspended; None if it runs for the first time."""
         self.asked: list[WorkflowEvent] = []
-        """New questions that it waits for itself."""
+        """New requests whose answers it awaits itself."""
         self._context = context
         self._session: StepSession | None = None
         self._events: DeliveryEvents | None = None
@@ -60,14 +60,14 @@ class Delivery:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the engine has cancelled the handler: it waits, or its run was cancelled, or a sibling failed."""
+        """Whether the engine cancelled the handler: it was suspended, its run was cancelled, or a sibling failed."""
         if self.is_suspended or self._context.is_cancelled:
             return True
         return not self._context.has_own_task and self.lane.is_cancelling(self._context.task)
 
     @property
     def idempotency_key(self) -> str:
-        """The same whenever this delivery, or the step that runs in it now, is tried; another after a rewind."""
+        """Stable over all attempts of this delivery, or of the step that runs in it now. A rewind changes it."""
         frame = frame_of(self) if self._session is not None else None
         thread = self.lane.scope.thread
         step = "" if frame is None else frame.call.key
@@ -75,7 +75,7 @@ class Delivery:
         return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
 
     def do_again(self, effects: Effects, *, is_news: bool) -> None:
-        """What a recorded step did beside giving its result."""
+        """Repeat the effects of a recorded step."""
         lane = self.lane
         _add(effects, self.sink)
         for key, value in effects.writes:
@@ -97,7 +97,7 @@ class Delivery:
 
     @property
     def sink(self) -> Effects:
-        """Where what the handler does goes: into its effects, or into those of the step that runs in this task.
+        """The effects that collect the handler's calls: its own, or those of the step that runs in this task.
 
         Raises ContextEnded for a task that the handler left behind.
         """
@@ -111,19 +111,19 @@ class Delivery:
         return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames)
 
     def remember_write(self, key: str) -> None:
-        """Before a step writes a key of the state."""
+        """Remember the earlier writes of a state key, before a step writes it."""
         if self._session is not None:
             for frame in frames_of(self):
                 frame.written.setdefault(key, self.lane.state.written(key))
 
     def remember_read(self, key: str, value: Any) -> None:
-        """A step looks at a value of the state, which it may change in place."""
+        """Remember a state value that a step reads: the step may change it in place."""
         for frame in frames_of(self) if self._session is not None else ():
             if key not in frame.read and not is_missing(value) and not is_immutable(value):
                 frame.read[key] = isolate(value)
 
     def touch_private(self, key: str) -> None:
-        """A step is about to use a key of the private state."""
+        """Remember a key of the private state, before a step uses it."""
         for frame in frames_of(self) if self._session is not None else ():
             if key not in frame.private:
                 frame.private[key] = value_before(self.lane.private, key)
@@ -133,14 +133,14 @@ class Delivery:
         return PrivateView(self.lane.private, self.touch_private)
 
     def keep_frame(self, frame: Frame) -> None:
-        """A step ended well: what it did is part of what is around it."""
+        """A step succeeded: add its effects to those of the enclosing step or handler."""
         outer = frame.outer
         around = outer.effects if outer is not None and outer.owner is self else self.effects
         _add(frame.effects, around)
-        around.write(one for one in frame.effects.writes if not isinstance(one[1], Replaced))
+        around.write(write for write in frame.effects.writes if not isinstance(write[1], Replaced))
 
     def undo_frame(self, frame: Frame) -> None:
-        """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
+        """An attempt of a step failed: undo its writes and retract its events."""
         lane = self.lane
         for key, before in frame.written.items():
             mine = [value for name, value in frame.effects.writes if name == key]
@@ -156,14 +156,14 @@ class Delivery:
         self.lane.emit(self.lane.in_child(event), self.effects)
 
     def emit_once(self, event: WorkflowEvent) -> None:
-        """Not as new again when the delivery runs again."""
+        """Emit the event as new only once, however often the delivery runs."""
         if self._events is None:
             self._events = DeliveryEvents(self)
         self._events.emit_once(event)
 
     @property
-    def told(self) -> Sequence[WorkflowEvent]:
-        """Events of its own, beside those that say that it runs."""
+    def emitted(self) -> Sequence[WorkflowEvent]:
+        """The handler's own events, without those of the engine."""
         return () if self._events is None else self._events.emitted
 
     @property
@@ -171,14 +171,14 @@ class Delivery:
         return self._session is not None and self._session.waits.is_suspended
 
     def suspended(self) -> Effects:
-        """In place of its effects: what it has asked, told and recorded so far. All else it does again."""
+        """The effects of a suspended delivery: its requests and records so far. It repeats all else."""
         session = self._session
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
         effects = Effects()
         waits = session.waits.requests
-        effects.requests = [one for one in self.asked if one.request_id in waits]
+        effects.requests = [request for request in self.asked if request.request_id in waits]
         # Its results are logged when it has ended: it may yet fail.
-        effects.events = [one for one in self.effects.events if one.type not in RESULTS]
+        effects.events = [event for event in self.effects.events if event.type not in RESULTS]
         suspended = SuspendedDelivery(
             self.message,
             session.waits.due_at,
@@ -188,28 +188,28 @@ class Delivery:
             run_id=self.lane.scope.run_id,
         )
         waited = () if self.before is None else self.before.waits
-        effects.also(suspended=suspended, withdrawn=tuple(one for one in waited if one not in waits))
+        effects.also(suspended=suspended, withdrawn=tuple(request for request in waited if request not in waits))
         return effects
 
     def complete(self) -> None:
-        """The handler came to its end."""
+        """The handler succeeded."""
         if self._session is not None:
             self._session.end()
         if self.before is not None and self.before.waits:
             self.effects.also(withdrawn=self.before.waits)
 
     async def failed(self, error: BaseException) -> bool:
-        """Whether trying again could end otherwise: not where its code has met the failure, and recorded that."""
+        """Whether a retry could succeed. Not if the code has handled the failure and recorded that."""
         return self._session is None or await self._session.take_back_failures(error)
 
     @property
     def broken(self) -> Exception | None:
-        """Why its records cannot be kept: then it fails, whatever its handler made of that."""
+        """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""
         return None if self._session is None else self._session.broken
 
     async def close(self) -> None:
-        """Nothing that it began goes on behind its back. In any case but one: where the event loop is being closed,
-        nothing can be awaited."""
+        """Cancel and await the calls that the handler left running. Not while the event loop is closing: nothing can
+        be awaited then."""
         if self._session is not None and sys.exc_info()[0] is not GeneratorExit:
             await self._session.close()
 
@@ -222,7 +222,7 @@ class Delivery:
         self.effects.also(message=self.message, is_start=True)
 
     def answer_child(self, answer: SubWorkflowResponseMessage) -> None:
-        """One that comes too late is dropped with a warning. Raises AnswerRejected if it is of another type."""
+        """Deliver the answer to a child; drop a late answer with a warning. Raises AnswerRejected for a wrong type."""
         lane, asked = self.lane, answer.source_event
         request_id = str(asked.request_id)
         children = lane.position.children
@@ -249,33 +249,33 @@ def _add(some: Effects, to: Effects) -> None:
 
 
 async def apply_failure_policy(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
-    """What the delivery comes to; None if its failure is to end the superstep."""
+    """The effects of a failed delivery under its policy; None if the failure ends the superstep."""
     lane, message = delivery.lane, delivery.message
     may_retry = await delivery.failed(error)
     if policy is DEFAULT or delivery.broken is not None or not isinstance(error, Exception):
         return None
     attempts = 1 + _recorded_attempts(lane, message)
     if policy.retry is not None and may_retry and policy.retry.retries(error, attempts):
-        return await _retried(delivery, error, attempts, policy.retry)
-    met = _stepped_over(delivery, error, policy) if policy.contains else None
-    if met is None and attempts > 1:  # it failed for good: should it be resumed, it has all its attempts again
+        return await _retry(delivery, error, attempts, policy.retry)
+    met = _step_over(delivery, error, policy) if policy.contains else None
+    if met is None and attempts > 1:  # the failure is final: a resume starts with all attempts again
         await _forget_attempts(lane, message)
     return met
 
 
 async def _forget_attempts(lane: Lane, message: WorkflowMessage) -> None:
     records = lane.scope.journal.records_of(message, lane.position)
-    places = [place for place, one in enumerate(records) if one.kind == "attempt" and not one.key]
+    places = [place for place, record in enumerate(records) if record.kind == "attempt" and not record.key]
     await lane.scope.journal.take_back(message.delivery_id, places)
 
 
 def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:
     records = lane.scope.journal.records_of(message, lane.position)
-    return sum(one.kind == "attempt" and not one.key for one in records)
+    return sum(record.kind == "attempt" and not record.key for record in records)
 
 
-async def _retried(delivery: Delivery, error: Exception, attempts: int, retry: RetryPolicy) -> Effects:
-    """It waits for its next attempt; what it recorded stays recorded, all else is done again."""
+async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: RetryPolicy) -> Effects:
+    """Suspend the delivery until its next attempt. Its records stay; it repeats all else."""
     lane, message = delivery.lane, delivery.message
     scope = lane.scope
     delay = retry.delay_after(attempts)
@@ -287,18 +287,18 @@ async def _retried(delivery: Delivery, error: Exception, attempts: int, retry: R
     effects = _failed(delivery, error)
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)
-    told = {"attempt": attempts, "delay_seconds": delay}
+    data = {"attempt": attempts, "delay_seconds": delay}
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
-    event = WorkflowEvent("executor_retrying", told, executor_id=lane.full_id, details=details)
+    event = WorkflowEvent("executor_retrying", data, executor_id=lane.full_id, details=details)
     lane.emit(lane.in_child(event), effects)
     return effects
 
 
-def _stepped_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -> Effects | None:
+def _step_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -> Effects | None:
     lane, message = delivery.lane, delivery.message
     fallback_id = lane.level.compiled.graph.fallbacks.get(lane.executor_id)
     if fallback_id is not None and not lane.level.compiled.graph.executors[fallback_id].can_handle(message):
-        return None  # such as the answer to a question that only the failed executor could take
+        return None  # such as an answer that only the failed executor accepts
     effects = _failed(delivery, error)
     effects.also(
         message=message,
@@ -314,12 +314,12 @@ def _stepped_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -
 
 
 def _failed(delivery: Delivery, error: Exception) -> Effects:
-    """In place of what it did: that it ran, and failed. What it told beside that does not count."""
+    """The effects of a failed attempt: only the events of its start and its failure. Retracts all other events."""
     lane = delivery.lane
     effects = Effects()
-    effects.events = [one for one in delivery.effects.events if one.type.startswith("executor_")]
+    effects.events = [event for event in delivery.effects.events if event.type.startswith("executor_")]
     earlier = lane.scope.emitted_results.pop(delivery.message.delivery_id, [])
-    lane.scope.retract([*delivery.told, *earlier])
+    lane.scope.retract([*delivery.emitted, *earlier])
     effects.is_settled = True
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
     lane.emit(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.full_id, details=details)), effects)

@@ -1,4 +1,4 @@
-"""Events that leave the engine: what their reader does to them changes nothing that is kept."""
+"""Events that leave the engine, as copies: a consumer cannot change stored data through them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> WorkflowEvent:
-    """The event with data of its own; the event itself where nothing in it can change."""
+    """The event with a copy of its data; the event itself if nothing in it is mutable."""
     if event.terms is not None and not is_immutable(event.terms.default):
         event = msgspec.structs.replace(
             event, terms=msgspec.structs.replace(event.terms, default=isolate(event.terms.default))
@@ -32,11 +32,12 @@ def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> Workflow
 
 
 RESULTS = frozenset({"output", "intermediate"})
-"""Events that are results of the workflow, and so count only if their delivery does."""
+"""Events that are results of the workflow. They count only if their delivery succeeds."""
 
 
 class DeliveryEvents:
-    """What one delivery tells. One that was suspended runs from the top again, and comes by what it told before."""
+    """Emits the events of one delivery. A suspended delivery runs again from the start and repeats its events, so
+    those that it emitted before are recognised by their digests."""
 
     __slots__ = ("_before", "_delivery", "_effects", "_lane", "_left", "_new", "emitted")
 
@@ -48,16 +49,16 @@ class DeliveryEvents:
         self._left = Counter(self._before.emitted) if self._before is not None else None
         self._new: list[WorkflowEvent] = []
         self.emitted: list[WorkflowEvent] = []
-        """As they left the engine."""
+        """Events as they left the engine."""
 
     def emit_once(self, event: WorkflowEvent) -> None:
-        """To the consumer and the log; but what was told before is only told again to whoever did not hear it."""
+        """Emit to the consumer and the log. An event from an earlier run is emitted again only as `replayed`."""
         if self._left is None:
             if frame_of(self._delivery) is None:
                 self._new.append(event)
             self._emit(own_event(event))
             return
-        if frame_of(self._delivery) is None:  # a step that is recorded is not run again, so it tells nothing twice
+        if frame_of(self._delivery) is None:  # a recorded step does not run again, so its events are new
             self._new.append(event)
             digest = _digest(event, self._codec)
             if self._left[digest] > 0:
@@ -65,17 +66,17 @@ class DeliveryEvents:
                 if self._before is not None and self._before.run_id != self._lane.scope.run_id:
                     self._lane.scope.emit(own_event(event, replayed=True))
                 if event.type in RESULTS and self._lane.scope.is_logged:
-                    self._effects.events.append(event)  # told before, but logged only with the end of its delivery
+                    self._effects.events.append(event)  # emitted before, but logged only when its delivery ends
                 return
         self._emit(own_event(event))
 
     def _emit(self, event: WorkflowEvent) -> None:
         frame = frame_of(self._delivery)
-        # A question stays asked when the step that it was asked in is run again.
+        # A request stays pending when the step that made it runs again.
         (self.emitted if frame is None or event.type == "request_info" else frame.emitted).append(event)
         if event.type in RESULTS:
-            told = self._lane.scope.emitted_results
-            told.setdefault(self._delivery.message.delivery_id, []).append(event)
+            results = self._lane.scope.emitted_results
+            results.setdefault(self._delivery.message.delivery_id, []).append(event)
         self._lane.emit(event, self._effects)
 
     @property
@@ -94,5 +95,5 @@ def _digest(event: WorkflowEvent, codec: Codec) -> str:
         data = codec.encode(event.data, "event")
     except UnsavableValue:
         data = type(event.data).__qualname__
-    told = msgspec.json.encode([event.type, event.executor_id, event.request_id, data])
-    return hashlib.blake2b(told, digest_size=8).hexdigest()
+    content = msgspec.json.encode([event.type, event.executor_id, event.request_id, data])
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Executors' memory in a thread: taken with every commit, put back after a failure or a rewind."""
+"""Executors' memory in a thread: saved with every commit, restored after a failure or a rewind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perdure.isolation import is_immutable, isolate
 
 
 class HookContext:
-    """What a hook that takes `ctx` may use: the executor's private state, and the shared one."""
+    """The context of a checkpoint hook: the executor's private state, and the shared state."""
 
     __slots__ = ("_position", "executor_id", "thread_id")
 
@@ -50,7 +50,7 @@ def _takes_context(function: Any, without: int) -> bool:
 
 
 async def save(executor: Executor, position: Position, thread_id: str) -> dict[str, Any]:
-    """The executor's dict. Raises CheckpointHookFailed, naming it, if the hook fails or returns something else."""
+    """The executor's dict. Raises CheckpointHookFailed if the hook raises or returns something else."""
     hook = type(executor).on_checkpoint_save
     extra = (HookContext(position, executor.id, thread_id),) if _takes_context(hook, 1) else ()
     try:
@@ -72,13 +72,13 @@ async def restore(executor: Executor, saved: dict[str, Any], position: Position,
 
 
 _Here = tuple[Compiled, Position, dict[str, Executor], str]
-"""A workflow of the nesting: what it is, where it stands, its instances, and the path to it."""
+"""A workflow of the nesting: its graph, its position, its executors, and its path."""
 
 
 class ExecutorMemories:
-    """Keeps hook dicts frozen, so that no live object can change them, and thaws a copy each time one is needed.
+    """Keeps hook dicts frozen, so that no live object can change them, and restores from copies.
 
-    With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
+    With a storage they are encoded, which the checkpoint needs anyway; without one they are copied.
     """
 
     def __init__(self, thread: LiveThread, compiled: Compiled, stored_thread: OpenThread | None) -> None:
@@ -88,12 +88,11 @@ class ExecutorMemories:
         self._unchanged: dict[str, IncrementalEncoder] = {} if stored_thread is None else stored_thread.unchanged
 
     async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
-        """What the executor keeps now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
-        kept = await save(executor, position, self._thread.thread_id)
-        return self._frozen(kept, path + executor.id)
+        """The executor's memory now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
+        return self._freeze(await save(executor, position, self._thread.thread_id), path + executor.id)
 
     async def take_into(self, effects: Effects, executor: Executor, before: Position) -> None:
-        """What the executor keeps after one delivery, with what its hook wrote through `ctx`."""
+        """Add the executor's memory after one delivery to its effects, with the writes of its hook."""
         seen = before.successor()
         if effects.private is not None:
             seen.private = {**seen.private, executor.id: isolate(effects.private)}
@@ -103,25 +102,25 @@ class ExecutorMemories:
         effects.write((key, value) for key, value in seen.state.items() if before.state.get(key, effects) is not value)
 
     async def put_back(self, executor: Executor, frozen: Any, position: Position) -> None:
-        """Give the executor what it kept then. Raises CheckpointHookFailed."""
+        """Restore the executor from its frozen memory. Raises CheckpointHookFailed."""
         if isinstance(frozen, Encoded):
             state = frozen.codec.decode(frozen.tree, f"executors[{executor.id!r}].saved")
         else:
             state = isolate(frozen)
         await restore(executor, state, position, self._thread.thread_id)
 
-    def _frozen(self, kept: Any, executor_id: str) -> Any:
+    def _freeze(self, saved: Any, executor_id: str) -> Any:
         if self._codec is None:
-            return isolate(kept)
-        if isinstance(kept, Encoded):
-            return kept
+            return isolate(saved)
+        if isinstance(saved, Encoded):
+            return saved
         path = f"executors[{executor_id!r}].saved"
-        if type(kept) is not dict:
-            return Encoded(self._codec.encode(kept, path), self._codec)
+        if type(saved) is not dict:
+            return Encoded(self._codec.encode(saved, path), self._codec)
         unchanged = self._unchanged.get(executor_id)
         if unchanged is None:
             unchanged = self._unchanged[executor_id] = IncrementalEncoder(is_immutable)
-        return Encoded(unchanged.encode(kept, path, self._codec), self._codec)
+        return Encoded(unchanged.encode(saved, path, self._codec), self._codec)
 
     def _levels(
         self, compiled: Compiled, position: Position, executors: dict[str, Executor], path: str = ""
@@ -137,7 +136,7 @@ class ExecutorMemories:
         return self._levels(self._compiled, position, self._thread.executors)
 
     async def remember(self, after: Position) -> None:
-        """Ask every executor with hooks what it keeps, whether it ran or not: they may share objects."""
+        """Save the memory of every executor with hooks, whether it ran or not: they may share objects."""
         _own_children(after, self._compiled)
         for compiled, position, executors, path in self._here(after):
             saved = dict(position.saved)
@@ -147,9 +146,9 @@ class ExecutorMemories:
             position.saved = saved
 
     async def restore_here(self) -> None:
-        """Put every executor with hooks where the position says, whether it ran or not: they may share objects.
+        """Restore every executor with hooks from the position, whether it ran or not: they may share objects.
 
-        All of them are tried; the first error is raised then, and the thread stays marked.
+        Tries all of them, then raises the first error; the thread then stays dirty.
         """
         errors = []
         for compiled, position, executors, _ in self._here(self._thread.position):
@@ -164,28 +163,28 @@ class ExecutorMemories:
         self._thread.is_dirty = False
 
     async def _restore(self, executors: dict[str, Executor], executor_id: str, frozen: Any, position: Position) -> None:
-        """One that the position does not know is made anew."""
+        """An executor without memory in the position is recreated."""
         if frozen is None:
             executors.pop(executor_id, None)
         else:
             await self.put_back(executors[executor_id], frozen, position)
 
     async def put_back_in(self, level: Level, executor_id: str, saved: Any) -> Executor:
-        """The executor as it was after a delivery, or before the superstep where `saved` is None."""
+        """The executor as it was after a delivery, or before the superstep if `saved` is None."""
         frozen = level.position.saved.get(executor_id) if saved is None else saved
         await self._restore(level.executors, executor_id, frozen, level.position)
         return level.executors[executor_id]
 
     async def restore_all(self, position: Position, saved: Mapping[str, Any]) -> None:
-        """Stand at another position. If a hook fails, the thread stands where it stood."""
+        """Move the thread to another position. If a hook fails, the thread keeps its old position."""
         thread = self._thread
-        position.saved = {key: self._frozen(value, key) for key, value in saved.items()}
-        _freeze_children(position, self._frozen)
+        position.saved = {key: self._freeze(value, key) for key, value in saved.items()}
+        _freeze_children(position, self._freeze)
         before, thread.position = thread.position, position
         children, thread.children = thread.children, {}
         for _, level, executors, _ in self._here(position):
             for executor_id in level.saved:
-                executors[executor_id]  # made now, to be restored with the others
+                executors[executor_id]  # created now, to be restored with the others
         try:
             await self.restore_here()
         except BaseException:
@@ -196,7 +195,7 @@ class ExecutorMemories:
 
 
 def _own_children(after: Position, compiled: Compiled) -> None:
-    """Positions of children that did not run are shared with the position before, which must stay as it is."""
+    """Copy the positions of children that did not run: the position before shares them and must not change."""
     hooked = {key: child for key, child in after.children.items() if compiled.children[child.executor_id].has_hooks}
     if hooked:
         own = {key: child.at(child.position.successor()) for key, child in hooked.items()}

@@ -1,4 +1,4 @@
-"""A lane: the deliveries of one executor in one superstep, run one after the other."""
+"""A lane: the deliveries of one executor in one superstep, in order."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def take_off_suspension(context: DeliveryContext) -> bool:
-    """Whether the delivery was suspended. That cancels the task of its handler, which may be the run's own: it must not
-    look as if somebody had cancelled the run."""
+    """Whether the delivery was suspended. A suspension cancels the handler's task, which may be the run's own, so this
+    also removes that cancellation: the run itself was not cancelled."""
     if context.used is None or not context.used.is_suspended:
         return False
     task = asyncio.current_task()
@@ -41,15 +41,15 @@ def take_off_suspension(context: DeliveryContext) -> bool:
 
 
 def is_error_of_suspension(error: BaseException, context: DeliveryContext) -> bool:
-    """Code may turn its cancellation into an error of its own. What a suspended delivery did is dropped anyway, and so
-    is that: should it have another reason, it is raised again."""
+    """Whether the error results from a suspension: code may turn its cancellation into an error. The suspended delivery
+    runs again, so an error with another cause is raised again."""
     if not isinstance(error, (Exception, BaseExceptionGroup)) or context.delivery.broken is not None:
         return False
     return take_off_suspension(context)
 
 
 current_context: ContextVar[DeliveryContext | None] = ContextVar("perdure_context", default=None)
-"""The context of the handler that runs in this task: a step that is called there belongs to its delivery."""
+"""The context of the handler that runs in this task. A step called there belongs to its delivery."""
 
 
 class Lane:
@@ -57,9 +57,9 @@ class Lane:
 
     failure: BaseException | None = None
     failure_events: tuple[WorkflowEvent, ...] = ()
-    """What is told of the delivery that failed."""
+    """Events of the failed delivery, for the log."""
     is_dropped = False
-    """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
+    """Whether its sub-workflow failed elsewhere, so that its results are discarded."""
     has_touched = False
     """Whether a handler has looked at the state, shared or private."""
     _state: LaneState | None = None
@@ -72,9 +72,9 @@ class Lane:
         self.executor = level.executors[executor_id]
         self.position: Position = level.position
         self.full_id: str = executor_id if level.parent is None else level.path + executor_id
-        """The executor's id where it is told: with the path of its sub-workflow."""
+        """The executor's id in events: with the path of its sub-workflow."""
         self._is_plain = level.parent is None and not level.position.suspended
-        """Not in a sub-workflow, and nothing waits: the common case, which costs least."""
+        """The common case: not in a sub-workflow, and no suspended deliveries."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
 
@@ -84,7 +84,7 @@ class Lane:
 
     @property
     def steps_path(self) -> str:
-        """Before the names of its steps, where they are told."""
+        """Prefix of the names of its steps in events."""
         return self.level.path if self.executor.is_function else f"{self.full_id}/"
 
     @property
@@ -117,7 +117,7 @@ class Lane:
         self._private = isolate(private)
 
     def undo(self) -> None:
-        """Back to what the deliveries before left: this one failed, or has to wait."""
+        """Return to the state after the earlier deliveries: this one failed or was suspended."""
         self._state = None
         self._private = None
         for done in self.results:
@@ -136,14 +136,14 @@ class Lane:
         return event if child_id is None else msgspec.structs.replace(event, child_id=child_id)
 
     def to_public(self, event: WorkflowEvent) -> WorkflowEvent:
-        """An output or a request of this executor, as the run's consumer sees it."""
+        """An output or a request of this executor, as the run's consumer receives it."""
         return event if self.level.parent is None else self.in_child(self.level.to_public(event, self.executor_id))
 
     async def deliver(self, message: WorkflowMessage) -> Effects:
         """Run the handler for one message. Its effects are added to `results`."""
         if self.results and (self._state is not None or self._private is not None):
             for done in self.results:
-                self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
+                self.settle(done, self._scope.codec)  # so that this delivery can be undone alone
         effects = Effects()
         context = DeliveryContext(self, message, effects)
         event = WorkflowEvent("executor_invoked", message.data, executor_id=self.full_id)
@@ -176,7 +176,7 @@ class Lane:
             effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
-        except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
+        except BaseException as error:  # noqa: BLE001  # raised again, unless a policy handles it
             if is_error_of_suspension(error, context) and not self._is_cancelled():
                 effects = self._suspend(context.delivery)
             else:
@@ -185,13 +185,13 @@ class Lane:
             context.end()
             try:
                 current_context.reset(token)
-            except ValueError:  # `suppress` costs much; one that is thrown away ends in another context
+            except ValueError:  # `suppress` is slow; a coroutine that is discarded ends in another context
                 pass
         self.results.append(effects)
         return effects
 
     def before(self, message: WorkflowMessage) -> SuspendedDelivery | None:
-        """What the delivery was when it was last suspended."""
+        """The delivery as it was last suspended."""
         suspended = self.position.suspended
         return suspended.get(message.delivery_id) if suspended else None
 
@@ -200,7 +200,7 @@ class Lane:
 
     def _emit_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
         before = self.before(message)
-        if before is None or before.run_id is None:  # it was not suspended, only recorded in the middle of its work
+        if before is None or before.run_id is None:  # not suspended, only recorded in the middle of its work
             self.emit(self.in_child(event), effects)
         elif before.run_id != self._scope.run_id:
             self._scope.emit(own_event(self.in_child(event), replayed=True))
@@ -210,16 +210,16 @@ class Lane:
         self.emit(event if self._is_plain else self.in_child(event), effects)
 
     def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
-        """The handler's own coroutine, not awaited yet, and what becomes of its result."""
+        """The handler's coroutine, not awaited yet, and how its result is used."""
         request = message.original_request_info_event
         table = self.executor.table
         handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
         if handler is None:
             raise WorkflowRunnerException(
-                f"Executor {self.full_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
-                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
+                f"Executor {self.full_id!r} no longer has a handler for {type(message.data).__qualname__}, but one "
+                "is due in the checkpoint. Nothing was changed. Add the handler and resume."
             )
-        # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
+        # The mailbox keeps the message unchanged: if this superstep fails, it is delivered again.
         arguments: tuple[Any, ...] = (isolate(message.data),)
         if request is not None:
             arguments = (isolate(request.data), *arguments)
@@ -240,7 +240,7 @@ class Lane:
 
     def _ended(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
         if context.used is not None or self.before(message) is not None:
-            if take_off_suspension(context):  # it kept the cancellation to itself
+            if take_off_suspension(context):  # the handler caught the cancellation
                 return self._suspend(context.delivery)
             context.delivery.complete()
         effects.sent_as = self.level.stands_in_for(message)
@@ -253,23 +253,24 @@ class Lane:
         return effects
 
     async def _met(self, error: BaseException, delivery: Delivery) -> Effects:
-        """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
+        """The effects of a failed delivery under its policy. Raises the error if it ends the superstep."""
         if self._scope.spans is not None:
             self._scope.spans.delivery_failed(self, error)
         try:
-            met = await apply_failure_policy(delivery, error, self._policy)
+            effects = await apply_failure_policy(delivery, error, self._policy)
         except Exception as second:  # such as one of a user's retry_on
             self._fail(second)
             raise
-        if met is None:
+        if effects is None:
             failure = delivery.broken or error
-            self.failure_events = tuple(one for one in delivery.effects.events if one.type.startswith("executor_"))
+            events = delivery.effects.events
+            self.failure_events = tuple(event for event in events if event.type.startswith("executor_"))
             self._fail(failure)
             raise failure
-        met.is_undone = True
-        met.sent_as = self.level.stands_in_for(delivery.message)
+        effects.is_undone = True
+        effects.sent_as = self.level.stands_in_for(delivery.message)
         self.undo()
-        return met
+        return effects
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -279,13 +280,13 @@ class Lane:
         self.failure_events = (*self.failure_events, event)
 
     async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
-        """Nobody cancelled the run, but something inside the handler a task of its own: a failure like any other."""
+        """The handler's own task was cancelled, but not the run: treat it as a failure."""
         failure = HandlerCancelled(self.full_id)
         failure.__cause__ = error
         return await self._met(failure, context.delivery)
 
     def _is_cancelled(self) -> bool:
-        """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
+        """Whether the run was cancelled, rather than a task inside the handler."""
         return self.is_cancelling(asyncio.current_task())
 
     def is_cancelling(self, task: asyncio.Task[Any] | None) -> bool:
@@ -295,7 +296,7 @@ class Lane:
         return task.cancelling() > 0
 
     def settle(self, effects: Effects, codec: Codec | None) -> None:
-        """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""
+        """Complete the effects of a delivery with its in-place changes, so that it can be recorded by itself."""
         if effects.is_settled:
             return
         effects.is_settled = True
@@ -320,11 +321,11 @@ class Lane:
             raise TimedOut(self.full_id, seconds or 0) from error.__cause__
 
     def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
-        """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
-        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.full_id)
+        """Take the recorded outcome of a delivery instead of running it again."""
+        bypassed = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.full_id)
         recorded.events = []
         recorded.sent_as = self.level.stands_in_for(message)
-        for event in (self.in_child(told), *map(self.to_public, (*recorded.outputs, *recorded.requests))):
+        for event in (self.in_child(bypassed), *map(self.to_public, (*recorded.outputs, *recorded.requests))):
             self.emit(own_event(event), recorded)
         if recorded.requests and self.level.is_asked_outside:
             self._scope.on_request()
@@ -336,7 +337,7 @@ class Lane:
 
 
 def _own(written: Any) -> Any:
-    """The journal keeps what it has: should this superstep fail too, it is replayed once more."""
+    """A copy of a recorded write: if this superstep fails too, the journal replays it once more."""
     if written is DELETED:
         return written
     return Replaced(isolate(written.value)) if isinstance(written, Replaced) else isolate(written)

@@ -1,4 +1,4 @@
-"""What one run is made of: handed to its parts in one piece."""
+"""The parts of one run, in one object."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunScope:
         self.max_iterations = max_iterations
         """The caller's own limit."""
         self.watch = watch
-        """Somebody counts what happens, or wants spans of it; None, as almost always, costs nothing."""
+        """Metrics and spans of the run; None without observers and tracing."""
         self.spans = None if watch is None else watch.spans
         self.compiled = compiled
         self.thread = thread
@@ -71,29 +71,29 @@ class RunScope:
         self.codec: Codec | None = stored_thread.codec if stored_thread is not None else None
         self.run_id = run_id
         self.emit = emit
-        """Tells the run's consumer."""
+        """Emits an event to the run's consumer."""
         self.on_request = on_request
-        """Told when an executor has asked somebody."""
+        """Called when an executor made a request to the outside."""
         self.retract = retract
-        """Takes events out of the run's result: an attempt that failed told them."""
+        """Removes events of a failed attempt from the run's result."""
         self.clock = clock
         self.journal = journal
         self.after_record: Callable[[], Awaitable[None]] = _nothing
-        """Called when a step was recorded; the loop may make a checkpoint of it."""
+        """Called after each recorded step; the loop may then save a checkpoint."""
         self.bypassed: set[tuple[int, str]] = set()
-        """Recorded steps whose replay was told in this run: delivery and key."""
+        """Recorded steps whose replay this run has emitted: delivery and key."""
         self.emitted_results: dict[int, list[WorkflowEvent]] = {}
-        """By delivery: results that it has told in this run, to be retracted should it fail."""
+        """By delivery: results that it has emitted in this run. They are retracted if it fails."""
         self.is_streaming = is_streaming
         self.is_logged = stored_thread is not None
-        """Whether events are kept for the thread's log, beside being told."""
+        """Whether events are logged, beside being emitted."""
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the supersteps."""
         self.cancels_before = 0
-        """How often that task had been cancelled before this run had anything to do with it."""
+        """The cancellation count of that task when the run began to drive."""
 
     def is_cancelled(self) -> bool:
-        """Whether somebody cancelled the run since it began to drive."""
+        """Whether the run was cancelled since it began to drive."""
         return self.task is not None and self.task.cancelling() > self.cancels_before
 
 

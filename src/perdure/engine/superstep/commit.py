@@ -1,4 +1,4 @@
-"""Commits: the positions of a thread made durable, and its events put into the log with them."""
+"""Commits: make positions of a thread durable, together with its events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import CheckpointInfo
 
 Saved = tuple[CheckpointInfo | None, int | None]
-"""The checkpoint that was made, and the cursor of its last event. Both None where nothing was saved."""
+"""The new checkpoint, and the cursor of its last event. Both None where nothing was saved."""
 
 
 class Committer:
@@ -39,7 +39,7 @@ class Committer:
         self._watch = scope.watch
         self._only_at_exit = durability == "exit"
         self._lags = durability == "async"
-        """Whether the next superstep may start while the commit of the last is on its way."""
+        """Whether the next superstep may start before the commit of the last is stored."""
         self._backlog: list[WorkflowEvent] = []
         """Events that wait for the next commit to join the thread's log."""
         self._is_unsaved = False
@@ -58,7 +58,7 @@ class Committer:
         return self._stored_thread is None or not self._only_at_exit
 
     def emit(self, event: WorkflowEvent) -> None:
-        """To the consumer now, to the log with the next commit."""
+        """Emit to the consumer now, and log with the next commit."""
         self._emit(event)
         self.log(event)
 
@@ -71,7 +71,7 @@ class Committer:
         return len(self._backlog)
 
     def forget_since(self, backlog_size: int) -> None:
-        """A superstep that failed leaves no event behind."""
+        """Drop the events of a failed superstep."""
         del self._backlog[backlog_size:]
 
     async def commit_superstep(
@@ -86,8 +86,8 @@ class Committer:
             self._move(after, is_ahead=True)
             return None, None
         self._backlog.append(started)
-        for one in effects:
-            self._backlog.extend(one.events)
+        for delivery_effects in effects:
+            self._backlog.extend(delivery_effects.events)
         self._backlog.extend(notices)
         if self._only_at_exit:
             self._backlog.append(superstep_completed(after, executor_ids))
@@ -120,7 +120,7 @@ class Committer:
             events.append(superstep_completed(after, executor_ids))
         if is_final:
             events.append(WorkflowEvent("status", state=resting_state(after)))
-        # What is recorded in the journal is still due after an entry; a superstep settles all of it.
+        # Deliveries in the journal are still due after an entry commit; a superstep settles all of them.
         unsettled = (*thread.journal, *thread.records) if executor_ids is None else ()
         on_saved = None
         if self._lags and executor_ids is not None:
@@ -142,13 +142,13 @@ class Committer:
         self._move(after, is_ahead=False)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
         if on_saved is not None:
-            return None, self._saved_seq  # what is on its way may never come to be: no cursor to go on from
+            return None, self._saved_seq  # the commit may still fail, so its cursor is not valid yet
         last_seq = stored_thread.last_seq - 1 if is_final else stored_thread.last_seq
         self._emit_saved(info, last_seq)
         return info, last_seq
 
     def _emit_final_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
-        """The status that a run ends with comes after the superstep: whoever goes on from here is to see it."""
+        """The final status follows the superstep in the log, so the cursor excludes it: a follower must see it."""
         self._emit_saved(info, last_seq - 1)
 
     def _emit_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
@@ -167,14 +167,14 @@ class Committer:
         info, cancelled = await await_uncancelled(commit)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
         self._emit_saved(info, stored_thread.last_seq)
-        if cancelled is not None:  # of a branch of the user's function, maybe, which nobody but itself can heed
+        if cancelled is not None:  # it may belong to a branch of the user's function, which must receive it
             raise cancelled
 
     async def _await_commit(
         self, stored_thread: OpenThread, commit: Coroutine[Any, Any, CheckpointInfo | None]
     ) -> CheckpointInfo | None:
-        """A commit that was begun is waited for, so that the store and the live thread cannot part. A cancellation that
-        came meanwhile is heeded by the loop, or when the run ends."""
+        """Wait for a commit that has begun, so that the store and the live thread cannot diverge. The loop, or the end
+        of the run, raises a cancellation that arrived meanwhile."""
         if stored_thread.finishes_commits and not self._lags:
             return await commit
         try:
@@ -192,7 +192,7 @@ class Committer:
         self._thread.is_ahead = is_ahead
 
     async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
-        """The last commit of a run: what is still unsaved, and how it ended."""
+        """The last commit of a run: unsaved state, and its final status."""
         stored_thread, thread = self._stored_thread, self._thread
         if stored_thread is None:
             return
@@ -202,12 +202,12 @@ class Committer:
         await self._commit_events(stored_thread, [*self._backlog, *events, WorkflowEvent("status", state=state)], state)
 
     async def leave(self) -> None:
-        """In place of `finish`, where a run does not end but leaves its thread to the next: what is still unsaved."""
+        """Save unsaved state without a final status: the run leaves its thread to the next run."""
         stored_thread = self._stored_thread
         if stored_thread is None:
             return
         await self._save_the_rest(stored_thread)
-        if self._backlog:  # it has begun, and nothing in the store says so yet
+        if self._backlog:  # the store does not show yet that the run has begun
             await self._commit_events(stored_thread, list(self._backlog), running_state(self._thread.position))
 
     async def _save_the_rest(self, stored_thread: OpenThread) -> None:
@@ -215,7 +215,7 @@ class Committer:
         if self._lags:
             await self._await_commit(stored_thread, stored_thread.settle())
         if self._is_unsaved:
-            # Should this fail, what was not saved did not happen: the next run reads the head.
+            # If this fails, the next run reads the head: unsaved work is lost.
             thread.number = NOT_IN_STEP
             await self._commit(stored_thread, thread.position, None)
 

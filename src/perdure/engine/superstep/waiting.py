@@ -16,16 +16,16 @@ from perdure.engine.thread.position import Position, next_wake_up
 
 
 async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
-    """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised.
+    """Run all lanes to their end. If one fails, cancel and await the others, then raise its error.
 
-    True if the run was cancelled when every lane had ended well already: their work is done and worth a commit, so
-    the caller raises CancelledError after it.
+    True if the run was cancelled after every lane had succeeded: the caller commits their work, then raises
+    CancelledError.
     """
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(run_lane(lane), name=lane.executor_id) for lane in lanes]
     was_cancelled = False
     try:
-        await asyncio.sleep(0)  # lanes that never wait are done after this: no need to watch them
+        await asyncio.sleep(0)  # lanes that never wait are done after this
         pending = [task for task in tasks if not task.done()]
         while pending and not any(map(_failed, tasks)):
             await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
@@ -46,24 +46,24 @@ def _failed(task: asyncio.Task[None]) -> bool:
 
 
 async def _cancel_and_wait(tasks: list[asyncio.Task[None]]) -> None:
-    """A side effect after the run has ended would belong to nobody: wait even for a lane that resists."""
+    """Cancel and await all tasks, even those that resist: no side effect may happen after the run has ended."""
     pending = [task for task in tasks if not task.done()]
     for task in pending:
         task.cancel()
     while pending:
         try:
             await asyncio.wait(pending)
-        except asyncio.CancelledError:  # cancelled once more while waiting: the lanes still come first
+        except asyncio.CancelledError:  # cancelled again while waiting: still await the lanes
             for task in pending:
                 task.cancel()
         pending = [task for task in pending if not task.done()]
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # looked at, so that the event loop does not report what the run's own error stands for
+            task.exception()  # retrieved, so that the event loop does not report it: the run raises its own error
 
 
 def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
-    """The first real failure in lane order, with a note of the others; a cancelled sibling is only a consequence."""
+    """Raise the first failure in lane order, with notes of the others. Cancelled siblings are not failures."""
     failures = [(task, error) for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
     if not failures:
         raise asyncio.CancelledError
@@ -81,10 +81,10 @@ class SleeperWait:
         self._committer = committer
 
     async def has_work(self, enter: Callable[[Position], Awaitable[None]]) -> bool:
-        """Whether there is something to do now. Waits for sleepers; but not where somebody outside is asked: then the
-        thread comes to rest, and they go on with the next run.
+        """Whether a superstep has work now. Waits for sleepers, unless a request to the outside is pending: the thread
+        then pauses, and the next run continues them.
 
-        What a passed deadline brings in is committed with `enter`.
+        Commits the results of passed deadlines with `enter`.
         """
         thread = self._thread
         while True:
@@ -99,7 +99,7 @@ class SleeperWait:
             if position.requests:
                 return False
             after, expired = pass_deadlines(position, now)
-            if after is not position:  # of questions that executors answer, rather than somebody outside
+            if after is not position:  # deadlines of requests that executors answer, not the outside
                 for event in expired:
                     self._committer.emit(event)
                 await enter(after)
@@ -110,7 +110,7 @@ class SleeperWait:
             await self._sleep_until(min(times))
 
     async def _sleep_until(self, time: datetime) -> None:
-        """Until then, or until something comes into the inbox."""
+        """Sleep until `time`, or until an item arrives in the inbox."""
         if self._thread.owner.is_leaving:
             raise asyncio.CancelledError
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A level: one workflow of the nesting as a superstep sees it, the thread's own or one of its sub-workflows."""
+"""A level of the nesting in one superstep: the thread's own workflow, or one of its sub-workflows."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 class Level:
     levels: Sequence[Level] = ()
-    """Sub-workflows that have something to do in this superstep."""
+    """Sub-workflows that have work in this superstep."""
     lanes: Sequence[Lane] = ()
-    """Those of this superstep."""
+    """Lanes of this superstep."""
     woken: Sequence[int] = ()
     """Suspended deliveries that run in this superstep."""
     failure: Exception | None = None
-    """Of a sub-workflow: what ended it in this superstep."""
+    """Of a sub-workflow: the error that ended it in this superstep."""
     deadline: datetime | None = None
-    """Of a sub-workflow: when its time is over, if its executor has a timeout."""
+    """Of a sub-workflow: when it times out, if its executor has a timeout."""
     ended_at: datetime | None = None
-    """When the last of its lanes ended, in this superstep."""
+    """When the last of its lanes ended in this superstep."""
     child_id: int | None = None
     """Of a sub-workflow: the delivery that started it."""
     path = ""
-    """Before the ids of its executors, where they are told to a consumer."""
+    """Prefix of the ids of its executors in events."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class Level:
             self.child_id = child.message.delivery_id
             self.path = f"{parent.path}{child.executor_id}/"
             self.running: dict[Lane, asyncio.Task[Any] | None] = {}
-            """Its lanes that run now, those of the levels inside included."""
+            """Its running lanes, those of inner levels included."""
 
     @property
     def full_id(self) -> str:
-        """Of a sub-workflow: the executor that runs it, as it is told."""
+        """Of a sub-workflow: the id in events of the executor that runs it."""
         return self.path.removesuffix("/")
 
     @property
     def policy(self) -> FailurePolicy:
-        """That of the executor that started it."""
+        """The policy of the executor that started it."""
         if self.parent is None or self.child is None:
             return DEFAULT
         return self.parent.compiled.graph.policies.get(self.child.executor_id, DEFAULT)
@@ -80,14 +80,14 @@ class Level:
     def executor(self) -> WorkflowExecutor:
         """The executor of the parent that started it."""
         assert self.parent is not None and self.child is not None  # noqa: S101, PT018  # asked of children only
-        found = self.parent.compiled.graph.executors[self.child.executor_id]
-        assert isinstance(found, WorkflowExecutor)  # noqa: S101  # `Compiled` has a child for no other
-        return found
+        executor = self.parent.compiled.graph.executors[self.child.executor_id]
+        assert isinstance(executor, WorkflowExecutor)  # noqa: S101  # `Compiled` has children for no others
+        return executor
 
     def public_output(self, executor_id: str, kind: str) -> tuple[str, str]:
-        """How an output is told: its type and by whom.
+        """Type and executor id of an output in events.
 
-        One that becomes a message of the parent is only progress to whoever watches: `data`, not `output`.
+        An output that becomes a message of the parent is only progress for a consumer: `data`, not `output`.
         """
         if self.parent is None:
             return kind, executor_id
@@ -102,7 +102,7 @@ class Level:
 
     @property
     def is_asked_outside(self) -> bool:
-        """Whether its questions go to whoever runs the workflow, rather than to an executor of a parent."""
+        """Whether its requests go to the caller of the workflow, rather than to an executor of a parent."""
         level: Level | None = self
         while level is not None and level.parent is not None:
             if not level.executor.propagate_request:
@@ -111,10 +111,10 @@ class Level:
         return True
 
     def to_public(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
-        """An output or a request inside of a sub-workflow, as the run's consumer sees it."""
+        """An output or a request inside a sub-workflow, as the run's consumer receives it."""
         path = self.path + executor_id
         if event.type == "request_info" and not self.is_asked_outside:
-            # An executor of the parent answers it: to whoever watches it is only progress.
+            # An executor of the parent answers it: for a consumer it is only progress.
             return WorkflowEvent("data", event.data, executor_id=path)
         if event.type == "request_info":
             return msgspec.structs.replace(event, executor_id=path, source_executor_id=path)
@@ -122,18 +122,18 @@ class Level:
         return msgspec.structs.replace(event, type=kind, executor_id=full_id)
 
     def stands_in_for(self, message: WorkflowMessage) -> str | None:
-        """The executor whose edges are followed in place of the receiver's: the one that failed at the message, unless
-        the receiver has edges of its own."""
+        """The executor whose edges replace the receiver's: the one that failed at the message, unless the receiver has
+        edges of its own."""
         if message.in_place_of is None or self.compiled.routes.has_edges(str(message.target_id)):
             return None
         return message.in_place_of
 
     def arguments(self, parameter: str, executor_id: str) -> RunArguments:
-        """Run arguments for one executor. Those for a WorkflowExecutor are handed on to its sub-workflow."""
+        """Run arguments for one executor. A WorkflowExecutor passes its own to its sub-workflow."""
         if self.parent is None or self.child is None:
             return arguments_for(self.position.run_kwargs.get(parameter), executor_id)
-        given: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
-        return arguments_for(arrange_arguments(given, self.compiled.graph.nodes, parameter), executor_id)
+        passed: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
+        return arguments_for(arrange_arguments(passed, self.compiled.graph.nodes, parameter), executor_id)
 
 
 def root_level(compiled: Compiled, thread: LiveThread) -> Level:
@@ -146,12 +146,12 @@ def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
 
 
 def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instances:
-    """The executors of a child, made when they are first needed. Each child has its own, none the user's."""
+    """The executors of a child, created on first use. Each child has its own, none shares the user's."""
     child_id = child.message.delivery_id
-    found = thread.children.get(child_id)
-    if found is None:
-        found = thread.children[child_id] = Instances(compiled.graph.nodes)
-    return found
+    instances = thread.children.get(child_id)
+    if instances is None:
+        instances = thread.children[child_id] = Instances(compiled.graph.nodes)
+    return instances
 
 
 def start_child(graph: Graph, executor_id: str, message: WorkflowMessage, delivery_id: int) -> Child:
@@ -164,7 +164,7 @@ def start_child(graph: Graph, executor_id: str, message: WorkflowMessage, delive
 
 
 def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: list[WorkflowEvent]) -> Effects:
-    """What a child yielded and asked in a superstep, as effects of the executor that started it."""
+    """Outputs and requests of a child in a superstep, as effects of the executor that started it."""
     executor = level.executor
     effects = Effects()
     for event in outputs:
@@ -184,15 +184,15 @@ def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: lis
 
 
 def designated_outputs(graph: Graph, executor_id: str, outputs: list[WorkflowEvent]) -> list[WorkflowEvent]:
-    """What a parent makes of outputs that its sub-workflow yields directly: results, intermediate, or hidden."""
+    """Direct outputs of a sub-workflow as the parent designates them: results, intermediate, or hidden."""
     kind = graph.designation.event_type(executor_id)
-    found = []
+    designated = []
     for event in outputs:
         if event.type == "intermediate":
-            found.append(event)
+            designated.append(event)
         elif kind is not None:
-            found.append(msgspec.structs.replace(event, type=kind))
-    return found
+            designated.append(msgspec.structs.replace(event, type=kind))
+    return designated
 
 
 def request_in_parent(request: WorkflowEvent, executor_id: str, child_id: int | None) -> WorkflowEvent:
@@ -202,7 +202,7 @@ def request_in_parent(request: WorkflowEvent, executor_id: str, child_id: int | 
 
 
 def change_child(position: Position, child_id: int, change: Callable[[Position], Position]) -> Position | None:
-    """The position with one child, at any depth, changed; None if there is no such child. The one given is left."""
+    """A position with one child, at any depth, changed; None if no such child exists. `position` is not changed."""
     for key, child in position.children.items():
         changed = change(child.position) if key == child_id else change_child(child.position, child_id, change)
         if changed is not None:
@@ -213,7 +213,7 @@ def change_child(position: Position, child_id: int, change: Callable[[Position],
 
 
 def find_asking_level(graph: Graph, position: Position, request: WorkflowEvent) -> tuple[Graph, Position, str] | None:
-    """Where a request was asked: the graph, where it stands, and the asker's id in it. None if it is gone."""
+    """The level that made a request: its graph, its position, and the executor's id. None if it has ended."""
     for key, child in position.children.items() if request.child_id is not None else ():
         executor = graph.executors.get(child.executor_id)
         inner = request_in_child(request, child, key)
@@ -223,7 +223,7 @@ def find_asking_level(graph: Graph, position: Position, request: WorkflowEvent) 
 
 
 def find_asking_child(position: Position, executor_id: str, request: WorkflowEvent) -> int | None:
-    """The child of this executor that waits for the answer. Children may have chosen the same request id."""
+    """The child of this executor that waits for the answer. Children may use the same request id."""
     for key, child in position.children.items():
         is_its = key == request.child_id or _has_child(child.position, request.child_id)
         if child.executor_id == executor_id and is_its and request.request_id in child.position.requests:
@@ -232,7 +232,7 @@ def find_asking_child(position: Position, executor_id: str, request: WorkflowEve
 
 
 def request_at_source(position: Position, request: WorkflowEvent) -> WorkflowEvent | None:
-    """The request as the sub-workflow that asked it knows it. None if that is gone."""
+    """The request as the sub-workflow that made it has it. None if that has ended."""
     for key, child in position.children.items() if request.child_id is not None else ():
         inner = request_in_child(request, child, key)
         if inner is not None:
@@ -241,7 +241,7 @@ def request_at_source(position: Position, request: WorkflowEvent) -> WorkflowEve
 
 
 def request_in_child(request: WorkflowEvent, child: Child, child_id: int) -> WorkflowEvent | None:
-    """The request as this child knows it; None if it was asked in another one."""
+    """The request as this child has it; None if another child made it."""
     if request.child_id != child_id and not _has_child(child.position, request.child_id):
         return None
     path = str(request.source_executor_id).removeprefix(f"{child.executor_id}/")
