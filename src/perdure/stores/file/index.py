@@ -59,10 +59,9 @@ from perdure.stores.file.schema import (
     set_file_size,
     set_generation,
     set_meta,
-    set_place,
     set_workflow,
 )
-from perdure.stores.sqlite.commits import insert_commit, replace_requests, settle, update_thread
+from perdure.stores.sqlite.commits import insert_row, replace_requests, settle, to_columns, update_thread
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.journal import (
     append_journal,
@@ -286,12 +285,12 @@ def _boot() -> str:
 
 def index_commit(db: Database, thread: ThreadRow, commit: Commit, place: int, size: int) -> None:
     """Insert a commit whose line is in the thread's file, update its thread, settle what it consumed, and prune."""
-    seq = insert_commit(db, thread.thread, commit)
-    set_place(db, seq, place, size)
-    update_thread(db, thread, commit, seq)
+    columns = to_columns(db, thread.thread, commit)
+    seq = insert_row(db, commit, columns, "place, size", (place, size))
+    update_thread(db, thread, commit, columns, seq)
     settle(db, thread.thread, commit)
     prune_with_commit(db, thread, commit)
-    set_file_size(db, commit.lease.thread_id, place + size)
+    db.execute("UPDATE threads SET size = ? WHERE thread = ?", (place + size, thread.thread))
 
 
 def index_line(db: Database, file: ThreadFile, place: int, size: int, line: Line) -> None:
@@ -306,7 +305,7 @@ def index_line(db: Database, file: ThreadFile, place: int, size: int, line: Line
         raise_thread(db, thread_id, number=line.number, fence=line.fence)
     elif isinstance(line, JournalLine):
         for delivery_id, body in line.entries:
-            append_journal(db, thread_id, delivery_id, bytes(body))
+            append_journal(db, thread, thread_id, delivery_id, bytes(body))
         raise_thread(db, thread_id, fence=line.fence)
     elif isinstance(line, PostLine):
         post_item(db, thread_id, line.item_id, line.kind, bytes(line.body))

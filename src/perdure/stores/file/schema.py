@@ -76,11 +76,6 @@ def set_generation(db: Database, thread_id: str, generation: str) -> None:
     db.execute("UPDATE threads SET generation = ? WHERE thread_id = ?", (generation, thread_id))
 
 
-def set_place(db: Database, seq: int, place: int, size: int) -> None:
-    """Where a commit's line is."""
-    db.execute("UPDATE commits SET place = ?, size = ? WHERE seq = ?", (place, size, seq))
-
-
 def list_unread(db: Database) -> list[str]:
     """Threads whose process died while it rewrote their files."""
     return [thread_id for (thread_id,) in db.execute("SELECT thread_id FROM threads WHERE size IS NULL")]

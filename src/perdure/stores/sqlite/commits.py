@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.errors import DamagedCheckpoint, ThreadConflict
 from perdure.records import Commit, PendingRequest
@@ -20,7 +20,6 @@ COLUMNS = (
     "thread, number, checkpoint_id, workflow, iteration, parent, previous, timestamp, run_id, status, first_seq, events"
 )
 """The columns of a commit that lists show."""
-_INSERT = f"INSERT INTO commits ({COLUMNS}, seal, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 INSERT_BLOCKS = f"""
 INSERT OR IGNORE INTO blocks SELECT DISTINCT workflow, seq / {BLOCK} FROM commits WHERE checkpoint_id IS NOT NULL
@@ -42,15 +41,26 @@ def check_commit(db: Database, commit: Commit) -> ThreadRow:
     return thread
 
 
-def insert_commit(
-    db: Database, thread: int, commit: Commit, seal: bytes | None = None, body: bytes | None = None
-) -> int:
-    """The row's seq. A checkpoint takes its id from an older one that has it.
+class CommitColumns(NamedTuple):
+    """The values of `COLUMNS`."""
 
-    Without seal and body the payload lies in the thread's file.
-    """
+    thread: int
+    number: int
+    checkpoint_id: bytes | str | None
+    workflow: int | None
+    iteration: int | None
+    parent: int | None
+    previous: str | None
+    timestamp: int | str
+    run_id: bytes | str | None
+    status: str
+    first_seq: int | None
+    events: int | None
+
+
+def to_columns(db: Database, thread: int, commit: Commit) -> CommitColumns:
     info, events = commit.info, commit.events
-    columns: tuple[object, ...] = (
+    return CommitColumns(
         thread,
         commit.number,
         None if info is None else from_id(info.checkpoint_id),
@@ -64,31 +74,50 @@ def insert_commit(
         None if events is None else events.first_seq,
         None if events is None else events.count,
     )
-    row = (*columns, None if seal is None else seal + column_sum(columns), body)
+
+
+def insert_commit(db: Database, commit: Commit, columns: CommitColumns, seal: bytes, body: bytes) -> int:
+    """Insert the row, with its payload; its seq. A checkpoint takes its id from an older one that has it."""
+    return insert_row(db, commit, columns, "seal, body", (seal + column_sum(tuple(columns)), body))
+
+
+def insert_row(db: Database, commit: Commit, columns: CommitColumns, names: str, payload: tuple[object, object]) -> int:
+    """`names`: the two columns of the payload."""
+    query = f"INSERT INTO commits ({COLUMNS}, {names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    row = (*columns, *payload)
     try:
-        return db.execute(_INSERT, row).lastrowid or 0
+        return db.execute(query, row).lastrowid or 0
     except sqlite3.IntegrityError:
-        if info is None or not _release_id(db, info.checkpoint_id, thread):
+        if commit.info is None or not _release_id(db, commit.info.checkpoint_id, columns.thread):
             raise
-    return db.execute(_INSERT, row).lastrowid or 0
+    return db.execute(query, row).lastrowid or 0
 
 
-def update_thread(db: Database, thread: ThreadRow, commit: Commit, seq: int) -> None:
+def update_thread(db: Database, thread: ThreadRow, commit: Commit, columns: CommitColumns, seq: int) -> None:
     """Move the thread to its new commit, and to its new head if the commit has a checkpoint."""
-    events, timestamp = commit.events, from_timestamp(commit.timestamp)
+    events, workflow = commit.events, columns.workflow
     last_seq = thread.last_seq if events is None else max(thread.last_seq, events.first_seq + events.count - 1)
-    if commit.info is None:
+    if workflow is None:
         db.execute(
             "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ? WHERE thread = ?",
-            (commit.number, seq, commit.status, timestamp, last_seq, thread.thread),
+            (commit.number, seq, commit.status, columns.timestamp, last_seq, thread.thread),
         )
         return
-    workflow = workflow_row(db, commit.info.workflow_name)
     due_at = None if commit.due_at is None else from_time(commit.due_at)
     db.execute(
         "UPDATE threads SET number = ?, head = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?,"
         " workflow = ?, due_at = ? WHERE thread = ?",
-        (commit.number, commit.number, seq, commit.status, timestamp, last_seq, workflow, due_at, thread.thread),
+        (
+            commit.number,
+            commit.number,
+            seq,
+            commit.status,
+            columns.timestamp,
+            last_seq,
+            workflow,
+            due_at,
+            thread.thread,
+        ),
     )
     block = seq // BLOCK
     if db.blocks.get(workflow) != block:

@@ -11,11 +11,11 @@ from perdure.stores.sqlite.owners import ensure_thread, find_thread
 from perdure.stores.sqlite.schema import Database
 
 
-def append_journal(db: Database, thread_id: str, delivery_id: int, body: bytes) -> None:
+def append_journal(db: Database, thread: int, thread_id: str, delivery_id: int, body: bytes) -> None:
     db.without_journal.discard(thread_id)
     db.execute(
         "INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)",
-        (ensure_thread(db, thread_id), delivery_id, body, seal(thread_id, delivery_id, body)),
+        (thread, delivery_id, body, seal(thread_id, delivery_id, body)),
     )
 
 

@@ -52,18 +52,19 @@ def read_payloads(db: Database, thread_id: str, numbers: Collection[int]) -> Map
 
 def select_commits(db: Database, columns: str, thread_id: str, numbers: Collection[int]) -> list[Any]:
     """Columns of some commits of a thread, the number first, in order."""
-    thread = find_thread(db, thread_id)
+    query = f"SELECT {columns} FROM commits WHERE thread = (SELECT thread FROM threads WHERE thread_id = ?) AND number"
+    if len(numbers) == 1:
+        return db.execute(f"{query} = ?", (thread_id, *numbers)).fetchall()
     wanted = sorted(numbers)
-    query = f"SELECT {columns} FROM commits WHERE thread = ? AND number"
     if wanted and wanted[-1] - wanted[0] < 2 * len(wanted):  # dense: reading a range is faster than reading by number
-        rows = db.execute(f"{query} BETWEEN ? AND ? ORDER BY number", (thread, wanted[0], wanted[-1]))
+        rows = db.execute(f"{query} BETWEEN ? AND ? ORDER BY number", (thread_id, wanted[0], wanted[-1]))
         chosen = set(wanted)
         return [row for row in rows if row[0] in chosen]
     found: list[Any] = []
     for start in range(0, len(wanted), MAX_PARAMETERS):
         part = wanted[start : start + MAX_PARAMETERS]
         marks = ",".join("?" * len(part))
-        found += db.execute(f"{query} IN ({marks}) ORDER BY number", (thread, *part)).fetchall()
+        found += db.execute(f"{query} IN ({marks}) ORDER BY number", (thread_id, *part)).fetchall()
     return found
 
 

@@ -12,7 +12,7 @@ from perdure.log import get_logger
 from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.packing import Changes, pack_body, seal
-from perdure.stores.sqlite.commits import check_commit, insert_commit, settle, update_thread
+from perdure.stores.sqlite.commits import check_commit, insert_commit, settle, to_columns, update_thread
 from perdure.stores.sqlite.connection import FREE_PAGES, Connection
 from perdure.stores.sqlite.indexed import IndexedStore
 from perdure.stores.sqlite.integrity import check_schema, find_orphans
@@ -91,8 +91,9 @@ class SqliteStore(IndexedStore):
 
         def work(db: Database) -> bool:
             thread = check_commit(db, commit)
-            seq = insert_commit(db, thread.thread, commit, sealed, body)
-            update_thread(db, thread, commit, seq)
+            columns = to_columns(db, thread.thread, commit)
+            seq = insert_commit(db, commit, columns, sealed, body)
+            update_thread(db, thread, commit, columns, seq)
             settle(db, thread.thread, commit)
             return prune_with_commit(db, thread, commit)
 
@@ -106,8 +107,8 @@ class SqliteStore(IndexedStore):
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         def work(db: Database) -> None:
-            prove_lease(db, lease)
-            append_journal(db, lease.thread_id, entry.delivery_id, entry.body)
+            thread = prove_lease(db, lease)
+            append_journal(db, thread.thread, lease.thread_id, entry.delivery_id, entry.body)
 
         await self._writer.write(work)
 

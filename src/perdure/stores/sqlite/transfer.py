@@ -29,6 +29,7 @@ from perdure.stores.sqlite.commits import (
     move_to_end,
     replace_requests,
     reseal_commit,
+    to_columns,
     workflow_row,
 )
 from perdure.stores.sqlite.journal import (
@@ -62,7 +63,8 @@ def add_thread(db: Database, standing: ThreadHeader, commits: Iterable[Commit]) 
         if commit.info is not None:
             refuse_known_checkpoint(db, commit.info)
         body = pack_body(commit)
-        insert_commit(db, thread, commit, seal(standing.thread_id, commit.number, body), body)
+        sealed = seal(standing.thread_id, commit.number, body)
+        insert_commit(db, commit, to_columns(db, thread, commit), sealed, body)
     _restore_standing(db, thread, standing)
 
 
@@ -124,7 +126,7 @@ def _restore_standing(db: Database, thread: int, standing: ThreadHeader) -> None
     for item in standing.inbox:
         post_item(db, standing.thread_id, item.item_id, item.kind, item.body)
     for entry in standing.journal:
-        append_journal(db, standing.thread_id, entry.delivery_id, entry.body)
+        append_journal(db, thread, standing.thread_id, entry.delivery_id, entry.body)
     db.execute(f"{INSERT_BLOCKS} AND thread = ?", (thread,))
 
 

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, finalize
@@ -86,9 +85,10 @@ class Job(Generic[W]):
 
 def wake(jobs: Sequence[Job[Any]]) -> None:
     """One call for each event loop: waking a loop costs more than writing."""
-    for loop in dict.fromkeys(job.loop for job in jobs):
+    loops = {job.loop for job in jobs}
+    for loop in loops:
         try:
-            loop.call_soon_threadsafe(_resolve, [job for job in jobs if job.loop is loop])
+            loop.call_soon_threadsafe(_resolve, jobs if len(loops) == 1 else [job for job in jobs if job.loop is loop])
         except RuntimeError:
             pass  # the loop was closed: its tasks have ended
 
@@ -229,10 +229,10 @@ class Batch:
         """On the worker thread."""
         with self._lock:
             self._is_submitted = False
-            starts = range(0, len(self._waiting), MAX_BATCH)
-            batches = [list(islice(self._waiting, start, start + MAX_BATCH)) for start in starts]
+            waiting = [*self._waiting]
             self._waiting.clear()
-        for jobs in batches:
+        for start in range(0, len(waiting), MAX_BATCH):
+            jobs = waiting[start : start + MAX_BATCH]
             error: BaseException | None = None
             try:
                 do(jobs)
@@ -265,7 +265,7 @@ class SqliteWriter:
         return await self.worker.run(partial(self.connection.transact, work, writes=False, syncs=True))
 
     async def read_lists(self, work: Callable[[Database], T]) -> T:
-        return await self.read(work)
+        return await self.worker.run(partial(self.connection.transact, work, writes=False, syncs=True))
 
     async def write(
         self,
