@@ -1,4 +1,4 @@
-"""What `perdure doctor` reads of a file store: facts, without a judgement. Nothing is made or changed."""
+"""What `perdure doctor` reads of a file store: facts, without a judgement. It changes nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from perdure.stores.sqlite import health as sqlite_report
 from perdure.stores.sqlite.health import LOCK_SECONDS, SqliteReport
 from perdure.stores.sqlite.store import file_size
 
-LONGEST_FIRST_LINE = 1024 * 1024
-LOOKS = 3
+MAX_FIRST_LINE_BYTES = 1024 * 1024
+MAX_LOOKS = 3
 
 
-class _First(msgspec.Struct):
-    """Of a file, the part of its first line that every version has."""
+class _FirstLine(msgspec.Struct):
+    """The part of a file's first line that every version has."""
 
     thread_id: str
     version: int
@@ -39,28 +39,26 @@ class FileReport:
     file_bytes: int
     free_disk_bytes: int
     is_writable: bool
-    older: int
-    """Files of an older version."""
     newer: tuple[str, ...]
-    """Files of a newer perdure."""
+    """Files of another version of perdure."""
     unreadable: tuple[str, ...]
-    """Files whose first line says no thread."""
+    """Files whose first line names no thread."""
     shortened: tuple[str, ...]
     """Threads whose file is shorter than what was acknowledged."""
     is_locked: bool
-    """Whether somebody was making the index all the time that one looked."""
+    """Whether another process held the lock of the index during the whole look."""
     index: SqliteReport | None
     is_index_current: bool
-    """Whether it is of this start of the machine; otherwise it is made anew from the files when the store is used."""
+    """Whether it is of this start of the machine; otherwise the next use rebuilds it from the files."""
 
 
 def look(folder: Path) -> FileReport:
-    """Of a folder that is there. Raises OSError."""
+    """Report on an existing folder. Raises OSError."""
     files = {path: path.stat().st_size for path in sorted(folder.glob(f"*{SUFFIX}"))}
     versions = {path: version for path in files if (version := _version(path)) is not None}
     index = folder / INDEX
-    found = sqlite_report.look(index) if index.exists() else None
-    is_readable = found is not None and found.contents is not None
+    of_index = sqlite_report.look(index) if index.exists() else None
+    is_readable = of_index is not None and of_index.contents is not None
     return FileReport(
         str(folder),
         VERSION,
@@ -68,49 +66,48 @@ def look(folder: Path) -> FileReport:
         sum(files.values()),
         shutil.disk_usage(folder).free,
         os.access(folder, os.W_OK),
-        older=sum(0 < version < VERSION for version in versions.values()),
-        newer=tuple(path.name for path, version in versions.items() if version > VERSION),
+        newer=tuple(path.name for path, version in versions.items() if version not in (0, VERSION)),
         unreadable=tuple(path.name for path, version in versions.items() if not version),
         shortened=_shortened(folder) if is_readable else (),
         is_locked=_is_locked(folder / "index.lock"),
-        index=found,
+        index=of_index,
         is_index_current=is_readable and _boot(index) == (boot_id() or "unknown"),
     )
 
 
 def _version(path: Path) -> int | None:
-    """0 for a first line that says none; None for one that is not whole, which was never acknowledged."""
+    """0 for a first line without one; None for a torn line, which was never acknowledged."""
     try:
         with path.open("rb") as file:
-            line = file.readline(LONGEST_FIRST_LINE)
-    except FileNotFoundError:  # removed meanwhile
+            line = file.readline(MAX_FIRST_LINE_BYTES)
+    except FileNotFoundError:  # just removed
         return None
-    if not line.endswith(b"\n") and len(line) < LONGEST_FIRST_LINE:
+    if not line.endswith(b"\n") and len(line) < MAX_FIRST_LINE_BYTES:
         return None
     try:
-        return msgspec.json.decode(line, type=_First).version
+        return msgspec.json.decode(line, type=_FirstLine).version
     except (msgspec.DecodeError, msgspec.ValidationError):
         return 0
 
 
 def _shortened(folder: Path) -> tuple[str, ...]:
-    found = _seem_shortened(folder)
-    for _ in range(LOOKS):  # one that is written anew at this moment only seems so
-        if found:
+    shortened = _find_shortened(folder)
+    for _ in range(MAX_LOOKS):  # a file that is being rewritten seems shortened only for a moment
+        if shortened:
             time.sleep(0.05)
-            found &= _seem_shortened(folder)
-    return tuple(sorted(found))
+            shortened &= _find_shortened(folder)
+    return tuple(sorted(shortened))
 
 
-def _seem_shortened(folder: Path) -> set[str]:
-    with closing(sqlite_report.opened(folder / INDEX)) as db:
-        known = db.execute("SELECT thread_id, size FROM threads WHERE size IS NOT NULL").fetchall()
-    return {thread_id for thread_id, size in known if size > file_size(folder / file_name(thread_id))}
+def _find_shortened(folder: Path) -> set[str]:
+    with closing(sqlite_report.connect(folder / INDEX)) as db:
+        rows = db.execute("SELECT thread_id, size FROM threads WHERE size IS NOT NULL").fetchall()
+    return {thread_id for thread_id, size in rows if size > file_size(folder / file_name(thread_id))}
 
 
 def _boot(index: Path) -> str | None:
     try:
-        with closing(sqlite_report.opened(index)) as db:
+        with closing(sqlite_report.connect(index)) as db:
             row = db.execute("SELECT value FROM meta WHERE key = 'boot_id'").fetchone()
     except sqlite3.Error:
         return None
@@ -120,7 +117,7 @@ def _boot(index: Path) -> str | None:
 def _is_locked(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDWR)
-    except OSError:  # nobody has made one, or it may not be written: that is told by itself
+    except OSError:  # it does not exist, or may not be written, which the report shows by itself
         return False
     try:
         until = time.monotonic() + LOCK_SECONDS

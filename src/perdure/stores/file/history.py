@@ -1,9 +1,12 @@
-"""What a file store does to a thread as a whole: prune, rewrite, add, copy and check its file."""
+"""What a file store does to a thread as a whole: prune, rewrite, add, copy and check its file.
+
+A file is never changed in place: its lines are computed here, written beside it, and put in its place.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -14,10 +17,21 @@ from perdure.store import Rewrite
 from perdure.stores.file.access import FileAccess
 from perdure.stores.file.folder import ThreadFile
 from perdure.stores.file.index import first_line, pending_lines
-from perdure.stores.file.lines import VERSION, FileThreadLine, request_part
-from perdure.stores.file.rewriting import PendingLines, change_payloads, copy_lines, lines_of_thread, prune_lines
+from perdure.stores.file.lines import (
+    VERSION,
+    FileCommitLine,
+    FileThreadLine,
+    JournalLine,
+    Line,
+    LineContext,
+    PendingLines,
+    PostLine,
+    commit_line,
+    request_part,
+)
 from perdure.stores.file.schema import delete_if_empty, read_file_size, set_file_size
-from perdure.stores.packing import Changes
+from perdure.stores.garbage import PackedCommit, PrunedCommit, prune_bodies
+from perdure.stores.packing import Changes, pack_body, repack_body, unpack_body
 from perdure.stores.sqlite.commits import move_to_end
 from perdure.stores.sqlite.integrity import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.owners import ensure_thread, find_owner, find_thread
@@ -51,8 +65,55 @@ def prune_file(access: FileAccess, file: ThreadFile, numbers: Collection[int], e
         return first_line(db, file.thread_id), pending_lines(db, file.thread_id)
 
     first, pending = access.index.transact(work)
-    access.rewrite(file, prune_lines(access.index.read_lines(file), numbers, first, pending))
+    access.rewrite(file, _prune_lines(access.index.read_lines(file), numbers, first, pending))
     access.index.transact(lambda db: note_collected(db, ensure_thread(db, file.thread_id)))
+
+
+def _prune_lines(
+    lines: Sequence[Line], pruned: Collection[int], first: FileThreadLine, pending: PendingLines
+) -> list[Line]:
+    """The lines without these checkpoints.
+
+    `first` describes the thread, and `pending` what is not settled in it: the lines that did so may be dropped.
+    """
+    commits = {line.number: line for line in lines if isinstance(line, FileCommitLine)}
+    packed = [
+        PackedCommit(line.number, line.parent, line.checkpoint_id is not None, unpack_body(bytes(line.body)))
+        for line in commits.values()
+    ]
+    changed = {commit.number: commit for commit in prune_bodies(packed, pruned, first.events_dropped_before)}
+    kept = [
+        line if number not in changed else _change_line(line, changed[number])
+        for number, line in commits.items()
+        if number not in changed or not changed[number].is_empty
+    ]
+    head = max((line.number for line in kept if line.checkpoint_id is not None), default=0)
+    is_moved = any(line.checkpoint_id is not None and line.number > head for line in commits.values())
+    settled = [
+        msgspec.structs.replace(
+            line,
+            unsettled=(),
+            consumed=(),
+            requests=None,
+            due_at=line.due_at if line.number == head and not is_moved else None,
+            prunes=(),
+            events_dropped_before=0,
+        )
+        for line in kept
+    ]
+    first = msgspec.structs.replace(first, requests=() if is_moved else pending.requests)
+    return [first, *settled, *pending.posts, *(() if is_moved else pending.journal)]
+
+
+def _change_line(line: FileCommitLine, change: PrunedCommit) -> FileCommitLine:
+    return msgspec.structs.replace(
+        line,
+        body=msgspec.Raw(repack_body(change.body)),
+        parent=change.parent,
+        checkpoint_id=line.checkpoint_id if change.has_checkpoint else None,
+        first_seq=line.first_seq if change.has_events else 0,
+        events=line.events if change.has_events else 0,
+    )
 
 
 def rewrite_payloads(access: FileAccess, file: ThreadFile, change: Rewrite) -> int:
@@ -62,12 +123,27 @@ def rewrite_payloads(access: FileAccess, file: ThreadFile, change: Rewrite) -> i
         return 0
     first, pending = access.index.read(lambda db: (first_line(db, file.thread_id), pending_lines(db, file.thread_id)))
     changes = Changes(change)
-    pruned = prune_lines(access.index.read_lines(file), (), first, pending)
-    lines = [change_payloads(changes, line) for line in pruned]
+    pruned = _prune_lines(access.index.read_lines(file), (), first, pending)
+    lines = [_change_payloads(changes, line) for line in pruned]
     if changes.count:
         access.rewrite(file, lines)
         access.index.transact(lambda db: note_collected(db, ensure_thread(db, file.thread_id)))
     return changes.count
+
+
+def _change_payloads(changes: Changes, line: Line) -> Line:
+    """Put all payloads of a line through the changes."""
+    if isinstance(line, FileCommitLine):
+        body = changes.body(line.number, unpack_body(bytes(line.body)))
+        return msgspec.structs.replace(line, body=msgspec.Raw(repack_body(body)))
+    if isinstance(line, JournalLine):
+        entries = [
+            (delivery_id, changes.change_raw("journal", str(delivery_id), body)) for delivery_id, body in line.entries
+        ]
+        return msgspec.structs.replace(line, entries=entries)
+    if isinstance(line, PostLine):
+        return msgspec.structs.replace(line, body=changes.change_raw("inbox", line.item_id, line.body))
+    return line
 
 
 def add_thread(access: FileAccess, file: ThreadFile, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
@@ -85,7 +161,7 @@ def add_thread(access: FileAccess, file: ThreadFile, standing: ThreadHeader, com
 
     access.index.transact(reserve)
     try:
-        lines = lines_of_thread(standing, map(refuse_known, commits), _first_line_of(standing))
+        lines = _lines_of_thread(standing, map(refuse_known, commits), _first_line_of(standing))
         access.files.rewrite(file, lines)
     except BaseException as error:
         access.index.transact(lambda db: set_file_size(db, thread_id, file.size))
@@ -117,6 +193,18 @@ def _first_line_of(standing: ThreadHeader) -> FileThreadLine:
     )
 
 
+def _lines_of_thread(standing: ThreadHeader, commits: Iterable[Commit], first: FileThreadLine) -> Iterator[Line]:
+    """The lines of a thread as another store had it."""
+    yield first
+    for commit in commits:
+        line = commit_line(commit, pack_body(commit), LineContext(last_seq=-1))
+        yield msgspec.structs.replace(line, due_at=standing.due_at) if commit.number == standing.head else line
+    for item in standing.inbox:
+        yield PostLine(item.item_id, item.kind, msgspec.Raw(item.body))
+    for entry in standing.journal:
+        yield JournalLine(standing.fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
+
+
 def copy_thread(access: FileAccess, file: ThreadFile, to: str) -> None:
     """Write the file of a copy. Raises ThreadNotFound or ThreadBusy."""
 
@@ -131,11 +219,31 @@ def copy_thread(access: FileAccess, file: ThreadFile, to: str) -> None:
     access.index.transact(reserve)
     source = access.index.transact(lambda db: first_line(db, file.thread_id))
     first = msgspec.structs.replace(source, thread_id=to, fence=0, consumed=(), pins=(), garbage=1)
-    lines = copy_lines(access.index.read_lines(file), first)
+    lines = _copy_lines(access.index.read_lines(file), first)
     with access.files.lock(to) as target:
         access.files.rewrite(target, lines)
     access.catch_up_now(to)
     access.index.transact(lambda db: move_to_end(db, ensure_thread(db, to)))
+
+
+def _copy_lines(lines: Sequence[Line], first: FileThreadLine) -> list[Line]:
+    """The lines of a copy whose first line is `first`: new checkpoint ids, no journal and no inbox."""
+    # In a rewritten file the first line has the pending requests, not the commit that made them.
+    requests = next((line.requests for line in lines if isinstance(line, FileThreadLine)), ())
+    copies: list[Line] = [
+        msgspec.structs.replace(
+            line,
+            checkpoint_id=None if line.checkpoint_id is None else os.urandom(12).hex(),
+            fence=0,
+            unsettled=(),
+            consumed=(),
+            prunes=(),
+            events_dropped_before=0,
+        )
+        for line in lines
+        if isinstance(line, FileCommitLine)
+    ]
+    return [msgspec.structs.replace(first, requests=requests), *copies]
 
 
 # ---------------------------------------------------------------- checks

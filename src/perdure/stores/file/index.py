@@ -28,6 +28,7 @@ from perdure.stores.file.lines import (
     JournalLine,
     Line,
     LineContext,
+    PendingLines,
     PinLine,
     PostLine,
     complete_line,
@@ -35,7 +36,6 @@ from perdure.stores.file.lines import (
     request_part,
     to_commit,
 )
-from perdure.stores.file.rewriting import PendingLines
 from perdure.stores.file.schema import (
     IndexDatabase,
     clear_thread,

@@ -141,6 +141,14 @@ def from_line(thread_id: str, data: bytes) -> Line:
     return line
 
 
+class PendingLines(NamedTuple):
+    """What is not settled in a thread."""
+
+    requests: Sequence[FileRequestPart]
+    posts: Sequence[PostLine]
+    journal: Sequence[JournalLine]
+
+
 class LineContext(NamedTuple):
     """What the lines before a line said, and it need not repeat."""
 

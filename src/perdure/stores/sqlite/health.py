@@ -1,6 +1,6 @@
 """What `perdure doctor` reads of a SQLite store, and of the index of a file store: facts, without a judgement.
 
-Nothing is made or changed: not even an older file is brought up to date.
+It changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perdure.stores.sqlite.schema import APPLICATION_ID, VERSION
 from perdure.stores.sqlite.store import file_size
 
 LOCK_SECONDS = 0.5
-"""Locks are held for one write: whoever holds one for longer was stopped, or hangs."""
+"""A lock is held for one write: a process that holds it for longer is stopped, or hangs."""
 
 _COUNTS = {
     "threads": "SELECT count(*) FROM threads WHERE thread_id <> :reserved",
@@ -43,29 +43,29 @@ WHERE t.owner IS NOT NULL GROUP BY t.process
 class SqliteReport:
     path: str
     known_version: int
-    """What this perdure writes."""
+    """The version that this perdure writes."""
     file_bytes: int
     log_bytes: int
-    """Of what was committed and is not in the file yet."""
+    """The size of the log: commits that are not in the file yet."""
     free_disk_bytes: int
     is_writable: bool
     version: int = 0
-    """0: nothing was written yet."""
+    """0: the file is empty."""
     foreign: bool = False
-    """A database of something else."""
+    """Whether it is a database of another program."""
     damage: str = ""
     journal_mode: str = ""
     page_bytes: int = 0
     pages: int = 0
     free_pages: int = 0
     is_locked: bool = False
-    """Whether somebody held the lock for writing all the time that one looked."""
+    """Whether another process held the write lock during the whole look."""
     contents: StoreContents | None = None
 
 
 def look(path: Path) -> SqliteReport:
-    """Of a file that is there. Raises OSError."""
-    found = SqliteReport(
+    """Report on an existing file. Raises OSError."""
+    report = SqliteReport(
         str(path),
         VERSION,
         path.stat().st_size,
@@ -74,26 +74,26 @@ def look(path: Path) -> SqliteReport:
         os.access(path, os.W_OK) and os.access(path.parent, os.W_OK),
     )
     try:
-        with closing(opened(path)) as db:
-            return _read(db, found)
+        with closing(connect(path)) as db:
+            return _read(db, report)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        return replace(found, damage=str(error))
+        return replace(report, damage=str(error))
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """As whoever uses the store opens it, but never made: a log that is there is read too."""
+def connect(path: Path) -> sqlite3.Connection:
+    """Open an existing file, with its log. Never creates one."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS, isolation_level=None)
 
 
-def _read(db: sqlite3.Connection, found: SqliteReport) -> SqliteReport:
+def _read(db: sqlite3.Connection, report: SqliteReport) -> SqliteReport:
     numbers = {
         name: _pragma(db, name)
         for name in ("application_id", "user_version", "page_size", "page_count", "freelist_count", "journal_mode")
     }
     version, is_ours = int(numbers["user_version"]), int(numbers["application_id"]) == APPLICATION_ID
     is_empty = not is_ours and db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
-    found = replace(
-        found,
+    report = replace(
+        report,
         version=version if is_ours else 0,
         foreign=not is_ours and not is_empty,
         journal_mode=str(numbers["journal_mode"]),
@@ -101,11 +101,11 @@ def _read(db: sqlite3.Connection, found: SqliteReport) -> SqliteReport:
         pages=int(numbers["page_count"]),
         free_pages=int(numbers["freelist_count"]),
     )
-    if found.file_bytes % found.page_bytes:
-        return replace(found, damage="its size is no multiple of a page: it was cut off")
-    if not is_ours or version > VERSION:
-        return found
-    return replace(found, is_locked=_is_locked(db), contents=_contents(db))
+    if report.file_bytes % report.page_bytes:
+        return replace(report, damage="its size is not a multiple of a page: it was cut off")
+    if not is_ours or version != VERSION:
+        return report
+    return replace(report, is_locked=_is_locked(db), contents=_contents(db))
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> str:
@@ -118,15 +118,15 @@ def _is_locked(db: sqlite3.Connection) -> bool:
         db.execute("BEGIN IMMEDIATE")
         db.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        return "readonly" not in str(error)  # whether it may be written is told by itself
+        return "readonly" not in str(error)  # the report shows by itself whether it may be written
     return False
 
 
 def _contents(db: sqlite3.Connection) -> StoreContents:
     db.execute("BEGIN")
     try:
-        given = {"now": time.time_ns() // 1000, "reserved": RESERVED_THREAD}
-        counts: dict[str, Any] = {name: db.execute(query, given).fetchone()[0] for name, query in _COUNTS.items()}
+        values = {"now": time.time_ns() // 1000, "reserved": RESERVED_THREAD}
+        counts: dict[str, Any] = {name: db.execute(query, values).fetchone()[0] for name, query in _COUNTS.items()}
         counts["is_encrypted"] = bool(counts["is_encrypted"])
         owned = left_behind = 0
         for identity, leased_until, threads in db.execute(_OWNERS):

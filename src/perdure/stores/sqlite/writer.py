@@ -83,9 +83,9 @@ class Job(Generic[W]):
         return self.result
 
 
-def wake(jobs: Sequence[Job[Any]]) -> None:
+def _wake(jobs: Sequence[Job[Any]]) -> None:
     """One call for each event loop: waking a loop costs more than writing."""
-    loops = {job.loop for job in jobs}
+    loops = {jobs[0].loop} if len(jobs) == 1 else {job.loop for job in jobs}
     for loop in loops:
         try:
             loop.call_soon_threadsafe(_resolve, jobs if len(loops) == 1 else [job for job in jobs if job.loop is loop])
@@ -129,7 +129,7 @@ class Worker:
         return result
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do it without anyone waiting."""
+        """Do the work without waiting for it. An error is logged."""
         with self._lock:  # after a `stop` in between, no thread would read the queue
             if self._process_id != os.getpid():
                 self._start()
@@ -163,7 +163,7 @@ def _do(job: Job[Callable[[], Any]]) -> None:
         job.settle(RuntimeError(f"the work raised {error!r}"))
     except BaseException as error:  # noqa: BLE001  # `outcome` raises it
         job.settle(error)
-    wake([job])
+    _wake([job])
 
 
 def _work_off(
@@ -178,22 +178,22 @@ def _work_off(
     while True:
         try:
             work = queue.get(timeout=max(0.0, due - time.monotonic()) if between is not None else None)
-            if work is None:
-                return
-            _log_errors(work)
-            del work  # it must not keep its objects alive until the next piece comes
         except Empty:
-            pass
-        if between is not None and time.monotonic() >= due:
-            _log_errors(between)
-            due = time.monotonic() + every_seconds
+            work = _do_nothing
+        if work is None:
+            return
+        try:
+            work()
+            del work  # it must not keep its objects alive until the next piece comes
+            if between is not None and time.monotonic() >= due:
+                due = time.monotonic() + every_seconds
+                between()
+        except BaseException:  # calls of the store raise their own errors
+            logger.exception("background work of a store failed; its worker thread keeps running")
 
 
-def _log_errors(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except BaseException:  # the next call of the store raises its own error
-        logger.exception("background work of a store failed; its worker thread keeps running")
+def _do_nothing() -> None:
+    """The work of a thread whose heartbeat is due."""
 
 
 class Batch:
@@ -240,7 +240,7 @@ class Batch:
                 error = raised
             for job in jobs:
                 job.settle(error)
-            wake(jobs)
+            _wake(jobs)
 
 
 class _Write(Job[Callable[[Database], Any]]):
