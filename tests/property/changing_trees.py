@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from perdure.checkpoints.delta.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE
-from perdure.checkpoints.delta.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST
+from perdure.checkpoints.delta.cutting import MAX_NODE, MAX_TEXT, MIN_NODE, MIN_TEXT
 from perdure.codec import Tree
 
 SIZES = sorted(
     {0, 1, 9, 40, 60, 16_000}
-    | {edge + by for edge in (SMALL, SMALL_ROOT, WHOLE, LONG_TEXT, TEXT_LEAST, TEXT_MOST) for by in (-2, 0, 1)}
-    | {edge + by for edge in (LEAST, MOST) for by in (-1, 0, 1)}
+    | {edge + by for edge in (SMALL, SMALL_ROOT, WHOLE, LONG_TEXT, MIN_TEXT, MAX_TEXT) for by in (-2, 0, 1)}
+    | {edge + by for edge in (MIN_NODE, MAX_NODE) for by in (-1, 0, 1)}
 )
 SCALARS: list[Tree] = [None, True, False, 0, 1, -1, 2**63 - 1, 0.0, -0.0, 1.0, 1e300, "", "1", "x", "\x00é\U0001f600"]
 LOOKALIKES: list[Tree] = [1, True, 1.0, "1", 0, False, 0.0, -0.0, None, [], {}, "", [1], [True], [1.0], [-0.0]]

@@ -11,7 +11,16 @@ from random import Random
 import pytest
 from tests.property.changing_trees import PROSE
 
-from perdure.checkpoints.delta.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST, Elements, Layers, cut_text, cuts
+from perdure.checkpoints.delta.cutting import (
+    MAX_NODE,
+    MAX_TEXT,
+    MIN_NODE,
+    MIN_TEXT,
+    Elements,
+    Layers,
+    cut_text,
+    find_cuts,
+)
 
 
 class Node:
@@ -32,7 +41,7 @@ def numbers(count: int) -> Elements[Node]:
 # ---------------------------------------------------------------- texts
 
 
-@pytest.mark.parametrize("size", [0, 1, TEXT_LEAST, TEXT_LEAST + 1, TEXT_MOST, TEXT_MOST + 1, 50_000])
+@pytest.mark.parametrize("size", [0, 1, MIN_TEXT, MIN_TEXT + 1, MAX_TEXT, MAX_TEXT + 1, 50_000])
 def test_the_parts_of_a_text_are_the_text(size: int) -> None:
     for text in (PROSE[:size], "x" * size, "\n" * size, "é" * size):
         parts = cut_text(text, 0)
@@ -45,8 +54,8 @@ def test_the_parts_of_a_text_are_the_text(size: int) -> None:
 )
 def test_parts_are_neither_tiny_nor_huge(text: str) -> None:
     parts = cut_text(text, 0)
-    assert all(TEXT_LEAST <= len(part) <= TEXT_MOST for part in parts[:-1])
-    assert len(parts[-1]) <= TEXT_MOST
+    assert all(MIN_TEXT <= len(part) <= MAX_TEXT for part in parts[:-1])
+    assert len(parts[-1]) <= MAX_TEXT
 
 
 def test_a_text_that_grows_is_cut_as_before_up_to_its_last_part() -> None:
@@ -89,7 +98,7 @@ def test_an_insertion_changes_a_few_parts_of_a_text_of_any_kind(kind: str) -> No
     before = set(cut_text(text, 0))
     for at in (0, len(text) // 2):
         after = cut_text(f"{text[:at]}x{text[at:]}", 0)
-        assert sum(len(part) for part in after if part not in before) < 6 * TEXT_MOST
+        assert sum(len(part) for part in after if part not in before) < 6 * MAX_TEXT
 
 
 # ---------------------------------------------------------------- lists
@@ -97,28 +106,28 @@ def test_an_insertion_changes_a_few_parts_of_a_text_of_any_kind(kind: str) -> No
 
 def test_nodes_end_where_their_elements_say_and_are_neither_tiny_nor_huge() -> None:
     found = numbers(5_000)
-    ends = [*cuts(found, 0)]
+    ends = [*find_cuts(found, 0)]
     sizes = [sum(len(inline) + 1 for inline, _ in found[start:end]) for start, end in pairwise([0, *ends])]
     longest = max(len(inline) + 1 for inline, _ in found)
     assert ends[-1] == len(found)
-    assert all(LEAST <= size < MOST + longest for size in sizes[:-1])
+    assert all(MIN_NODE <= size < MAX_NODE + longest for size in sizes[:-1])
 
 
 def test_a_list_is_cut_the_same_from_any_of_its_cuts_on() -> None:
     found = numbers(2_000)
-    ends = [*cuts(found, 0)]
+    ends = [*find_cuts(found, 0)]
     for start in ends[:-1:17]:
-        assert [*cuts(found, start)] == [end for end in ends if end > start]
+        assert [*find_cuts(found, start)] == [end for end in ends if end > start]
 
 
 def test_elements_that_are_all_the_same_are_cut_too() -> None:
-    ends = [*cuts(elements(*[b"null"] * 10_000), 0)]
-    assert max(end - start for start, end in pairwise(ends)) <= MOST // 5 + 1
+    ends = [*find_cuts(elements(*[b"null"] * 10_000), 0)]
+    assert max(end - start for start, end in pairwise(ends)) <= MAX_NODE // 5 + 1
 
 
 def test_an_element_larger_than_a_node_stands_alone() -> None:
-    assert [*cuts(elements(b"x" * MOST, b"y" * MOST), 0)] == [1, 2]
-    assert [*cuts(elements(b"x"), 0)] == [1]
+    assert [*find_cuts(elements(b"x" * MAX_NODE, b"y" * MAX_NODE), 0)] == [1, 2]
+    assert [*find_cuts(elements(b"x"), 0)] == [1]
 
 
 def made_anew(found: Elements[Node]) -> tuple[bytes, int]:

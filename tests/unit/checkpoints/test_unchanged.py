@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import UnsavableValue
-from perdure.checkpoints.delta.incremental import LONG, IncrementalEncoder
+from perdure.checkpoints.delta.incremental import MIN_ITEMS, IncrementalEncoder
 from perdure.codec import Codec, DeclaredTypes, Tree, declare
 from perdure.codecs import JsonCodec
 from perdure.isolation import is_fully_copied, is_immutable
@@ -152,7 +152,7 @@ def test_the_lists_of_two_keys_are_not_mixed_up(encoding: Encoding) -> None:
     assert encoding(first=second, second=first) == 30  # what is not seen once is forgotten
 
 
-@pytest.mark.parametrize("count", [0, 1, LONG, LONG + 1])
+@pytest.mark.parametrize("count", [0, 1, MIN_ITEMS, MIN_ITEMS + 1])
 def test_short_lists_and_those_that_become_short_are_encoded_as_they_are(encoding: Encoding, count: int) -> None:
     items = messages(count)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The pieces that a checkpoint is cut into, and what they refer to."""
+"""Chunks, the memo of what did not change, and the escaping of users' dicts that look like references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXTS_AND_INTS = frozenset({str, int})
 
 
 class Chunk:
-    """A piece that is stored, and how many others refer to it."""
+    """A stored piece, and how many others refer to it."""
 
     __slots__ = ("digest", "kids", "number", "quoted", "size", "text", "uses")
 
@@ -25,11 +25,11 @@ class Chunk:
         self.number = number
         """The commit that holds it."""
         self.kids = kids
-        """What it refers to."""
+        """The chunks that it refers to."""
         self.uses = 0
         self.quoted = f'"{digest}.{number}"'.encode()
         self.text: str | None = None
-        """Set if it is known by its text."""
+        """Its text, if the chunker looks it up by that."""
 
     @property
     def ref(self) -> str:
@@ -46,7 +46,7 @@ def use(chunks: tuple[Chunk, ...]) -> None:
 
 
 def same_ends(before: Sequence[Any], now: Sequence[Any]) -> Same:
-    """How many at the beginning, and how many of the rest at the end, are equal."""
+    """How many items are equal at the beginning, and how many of the rest at the end."""
     if before == now:
         return len(now), 0
     shorter = min(len(before), len(now))
@@ -57,7 +57,7 @@ def same_ends(before: Sequence[Any], now: Sequence[Any]) -> Same:
 
 
 def comparable(items: list[Tree]) -> list[Any]:
-    """Texts and ints as they are, and nothing else: 1 == True == 1.0, and these are stored differently."""
+    """The items in a form whose equality is that of their JSON: 1 == True == 1.0, but their JSON differs."""
     return items if TEXTS_AND_INTS.issuperset(map(type, items)) else [*map(msgspec.json.encode, items)]
 
 
@@ -71,24 +71,21 @@ def all_kids(pieces: list[Piece]) -> tuple[Chunk, ...]:
     return tuple([kid for _, kids in pieces if kids for kid in kids])
 
 
-# ---------------------------------------------------------------- memo
-
-
 _NOTHING = object()
 
 
 class Memo:
-    """What was made of the value at one place of the tree, so that what did not change is not made again.
+    """The pieces of the value at one path of the tree, so that the chunker does not make unchanged ones again.
 
-    It is in step with the last checkpoint: all chunks that it names are in use. Whatever is not seen in a checkpoint is
-    forgotten, since its chunks are dropped with it.
+    All its chunks are in use by the last checkpoint. A value that a checkpoint lacks is forgotten, since the checkpoint
+    drops its chunks.
     """
 
     __slots__ = ("inside", "is_large", "items", "kind", "layers", "piece", "pieces", "raws", "value")
 
     def __init__(self) -> None:
         self.is_large = False
-        """Whether it was when last seen: then there is no use in trying whether it is small."""
+        """Whether it was large last time: then the chunker does not try the small form."""
         self.forget(None)
 
     def forget(self, kind: type | None) -> None:
@@ -97,42 +94,39 @@ class Memo:
         self.piece: Piece = (b"", ())
         self.inside: dict[str, Memo] = {}
         self.items: list[Any] = []
-        """Of a list. Trees are never changed, so the same object is the same value."""
+        """The items of a list. Trees never change, so the same object is the same value."""
         self.raws: list[Any] = []
-        """The same, in a form that can be compared."""
+        """The items in comparable form."""
         self.pieces: list[Piece] = []
         self.layers: Layers[Chunk] | None = None
 
     def at(self, key: str) -> Memo:
-        found = self.inside.get(key)
-        if found is None:
-            found = self.inside[key] = Memo()
-        return found
+        memo = self.inside.get(key)
+        if memo is None:
+            memo = self.inside[key] = Memo()
+        return memo
 
     def keep(self, keys: Collection[str]) -> None:
         if len(self.inside) > len(keys):
-            self.inside = {key: one for key, one in self.inside.items() if key in keys}
-
-
-# ---------------------------------------------------------------- escaping
+            self.inside = {key: memo for key, memo in self.inside.items() if key in keys}
 
 
 RESERVED = frozenset({"$ref", "$list", "$dict", "$text", "$plain"})
-"""First keys of objects that are not a user's. One of a user's own that has such a key is stored as `$plain`."""
+"""First keys of references. A user's dict with such a key is stored as `$plain`."""
 _RESERVED = re.compile(rb'\{"\$(?:ref|list|dict|text|plain)":')
 
 
 def looks_like_chunks(data: bytes) -> bool:
-    """Whether there is an object in the JSON that would be taken for a reference."""
+    """Whether the JSON has an object that looks like a reference."""
     return b'{"$' in data and _RESERVED.search(data) is not None
 
 
-def escaped(tree: Tree) -> Tree:
-    """The same, in which nothing looks like a reference."""
+def escape(tree: Tree) -> Tree:
+    """A copy without objects that look like references."""
     if type(tree) is list:
-        return [escaped(item) for item in tree]
+        return [escape(item) for item in tree]
     if type(tree) is not dict:
         return tree
     if next(iter(tree), "") in RESERVED:
-        return {"$plain": [[key, escaped(item)] for key, item in tree.items()]}
-    return {key: escaped(item) for key, item in tree.items()}
+        return {"$plain": [[key, escape(item)] for key, item in tree.items()]}
+    return {key: escape(item) for key, item in tree.items()}

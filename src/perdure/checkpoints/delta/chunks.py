@@ -1,18 +1,17 @@
 """Chunks: a checkpoint cut into pieces that later checkpoints of the thread share.
 
-A text, list or dict that is large is taken out of the tree and stored once; a reference stands in its place. What is
-too large for one chunk is a hash tree: nodes of a few elements, cut where the content says (`cutting.py`), and nodes
-of references above them. Appending to a list thus writes the new item, one small node a level, and a root of fixed
-size.
+A chunk holds a large text, list or dict of the tree once; a reference replaces it in the tree. A value that is too
+large for one chunk is a hash tree: nodes of a few elements, cut by content (`cutting.py`), and nodes of references
+above them. An append to a list writes the new item, one small node per level, and a root of fixed size.
 
     {"$ref": R}                 the value that the chunk holds
-    {"$list": R, "depth": n}    a list; at depth 0 the chunk is a part of it, else {"$of": [references]}
-    {"$dict": R, "depth": n}    a dict, likewise, in its order
+    {"$list": R, "depth": n}    a list; at depth 0 the chunk holds items, else {"$of": [references]}
+    {"$dict": R, "depth": n}    a dict in its order, like a list
     {"$text": R, "depth": n}    a text; always at least one level of references
-    {"$plain": [[key, value]]}  a dict of the user's whose first key is one of these
+    {"$plain": [[key, value]]}  a user's dict whose first key is one of these
 
-A reference is `digest.number`: 128 bits of the SHA-256 of the chunk's bytes, and the commit that holds it. The number
-makes an index of digests unnecessary: finding a chunk is finding a commit.
+A reference is `digest.number`: 128 bits of the SHA-256 of the chunk's bytes, and the commit that holds it. With the
+number, stores need no index of digests: they look up the commit.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from perdure.checkpoints.delta.chunk_types import (
     Piece,
     all_kids,
     comparable,
-    escaped,
+    escape,
     looks_like_chunks,
     reached,
     same_ends,
@@ -40,15 +39,15 @@ from perdure.codec import Tree
 from perdure.digests import SHORT, digest_of
 
 SMALL = 512
-"""Bytes of a value that stays where it is."""
+"""Bytes of a value that stays in the tree."""
 SMALL_ROOT = 1024
-"""Bytes of a checkpoint that is not looked through for large values."""
-OWN = 128
-"""Bytes of what an executor keeps that stays beside what the others keep."""
+"""Bytes of a checkpoint that is not searched for large values."""
+SMALL_MEMORY = 128
+"""Bytes of an executor's memory that is not a chunk of its own."""
 WHOLE = 1536
 """Bytes of a dict that is one chunk, rather than a tree of them."""
 LONG_TEXT = 4096
-"""Characters of a text that is cut into several chunks."""
+"""Characters from which a text is cut into several chunks."""
 
 _FORMS = {"list": b"[%b]", "dict": b"{%b}"}
 _WORTH_A_MEMO = frozenset({list, dict, str})
@@ -56,7 +55,7 @@ _encode = msgspec.json.encode
 
 
 Base = Callable[[], tuple[Iterable[Chunk], tuple[Chunk, ...]]]
-"""All chunks of a checkpoint, and those of them that its root refers to."""
+"""All chunks of a checkpoint, and those that its root refers to."""
 
 
 def no_chunks() -> tuple[Iterable[Chunk], tuple[Chunk, ...]]:
@@ -64,32 +63,32 @@ def no_chunks() -> tuple[Iterable[Chunk], tuple[Chunk, ...]]:
 
 
 class Packed(msgspec.Struct, frozen=True, gc=False):
-    """What a commit has to store for a checkpoint."""
+    """The new bytes of a checkpoint, for its commit."""
 
     root: bytes | None
     chunks: dict[str, bytes]
-    """New ones, by digest; also those of the commit's events, once these are packed."""
+    """New chunks, by digest; `pack_events` adds those of the commit's events."""
     dropped: Sequence[str]
-    """References that the checkpoint before had and this one has not, by the first characters of their digests."""
+    """References of the checkpoint before that this one lacks, by the first characters of their digests."""
 
 
 class PackedEvents(msgspec.Struct, frozen=True, gc=False):
-    """The events of the same commit."""
+    """The events of a commit, encoded."""
 
     body: bytes
     refers: bool
     """Whether they refer to chunks that the checkpoint has too."""
     own: Sequence[str]
-    """Digests of new chunks that nothing but they refers to."""
+    """Digests of new chunks that only the events refer to."""
 
 
 class Chunker:
-    """Packs the checkpoints of one thread, one after the other. Knows which chunks the last one has."""
+    """Packs the checkpoints of one thread, one after the other. Holds the chunks of the last one."""
 
     def __init__(self, base: Base | None = None) -> None:
-        """`base`: of the checkpoint that the next one follows. It is looked at when that is packed."""
+        """`base`: the chunks of the checkpoint before the first one; called when that is packed."""
         self._base = base
-        self._known: dict[str, Chunk] = {}
+        self._chunks: dict[str, Chunk] = {}
         self.size = 0
         """Bytes of all chunks that the last checkpoint has."""
         self._roots: tuple[Chunk, ...] = ()
@@ -100,12 +99,12 @@ class Chunker:
         self._constant: tuple[bytes, Piece] | None = None
 
     def pack(self, number: int, tree: dict[str, Tree] | None, constant: bytes = b"{}") -> Packed:
-        """Of one commit: the checkpoint's tree, if it has one.
+        """Pack the checkpoint's tree of one commit, if it has one.
 
-        `constant` is JSON that is the same in most checkpoints, and stored once: the root's `graph`.
+        `constant` is JSON that most checkpoints have in common, stored once: the root's `graph`.
         """
         if self._base is not None:
-            self._follow(self._base)
+            self._load_base(self._base)
         self._number = number
         self._new = {}
         if tree is None:
@@ -118,19 +117,19 @@ class Chunker:
             self._roots = kids
         return Packed(root, self._new, dropped or ())
 
-    def _follow(self, base: Base) -> None:
+    def _load_base(self, base: Base) -> None:
         self._base = None
         chunks, self._roots = base()
-        self._known = {chunk.digest: chunk for chunk in chunks}
-        for chunk in self._known.values():
+        self._chunks = {chunk.digest: chunk for chunk in chunks}
+        for chunk in self._chunks.values():
             for kid in chunk.kids:
                 kid.uses += 1
         for chunk in self._roots:
             chunk.uses += 1
-        self.size = sum([chunk.size for chunk in self._known.values()])
+        self.size = sum([chunk.size for chunk in self._chunks.values()])
 
     def pack_events(self, events: list[Tree]) -> PackedEvents:
-        """Of the commit that was packed last: what its checkpoint holds is not stored again."""
+        """Pack the events of the last packed commit; they share the chunks of its checkpoint."""
         body = _encode(events)
         if len(body) <= SMALL and not looks_like_chunks(body):
             return PackedEvents(body, False, ())
@@ -140,20 +139,18 @@ class Chunker:
         own = [digest for digest in self._new if digest not in before]
         refers = any(chunk.number != self._number or chunk.digest in before for chunk in reached(kids))
         use(kids)
-        self._drop(kids, [])  # those that only these events refer to are no part of the next checkpoint
+        self._drop(kids, [])  # the next checkpoint does not have the chunks of these events
         return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)
-
-    # ------------------------------------------------------------ what is used, and what is dropped
 
     def _chunk(self, data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
         digest = digest_of(data)
-        found = self._known.get(digest)
-        if found is None:
-            found = self._known[digest] = Chunk(digest, self._number, len(data), kids)
+        chunk = self._chunks.get(digest)
+        if chunk is None:
+            chunk = self._chunks[digest] = Chunk(digest, self._number, len(data), kids)
             self._new[digest] = data
-            self.size += found.size
+            self.size += chunk.size
             use(kids)
-        return found
+        return chunk
 
     def _drop(self, chunks: tuple[Chunk, ...], dropped: list[str]) -> None:
         waiting = list(chunks)
@@ -161,7 +158,7 @@ class Chunker:
             chunk = waiting.pop()
             chunk.uses -= 1
             if chunk.uses == 0:
-                del self._known[chunk.digest]
+                del self._chunks[chunk.digest]
                 self.size -= chunk.size
                 if chunk.text is not None:
                     self._texts.pop(chunk.text, None)
@@ -169,15 +166,13 @@ class Chunker:
                     dropped.append(f"{chunk.digest[:SHORT]}.{chunk.number}")
                 waiting.extend(chunk.kids)
 
-    # ------------------------------------------------------------ the tree
-
     def _root(self, tree: dict[str, Tree], constant: bytes) -> Piece:
-        """Its parts stand in it as they are, or are cut out of it; it is never cut itself."""
-        kept = self._constant
-        if kept is None or (constant is not kept[0] and constant != kept[0]) or kept[1][1][0].uses == 0:
-            data = _encode(escaped(msgspec.json.decode(constant))) if looks_like_chunks(constant) else constant
-            kept = self._constant = (constant, self._reference(self._chunk(data, ())))
-        reference, of_constant = kept[1]
+        """The root holds its parts or references to them; the root itself is never cut."""
+        last = self._constant
+        if last is None or (constant is not last[0] and constant != last[0]) or last[1][1][0].uses == 0:
+            data = _encode(escape(msgspec.json.decode(constant))) if looks_like_chunks(constant) else constant
+            last = self._constant = (constant, self._reference(self._chunk(data, ())))
+        reference, of_constant = last[1]
         memo = self._memo
         if not memo.is_large:
             small = _encode(tree)
@@ -188,11 +183,11 @@ class Chunker:
         kids: list[Chunk] = [*of_constant]
         for key, value in tree.items():
             try:
-                pack = self._entries if key == "executors" else self._value
+                pack = self._pack_entries if key == "executors" else self._value
                 inline, held = pack(value, memo.at(key))
-            except RecursionError:  # too deep to look for what is large in it: one chunk
+            except RecursionError:  # too deep to search: one chunk
                 memo.at(key).forget(None)
-                inline, held = self._reference(self._chunk(_encode(escaped(value)), ()))
+                inline, held = self._reference(self._chunk(_encode(escape(value)), ()))
             parts.append(b'"%b":%b' % (key.encode(), inline))
             kids += held
         memo.keep(tree)
@@ -221,9 +216,8 @@ class Chunker:
             memo.value, memo.piece = value, piece
         return piece
 
-    def _entries(self, value: dict[str, Tree], memo: Memo) -> Piece:
-        """A dict whose values change one by one, rather than together: each is a chunk, so that a commit writes anew
-        only those that did."""
+    def _pack_entries(self, value: dict[str, Tree], memo: Memo) -> Piece:
+        """A dict whose values change one by one: each is a chunk, so that a commit writes only the changed ones."""
         if memo.value is value:
             return memo.piece
         if type(value) is not dict or not RESERVED.isdisjoint(value):
@@ -233,7 +227,7 @@ class Chunker:
         pieces: list[Piece] = []
         for key, item in value.items():
             inline, kids = self._value(item, memo.at(key))
-            if len(inline) > OWN:
+            if len(inline) > SMALL_MEMORY:
                 inline, kids = self._reference(self._chunk(inline, kids))
             pieces.append((b"%b:%b" % (_encode(key), inline), kids))
         memo.keep(value)
@@ -249,11 +243,11 @@ class Chunker:
         return b'{"$ref":%b}' % chunk.quoted, (chunk,)
 
     def _text(self, value: str, memo: Memo | None) -> Piece:
-        known = self._texts.get(value)
-        if memo is not None and (known is not None or len(value) <= LONG_TEXT):
-            memo.forget(str)  # what a longer one is to continue from is made by `_long_text` alone
-        if known is not None:
-            return known
+        piece = self._texts.get(value)
+        if memo is not None and (piece is not None or len(value) <= LONG_TEXT):
+            memo.forget(str)  # only `_long_text` makes pieces that a longer text can continue
+        if piece is not None:
+            return piece
         if len(value) <= LONG_TEXT:
             piece = self._reference(self._chunk(_encode(value), ()))
         else:
@@ -266,11 +260,11 @@ class Chunker:
         same: list[Piece] = []
         done = 0
         if memo is not None and memo.pieces and value.startswith(memo.value):
-            same = memo.pieces[:-1]  # the last one was not cut by what it says, but by the end of the text
+            same = memo.pieces[:-1]  # the end of the text cut the last one, not its content
             done = len(memo.value) - memo.raws[0]
         parts = cut_text(value, done)
-        made = [self._chunk(_encode(part), ()) for part in parts]
-        pieces: list[Piece] = same + [(chunk.quoted, (chunk,)) for chunk in made]
+        chunks = [self._chunk(_encode(part), ()) for part in parts]
+        pieces: list[Piece] = same + [(chunk.quoted, (chunk,)) for chunk in chunks]
         if memo is not None:
             memo.pieces, memo.raws = pieces, [len(parts[-1])]
         return self._tree_of("text", pieces, (len(same), 0), memo, depth=1)
@@ -293,10 +287,10 @@ class Chunker:
             same = same_ends(memo.raws, raws)
         first, last = same
         end = len(value) - last
-        known = dict(zip(memo.raws[first : before - last], memo.pieces[first : before - last], strict=True))
+        by_raw = dict(zip(memo.raws[first : before - last], memo.pieces[first : before - last], strict=True))
         pieces = memo.pieces[:first]
         for item, raw in zip(value[first:end], raws[first:end], strict=True):
-            pieces.append(known.get(raw) or self._item(item, raw))
+            pieces.append(by_raw.get(raw) or self._item(item, raw))
         pieces += memo.pieces[before - last :]
         memo.items, memo.raws, memo.pieces = value, raws, pieces
         return self._tree_of("list", pieces, same, memo)
@@ -314,7 +308,7 @@ class Chunker:
             small = _encode(value)
             if len(small) <= SMALL and not looks_like_chunks(small):
                 return small, ()
-        if not RESERVED.isdisjoint(value):  # not only the first one: a dict that is cut has several firsts
+        if not RESERVED.isdisjoint(value):  # any key: each part of a cut dict has a first key
             if memo is not None:
                 memo.forget(dict)
             pairs, kids = self._value([[key, item] for key, item in value.items()], None)
@@ -342,10 +336,8 @@ class Chunker:
         inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
         return (inline, kids) if size <= SMALL else self._reference(self._chunk(inline, kids))
 
-    # ------------------------------------------------------------ hash trees
-
     def _tree_of(self, kind: str, pieces: list[Piece], same: Same, memo: Memo | None, depth: int = 0) -> Piece:
-        """`same`: how many of the pieces, at both ends, are those that the memo's layers were made of."""
+        """`same`: how many of the pieces, at both ends, are those of the memo's layers."""
         if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
             if memo is not None:
                 memo.layers = None

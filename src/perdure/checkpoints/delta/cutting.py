@@ -1,6 +1,6 @@
-"""Cutting by content: the same content is cut at the same places, wherever it stands and whatever is around it.
+"""Cutting by content: the same content is cut at the same points, whatever surrounds it.
 
-So an edit in the middle of something long changes the pieces it touches and the nodes above them, and no others.
+An edit in the middle of a long value changes only the pieces it touches and the nodes above them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Generic, Protocol, TypeVar
 from zlib import crc32
 
 NODE = 128
-"""Bytes that a node has on average: small, since an append writes one of each layer anew."""
+"""Average bytes of a node: small, since an append writes one node of each layer again."""
 WIDE = 2 * NODE
-"""The same where its elements are values, rather than references: these would weigh more than what they refer to."""
-LEAST, MOST = NODE // 2, NODE * 4
+"""The average if its elements are values: references to smaller nodes would outweigh the values."""
+MIN_NODE, MAX_NODE = NODE // 2, NODE * 4
 
-TEXT_LEAST, TEXT_MOST = 1024, 8192
+MIN_TEXT, MAX_TEXT = 1024, 8192
 REFERENCES = b'{"$of":[%b]}'
-"""A node of references. Its form is that of no value: a list of texts that look like references is something else."""
+"""A node of references. No value has this form: a user's list of such texts stays a list."""
 
 
 @cache
-def _cutting_places() -> re.Pattern[str]:
-    """Where a text may be cut: at the end of a line, and about every 80th character of any script. Compiling it takes
-    some milliseconds."""
+def _cutting_points() -> re.Pattern[str]:
+    """Where a text may be cut: at the end of a line, and about every 80th character of any script. Compiling the
+    pattern takes some milliseconds."""
     first = "".join([re.escape(chr(code)) for code in range(3, 0xD800, 7)])
     second = "".join([re.escape(chr(code)) for code in range(5, 0xD800, 11)])
     # Emoji as a few ranges: a class with many single characters beyond 0xFFFF is a hundred times slower.
@@ -36,13 +36,13 @@ def _cutting_places() -> re.Pattern[str]:
 
 
 def cut_text(text: str, start: int) -> list[str]:
-    """Parts of the text from `start` on, one after the other."""
+    """The consecutive parts of the text from `start` on."""
     parts = []
     size = len(text)
-    search = _cutting_places().search
-    while size - start > TEXT_LEAST:
-        found = search(text, start + TEXT_LEAST, min(start + TEXT_MOST, size))
-        end = found.end() if found is not None else min(start + TEXT_MOST, size)
+    search = _cutting_points().search
+    while size - start > MIN_TEXT:
+        match = search(text, start + MIN_TEXT, min(start + MAX_TEXT, size))
+        end = match.end() if match is not None else min(start + MAX_TEXT, size)
         parts.append(text[start:end])
         start = end
     if start < size or not parts:
@@ -57,7 +57,7 @@ class _Node(Protocol):
 
 N = TypeVar("N", bound=_Node)
 Elements = list[tuple[bytes, tuple[N, ...]]]
-"""JSON of each element, and the nodes that it refers to."""
+"""The JSON of each element, and the nodes that it refers to."""
 Same = tuple[int, int]
 """How many at the beginning, and how many at the end."""
 
@@ -73,10 +73,10 @@ class Layers(Generic[N]):
     def update(
         self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]
     ) -> tuple[N, int]:
-        """The top node and its height, now that the elements are these.
+        """The top node and its height for these elements.
 
-        `same`: how many of them, at both ends, are as they were. `make` stores a node's JSON, which is `form` around
-        its elements.
+        `same`: how many of them, at both ends, are unchanged. `make` stores a node's JSON, which is `form` around its
+        elements.
         """
         height = 0
         while True:
@@ -98,16 +98,16 @@ class _Layer(Generic[N]):
 
     def __init__(self) -> None:
         self.nodes: Elements[N] = []
-        """As the elements that they are for the layer above."""
+        """The nodes, as elements of the layer above."""
         self.ends: list[int] = []
-        """Index after the last element of each node."""
+        """The index after the last element of each node."""
 
     def update(self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]) -> Same:
-        """How many nodes, at both ends, are as they were."""
+        """How many nodes, at both ends, are unchanged."""
         first, last = same
         kept = bisect_right(self.ends, first)
         if kept == len(self.ends) and kept:
-            kept -= 1  # the last node was ended by the end of the list, not by what is in it
+            kept -= 1  # the end of the list cut the last node, not its content
         shift = len(elements) - (self.ends[-1] if self.ends else 0)
         from_here = {
             end + shift: index for index, end in enumerate(self.ends, 1) if end + shift >= len(elements) - last
@@ -115,31 +115,31 @@ class _Layer(Generic[N]):
         nodes, ends = self.nodes[:kept], self.ends[:kept]
         start = ends[-1] if ends else 0
         rest = 0
-        for end in cuts(elements, start):
+        for end in find_cuts(elements, start):
             part = elements[start:end]
             kids = tuple([kid for _, held in part if held for kid in held])
             node = make(form % b",".join([inline for inline, _ in part]), kids)
             nodes.append((node.quoted, (node,)))
             ends.append(end)
             start = end
-            if end in from_here:  # cut where it was cut before: from here on it is what it was
+            if end in from_here:  # the same cut as before: the rest is unchanged
                 index = from_here[end]
                 rest = len(self.ends) - index
                 nodes += self.nodes[index:]
-                ends += [one + shift for one in self.ends[index:]]
+                ends += [old_end + shift for old_end in self.ends[index:]]
                 break
         self.nodes, self.ends = nodes, ends
         return kept, rest
 
 
-def cuts(elements: Elements[N], start: int) -> Iterator[int]:
-    """Where nodes end. An element is the last of its node with a chance in proportion to its size."""
+def find_cuts(elements: Elements[N], start: int) -> Iterator[int]:
+    """The ends of nodes. An element ends its node with a probability in proportion to its size."""
     size = 0
     for index in range(start, len(elements)):
         inline, kids = elements[index]
         length = len(inline) + 1
         size += length
-        if size >= LEAST and (size >= MOST or crc32(inline) * (NODE if kids else WIDE) < length << 32):
+        if size >= MIN_NODE and (size >= MAX_NODE or crc32(inline) * (NODE if kids else WIDE) < length << 32):
             yield index + 1
             size = 0
     if size or not elements:

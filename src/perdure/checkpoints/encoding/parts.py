@@ -1,4 +1,4 @@
-"""Parts of a stored checkpoint that occur in several places: messages, requests, what executors keep."""
+"""Parts that several levels and events of a stored checkpoint have: messages, requests, executors' memories."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ Messages = Mapping[str, list[WorkflowMessage]]
 
 
 def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
-    places: dict[int, int] = {}
+    indexes: dict[int, int] = {}
     payloads: list[Any] = []
     for sent in messages.values():
         for message in sent:
-            if id(message.data) not in places:
-                places[id(message.data)] = len(payloads)
+            if id(message.data) not in indexes:
+                indexes[id(message.data)] = len(payloads)
                 payloads.append(message.data)
     try:
         encoded = codec.encode(payloads, "messages")
-        if not isinstance(encoded, list):  # by a codec that makes one piece of anything
-            encoded = [codec.encode(one, "messages") for one in payloads]
+        if not isinstance(encoded, list):  # a codec may encode any value as one piece
+            encoded = [codec.encode(payload, "messages") for payload in payloads]
     except UnsavableValue:
-        _name_the_message(messages, codec)
+        _raise_with_path(messages, codec)
         raise
     tree["payloads"] = encoded
     tree["messages"] = {
-        source_id: [encode_message(message, places[id(message.data)], codec) for message in sent]
+        source_id: [encode_message(message, indexes[id(message.data)], codec) for message in sent]
         for source_id, sent in messages.items()
     }
 
 
-def _name_the_message(messages: Messages, codec: Codec) -> None:
-    """Raise the error again with the path of the message: it is only worked out when it is needed."""
+def _raise_with_path(messages: Messages, codec: Codec) -> None:
+    """Raise the error again with the path of the message, which only errors need."""
     for source_id, sent in messages.items():
         for index, message in enumerate(sent):
             codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
 
 
-def encode_message(message: WorkflowMessage, place: int, codec: Codec) -> list[Tree]:
-    tree: list[Tree] = [message.delivery_id, message.target_id, place]
-    asked = message.original_request_info_event
-    if asked is None and message.source_ids is None and message.in_place_of is None:
+def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:
+    tree: list[Tree] = [message.delivery_id, message.target_id, payload_index]
+    request = message.original_request_info_event
+    if request is None and message.source_ids is None and message.in_place_of is None:
         return tree
     tree.append(None if message.source_ids is None else list(message.source_ids))
-    if asked is not None or message.in_place_of is not None:
-        tree.append(None if asked is None else encode_request(asked, codec))
+    if request is not None or message.in_place_of is not None:
+        tree.append(None if request is None else encode_request(request, codec))
     if message.in_place_of is not None:
         tree.append(message.in_place_of)
     return tree
@@ -89,12 +89,14 @@ def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dic
 
 def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
     return {
-        key: [one.answered_at.isoformat(), one.answered_by, one.expired_for, *([True] if one.is_withdrawn else ())]
-        for key, one in answered.items()
+        key: [
+            answer.answered_at.isoformat(),
+            answer.answered_by,
+            answer.expired_for,
+            *([True] if answer.is_withdrawn else ()),
+        ]
+        for key, answer in answered.items()
     }
-
-
-# ---------------------------------------------------------------- back
 
 
 def decode_dict(tree: Tree, path: str, codec: Codec) -> dict[str, Any]:
@@ -108,18 +110,18 @@ def decode_messages(
     messages: Mapping[str, list[list[Any]]], payloads: Sequence[Tree], codec: Codec
 ) -> dict[str, list[WorkflowMessage]]:
     return {
-        source_id: [decode_message(source_id, one, payloads, codec) for one in sent]
+        source_id: [decode_message(source_id, stored, payloads, codec) for stored in sent]
         for source_id, sent in messages.items()
     }
 
 
 def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], codec: Codec) -> WorkflowMessage:
     padded = [*stored, None, None, None]
-    delivery_id, target_id, place, sources, asked, in_place_of = padded[:6]
+    delivery_id, target_id, payload_index, sources, asked, in_place_of = padded[:6]
     if type(delivery_id) is not int or not isinstance(target_id, str) or not isinstance(in_place_of, str | None):
-        raise UnreadableValue(f"messages[{source_id!r}]", f"{stored[:2]!r} is no delivery")
-    # Each delivery gets a value of its own: one that changes it must not change its sibling's.
-    data = codec.decode(payloads[place], f"messages[{source_id!r}].data")
+        raise UnreadableValue(f"messages[{source_id!r}]", f"{stored[:2]!r} is not a delivery")
+    # Each delivery gets its own value: a handler that changes it must not change its sibling's.
+    data = codec.decode(payloads[payload_index], f"messages[{source_id!r}].data")
     senders = None if sources is None else tuple(sources)
     kind = MessageType.STANDARD if asked is None else MessageType.RESPONSE
     request = None if asked is None else decode_request(asked, codec)
@@ -129,7 +131,7 @@ def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], 
 def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:
     path = f"pending_request_info_events[{tree['request_id']!r}]"
     if not isinstance(tree["request_id"], str) or not isinstance(tree["source_executor_id"], str):
-        raise UnreadableValue(path, "a request has an id and an executor that asks")
+        raise UnreadableValue(path, "a request needs an id and the executor that asks")
     data = codec.decode(tree["data"], f"{path}.data")
     terms = None
     if "deadline" in tree:

@@ -1,4 +1,4 @@
-"""Names in a stored checkpoint, found wherever they stand: of executors, types and steps. Decodes nothing."""
+"""Renaming executors, types and steps in all parts of a stored checkpoint. Decodes nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,8 @@ _FROM_OUTSIDE = "internal:"
 _FAN_IN = "FanInEdgeGroup/"
 
 
-# ---------------------------------------------------------------- types
-
-
 def tagged_values(trees: Iterable[Tree]) -> Iterator[dict[str, Tree]]:
-    """Every stored value that says its type. Without recursion: what users store may be nested deeply."""
+    """Every stored value with a `$type`. Without recursion: users' values may be nested deeply."""
     stack = list(trees)
     while stack:
         tree = stack.pop()
@@ -35,7 +32,7 @@ def tagged_values(trees: Iterable[Tree]) -> Iterator[dict[str, Tree]]:
 
 
 def renamed_type(name: str, old: str, new: str) -> str:
-    """With a class go those that are defined in it, and a generic one with its arguments."""
+    """The name after the renaming; classes defined in the class, and its generic forms, are renamed too."""
     if name == old:
         return new
     return new + name[len(old) :] if name.startswith((f"{old}.", f"{old}[")) else name
@@ -49,9 +46,6 @@ def rename_types(trees: Iterable[Tree], old: str, new: str) -> None:
             tree["$type"] = renamed_type(tree["$type"], old, new)
 
 
-# ---------------------------------------------------------------- levels
-
-
 def levels(tree: dict[str, Tree], path: Path = ()) -> Iterator[tuple[Path, dict[str, Tree]]]:
     """The thread's own workflow, and every sub-workflow in it."""
     yield path, tree
@@ -60,54 +54,51 @@ def levels(tree: dict[str, Tree], path: Path = ()) -> Iterator[tuple[Path, dict[
 
 
 def levels_of_deliveries(tree: dict[str, Tree]) -> dict[int, Path]:
-    """Where what is due, or waits, is due: a journal entry says only which delivery it is about."""
-    found: dict[int, Path] = {}
+    """The level of each due or suspended delivery: a journal entry names only its delivery."""
+    paths: dict[int, Path] = {}
     for path, level in levels(tree):
         for sent in level.get("messages", {}).values():
-            found.update((one[0], path) for one in sent)
-        found.update((one["delivery"][1][0], path) for one in level.get("suspended", ()))
-    return found
+            paths.update((delivery[0], path) for delivery in sent)
+        paths.update((suspended["delivery"][1][0], path) for suspended in level.get("suspended", ()))
+    return paths
 
 
 def records_of(level: dict[str, Tree]) -> Iterator[dict[str, Tree]]:
-    for one in level.get("suspended", ()):
-        yield from one.get("records", ())
+    for suspended in level.get("suspended", ()):
+        yield from suspended.get("records", ())
 
 
 def pairs_of(tree: Tree) -> list[list[Any]]:
-    """A dict as a codec stored it: plain, or with keys that JSON cannot hold. Raises ValueError for other things."""
+    """The items of an encoded dict: plain, or with keys that JSON cannot hold. Raises ValueError for other trees."""
     if type(tree) is dict and tree.get("$type") == "dict":
         return list(tree["items"])
     if type(tree) is dict and not any(key.startswith("$") for key in tree):
         return [[key, value] for key, value in tree.items()]
-    raise ValueError("it was not stored as JSON, so that nothing in it can be renamed")
+    raise ValueError("it was not stored as JSON, so nothing in it can be renamed")
 
 
 def dict_tree(pairs: Iterable[Iterable[Any]]) -> Tree:
     return {"$type": "dict", "items": [list(pair) for pair in pairs]}
 
 
-# ---------------------------------------------------------------- executors
-
-
 @dataclass(frozen=True)
 class Renaming:
-    """One executor, as one level knows it: by its id, or by the path to it."""
+    """The renaming of one executor, as seen from one level: its id, or the path to it."""
 
     old: str
     new: str
     has_inner: bool
-    """Whether it runs a sub-workflow: paths into that begin with it."""
+    """Whether it runs a sub-workflow: paths into that start with its id."""
 
     def path(self, name: Any) -> Any:
-        """An executor's id or path after the renaming. What is none stays as it is."""
+        """An executor's id or path after the renaming. Other values stay."""
         if name == self.old:
             return self.new
         is_inside = self.has_inner and type(name) is str and name.startswith(f"{self.old}/")
         return self.new + name[len(self.old) :] if is_inside else name
 
     def source(self, name: str) -> str:
-        """A sender: an executor, the world outside, or the fan-in that joined what several sent."""
+        """A sender after the renaming: an executor, an outside input, or a fan-in."""
         if name.startswith(_FROM_OUTSIDE):
             return _FROM_OUTSIDE + str(self.path(name.removeprefix(_FROM_OUTSIDE)))
         return self.group(name) if name.startswith(_FAN_IN) else str(self.path(name))
@@ -115,25 +106,23 @@ class Renaming:
     def group(self, name: str) -> str:
         """`FanInEdgeGroup/a,b->c`."""
         kind, slash, members = name.partition("/")
-        found = rf"(?:^|(?<=,)|(?<=->)){re.escape(self.old)}(?=,|->|$)"
-        return kind + slash + re.sub(found, lambda _: self.new, members)
-
-    # ------------------------------------------------------------ in parts of a level
+        pattern = rf"(?:^|(?<=,)|(?<=->)){re.escape(self.old)}(?=,|->|$)"
+        return kind + slash + re.sub(pattern, lambda _: self.new, members)
 
     def in_level(self, level: dict[str, Tree]) -> None:
         if "messages" in level:
             level["messages"] = {self.source(key): sent for key, sent in level["messages"].items()}
         for sent in level.get("messages", {}).values():
-            for one in sent:
-                self._in_delivery(one)
-        for one in (*level.get("suspended", ()), *level.get("children", ())):
-            source_id, delivery, _ = one["delivery"]
-            one["delivery"][0] = self.source(source_id)
+            for delivery in sent:
+                self._in_delivery(delivery)
+        for part in (*level.get("suspended", ()), *level.get("children", ())):
+            source_id, delivery, _ = part["delivery"]
+            part["delivery"][0] = self.source(source_id)
             self._in_delivery(delivery)
         for child in level.get("children", ()):
             child["executor_id"] = self.path(child["executor_id"])
         for record in records_of(level):
-            self.in_recorded(record)
+            self.in_record(record)
         for request in level.get("requests", ()):
             self._in_request(request)
         if "executors" in level:
@@ -147,8 +136,8 @@ class Renaming:
             output[1] = self.path(output[1])
         self._in_values(own_parts(level))
 
-    def in_recorded(self, tree: dict[str, Tree]) -> None:
-        """A record of a step, or what a delivery came to."""
+    def in_record(self, tree: dict[str, Tree]) -> None:
+        """Rename in a record of a step, or in the outcome of a delivery."""
         effects = tree.get("effects") if "kind" in tree else tree
         if effects:
             for send in effects.get("sends", ()):
@@ -161,24 +150,24 @@ class Renaming:
                 effects["forwarded_to"] = self.path(effects["forwarded_to"])
 
     def in_journal(self, tree: dict[str, Tree]) -> None:
-        self.in_recorded(tree)
+        self.in_record(tree)
         self._in_values([tree])
 
-    def _in_delivery(self, one: list[Tree]) -> None:
-        """`[delivery_id, target_id, place, senders, request, in_place_of]`, cut off after what it has."""
-        one[1] = self.path(one[1])
-        if len(one) > 3 and one[3] is not None:
-            one[3] = [self.path(sender) for sender in one[3]]
-        if len(one) > 4 and one[4] is not None:
-            self._in_request(one[4])
-        if len(one) > 5:
-            one[5] = self.path(one[5])
+    def _in_delivery(self, delivery: list[Tree]) -> None:
+        """`[delivery_id, target_id, payload_index, senders, request, in_place_of]`, cut off after its last part."""
+        delivery[1] = self.path(delivery[1])
+        if len(delivery) > 3 and delivery[3] is not None:
+            delivery[3] = [self.path(sender) for sender in delivery[3]]
+        if len(delivery) > 4 and delivery[4] is not None:
+            self._in_request(delivery[4])
+        if len(delivery) > 5:
+            delivery[5] = self.path(delivery[5])
 
     def _in_request(self, request: dict[str, Tree]) -> None:
         request["source_executor_id"] = self.path(request["source_executor_id"])
 
     def _in_values(self, trees: Iterable[Tree]) -> None:
-        """Questions of sub-workflows are messages that name their askers."""
+        """Rename in requests of sub-workflows, which are messages that name the asking executor."""
         for tree in tagged_values(trees):
             if tree["$type"] in (_EVENT, _QUESTION):
                 for field in ("executor_id", "source_executor_id"):
@@ -187,25 +176,22 @@ class Renaming:
 
 
 def own_parts(level: dict[str, Tree]) -> list[Tree]:
-    """All that a level holds but its sub-workflows, whose ids are others. Messages that started them are its own."""
+    """The parts of a level without its sub-workflows, which have their own ids; with the messages that started them."""
     parts = [part for name, part in level.items() if name not in ("children", "graph")]
     return [*parts, *(child["delivery"] for child in level.get("children", ()))]
 
 
 def rename_in_answers(level: dict[str, Tree], whole: Renaming) -> None:
-    """Who waited in vain is named by the path from the thread's own workflow, at every level."""
+    """Rename in expired answers: at every level they name the executor by its path from the thread's own workflow."""
     for answer in level.get("answered", {}).values():
         answer[2] = whole.path(answer[2])
 
 
-# ---------------------------------------------------------------- steps
-
-
 def rename_step(record: dict[str, Tree], old: str, new: str) -> None:
-    """`name digest`, `name = key`, and the same behind ` in ` for a step that was called in another."""
-    found = rf"(^| in ){re.escape(old)}(?= (?:= |[0-9a-f]{{16}}(?: |$)))"
+    """Rename in keys: `name digest`, `name = key`, and the same after ` in ` for a step inside of another."""
+    pattern = rf"(^| in ){re.escape(old)}(?= (?:= |[0-9a-f]{{16}}(?: |$)))"
     for part in ("key", "after", "within"):
         if record.get(part):
-            record[part] = re.sub(found, lambda match: match.group(1) + new, record[part])
+            record[part] = re.sub(pattern, lambda match: match.group(1) + new, record[part])
     if record.get("name") == old:
         record["name"] = new
