@@ -68,7 +68,7 @@ def test_a_thread_that_is_there_already_is_not_replaced(call: Call, told: Told, 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda data: data.replace(b"Bob", b"Eve", 1), "is damaged: its content does not have its checksum"),
+        (lambda data: data.replace(b"Bob", b"Eve", 1), "is damaged: its content does not match its checksum"),
         (lambda data: data[: len(data) // 2], "was cut off"),
         (lambda data: b"", "it is empty"),
         (lambda data: b"{}\n", "it is not a file that export_thread wrote"),

@@ -63,8 +63,8 @@ async def test_what_differs_is_a_conflict_and_left_alone(
     report = await copy_store(source, storage)
     assert list(report.copied) == ["fourth"] and not report.is_complete
     reasons = {one.thread_id: one.reason for one in report.conflicts}
-    assert "stands at commit 6 with its head at 6, and in the target at commit 4" in reasons["first"]
-    assert "stands at commit 4 with its head at 4, and in the target at commit 6" in reasons["second"]
+    assert "is at commit 6 with its head at 6, but in the target it is at commit 4" in reasons["first"]
+    assert "is at commit 4 with its head at 4, but in the target it is at commit 6" in reasons["second"]
     assert "another thread of that id" in reasons["third"]
     assert (await storage.list_threads())[0].number == 4, "the first was left as it was"
     assert await storage.verify() == []
@@ -87,11 +87,11 @@ async def test_only_what_is_wanted_is_copied(source: StoreCheckpointStorage, sto
     await ledger(Stage(), source, name="other").run("x", thread_id="of another workflow")
     report = await copy_store(source, storage, thread_ids=["third", "nobody", "first"])
     assert list(report.copied) == ["first", "third"]
-    assert report.failed == [NotCopied("nobody", "there is no thread 'nobody' in the source")]
+    assert report.failed == [NotCopied("nobody", "the source has no thread 'nobody'")]
     assert list((await copy_store(source, storage, workflow_name="other")).copied) == ["of another workflow"]
     both = await copy_store(source, storage, workflow_name="other", thread_ids=["fourth"])
-    assert both.failed == [NotCopied("fourth", "there is no thread 'fourth' of workflow 'other' in the source")]
-    with pytest.raises(TypeError, match="thread_ids expects several ids, got the text 'third'"):
+    assert both.failed == [NotCopied("fourth", "the source has no thread 'fourth' of workflow 'other'")]
+    with pytest.raises(TypeError, match="thread_ids expects several ids, got the string 'third'"):
         await copy_store(source, storage, thread_ids="third")
 
 

@@ -214,7 +214,7 @@ async def test_a_flipped_bit_or_a_lost_end_imports_nothing(storage: StoreCheckpo
 async def test_what_is_no_file_of_a_thread_is_refused_as_what_it_is(
     storage: StoreCheckpointStorage, path: Path, tmp_path: Path
 ) -> None:
-    await is_refused(storage, tmp_path / "nothing.jsonl", "there is no such file")
+    await is_refused(storage, tmp_path / "nothing.jsonl", "the file does not exist")
     await is_refused(storage, tmp_path, "it is a folder")
     whole = content(path)
     put(path, b"")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
+from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
 from perdure.digests import digest_of
 from perdure.errors import NewerFormat, NoThreadFile
 from perdure.records import (
@@ -113,7 +113,7 @@ def written(standing: ThreadHeader, commits: list[Commit]) -> bytes:
 
 def read(data: bytes) -> tuple[ThreadHeader, list[Commit]]:
     reader = DumpReader(io.BytesIO(data), "t.jsonl")
-    return reader.standing, list(reader.commits())
+    return reader.header, list(reader.commits())
 
 
 THREAD = (
@@ -186,7 +186,7 @@ def test_under_another_id_all_checkpoints_get_new_ids_and_follow_each_other_as_b
     events = LoggedEvents(1, 1, b"[[1]]", info=infos[1])
     commits = [a_commit("t", one.number, info=one, root=b"{}") for one in infos]
     commits[1] = msgspec.structs.replace(commits[1], events=events)
-    first, second, third = renamed_commits(commits, "u", ["c1", "c2", "c3"])
+    first, second, third = rename_commits(commits, "u", ["c1", "c2", "c3"])
     assert first.info and second.info and third.info and second.events
     ids = [one.info.checkpoint_id for one in (first, second, third) if one.info]
     assert not {*ids} & {"c1", "c2", "c3"} and len({*ids}) == 3
@@ -194,7 +194,7 @@ def test_under_another_id_all_checkpoints_get_new_ids_and_follow_each_other_as_b
     assert previous == ["far", *ids[:2]], "that of another thread is left"
     assert second.events.info == second.info
     assert {one.lease.thread_id for one in (first, second, third)} == {"u"} == {second.info.thread_id}
-    standing = renamed_standing(THREAD[0], "u")
+    standing = rename_header(THREAD[0], "u")
     assert (standing.thread_id, [one.thread_id for one in standing.requests]) == ("u", ["u"])
 
 
@@ -237,7 +237,7 @@ def test_lines_in_another_order_repeated_or_missing_are_noticed(order: list[int]
 
 def test_it_is_said_which_line_is_damaged() -> None:
     is_refused(LINES[0] + LINES[1].replace(b'"commit"', b'"commot"') + b"".join(LINES[2:]), "line 2 is damaged")
-    is_refused(b"".join([LINES[0], LINES[2], LINES[1], *LINES[3:]]), "line 2 is damaged: .* belongs elsewhere")
+    is_refused(b"".join([LINES[0], LINES[2], LINES[1], *LINES[3:]]), "line 2 is damaged: .* belongs to another line")
     is_refused(b"".join(LINES[:-1]), "it was cut off after line 4")
     is_refused(WHOLE + b"\n", "something follows line 5, which is its last")
     is_refused(WHOLE.replace(b"\n", b"\r\n"), "line 1 is damaged")
@@ -247,12 +247,12 @@ def test_a_line_of_the_same_thread_at_another_time_is_noticed() -> None:
     standing, commits = THREAD
     later = written(standing, [commits[0], msgspec.structs.replace(commits[1], root=b"{}"), commits[2]])
     mixed = b"".join([*LINES[:2], later.splitlines(keepends=True)[2], *LINES[3:]])
-    is_refused(mixed, "line 5 is damaged: the lines before it are not those that it was written for")
+    is_refused(mixed, "line 5 is damaged: the lines before it do not match its digest")
 
 
 def test_a_line_of_another_thread_is_noticed() -> None:
     standing, commits = THREAD
-    other = written(renamed_standing(standing, "u"), commits).splitlines(keepends=True)
+    other = written(rename_header(standing, "u"), commits).splitlines(keepends=True)
     is_refused(b"".join([*LINES[:1], other[1], *LINES[2:]]), "line 2 is damaged")
 
 
@@ -275,7 +275,7 @@ def test_a_file_of_something_else_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("wrong", [{"thread_id": ""}, {"number": -1}, {"fence": 2**60}, {"last_seq": -1}, {"head": -3}])
 def test_a_whole_file_of_a_thread_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     is_refused(
-        written(msgspec.structs.replace(THREAD[0], **wrong), []), "line 1 is damaged: it is not what was written"
+        written(msgspec.structs.replace(THREAD[0], **wrong), []), "line 1 is damaged: it was changed"
     )
 
 
@@ -287,6 +287,6 @@ def test_a_file_of_a_newer_perdure_is_refused_as_such() -> None:
     from perdure.checkpoints.transfer import dump
 
     first = b'{"line":"perdure thread","version":2,"thread_id":"t","something":"new"}'
-    line = b'{"sum":"%b",%b\n' % (dump._sum("t", 0, first), first[1:])
+    line = b'{"sum":"%b",%b\n' % (dump._checksum("t", 0, first), first[1:])
     with pytest.raises(NewerFormat, match=r"'t\.jsonl' has format 2; this perdure reads up to 1"):
         read(line + b"whatever follows")

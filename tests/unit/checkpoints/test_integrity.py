@@ -65,7 +65,7 @@ async def a_thread() -> Thread:
 
 def problems(standing: ThreadHeader, commits: list[Commit]) -> list[str]:
     integrity = ThreadIntegrity(standing)
-    found = [*integrity.check_standing()]
+    found = [*integrity.check_header()]
     for commit in commits:
         found += integrity.add(commit)
     return [one.reason for one in [*found, *integrity.end()]]
@@ -145,30 +145,30 @@ def _ordered(*places: int) -> Change:
 CHANGES: dict[str, tuple[Change, str]] = {
     "root is no JSON": (_root(b'{"x":'), "its root: it is not valid JSON"),
     "root refers to nothing": (_root(b'{"x":{"$list":"AA.1","depth":1}}'), "chunk AA.1 is missing: commit 1 does not"),
-    "root refers to a number": (_root(b'{"x":{"$ref":7}}'), "'7' is no reference"),
+    "root refers to a number": (_root(b'{"x":{"$ref":7}}'), "'7' is not a reference"),
     "root refers to a later commit": (_root(b'{"x":{"$ref":"AAAA.9"}}'), "commit 9 does not hold it"),
     "root is gone": (_commit(3, root=None), "commit 4 has no content"),
-    "a commit is gone": (_ordered(0, 2, 3), "commit 2, which is not there"),
+    "a commit is gone": (_ordered(0, 2, 3), "commit 2, which does not exist"),
     "the head is gone": (_ordered(0, 1, 2), "its newest checkpoint is that of commit 3"),
     "commits are swapped": (_ordered(1, 0, 2, 3), "commit 1 follows commit 2"),
     "a commit is there twice": (_ordered(0, 0, 1, 2, 3), "commit 1 follows commit 1"),
-    "there are more than there should be": (_standing(number=3), "a commit 4, and the thread stands at 3"),
+    "there are more than there should be": (_standing(number=3), "commit 4 exists, but the thread is at commit 3"),
     "it is of another thread": (_info(3, thread_id="u"), "holds a checkpoint of commit 4 of 'u'"),
     "it is of another commit": (_info(3, number=7), "holds a checkpoint of commit 7"),
-    "an id is there twice": (_info(3, checkpoint_id="c1"), "commit 4 and one before it have the same checkpoint id"),
-    "it follows another": (_info(3, previous_checkpoint_id="c1"), "continues from 'c3', and says that it follows 'c1'"),
-    "it continues from nothing": (_commit(3, parent=17), "continues from commit 17, which is not there"),
-    "another status": (_standing(status="X"), "its last commit says ('IDLE', "),
-    "another time": (_standing(updated_at=""), "its last commit says ('IDLE', "),
-    "another workflow": (_standing(workflow_name="v"), "'w'), and the thread ('IDLE', "),
-    "another head": (_standing(head=2), "its head is to be commit 2"),
+    "an id is there twice": (_info(3, checkpoint_id="c1"), "commit 4 and an earlier one have the same checkpoint id"),
+    "it follows another": (_info(3, previous_checkpoint_id="c1"), "continues from 'c3', but it names 'c1'"),
+    "it continues from nothing": (_commit(3, parent=17), "continues from commit 17, which does not exist"),
+    "another status": (_standing(status="X"), "its last commit has ('IDLE', "),
+    "another time": (_standing(updated_at=""), "its last commit has ('IDLE', "),
+    "another workflow": (_standing(workflow_name="v"), "'w'), but the thread ('IDLE', "),
+    "another head": (_standing(head=2), "its head is commit 2"),
     "events begin elsewhere": (_events(1, first_seq=4), "holds events 4 to 5, expected 3 first"),
-    "events are more": (_events(1, count=3), "the events of commit 2 are not 3"),
+    "events are more": (_events(1, count=3), "commit 2 does not hold 3 events"),
     "events are gone": (_commit(3, events=None), "its events end with 6, expected 8"),
     "events are no JSON": (_events(3, body=b"[["), "the events of commit 4: it is not valid JSON"),
     "events refer to nothing": (_events(3, body=b'[{"$ref":"AAAA.1"},1]'), "chunk AAAA.1 is missing"),
     "more events are kept": (_standing(first_seq=0), "expected 0 first"),
-    "a pin of nothing": (_standing(pins=[9]), "commit 9 is pinned, and holds no checkpoint"),
+    "a pin of nothing": (_standing(pins=[9]), "commit 9 is pinned, but holds no checkpoint"),
     "a journal that is no JSON": (
         _standing(journal=[JournalEntry(4, 1, b"{")]),
         "the journal of delivery 1: it is not",
@@ -178,7 +178,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "delivery 1 extends commit 3, not the last",
     ),
     "an inbox that is no JSON": (_standing(inbox=[InboxItem("i", "message", b"")]), "item 'i' of the inbox: it is not"),
-    "another's request": (_standing(requests=[PendingRequest("u", "r", "e", AT)]), "request 'r' is one of thread 'u'"),
+    "another's request": (_standing(requests=[PendingRequest("u", "r", "e", AT)]), "request 'r' belongs to thread 'u'"),
 }
 
 

@@ -1,7 +1,7 @@
-"""Whether the commits of a thread fit together, told as they pass by: each is looked at once, and none is kept.
+"""Checks that the commits of a thread fit together, in one pass that keeps none of them.
 
-What a commit refers to is in it or in those before it. So it is enough to remember which chunks there were, and how
-high a hash tree each of them is the top of: a root is whole if all that it refers to directly is.
+A commit refers only to chunks of itself and of earlier commits. So the check keeps the references of all chunks, each
+with the height of its hash tree: a root is complete if its direct references are.
 """
 
 from __future__ import annotations
@@ -21,85 +21,85 @@ from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
 _BROKEN = -1
 _POINTERS = RESERVED - {"$plain"}
 
-MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-"""What whoever reads a row fails with if something else is in it than what was written."""
+ROW_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What reading a row raises if its content was changed."""
 
 Pointer = tuple[str, int]
-"""A reference, and the height of the hash tree that it is the top of (0: a value)."""
+"""A reference, and the height of its hash tree (0: a value)."""
 
 
 class IntegrityProblem(msgspec.Struct, frozen=True):
-    """Something that does not fit."""
+    """A reason why a thread is damaged."""
 
     reason: str
     checkpoint_id: str | None = None
 
 
 class ThreadIntegrity:
-    """Of one thread. Give it all commits in their order, then call `end`."""
+    """The check of one thread. Pass it all commits in their order, then call `end`."""
 
-    def __init__(self, standing: ThreadHeader) -> None:
-        self._standing = standing
-        self._chunks = KnownChunks()
+    def __init__(self, header: ThreadHeader) -> None:
+        self._header = header
+        self._chunks = ChunkIndex()
         self._numbers: set[int] = set()
         self._last = 0
-        self._last_said: tuple[str, ...] = ()
-        """Of the last commit: status, time, and the workflow of its checkpoint if it has one."""
-        self._next_seq = standing.first_seq
+        self._last_state: tuple[str, ...] = ()
+        """Status, time and, if it has a checkpoint, workflow of the last commit."""
+        self._next_seq = header.first_seq
         self.checkpoints: dict[int, str] = {}
-        """Ids, by number."""
+        """Checkpoint ids by commit number."""
         self._ids: set[str] = set()
 
-    def check_standing(self) -> Iterator[IntegrityProblem]:
-        """What it says of things that are in no commit."""
-        standing = self._standing
-        for entry in standing.journal:
-            if entry.number != standing.number:
+    def check_header(self) -> Iterator[IntegrityProblem]:
+        """Problems of the journal, the inbox and the requests."""
+        header = self._header
+        for entry in header.journal:
+            if entry.number != header.number:
                 yield IntegrityProblem(
                     f"the journal of delivery {entry.delivery_id} extends commit {entry.number}, not the last"
                 )
             yield from _undecodable(entry.body, f"the journal of delivery {entry.delivery_id}")
-        for item in standing.inbox:
+        for item in header.inbox:
             yield from _undecodable(item.body, f"item {item.item_id!r} of the inbox")
-        for one in standing.requests:
-            if one.thread_id != standing.thread_id:
-                yield IntegrityProblem(f"request {one.request_id!r} is one of thread {one.thread_id!r}")
+        for request in header.requests:
+            if request.thread_id != header.thread_id:
+                yield IntegrityProblem(f"request {request.request_id!r} belongs to thread {request.thread_id!r}")
 
     def add(self, commit: Commit) -> Iterator[IntegrityProblem]:
-        """Whatever is wrong with it. Look at all of it: the commit is taken in on the way."""
+        """Add the commit; yields its problems. Exhaust the iterator: it adds the commit on the way."""
         number, info = commit.number, commit.info
         if number <= self._last:
             yield IntegrityProblem(f"commit {number} follows commit {self._last}")
-        if number > self._standing.number:
-            yield IntegrityProblem(f"there is a commit {number}, and the thread stands at {self._standing.number}")
+        if number > self._header.number:
+            yield IntegrityProblem(f"commit {number} exists, but the thread is at commit {self._header.number}")
         self._last = max(self._last, number)
-        self._last_said = (commit.status, commit.timestamp, *([] if info is None else [info.workflow_name]))
+        self._last_state = (commit.status, commit.timestamp, *([] if info is None else [info.workflow_name]))
         name = None if info is None else info.checkpoint_id
-        for reason in self._chunks.take_in(commit):
+        for reason in self._chunks.add(commit):
             yield IntegrityProblem(reason, name)
         if info is not None:
             yield from self._check_checkpoint(commit, info)
         if commit.parent is not None and commit.parent not in self._numbers:
-            yield IntegrityProblem(f"commit {number} continues from commit {commit.parent}, which is not there", name)
+            yield IntegrityProblem(f"commit {number} continues from commit {commit.parent}, which does not exist", name)
         self._numbers.add(number)
-        if commit.events is not None and commit.events.first_seq >= self._standing.first_seq:
+        if commit.events is not None and commit.events.first_seq >= self._header.first_seq:
             for reason in self._check_events(commit.events, number):
                 yield IntegrityProblem(reason, name)
 
     def _check_checkpoint(self, commit: Commit, info: CheckpointInfo) -> Iterator[IntegrityProblem]:
         number, name = commit.number, info.checkpoint_id
-        if (info.number, info.thread_id) != (number, self._standing.thread_id):
+        if (info.number, info.thread_id) != (number, self._header.thread_id):
             yield IntegrityProblem(
                 f"commit {number} holds a checkpoint of commit {info.number} of {info.thread_id!r}", name
             )
         if name in self._ids:
-            yield IntegrityProblem(f"commit {number} and one before it have the same checkpoint id", name)
+            yield IntegrityProblem(f"commit {number} and an earlier one have the same checkpoint id", name)
         self._ids.add(name)
         self.checkpoints[number] = name
         before = self.checkpoints.get(commit.parent or 0)
         if before not in (None, info.previous_checkpoint_id):
-            said = info.previous_checkpoint_id
-            yield IntegrityProblem(f"it continues from {before!r}, and says that it follows {said!r}", name)
+            previous = info.previous_checkpoint_id
+            yield IntegrityProblem(f"its commit continues from {before!r}, but it names {previous!r}", name)
         if commit.root is None:
             yield IntegrityProblem(f"commit {number} has no content", name)
         else:
@@ -113,29 +113,29 @@ class ThreadIntegrity:
         self._next_seq = events.first_seq + events.count
         yield from self._chunks.check(events.body, f"the events of commit {number}")
         try:
-            found = from_bytes(events.body, "events")
+            trees = from_bytes(events.body, "events")
         except UnreadableValue:
-            return  # told already
-        if not isinstance(found, list) or len(found) != events.count:
-            yield f"the events of commit {number} are not {events.count}"
+            return  # reported already
+        if not isinstance(trees, list) or len(trees) != events.count:
+            yield f"commit {number} does not hold {events.count} events"
 
     def end(self) -> Iterator[IntegrityProblem]:
-        """What is wrong with all of them together."""
-        standing = self._standing
+        """Problems of all commits together."""
+        header = self._header
         newest = max(self.checkpoints, default=None)
-        if newest != standing.head:
+        if newest != header.head:
             yield IntegrityProblem(
-                f"its head is to be commit {standing.head}, and its newest checkpoint is that of commit {newest}",
+                f"its head is commit {header.head}, but its newest checkpoint is that of commit {newest}",
                 self.checkpoints.get(newest or 0),
             )
-        said = (standing.status, standing.updated_at, standing.workflow_name)
-        if self._last == standing.number and self._last_said != said[: len(self._last_said)]:
-            yield IntegrityProblem(f"its last commit says {self._last_said}, and the thread {said}")
-        if self._next_seq != standing.last_seq + 1:
-            yield IntegrityProblem(f"its events end with {self._next_seq - 1}, expected {standing.last_seq}")
-        for number in standing.pins:
+        state = (header.status, header.updated_at, header.workflow_name)
+        if self._last == header.number and self._last_state != state[: len(self._last_state)]:
+            yield IntegrityProblem(f"its last commit has {self._last_state}, but the thread {state}")
+        if self._next_seq != header.last_seq + 1:
+            yield IntegrityProblem(f"its events end with {self._next_seq - 1}, expected {header.last_seq}")
+        for number in header.pins:
             if number not in self.checkpoints:
-                yield IntegrityProblem(f"commit {number} is pinned, and holds no checkpoint")
+                yield IntegrityProblem(f"commit {number} is pinned, but holds no checkpoint")
 
 
 def _undecodable(body: bytes, what: str) -> Iterator[IntegrityProblem]:
@@ -145,27 +145,24 @@ def _undecodable(body: bytes, what: str) -> Iterator[IntegrityProblem]:
         yield IntegrityProblem(str(error))
 
 
-# ---------------------------------------------------------------- chunks
-
-
-class KnownChunks:
-    """Those of all commits so far, without their content."""
+class ChunkIndex:
+    """The chunks of all commits so far, without their content."""
 
     def __init__(self) -> None:
         self._heights: dict[str, int] = {}
-        """By reference: up to which height it is the top of a hash tree. A broken one is not even a value."""
+        """By reference: the height of its hash tree. A broken chunk is not even a value."""
         self._broken: dict[str, str] = {}
-        """By reference: what is wrong with it or with what it refers to, if it is a value, or if it is a node."""
+        """By reference: the problem of the chunk or of a chunk that it refers to."""
 
-    def take_in(self, commit: Commit) -> Iterator[str]:
-        """The chunks of the next commit. Tells of those that are damaged; one that only refers to such a chunk, or to
-        one that is gone, may be something that nobody needs any more."""
+    def add(self, commit: Commit) -> Iterator[str]:
+        """Add the chunks of the next commit; yields the problems of damaged ones. A chunk that refers to a damaged
+        or deleted one may be unused, so it is not a problem by itself."""
         waiting: dict[str, tuple[Pointer, ...] | tuple[str, ...]] = {}
         nodes: set[str] = set()
         for digest, data in commit.chunks.items():
             ref = f"{digest}.{commit.number}"
             try:
-                tree = _proved(ref, digest, data)
+                tree = _verify_chunk(ref, digest, data)
             except UnreadableValue as error:
                 self._heights[ref], self._broken[ref] = _BROKEN, str(error)
                 yield str(error)
@@ -173,78 +170,82 @@ class KnownChunks:
             listed = tree.get("$of") if isinstance(tree, dict) else None
             if isinstance(listed, list):
                 nodes.add(ref)
-                waiting[ref] = tuple(one if isinstance(one, str) else "" for one in listed)
+                waiting[ref] = tuple(child if isinstance(child, str) else "" for child in listed)
             else:
                 waiting[ref] = tuple(pointers(tree)) if looks_like_chunks(data) else ()
         for ref in waiting:
-            self._settle(ref, waiting, nodes)
+            self._set_height(ref, waiting, nodes)
 
-    def _settle(self, ref: str, waiting: dict[str, Any], nodes: set[str]) -> None:
-        """Its height, after those of all that it refers to."""
+    def _set_height(self, ref: str, waiting: dict[str, Any], nodes: set[str]) -> None:
+        """Set the height of a chunk, after those of all chunks that it refers to."""
         stack, entered = [ref], set[str]()
         while stack:
             top = stack[-1]
             if top in self._heights:
                 stack.pop()
                 continue
-            inside = waiting[top] if top in nodes else [one for one, _ in waiting[top]]
-            first = [one for one in inside if one in waiting and one not in self._heights]
+            inside = waiting[top] if top in nodes else [child for child, _ in waiting[top]]
+            first = [child for child in inside if child in waiting and child not in self._heights]
             if first and top not in entered:
                 entered.add(top)
                 stack.extend(first)
                 continue
             if top in nodes:
-                self._heights[top] = 1 + min([self._height(top, one) for one in inside], default=0)
+                self._heights[top] = 1 + min([self._height(top, child) for child in inside], default=0)
             else:
-                wrong = next((found for one in waiting[top] if (found := self.problem(*one)) is not None), None)
-                self._heights[top] = 0 if wrong is None else _BROKEN
-                if wrong is not None:
-                    self._broken[top] = wrong
+                problems = (self.find_problem(*pointer) for pointer in waiting[top])
+                problem = next((each for each in problems if each is not None), None)
+                self._heights[top] = 0 if problem is None else _BROKEN
+                if problem is not None:
+                    self._broken[top] = problem
 
     def _height(self, node: str, ref: str) -> int:
         height = self._heights.get(ref, _BROKEN)
         if height == _BROKEN or ref in self._broken:
-            self._broken[node] = self._broken.get(ref) or str(self.problem(ref, 0))
+            self._broken[node] = self._broken.get(ref) or str(self.find_problem(ref, 0))
         return height
 
     def check(self, data: bytes, what: str) -> Iterator[str]:
-        """What is wrong with a piece that refers to chunks. Each thing is told once."""
+        """The problems of a piece that refers to chunks, each once."""
         try:
             tree = from_bytes(data, what)
-            found = dict.fromkeys(pointers(tree)) if looks_like_chunks(data) else {}
+            unique = dict.fromkeys(pointers(tree)) if looks_like_chunks(data) else {}
         except (UnreadableValue, RecursionError) as error:
             yield str(error)
             return
-        yield from dict.fromkeys(wrong for one in found if (wrong := self.problem(*one)) is not None)
+        problems = (self.find_problem(*pointer) for pointer in unique)
+        yield from dict.fromkeys(problem for problem in problems if problem is not None)
 
-    def problem(self, ref: str, height: int) -> str | None:
-        """Why there is not all that a reference means, if so."""
-        known = self._heights.get(ref)
-        if known is None:
+    def find_problem(self, ref: str, height: int) -> str | None:
+        """Why the hash tree of a reference is not complete, if so."""
+        stored = self._heights.get(ref)
+        if stored is None:
             number = ref.partition(".")[2]
-            return f"chunk {ref} is missing: commit {number} does not hold it" if number else f"{ref!r} is no reference"
-        if known < height or known == _BROKEN:
+            return (
+                f"chunk {ref} is missing: commit {number} does not hold it" if number else f"{ref!r} is not a reference"
+            )
+        if stored < height or stored == _BROKEN:
             return self._broken.get(ref, f"chunk {ref} is not the top of a hash tree of height {height}")
         return None
 
 
-def _proved(ref: str, digest: str, data: bytes) -> Tree:
+def _verify_chunk(ref: str, digest: str, data: bytes) -> Tree:
     if digest_of(data) != digest:
         raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
     return from_bytes(data, f"chunk {ref}")
 
 
 def pointers(tree: Tree) -> Iterator[Pointer]:
-    """All references in a tree, whatever it holds. One that is none is given as it is, for the message."""
+    """All references in a tree, whatever it holds; also invalid ones, for the message."""
     waiting = [tree]
     while waiting:
-        one = waiting.pop()
-        if type(one) is list:
-            waiting.extend([item for item in one if type(item) in (list, dict)])
-        elif type(one) is dict:
-            kind = next(iter(one), "")
+        part = waiting.pop()
+        if type(part) is list:
+            waiting.extend([item for item in part if type(item) in (list, dict)])
+        elif type(part) is dict:
+            kind = next(iter(part), "")
             if kind in _POINTERS:
-                height = one.get("depth", 0)
-                yield str(one[kind]), height if type(height) is int else 0
+                height = part.get("depth", 0)
+                yield str(part[kind]), height if type(height) is int else 0
             else:
-                waiting.extend([item for item in one.values() if type(item) in (list, dict)])
+                waiting.extend([item for item in part.values() if type(item) in (list, dict)])

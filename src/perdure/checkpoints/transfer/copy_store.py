@@ -1,4 +1,4 @@
-"""All threads of one store in another, of whatever kind. Can be ended at any time, and begun again."""
+"""Copies threads from one store to another of any kind. After an interruption, call it again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.checkpoints.access import refuse_missing_key, storage_errors
-from perdure.checkpoints.transfer.dump_lines import visible_part
-from perdure.checkpoints.transfer.threads import CommitPages, add_thread, aside, standing_of, write_thread
+from perdure.checkpoints.transfer.dump import visible_part
+from perdure.checkpoints.transfer.threads import CommitPages, add_thread, read_header, run_in_thread, write_thread
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadExists
 from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int, str], None]
-"""Told of each thread that is done with: how many were, how many there are, and its id."""
+"""Called after each thread: how many are done, how many exist, and its id."""
 
 
 class NotCopied(msgspec.Struct, frozen=True):
-    """A thread that `copy_store` left alone, and why."""
+    """A thread that `copy_store` did not copy, and why."""
 
     thread_id: str
     reason: str
 
 
 class CopyReport(msgspec.Struct, frozen=True):
-    """What became of each thread that `copy_store` was to copy."""
+    """The outcome of `copy_store` for each thread."""
 
     copied: Sequence[str] = ()
     already_there: Sequence[str] = ()
-    """The target has them as they are."""
+    """The target has the same threads already."""
     conflicts: Sequence[NotCopied] = ()
-    """The target has something else in their place, and it was left alone."""
+    """The target has other threads of these ids, which stay."""
     failed: Sequence[NotCopied] = ()
-    """Damaged in the source, gone from it, or pruned there without a pause."""
+    """Damaged in the source, deleted there, or pruned without a pause."""
 
     @property
     def is_complete(self) -> bool:
@@ -57,24 +57,23 @@ async def copy_store(
     thread_ids: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> CopyReport:
-    """Copy threads, with their history, from one storage to another: all, those of a workflow, or those that are named.
+    """Copy threads with their history from one storage to another: all, those of a workflow, or those of `thread_ids`.
 
-    Each is copied wholly or not at all, those that moved last at the end. One that is there already is left as it is,
-    so a copy that was cut short is completed by calling this again. The source is not changed. What the target fails
-    at is raised; what is wrong with a thread of the source is reported, and the others go on. Each side may be
-    encrypted, with keys of its own: what is copied is decrypted, and encrypted again.
+    It copies each thread wholly or not at all, the one with the latest commit last, and skips a thread that the target
+    has. After an interruption, call it again. The source does not change. It raises errors of the target, and reports
+    damaged threads of the source. Each side may be encrypted with its own keys: the copy is encrypted again.
     """
     _check_storages(source, target)
-    for one in (source, target):
-        await refuse_missing_key(one.store)
+    for storage in (source, target):
+        await refuse_missing_key(storage.store)
     if isinstance(thread_ids, str):
-        raise TypeError(f"thread_ids expects several ids, got the text {thread_ids!r}.")
+        raise TypeError(f"thread_ids expects several ids, got the string {thread_ids!r}.")
     wanted, unknown = await _thread_ids(source, workflow_name, None if thread_ids is None else [*thread_ids])
     copied: list[str] = []
     already_there: list[str] = []
     conflicts: list[NotCopied] = []
     of_workflow = "" if workflow_name is None else f" of workflow {workflow_name!r}"
-    failed = [NotCopied(one, f"there is no thread {one!r}{of_workflow} in the source") for one in unknown]
+    failed = [NotCopied(each, f"the source has no thread {each!r}{of_workflow}") for each in unknown]
     for done, thread_id in enumerate(wanted, 1):
         try:
             is_new = await _copy_thread(source.store, target.store, thread_id)
@@ -90,54 +89,55 @@ async def copy_store(
 
 
 class _Conflict(Exception):
-    """The target has something else."""
+    """The target has another thread of this id."""
 
 
 class _Unreadable(Exception):
-    """The source does not give the thread."""
+    """The source cannot read the thread."""
 
 
 def _check_storages(source: object, target: object) -> None:
-    for name, one in (("source", source), ("target", target)):
-        if not hasattr(one, "store"):
-            raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {one!r}.")
-    if _place(source) == _place(target):
+    for name, storage in (("source", source), ("target", target)):
+        if not hasattr(storage, "store"):
+            raise TypeError(f"{name} expects a storage of perdure, such as SqliteCheckpointStorage, got {storage!r}.")
+    if _location(source) == _location(target):
         raise ValueError("source and target are the same store: there is nothing to copy.")
 
 
-def _place(storage: Any) -> object:
+def _location(storage: Any) -> object:
     store = storage.store
-    while (inner := getattr(store, "inner", None)) is not None:  # encrypted, or with something beside it
+    while (inner := getattr(store, "inner", None)) is not None:  # an encrypted or accelerated store
         store = inner
     path = getattr(store, "path", None)
-    return getattr(store, "place", store) if path is None else os.path.realpath(path)
+    return getattr(store, "location", store) if path is None else os.path.realpath(path)
 
 
 async def _thread_ids(
     source: StoreCheckpointStorage, workflow_name: str | None, named: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """In the order in which they moved last, after those that were only posted to; and those that are named and not
-    there."""
-    listed = [one.thread_id for one in await source.list_threads(workflow_name=workflow_name)]
+    """The threads to copy, the one with the latest commit last and those without a commit first; and the named ones
+    that do not exist."""
+    listed = [thread.thread_id for thread in await source.list_threads(workflow_name=workflow_name)]
     if workflow_name is None:
-        moved = set(listed)
+        committed = set(listed)
         with storage_errors(source.store, "list threads"):
-            listed = [*(one for one in await source.store.thread_ids() if one not in moved), *listed]
+            listed = [*(each for each in await source.store.thread_ids() if each not in committed), *listed]
     if named is None:
         return listed, []
-    known, chosen = set(listed), set(named)
-    return [one for one in listed if one in chosen], [one for one in dict.fromkeys(named) if one not in known]
+    existing, chosen = set(listed), set(named)
+    missing = [each for each in dict.fromkeys(named) if each not in existing]
+    return [each for each in listed if each in chosen], missing
 
 
 async def _copy_thread(source: Store, target: Store, thread_id: str) -> bool:
-    """Whether it is new there. Raises _Conflict or _Unreadable, or what the target fails at."""
+    """Whether the target did not have it. Raises _Conflict, _Unreadable, or the target's error."""
     try:
-        if await standing_of(target, thread_id) is not None:
+        if await read_header(target, thread_id) is not None:
             await _check_same(source, target, thread_id)
             return False
     except DamagedCheckpoint as error:
-        raise _Conflict(f"the target has it already, and damaged: {error.reason}") from error
-    with tempfile.TemporaryFile(prefix="perdure-") as spool:  # it has no name: a kill leaves nothing behind
+        raise _Conflict(f"the target has it already, but damaged: {error.reason}") from error
+    with tempfile.TemporaryFile(prefix="perdure-") as spool:  # without a name: a killed process leaves no file
         try:
             written = await write_thread(source, thread_id, spool)
         except PerdureError as error:
@@ -152,35 +152,35 @@ async def _copy_thread(source: Store, target: Store, thread_id: str) -> bool:
 async def _check_same(source: Store, target: Store, thread_id: str) -> None:
     """Raises like `_copy_thread`."""
     try:
-        ours = await standing_of(source, thread_id)
-        seen = None if ours is None else await _visible(source, ours)
+        ours = await read_header(source, thread_id)
+        digest = None if ours is None else await _digest_visible(source, ours)
     except PerdureError as error:
         raise _Unreadable(str(error)) from error
     if ours is None:
-        raise _Unreadable(f"There is no thread {thread_id!r} in the source.")
-    theirs = await standing_of(target, thread_id)
+        raise _Unreadable(f"The source has no thread {thread_id!r}.")
+    theirs = await read_header(target, thread_id)
     if theirs is None or (theirs.number, theirs.head) != (ours.number, ours.head):
-        there = "nothing any more" if theirs is None else f"commit {theirs.number} with its head at {theirs.head}"
-        raise _Conflict(f"it stands at commit {ours.number} with its head at {ours.head}, and in the target at {there}")
+        there = "is deleted" if theirs is None else f"is at commit {theirs.number} with its head at {theirs.head}"
+        raise _Conflict(f"it is at commit {ours.number} with its head at {ours.head}, but in the target it {there}")
     if not ours.number and _waiting(theirs) != _waiting(ours):
-        raise _Conflict("it was only posted to, and the target has another inbox or journal of it")
-    if await _visible(target, theirs) != seen:
-        raise _Conflict(f"the target has another thread of that id, which stands at commit {theirs.number} too")
+        raise _Conflict("it has no commit, and the target has another inbox or journal of it")
+    if await _digest_visible(target, theirs) != digest:
+        raise _Conflict(f"the target has another thread of that id, which is at commit {theirs.number} too")
 
 
-def _waiting(standing: ThreadHeader) -> tuple[list[object], list[object]]:
-    return [*standing.inbox], [*standing.journal]
+def _waiting(header: ThreadHeader) -> tuple[list[object], list[object]]:
+    return [*header.inbox], [*header.journal]
 
 
-async def _visible(store: Store, standing: ThreadHeader) -> bytes:
-    """A digest of all that can be read of the thread's commits."""
+async def _digest_visible(store: Store, header: ThreadHeader) -> bytes:
+    """A digest of the readable content of the thread's commits."""
     digest = sha256()
-    pages = CommitPages(store, standing)
+    pages = CommitPages(store, header)
 
     def add(commits: Sequence[Commit]) -> None:
-        for one in commits:
-            digest.update(visible_part(one, standing))
+        for commit in commits:
+            digest.update(visible_part(commit, header))
 
     while page := await pages.next():
-        await aside(add, page)
+        await run_in_thread(add, page)
     return digest.digest()

@@ -1,172 +1,388 @@
-"""The file of one exported thread: JSON lines in UTF-8, each proved by a checksum. Readable with any tool.
+"""The file of one exported thread: JSON lines in UTF-8, each with a checksum. Readable with any tool.
 
-The first line says what the file is, its version, and where the thread stands. A line for each commit follows, in
-order. The last line says how many there are, and the SHA-256 of all bytes before it, so that a file that was cut off is
-known. A line's checksum covers the thread's id and the line's place: one that was moved, repeated, or taken from
-another file does not have it.
+The first line has the kind and version of the file, and the header of the thread. One line for each commit follows, in
+order. The last line has their count and the SHA-256 of all bytes before it, which detects a file that was cut off. The
+checksum of a line covers the thread's id and the line's index: a line that was moved, repeated, or taken from another
+file fails it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
+from datetime import datetime
 from hashlib import sha256
-from typing import BinaryIO, TypeVar
+from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
-from perdure.checkpoints.transfer.dump_lines import (
-    VERSION,
-    AnyFirstLine,
-    CommitLine,
-    EndLine,
-    ThreadLine,
-    commit_line,
-    commit_of,
-    standing_of,
-    thread_line,
-)
 from perdure.digests import digest_of
 from perdure.errors import NewerFormat, NoThreadFile
-from perdure.records import Commit, ThreadHeader
+from perdure.records import (
+    CheckpointInfo,
+    Commit,
+    InboxItem,
+    JournalEntry,
+    Lease,
+    LoggedEvents,
+    PendingRequest,
+    ThreadHeader,
+)
 
 _START = b'{"sum":"'
 _AFTER_SUM = len(_START) + 22 + 2
 _NOT_OURS = "it is not a file that export_thread wrote"
 T = TypeVar("T")
 
+VERSION = 1
+NOTHING = Raw(b"null")
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Id = Annotated[str, Meta(min_length=1)]
+
+
+class AnyFirstLine(msgspec.Struct):
+    """The fields of a first line that all versions have."""
+
+    line: str
+    version: int
+    thread_id: _Id
+
+
+class ThreadLine(msgspec.Struct, tag="perdure thread", tag_field="line", omit_defaults=True):
+    version: int
+    """Always written: a newer perdure writes a higher one."""
+    thread_id: _Id
+    workflow: str
+    number: _Count
+    fence: _Count
+    status: str
+    updated_at: str
+    last_seq: _Count
+    first_seq: _Count = 1
+    head: _Count | None = None
+    due_at: datetime | None = None
+    requests: list[RequestPart] = []
+    journal: list[tuple[int, int, Raw]] = []
+    """Head, delivery and body of each entry."""
+    inbox: list[tuple[str, str, Raw]] = []
+    """Id, kind and body of each item."""
+    consumed: list[str] = []
+    pins: list[int] = []
+
+
+class RequestPart(msgspec.Struct, omit_defaults=True):
+    request_id: str
+    executor_id: str
+    asked_at: datetime
+    deadline: datetime | None = None
+    assignee: str | None = None
+
+
+class CommitLine(msgspec.Struct, tag="commit", tag_field="line", omit_defaults=True):
+    number: _Count
+    status: str = ""
+    timestamp: str = field(name="at", default="")
+    run_id: str = field(name="run", default="")
+    parent: int | None = None
+    checkpoint: CheckpointPart | None = None
+    root: Raw = NOTHING
+    chunks: dict[str, Raw] = {}
+    dropped: Sequence[str] = ()
+    carried: Sequence[str] = ()
+    events: EventsPart | None = None
+
+
+class CheckpointPart(msgspec.Struct, omit_defaults=True):
+    """A checkpoint without the fields that equal those of its commit."""
+
+    checkpoint_id: _Id = field(name="id")
+    workflow: str
+    iteration: _Count
+    previous: str | None = None
+    timestamp: str | UnsetType = field(name="at", default=UNSET)
+    run_id: str | UnsetType | None = field(name="run", default=UNSET)
+    status: str | UnsetType = UNSET
+
+
+class EventsPart(msgspec.Struct, omit_defaults=True):
+    first_seq: _Count = field(name="seq")
+    count: _Count
+    body: Raw
+    refers: bool = False
+    own: Sequence[str] = ()
+
+
+class EndLine(msgspec.Struct, tag="end", tag_field="line"):
+    commits: int
+    sha256: str
+    """Of all bytes before this line."""
+
+
+def _thread_line(header: ThreadHeader) -> ThreadLine:
+    return ThreadLine(
+        VERSION,
+        header.thread_id,
+        header.workflow_name,
+        header.number,
+        header.fence,
+        header.status,
+        header.updated_at,
+        header.last_seq,
+        header.first_seq,
+        header.head,
+        header.due_at,
+        [
+            RequestPart(each.request_id, each.executor_id, each.asked_at, each.deadline, each.assignee)
+            for each in sorted(header.requests, key=lambda request: request.request_id)
+        ],
+        [(entry.number, entry.delivery_id, Raw(entry.body)) for entry in header.journal],
+        [(item.item_id, item.kind, Raw(item.body)) for item in header.inbox],
+        sorted(header.consumed),
+        sorted(header.pins),
+    )
+
+
+def _commit_line(commit: Commit, header: ThreadHeader) -> CommitLine:
+    """The line of a commit. It omits a pruned checkpoint and pruned events whose space is not freed yet, but not the
+    chunks that other commits may need."""
+    info, events = commit.info, commit.events
+    chunks = dict(commit.chunks)
+    if events is not None and events.first_seq < header.first_seq:
+        for digest in events.own:
+            chunks.pop(digest, None)
+        events = None
+    return CommitLine(
+        commit.number,
+        commit.status,
+        commit.timestamp,
+        commit.run_id,
+        commit.parent,
+        None if info is None else _checkpoint_part(info, commit),
+        NOTHING if info is None or commit.root is None else Raw(commit.root),
+        {digest: Raw(chunks[digest]) for digest in sorted(chunks)},
+        tuple(sorted(commit.dropped)),
+        tuple(sorted(commit.carried)),
+        None
+        if events is None
+        else EventsPart(events.first_seq, events.count, Raw(events.body), events.refers, tuple(events.own)),
+    )
+
+
+def _checkpoint_part(info: CheckpointInfo, commit: Commit) -> CheckpointPart:
+    return CheckpointPart(
+        info.checkpoint_id,
+        info.workflow_name,
+        info.iteration_count,
+        info.previous_checkpoint_id,
+        UNSET if info.timestamp == commit.timestamp else info.timestamp,
+        UNSET if info.run_id == (commit.run_id or None) else info.run_id,
+        UNSET if info.status == commit.status else info.status,
+    )
+
+
+def visible_part(commit: Commit, header: ThreadHeader) -> bytes:
+    """The readable content of a commit, equal in every store that has it; empty for a commit without any.
+
+    It omits the chunks: a store may have freed some that no reader needs. Roots and events name theirs by digest.
+    """
+    line = _commit_line(commit, header)
+    if line.checkpoint is None and line.events is None:
+        return b""
+    events = None if line.events is None else [line.events.first_seq, line.events.count, line.events.body]
+    return msgspec.json.encode([line.number, line.timestamp, line.run_id, line.checkpoint, line.root, events])
+
+
+def _read_header(line: ThreadLine) -> ThreadHeader:
+    return ThreadHeader(
+        line.thread_id,
+        line.workflow,
+        line.number,
+        line.fence,
+        line.status,
+        line.updated_at,
+        line.last_seq,
+        line.first_seq,
+        line.head,
+        line.due_at,
+        [
+            PendingRequest(
+                line.thread_id, each.request_id, each.executor_id, each.asked_at, each.deadline, each.assignee
+            )
+            for each in line.requests
+        ],
+        [JournalEntry(number, delivery_id, bytes(body)) for number, delivery_id, body in line.journal],
+        [InboxItem(item_id, kind, bytes(body)) for item_id, kind, body in line.inbox],
+        line.consumed,
+        line.pins,
+    )
+
+
+def _read_commit(line: CommitLine, thread_id: str, pins: Container[int]) -> Commit:
+    part, info = line.checkpoint, None
+    if part is not None:
+        info = CheckpointInfo(
+            part.checkpoint_id,
+            thread_id,
+            part.workflow,
+            line.number,
+            part.iteration,
+            part.previous,
+            line.timestamp if part.timestamp is UNSET else part.timestamp,
+            (line.run_id or None) if part.run_id is UNSET else part.run_id,
+            line.status if part.status is UNSET else part.status,
+            line.number in pins,
+        )
+    return Commit(
+        Lease(thread_id, "", 0),
+        line.number,
+        info,
+        None if line.root == NOTHING else bytes(line.root),
+        None if line.events is None else _read_events(line.events, line, info),
+        status=line.status,
+        run_id=line.run_id,
+        timestamp=line.timestamp,
+        parent=line.parent,
+        chunks={digest: bytes(chunk) for digest, chunk in line.chunks.items()},
+        dropped=line.dropped,
+        carried=line.carried,
+    )
+
+
+def _read_events(events: EventsPart, line: CommitLine, info: CheckpointInfo | None) -> LoggedEvents:
+    of_commit = (line.number, line.run_id, line.timestamp, info)
+    return LoggedEvents(events.first_seq, events.count, bytes(events.body), events.refers, events.own, *of_commit)
+
+
 _first_lines = msgspec.json.Decoder(AnyFirstLine)
 _thread_lines = msgspec.json.Decoder(ThreadLine)
 _lines = msgspec.json.Decoder(CommitLine | EndLine)
 
 
-def _sum(thread_id: str, place: int, content: bytes) -> bytes:
-    return digest_of(b"%b\0%d\0%b" % (thread_id.encode(), place, content)).encode()
+def _checksum(thread_id: str, index: int, content: bytes) -> bytes:
+    return digest_of(b"%b\0%d\0%b" % (thread_id.encode(), index, content)).encode()
 
 
 class DumpWriter:
-    """Writes a thread to a file that is open for it, commit by commit."""
+    """Writes a thread to an open file, commit by commit."""
 
-    def __init__(self, file: BinaryIO, standing: ThreadHeader) -> None:
+    def __init__(self, file: BinaryIO, header: ThreadHeader) -> None:
         self._file = file
-        self._standing = standing
+        self._header = header
         self._digest = sha256()
         self.count = 0
-        """Commits that were written."""
+        """Written commits."""
         self.size = 0
-        """Bytes that were written."""
-        self._write(thread_line(standing), 0)
+        """Written bytes."""
+        self._write(_thread_line(header), 0)
 
     def add(self, commit: Commit) -> None:
         self.count += 1
-        self._write(commit_line(commit, self._standing), self.count)
+        self._write(_commit_line(commit, self._header), self.count)
 
     def end(self) -> str:
-        """The last line: only now is the file whole. Gives the digest of what is before it."""
+        """Write the last line, which completes the file. Returns the digest of all before it."""
         digest = self._digest.hexdigest()
         self._write(EndLine(self.count, digest), self.count + 1)
         self._file.flush()
         return digest
 
-    def _write(self, line: ThreadLine | CommitLine | EndLine, place: int) -> None:
+    def _write(self, line: ThreadLine | CommitLine | EndLine, index: int) -> None:
         data = msgspec.json.encode(line)
         if b"\n" in data:
-            raise ValueError("What a store keeps is JSON without line breaks.")
-        whole = b'%b%b",%b\n' % (_START, _sum(self._standing.thread_id, place, data), data[1:])
+            raise ValueError("A store keeps JSON without line breaks, but this commit has one.")
+        whole = b'%b%b",%b\n' % (_START, _checksum(self._header.thread_id, index, data), data[1:])
         self._digest.update(whole)
         self._file.write(whole)
         self.size += len(whole)
 
 
 class DumpReader:
-    """Reads what a `DumpWriter` wrote. Whatever is wrong with the file is a NoThreadFile that says where."""
+    """Reads the file of a `DumpWriter`. Raises NoThreadFile with the line of the damage."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
-        """`name`: of the file, for messages. Raises NoThreadFile, or NewerFormat for one of a newer perdure."""
+        """`name`: of the file, for messages. Raises NoThreadFile, or NewerFormat for a file of a newer perdure."""
         self._file = file
         self._name = name
         self._digest = sha256()
-        self._place = 0
-        """Of the line that was read last: how many are before it."""
+        self._index = 0
+        """The index of the last read line."""
         self.digest = ""
-        """Of all before the last line, once that was read."""
+        """The digest of all before the last line, after that was read."""
         file.seek(0)
-        self.standing = self._first()
+        self.header = self._read_first()
 
-    def _first(self) -> ThreadHeader:
+    def _read_first(self) -> ThreadHeader:
         start = self._file.read(len(_START))
         if start != _START:
             raise NoThreadFile(self._name, _NOT_OURS if start else "it is empty")
         self._file.seek(0)
         data = self._file.readline()
         content = self._content(data)
-        first = self._decoded(_first_lines, content)
+        first = self._decode(_first_lines, content)
         if first.line != "perdure thread":
             raise NoThreadFile(self._name, _NOT_OURS)
-        self._prove(data, content, first.thread_id)
+        self._verify(data, content, first.thread_id)
         if first.version > VERSION:
             raise NewerFormat(self._name, first.version, VERSION)
-        return standing_of(self._decoded(_thread_lines, content))
+        return _read_header(self._decode(_thread_lines, content))
 
     def commits(self) -> Iterator[Commit]:
-        """In order, each proved. What follows the last one is proved, too, before this ends."""
-        pins = frozenset(self.standing.pins)
+        """In order, each verified. Verifies the last line of the file before the iteration ends."""
+        pins = frozenset(self.header.pins)
         while data := self._file.readline():
-            self._place += 1
+            self._index += 1
             digest = self._digest.hexdigest()
             content = self._content(data)
-            self._prove(data, content, self.standing.thread_id)
-            line = self._decoded(_lines, content)
+            self._verify(data, content, self.header.thread_id)
+            line = self._decode(_lines, content)
             if isinstance(line, EndLine):
-                self._end(line, digest)
+                self._check_end(line, digest)
                 return
-            yield commit_of(line, self.standing.thread_id, pins)
-        raise NoThreadFile(self._name, f"it was cut off after line {self._place + 1}")
+            yield _read_commit(line, self.header.thread_id, pins)
+        raise NoThreadFile(self._name, f"it was cut off after line {self._index + 1}")
 
-    def wrong(self, reason: str) -> NoThreadFile:
-        """About the line that was read last."""
-        return NoThreadFile(self._name, f"line {self._place + 1} is damaged: {reason}")
+    def error(self, reason: str) -> NoThreadFile:
+        """An error about the last read line."""
+        return NoThreadFile(self._name, f"line {self._index + 1} is damaged: {reason}")
 
-    def _end(self, line: EndLine, digest: str) -> None:
-        if line.commits != self._place - 1:
-            raise self.wrong(f"it counts {line.commits} commits, and there are {self._place - 1}")
+    def _check_end(self, line: EndLine, digest: str) -> None:
+        if line.commits != self._index - 1:
+            raise self.error(f"it counts {line.commits} commits, but the file has {self._index - 1}")
         if line.sha256 != digest:
-            raise self.wrong("the lines before it are not those that it was written for")
+            raise self.error("the lines before it do not match its digest")
         if self._file.read(1):
-            raise NoThreadFile(self._name, f"something follows line {self._place + 1}, which is its last")
+            raise NoThreadFile(self._name, f"something follows line {self._index + 1}, which is its last")
         self.digest = digest
 
     def _content(self, data: bytes) -> bytes:
         if not data.startswith(_START) or len(data) < _AFTER_SUM:
-            raise self.wrong("it is not a line that export_thread wrote")
+            raise self.error("it is not a line that export_thread wrote")
         if not data.endswith(b"\n"):
-            raise self.wrong("it was cut off")
+            raise self.error("it was cut off")
         return b"{" + data[_AFTER_SUM:-1]
 
-    def _prove(self, data: bytes, content: bytes, thread_id: str) -> None:
-        said = data[len(_START) : _AFTER_SUM]
-        if said != _sum(thread_id, self._place, content) + b'",':
-            raise self.wrong("its content does not have its checksum, or it belongs elsewhere")
+    def _verify(self, data: bytes, content: bytes, thread_id: str) -> None:
+        checksum = data[len(_START) : _AFTER_SUM]
+        if checksum != _checksum(thread_id, self._index, content) + b'",':
+            raise self.error("its content does not match its checksum, or it belongs to another line")
         self._digest.update(data)
 
-    def _decoded(self, decoder: msgspec.json.Decoder[T], content: bytes) -> T:
+    def _decode(self, decoder: msgspec.json.Decoder[T], content: bytes) -> T:
         try:
             return decoder.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self.wrong(f"it is not what was written: {error}") from error
+            raise self.error(f"it was changed: {error}") from error
 
 
-# ---------------------------------------------------------------- under another id
+def rename_header(header: ThreadHeader, thread_id: str) -> ThreadHeader:
+    requests = [msgspec.structs.replace(request, thread_id=thread_id) for request in header.requests]
+    return msgspec.structs.replace(header, thread_id=thread_id, requests=requests)
 
 
-def renamed_standing(standing: ThreadHeader, thread_id: str) -> ThreadHeader:
-    requests = [msgspec.structs.replace(one, thread_id=thread_id) for one in standing.requests]
-    return msgspec.structs.replace(standing, thread_id=thread_id, requests=requests)
-
-
-def renamed_commits(commits: Iterable[Commit], thread_id: str, checkpoint_ids: Iterable[str]) -> Iterator[Commit]:
-    """As those of another thread. Each of these checkpoint ids gets a new one, wherever it stands; others are left."""
-    new = {one: os.urandom(12).hex() for one in checkpoint_ids}
+def rename_commits(commits: Iterable[Commit], thread_id: str, checkpoint_ids: Iterable[str]) -> Iterator[Commit]:
+    """The commits as those of another thread. Replaces each of these checkpoint ids by a new one; others stay."""
+    new = {checkpoint_id: os.urandom(12).hex() for checkpoint_id in checkpoint_ids}
     for commit in commits:
         info, events = commit.info, commit.events
         if info is not None:
