@@ -182,7 +182,7 @@ class Store(Protocol):
         """Create a thread `to` with copies of all commits of this one, under new checkpoint ids. The copy has no
         journal, no inbox and no owner. Raises ThreadBusy if a thread `to` exists already."""
 
-    async def standing(self, thread_id: str) -> ThreadHeader | None:
+    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         """All of a thread except its commits; None if no such thread exists. Raises DamagedCheckpoint."""
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
@@ -191,7 +191,7 @@ class Store(Protocol):
         Raises DamagedCheckpoint.
         """
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once.
 
         Raises ThreadExists if the thread id, or a checkpoint id, exists already.

@@ -39,7 +39,7 @@ async def a_full_thread(store: Store, thread_id: str = "t") -> None:
 
 async def read_out(store: Store, thread_id: str = "t", page: int | None = None) -> tuple[ThreadHeader, list[Commit]]:
     """All of a thread."""
-    standing = await store.standing(thread_id)
+    standing = await store.thread_header(thread_id)
     assert standing is not None
     commits = list(await store.commits(thread_id, limit=page))
     while page is not None and len(commits) < 1000:

@@ -164,7 +164,7 @@ async def test_a_forgotten_commit_that_was_handed_over_does_not_miss_the_one_bef
 async def test_a_thread_that_only_recorded_something_is_there(store: Store, target: Store) -> None:
     owner = await own(store)
     await owner.record(1)
-    standing = await store.standing("t")
+    standing = await store.thread_header("t")
     assert standing is not None and (standing.number, len(standing.journal)) == (0, 1)
     await owner.release()
     other = await own(target)

@@ -246,7 +246,7 @@ async def test_commits_are_read_in_pages(store: Store) -> None:
 
 async def test_of_a_thread_that_there_is_not_there_is_nothing_to_hand_over(store: Store) -> None:
     await save_thread(store, "u")
-    assert await store.standing("t") is None and list(await store.commits("t")) == []
+    assert await store.thread_header("t") is None and list(await store.commits("t")) == []
     assert await thread_ids(store) == ["u"]
 
 

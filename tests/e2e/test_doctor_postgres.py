@@ -88,7 +88,7 @@ def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgr
         ({"password": "gue55ed"}, "the password is wrong", "PGPASSWORD"),
         ({"user": "nobody_here"}, "there is no such user", "PGPASSWORD"),
         ({"database": "no_such"}, "there is no such database", "createdb"),
-        ({"port": 1}, "nobody listens there", "Is the server running"),
+        ({"port": 1}, "no server listens there", "Is the server running"),
         ({"host": "no-such-host.invalid"}, "there is no host of that name", "Correct it in the URL"),
         ({"password": "a#b"}, "the URL cannot be read", "%XX"),
     ],
@@ -243,7 +243,7 @@ def test_a_valkey_is_told_of_and_never_makes_it_fail(call: Call, told: Told, pos
         assert tree["valkey"]["round_trip_seconds"] > 0
         for url, said in (
             (valkey.url.replace("@", "x@"), "it refuses the user or the password"),
-            ("redis://:s3cret@127.0.0.1:1", "nobody listens there"),
+            ("redis://:s3cret@127.0.0.1:1", "no server listens there"),
         ):
             done = call("doctor", postgres_dsn, "--redis-url", url)
             assert marks(done)["valkey"] == "warn"

@@ -38,7 +38,7 @@ async def test_a_plain_store_is_copied_to_an_encrypted_one_and_back(
         assert report.is_complete and report.copied == ["posted", "asked"]
         assert (await copy_store(source, copy)).already_there == ["posted", "asked"]
         assert await copy.verify() == []
-        standing = await copy.store.standing("posted")
+        standing = await copy.store.thread_header("posted")
         assert standing is not None and [one.body for one in standing.inbox] == [b'"hello"']
         answered = await asking(copy).run(thread_id="asked", responses={"q-1": "yes"}, checkpoint_storage=copy)
         assert answered.get_outputs()[-1] == f"{secret('step result')} yes"

@@ -38,7 +38,7 @@ async def written(place: Place) -> Store:
 async def changed(place: Place, change: Change) -> Store:
     """The thread as somebody left it who has the disk: what the store itself proves is proved anew."""
     below = await written(place)
-    standing = await below.standing("t")
+    standing = await below.thread_header("t")
     assert standing is not None
     standing, commits = change(standing, list(await below.commits("t")), list(await below.commits("u")))
     await below.delete_thread("t")
@@ -125,7 +125,7 @@ async def test_what_waits_cannot_be_swapped_or_taken_for_something_else(
     place: Place, harm: Callable[[ThreadHeader], ThreadHeader], told: str
 ) -> None:
     store = await changed(place, lambda standing, ours, _: (harm(standing), ours))
-    await refused(store.standing("t"), told)
+    await refused(store.thread_header("t"), told)
     opened = await store.open("t", "run-1")
     assert told in str(opened.damage) and not opened.journal and not opened.inbox
     await closed(store)

@@ -161,7 +161,7 @@ async def test_the_thread_that_holds_the_key_is_nobody_elses(place: Place) -> No
     ):
         with pytest.raises(UnsupportedId, match="keeps its own key under this id"):
             await refused
-    assert await store.standing(reserved) is None
+    assert await store.thread_header(reserved) is None
     assert await store.delete_thread(reserved) is False
     assert await store.rewrite(reserved, lambda kind, name, data: b"1") == 0
     assert await store.thread_ids(limit=1) == ["t"]
@@ -179,7 +179,7 @@ async def test_a_store_whose_key_of_names_is_gone_says_so(tmp_path: Path) -> Non
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("UPDATE threads SET thread_id = 'perdure:encryptio_' WHERE thread_id = 'perdure:encryption'")
     again = EncryptedStore(SqliteStore(path), AesGcm(OLD))
-    with pytest.raises(DamagedStore, match="it is encrypted, and the key that names of chunks are made with is gone"):
+    with pytest.raises(DamagedStore, match="it is encrypted, and the key of its chunk names is missing"):
         await again.threads()
     await again.close()
 

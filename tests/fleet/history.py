@@ -26,7 +26,7 @@ class Made:
 
 async def problems_of(store: Store, thread_id: str, told: Told) -> list[str]:
     """Whatever cannot be if each commit was made by one owner, once, after the one before. Empty if all is well."""
-    standing, commits = await store.standing(thread_id), await store.commits(thread_id)
+    standing, commits = await store.thread_header(thread_id), await store.commits(thread_id)
     if standing is None:
         return [f"{thread_id}: there is no such thread"] if told.done or told.posted else []
     made = [_made(commit) for commit in commits]

@@ -141,7 +141,7 @@ async def trace(store: Store, thread_id: str) -> str:
     """All that is stored of the thread and those beside it, with the same words for all threads."""
     found: list[str] = []
     for one in (thread_id, f"{thread_id} beside", f"{thread_id} copied"):
-        standing = await store.standing(one)
+        standing = await store.thread_header(one)
         if standing is None:
             continue
         infos = await store.infos(thread_id=one)

@@ -123,7 +123,9 @@ async def test_two_stores_behind_one_pooler_take_threads_from_each_other(postgre
         async def move(number: int) -> None:
             for turn in range(10):
                 owner = await own(stores[number], "t", owner=f"{number}.{turn}", takeover=True)
-                await asyncio.gather(owner.save(events=1), stores[1 - number].standing("t"), return_exceptions=True)
+                await asyncio.gather(
+                    owner.save(events=1), stores[1 - number].thread_header("t"), return_exceptions=True
+                )
 
         await asyncio.gather(move(0), move(1))
         numbers = [commit.number for commit in await stores[0].commits("t")]

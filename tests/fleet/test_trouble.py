@@ -157,7 +157,7 @@ async def test_connections_that_the_server_ends_all_the_time_lose_and_repeat_not
         await asyncio.sleep(0.05)
     await moving
     for thread in await store.threads():
-        standing = await store.standing(thread.thread_id)
+        standing = await store.thread_header(thread.thread_id)
         assert standing is not None
         assert (standing.number, standing.last_seq, len(standing.inbox)) == (10, 10, 10)
     assert not await store.check()
@@ -176,7 +176,7 @@ async def test_a_transaction_that_idles_longer_than_the_server_allows_is_undone_
 ) -> None:
     store = make_store(statement_seconds=1)
     await save_full_thread(store, "t")
-    standing, commits = await store.standing("t"), await store.commits("t")
+    standing, commits = await store.thread_header("t"), await store.commits("t")
     assert standing is not None
     await store.delete_thread("t")
     before = await read_everything(store, "t")

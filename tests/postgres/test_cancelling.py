@@ -124,7 +124,7 @@ async def test_a_statement_that_was_cancelled_does_not_go_on_at_the_server(force
         await forced.until_waiting(1)
         await cancelled(posting)
         await forced.until_waiting(0)
-    standing = await store.standing("t")
+    standing = await store.thread_header("t")
     assert standing is None or standing.inbox == []
 
 
@@ -286,7 +286,7 @@ class Cancelling:
             lambda: store.rewrite("t", lambda kind, name, body: body),
             lambda: store.append_journal(self._lease, JournalEntry(1, some, b"{}")),
             lambda: store.events_after("t", 0),
-            lambda: store.standing("t"),
+            lambda: store.thread_header("t"),
             lambda: store.infos(limit=5),
         ]
         return self.random.choice(acts)()

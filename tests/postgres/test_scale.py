@@ -104,7 +104,7 @@ def reads(store: PostgresStore, thread_id: str, count: int) -> dict[str, Callabl
         "infos of a workflow": lambda: store.infos(workflow_name="w", limit=5, before=middle),
         "thread": lambda: store.threads(thread_id=thread_id),
         "events": lambda: store.events_after(thread_id, count - 3),
-        "standing": lambda: store.standing(thread_id),
+        "standing": lambda: store.thread_header(thread_id),
         "commits": lambda: store.commits(thread_id, after=count // 2, limit=5),
         "chunks": lambda: store.read_chunks(thread_id, [count // 2]),
         "post": lambda: store.post(thread_id, "item", "k", b"1"),
@@ -190,7 +190,7 @@ async def test_what_is_freed_beside_thousands_that_stay_is_found_without_reading
     store = counted.store
     await store.add_thread(*made("t", count))
     await forced.execute("ANALYZE {s}.commits, {s}.threads")
-    assert await counted.rows(lambda: store.standing("t")) < 60
+    assert await counted.rows(lambda: store.thread_header("t")) < 60
     assert await counted.rows(lambda: store.delete_thread("t", if_unmoved_since=1)) < 60
     owner = await own(store, "t")
 

@@ -33,7 +33,9 @@ async def all_that_is_stored(storage: Any) -> Any:
     if not isinstance(storage, StoreCheckpointStorage):
         return [one.to_dict() for one in storage.kept.values()]
     infos = await storage.list_threads()
-    return [(await storage.store.standing(one.thread_id), await storage.store.commits(one.thread_id)) for one in infos]
+    return [
+        (await storage.store.thread_header(one.thread_id), await storage.store.commits(one.thread_id)) for one in infos
+    ]
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))

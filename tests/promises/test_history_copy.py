@@ -118,11 +118,11 @@ async def test_what_the_target_fails_at_is_raised(
 ) -> None:
     add, room = storage.store.add_thread, [1, 1]
 
-    async def full(standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+    async def full(header: ThreadHeader, commits: Iterable[Commit]) -> None:
         if not room:
             raise OSError(28, "No space left on device")
         room.pop()
-        await add(standing, commits)
+        await add(header, commits)
 
     storage.store.add_thread = full  # type: ignore[method-assign]  # a disk that is full
     with pytest.raises(StorageFailed, match="No space left"):

@@ -241,7 +241,7 @@ async def test_lines_that_are_whole_and_do_not_fit_together_are_refused(
     """Written by somebody who knows how to make a checksum."""
     source = InMemoryCheckpointStorage()
     await make_half(source)
-    standing = await source.store.standing("half")
+    standing = await source.store.thread_header("half")
     assert standing is not None
     commits = list(await source.store.commits("half"))
     with (tmp_path / "half.jsonl").open("wb") as file:
@@ -259,7 +259,7 @@ async def test_a_file_that_is_changed_while_it_is_imported_imports_nothing(
     source, path = InMemoryCheckpointStorage(), tmp_path / "t.jsonl"
     await written(source, "t", 8)
     await source.export_thread("t", path)
-    standing = await source.store.standing("t")
+    standing = await source.store.thread_header("t")
     assert standing is not None
     other = io.BytesIO()
     writer = DumpWriter(other, standing)

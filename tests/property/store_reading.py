@@ -39,7 +39,7 @@ async def all_of_store(store: Store) -> dict[str, Any]:
     assert [one and one.info for one in found] == list(infos)
     heads = {key: await store.head(key) for key in keys}
     logs = {key: await store.events_after(key, None) for key in keys}
-    standings = {key: await store.standing(key) for key in keys}
+    standings = {key: await store.thread_header(key) for key in keys}
     return {
         "infos": [_plain_info(one, one.previous_checkpoint_id) for one in infos],
         "roots": [one and one.root for one in found],

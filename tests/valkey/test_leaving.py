@@ -55,7 +55,7 @@ async def test_a_closed_storage_leaves_no_task_no_thread_and_no_connection(truth
 async def test_what_waits_to_be_sent_is_sent_before_it_is_closed(valkey_url: str) -> None:
     here, there = (AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place") for _ in range(2))
     async with there.subscribe("t") as subscription:
-        while not there._valkey._line().subscriber.is_subscribed(there._channel("t")):
+        while not there._valkey._connections().subscriber.is_subscribed(there._channel("t")):
             await subscription.next(0.01)
         here.publish("t", b'"last words"')
         await here.close()
@@ -102,7 +102,7 @@ async def test_a_listener_that_is_left_by_an_error_or_a_cancellation_leaves_noth
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listening
-    assert not store.bus.subscriptions and store._valkey._line().subscriber._task is None
+    assert not store.bus.subscriptions and store._valkey._connections().subscriber._task is None
     await store.close()
     await until_no_connection_is_left(valkey_url)
 

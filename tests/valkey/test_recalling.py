@@ -34,13 +34,13 @@ class Watched:
         assert isinstance(self.storage.store, AcceleratedStore)
         self.store = self.storage.store
         self.reads = 0
-        read_chunks = self.store._store.read_chunks
+        read_chunks = self.store.inner.read_chunks
 
         async def counted(thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
             self.reads += 1
             return await read_chunks(thread_id, numbers)
 
-        self.store._store.read_chunks = counted  # type: ignore[method-assign]  # a tap on the real method
+        self.store.inner.read_chunks = counted  # type: ignore[method-assign]  # a tap on the real method
 
     async def load(self, thread_id: str = "t") -> tuple[WorkflowCheckpoint | None, int]:
         """The newest checkpoint, and how often the store was asked for it."""

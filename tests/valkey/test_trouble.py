@@ -41,7 +41,7 @@ async def all_sent(store: Store) -> None:
     """Or given up."""
     assert isinstance(store, AcceleratedStore)
     async with asyncio.timeout(SECONDS):
-        while store._valkey._line().publisher._task is not None:
+        while store._valkey._connections().publisher._task is not None:
             await turns(1)
 
 

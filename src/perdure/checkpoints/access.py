@@ -34,7 +34,7 @@ async def is_encrypted(store: Store) -> bool:
         has_thread = getattr(store, "has_thread", None)  # much cheaper, in stores that have it
         if has_thread is not None:
             return bool(await has_thread(RESERVED_THREAD))
-        return await store.standing(RESERVED_THREAD) is not None
+        return await store.thread_header(RESERVED_THREAD) is not None
 
 
 async def refuse_missing_key(store: Store) -> None:

@@ -181,7 +181,7 @@ class _Stored:
 
     async def _read(self, thread_id: str, tries: int = MAX_TRIES) -> OpenedThread | None:
         with storage_errors(self._store, "read a thread"):
-            standing = await self._store.standing(thread_id)
+            standing = await self._store.thread_header(thread_id)
             head = await self._store.head(thread_id)
         if standing is None:
             return None

@@ -52,7 +52,7 @@ class Owner:
         for thread_id in await store.thread_ids(prefix=prefix):
             kept[thread_id] = (
                 await store.threads(thread_id=thread_id),
-                await store.standing(thread_id),
+                await store.thread_header(thread_id),
                 list(await store.commits(thread_id)),
                 list(await store.infos(thread_id=thread_id)),
                 list(await store.events_after(thread_id, None)),

@@ -58,7 +58,7 @@ async def a_thread() -> Thread:
         events = [WorkflowEvent("output", state["lines"], executor_id="e"), WorkflowEvent("output", 1, executor_id="e")]
         await thread.commit(checkpoint, events, "run-1", "IDLE")
         previous = checkpoint.checkpoint_id
-    standing = await store.standing("t")
+    standing = await store.thread_header("t")
     assert standing is not None
     return standing, list(await store.commits("t"))
 

@@ -56,7 +56,7 @@ async def test_a_thread_that_comes_to_be_when_its_process_is_killed_is_in_the_li
     expected = await all_of(store, "u")
     await store.close()
     before, after = (FileStore(tmp_path / name, fsync=False) for name in ("before", "after"))
-    assert await thread_ids(before) == ["t"] and await before.standing("u") is None
+    assert await thread_ids(before) == ["t"] and await before.thread_header("u") is None
     assert list(await before.check()) == []
     assert not await before.delete_thread("u")
     await make(before)

@@ -258,7 +258,7 @@ async def _reason_to_stay(store: Store, thread: ThreadInfo, rule: _Rule) -> str 
     if thread.run_id is not None:
         return f"run {thread.run_id!r} owns it"
     named = rule.states or frozenset()
-    standing = await store.standing(thread.thread_id)
+    standing = await store.thread_header(thread.thread_id)
     if standing is None:
         return "it is gone already"
     if standing.pins:

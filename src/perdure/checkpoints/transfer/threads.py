@@ -142,7 +142,7 @@ async def write_thread(store: Store, thread_id: str, file: BinaryIO) -> ThreadFi
 
 async def read_header(store: Store, thread_id: str) -> ThreadHeader | None:
     with storage_errors(store, "read a thread"):
-        return await store.standing(thread_id)
+        return await store.thread_header(thread_id)
 
 
 async def list_infos(store: Store, thread_id: str) -> Sequence[CheckpointInfo]:

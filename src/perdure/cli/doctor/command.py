@@ -182,7 +182,7 @@ async def _add_valkey(result: StoreFindings, url: str) -> None:
     from perdure.stores.valkey import health as valkey_report
 
     try:
-        report = await valkey_report.look(url)
+        report = await valkey_report.inspect_server(url)
     except ValueError as error:
         raise click.UsageError(f"--redis-url: {error}") from None
     result.findings.append(valkey_found(report))

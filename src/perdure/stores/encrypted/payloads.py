@@ -1,8 +1,8 @@
-"""What an encrypted store keeps in the place of what it is given, and back.
+"""Encrypting and decrypting the records of one thread.
 
-Each payload is encrypted by itself, and bound to its thread, its kind and its name there: the number of a commit, the
-stored name of a chunk, a delivery, an item of the inbox (and its kind, which stands in front of its body). Ids, numbers
-and times stay as they are.
+Each payload is encrypted by itself, and bound to its thread, its kind and its name: the number of a commit, the stored
+name of a chunk, the id of a delivery or of an inbox item. The kind of an inbox item precedes its body. Ids, numbers and
+times are not encrypted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from perdure.records import (
 from perdure.store import Rewrite
 from perdure.stores.encrypted.names import Names, Scramble
 
-_TOLD = {
+_LABELS = {
     "root": "the checkpoint of commit {}",
     "chunk": "chunk {}",
     "events": "the event log of commit {}",
@@ -43,36 +43,34 @@ OF_HEAD = "of its head"
 
 
 class Encryption(Protocol):
-    """What encrypts: `perdure.AesGcm`."""
+    """An encryption such as `perdure.AesGcm`."""
 
     @property
     def current_key_id(self) -> str:
-        """The key that is written with."""
+        """The key for new payloads."""
 
     def encrypt(self, thread_id: str, place: str, data: bytes) -> bytes:
-        """The data as JSON that nobody can read without the current key, bound to this place in this thread."""
+        """The data as JSON, encrypted with the current key and bound to this place in this thread."""
 
     def decrypt(self, thread_id: str, place: str, payload: bytes) -> bytes:
-        """The data again. Raises KeyError with the id of a key that was not given, and ValueError for what is not as it
-        was encrypted, or was for another place."""
+        """The plain data. Raises KeyError with the id of an unknown key, and ValueError for a payload that was changed
+        or belongs to another place."""
 
     def key_id_of(self, payload: bytes) -> str | None:
-        """The key that it was encrypted with; None for what was not encrypted."""
+        """The key of an encrypted payload; None if the payload is not encrypted."""
 
     def scrambler(self, key: bytes, thread_id: str) -> Callable[[], Scramble]:
-        """Makes functions that turn blocks of 16 bytes into what nobody can tell without the key."""
+        """A factory of functions that encrypt blocks of 16 bytes."""
 
 
 class ThreadPayloads:
-    """Of one thread."""
+    """Seals and unseals the records of one thread."""
 
     def __init__(self, encryption: Encryption, thread_id: str, names: Names | None = None) -> None:
         self._encryption = encryption
         self._thread_id = thread_id
         self._names = names
-        """None where nothing is there yet, or chunks do not matter."""
-
-    # ------------------------------------------------------------ one payload
+        """None for an empty store, or where chunks do not matter."""
 
     def seal(self, kind: str, name: str | int, data: bytes) -> bytes:
         return self._encryption.encrypt(self._thread_id, f"{kind}\0{name}", data)
@@ -82,16 +80,16 @@ class ThreadPayloads:
         try:
             return self._encryption.decrypt(self._thread_id, f"{kind}\0{name}", payload)
         except KeyError as error:
-            raise MissingKey(self._place(kind, name), self._encryption.key_id_of(payload)) from error
+            raise MissingKey(self._label(kind, name), self._encryption.key_id_of(payload)) from error
         except ValueError as error:
             if self._encryption.key_id_of(payload) is None:
-                raise PlaintextRefused(self._place(kind, name)) from None
-            reason = f"{_TOLD[kind].format(name)} cannot be decrypted: {error}"
+                raise PlaintextRefused(self._label(kind, name)) from None
+            reason = f"{_LABELS[kind].format(name)} cannot be decrypted: {error}"
             raise DamagedCheckpoint(checkpoint_id, reason, self._thread_id) from error
 
-    def _place(self, kind: str, name: str | int) -> str:
-        told = _TOLD[kind].format(name)
-        return f"{told[0].upper()}{told[1:]} in thread {self._thread_id!r}"
+    def _label(self, kind: str, name: str | int) -> str:
+        label = _LABELS[kind].format(name)
+        return f"{label[0].upper()}{label[1:]} in thread {self._thread_id!r}"
 
     def seal_item(self, item: InboxItem) -> InboxItem:
         body = self.seal("inbox", item.item_id, item.kind.encode() + b"\0" + item.body)
@@ -109,125 +107,132 @@ class ThreadPayloads:
     def unseal_entry(self, entry: JournalEntry) -> JournalEntry:
         return JournalEntry(entry.number, entry.delivery_id, self.unseal("journal", entry.delivery_id, entry.body))
 
-    # ------------------------------------------------------------ whole records
-
     def seal_commit(self, commit: Commit) -> Commit:
         events = commit.events
-        names = self._stored(named_in(commit))
+        names = self._stored_names(chunk_names(commit))
         if events is not None:
-            body, own = self.seal("events", commit.number, events.body), [names[one] for one in events.own]
+            body, own = self.seal("events", commit.number, events.body), [names[digest] for digest in events.own]
             events = msgspec.structs.replace(events, body=body, own=own)
         return msgspec.structs.replace(
             commit,
             root=None if commit.root is None else self.seal("root", commit.number, commit.root),
             events=events,
-            chunks={names[one]: self.seal("chunk", names[one], data) for one, data in commit.chunks.items()},
-            dropped=[_renamed(one, names) for one in commit.dropped],
-            carried=[_renamed(one, names) for one in commit.carried],
+            chunks={names[name]: self.seal("chunk", names[name], data) for name, data in commit.chunks.items()},
+            dropped=[_rename(ref, names) for ref in commit.dropped],
+            carried=[_rename(ref, names) for ref in commit.carried],
         )
 
     def unseal_commits(self, commits: Sequence[Commit]) -> list[Commit]:
-        names = self._plain(name for commit in commits for name in named_in(commit))
-        return [self._unsealed(commit, names) for commit in commits]
+        names = self._plain_names(name for commit in commits for name in chunk_names(commit))
+        return [self._unseal_commit(commit, names) for commit in commits]
 
-    def _unsealed(self, commit: Commit, names: Mapping[str, str]) -> Commit:
-        name = f"of commit {commit.number}" if commit.info is None else commit.info.checkpoint_id
+    def _unseal_commit(self, commit: Commit, names: Mapping[str, str]) -> Commit:
+        checkpoint_id = f"of commit {commit.number}" if commit.info is None else commit.info.checkpoint_id
+        root, events = commit.root, commit.events
         return msgspec.structs.replace(
             commit,
-            root=None if commit.root is None else self.unseal("root", commit.number, commit.root, name),
-            events=None if commit.events is None else self._unsealed_events(commit.events, commit.number, name, names),
-            chunks={names[one]: self.unseal("chunk", one, data, name) for one, data in commit.chunks.items()},
-            dropped=[_renamed(one, names) for one in commit.dropped],
-            carried=[_renamed(one, names) for one in commit.carried],
+            root=None if root is None else self.unseal("root", commit.number, root, checkpoint_id),
+            events=None if events is None else self._unseal_events(events, commit.number, checkpoint_id, names),
+            chunks={
+                names[name]: self.unseal("chunk", name, data, checkpoint_id) for name, data in commit.chunks.items()
+            },
+            dropped=[_rename(ref, names) for ref in commit.dropped],
+            carried=[_rename(ref, names) for ref in commit.carried],
         )
 
-    def _unsealed_events(
+    def _unseal_events(
         self, events: LoggedEvents, number: int, checkpoint_id: str, names: Mapping[str, str]
     ) -> LoggedEvents:
         body = self.unseal("events", number, events.body, checkpoint_id)
-        return msgspec.structs.replace(events, body=body, own=[names[one] for one in events.own])
+        return msgspec.structs.replace(events, body=body, own=[names[digest] for digest in events.own])
 
     def unseal_events(self, logged: Sequence[LoggedEvents]) -> list[LoggedEvents]:
-        names = self._plain(name for events in logged for name in events.own)
-        named = [f"of commit {one.number}" if one.info is None else one.info.checkpoint_id for one in logged]
-        return [self._unsealed_events(one, one.number, name, names) for one, name in zip(logged, named, strict=True)]
+        names = self._plain_names(name for events in logged for name in events.own)
+        return [
+            self._unseal_events(
+                events,
+                events.number,
+                f"of commit {events.number}" if events.info is None else events.info.checkpoint_id,
+                names,
+            )
+            for events in logged
+        ]
 
     def unseal_checkpoint(self, stored: StoredCheckpoint) -> StoredCheckpoint:
         info = stored.info
         return StoredCheckpoint(info, self.unseal("root", info.number, stored.root, info.checkpoint_id))
 
-    def unseal_chunks(self, found: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
-        """Names are turned back all at once, chunks when they are asked for."""
-        return self._chunks(found, _EncryptedChunks)
+    def unseal_chunks(self, stored: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
+        """Decrypts all names at once, and a chunk when it is read."""
+        return self._chunks(stored, _EncryptedChunks)
 
-    def unseal_recalled(self, found: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
-        """The same of chunks that may be wrong in any way: none of that is damage in the store."""
+    def unseal_recalled(self, stored: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
+        """The same for chunks of a cache. They may be wrong in any way, which is not damage of the store."""
         try:
-            return self._chunks(found, _Recalled)
+            return self._chunks(stored, _RecalledChunks)
         except UnsupportedId:
             return {}
 
     def _chunks(
-        self, found: Mapping[int, Mapping[str, bytes]], kind: type[_EncryptedChunks]
+        self, stored: Mapping[int, Mapping[str, bytes]], kind: type[_EncryptedChunks]
     ) -> dict[int, Mapping[str, bytes]]:
-        names = self._plain(name for held in found.values() for name in held)
+        names = self._plain_names(name for chunks in stored.values() for name in chunks)
         return {
-            number: kind(self, number, held, {names[stored]: stored for stored in held})
-            for number, held in found.items()
+            number: kind(self, number, chunks, {names[name]: name for name in chunks})
+            for number, chunks in stored.items()
         }
 
-    def seal_standing(self, standing: ThreadHeader) -> ThreadHeader:
+    def seal_header(self, header: ThreadHeader) -> ThreadHeader:
         return msgspec.structs.replace(
-            standing,
-            journal=[self.seal_entry(one) for one in standing.journal],
-            inbox=[self.seal_item(one) for one in standing.inbox],
+            header,
+            journal=[self.seal_entry(entry) for entry in header.journal],
+            inbox=[self.seal_item(item) for item in header.inbox],
         )
 
-    def unseal_standing(self, standing: ThreadHeader) -> ThreadHeader:
+    def unseal_header(self, header: ThreadHeader) -> ThreadHeader:
         return msgspec.structs.replace(
-            standing,
-            journal=[self.unseal_entry(one) for one in standing.journal],
-            inbox=[self.unseal_item(one) for one in standing.inbox],
+            header,
+            journal=[self.unseal_entry(entry) for entry in header.journal],
+            inbox=[self.unseal_item(item) for item in header.inbox],
         )
 
     def unseal_opened(self, opened: OpenedThread) -> OpenedThread:
-        """What cannot be believed is told as damage, so that the thread can be sent elsewhere. Raises MissingKey."""
+        """Reports payloads that cannot be decrypted as damage, so that the thread can still be rewound. Raises
+        MissingKey."""
         root, info = opened.root, opened.info
         try:
             if root is not None:
                 number, name = (opened.number, OF_HEAD) if info is None else (info.number, info.checkpoint_id)
                 root = self.unseal("root", number, root, name)
-            journal = [self.unseal_entry(one) for one in opened.journal]
-            inbox = [self.unseal_item(one) for one in opened.inbox]
+            journal = [self.unseal_entry(entry) for entry in opened.journal]
+            inbox = [self.unseal_item(item) for item in opened.inbox]
         except (DamagedCheckpoint, PlaintextRefused) as error:
             reason = error.reason if isinstance(error, DamagedCheckpoint) else f"{error.place} is not encrypted"
             return msgspec.structs.replace(opened, root=None, journal=(), inbox=(), damage=opened.damage or reason)
         return msgspec.structs.replace(opened, root=root, journal=journal, inbox=inbox)
 
-    def rewriting(self, change: Rewrite) -> Rewrite:
-        """What is to be done to the payloads in the store so that the plain ones are changed."""
+    def encrypted_change(self, change: Rewrite) -> Rewrite:
+        """The change of encrypted payloads that applies `change` to the plain ones."""
 
-        def changed(kind: str, name: str, payload: bytes) -> bytes:
+        def change_payload(kind: str, name: str, payload: bytes) -> bytes:
             data, start = self.unseal(kind, name, payload), b""
             if kind == "inbox":
-                of_item, found, data = data.partition(b"\0")
-                start = of_item + found
-            after = change(kind, self._plain([name])[name] if kind == "chunk" else name, data)
+                item_kind, zero, data = data.partition(b"\0")
+                start = item_kind + zero
+            after = change(kind, self._plain_names([name])[name] if kind == "chunk" else name, data)
             return payload if after == data else self.seal(kind, name, start + after)
 
-        return changed
+        return change_payload
 
-    # ------------------------------------------------------------ names
+    def _stored_names(self, names: Iterable[str]) -> dict[str, str]:
+        return {} if self._names is None else self._names.encrypt(names)
 
-    def _stored(self, names: Iterable[str]) -> dict[str, str]:
-        return {} if self._names is None else self._names.stored(names)
-
-    def _plain(self, names: Iterable[str]) -> dict[str, str]:
-        return {} if self._names is None else self._names.plain(names)
+    def _plain_names(self, names: Iterable[str]) -> dict[str, str]:
+        return {} if self._names is None else self._names.decrypt(names)
 
 
-def named_in(commit: Commit) -> Iterator[str]:
-    """All names of chunks that stand in it, whole or shortened."""
+def chunk_names(commit: Commit) -> Iterator[str]:
+    """All names of chunks in a commit, complete or shortened."""
     yield from commit.chunks
     for ref in (*commit.dropped, *commit.carried):
         yield ref.partition(".")[0]
@@ -235,36 +240,36 @@ def named_in(commit: Commit) -> Iterator[str]:
         yield from commit.events.own
 
 
-def _renamed(ref: str, names: Mapping[str, str]) -> str:
+def _rename(ref: str, names: Mapping[str, str]) -> str:
     digest, dot, number = ref.partition(".")
     return f"{names[digest]}{dot}{number}"
 
 
 class _EncryptedChunks(Mapping[str, bytes]):
-    """By digest. A chunk is decrypted when it is asked for."""
+    """Chunks by digest. Decrypts a chunk when it is read."""
 
-    __slots__ = ("_held", "_number", "_payloads", "_stored")
+    __slots__ = ("_chunks", "_names", "_number", "_payloads")
 
     def __init__(
-        self, payloads: ThreadPayloads, number: int, held: Mapping[str, bytes], stored: Mapping[str, str]
+        self, payloads: ThreadPayloads, number: int, chunks: Mapping[str, bytes], names: Mapping[str, str]
     ) -> None:
         self._payloads = payloads
         self._number = number
-        self._held = held
-        self._stored = stored
+        self._chunks = chunks
+        self._names = names
 
     def __getitem__(self, digest: str) -> bytes:
-        name = self._stored[digest]
-        return self._payloads.unseal("chunk", name, self._held[name], f"of commit {self._number}")
+        name = self._names[digest]
+        return self._payloads.unseal("chunk", name, self._chunks[name], f"of commit {self._number}")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._names)
 
 
-class _Recalled(_EncryptedChunks):
+class _RecalledChunks(_EncryptedChunks):
     __slots__ = ()
 
     def __getitem__(self, digest: str) -> bytes:

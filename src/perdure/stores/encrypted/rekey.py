@@ -1,4 +1,4 @@
-"""All payloads of a store under the current key, and whether they can be decrypted at all."""
+"""Encrypting all payloads of a store with the current key, and checking that they can be decrypted."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from perdure.store import Store
 from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
 
 Progress = Callable[[int, int, str], None]
-"""Told of each thread that is done with: how many were, how many there are, and its id."""
+"""Called after each thread: how many are done, how many exist, and its id."""
 
 
 class NotRekeyed(msgspec.Struct, frozen=True):
-    """Something that `rekey` left as it is, and why."""
+    """A thread with a payload that `rekey` could not change, and the reason."""
 
     thread_id: str
     reason: str
 
 
 class RekeyReport(msgspec.Struct, frozen=True):
-    """What `rekey` found, and what it did."""
+    """What `rekey` counted and changed."""
 
     current_key_id: str
     threads: int
-    """How many were looked at."""
+    """How many were examined."""
     payloads: Mapping[str, int]
     """How many were under each key before."""
     rewritten: int
-    """How many were put under the current key; none in a dry run."""
+    """How many are now encrypted with the current key; 0 in a dry run."""
     failed: Sequence[NotRekeyed] = ()
-    """What was left under another key, because it cannot be read."""
+    """Payloads that stay under another key, because they cannot be decrypted."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether no other key is needed any more."""
+        """Whether no other key is needed."""
         others = sum(count for key_id, count in self.payloads.items() if key_id != self.current_key_id)
         return not self.failed and others == self.rewritten
 
@@ -47,71 +47,69 @@ class RekeyReport(msgspec.Struct, frozen=True):
 async def rekey(
     store: Store, encryption: Encryption, *, dry_run: bool = False, progress: Progress | None = None
 ) -> RekeyReport:
-    """Whoever runs a thread goes on meanwhile. Done again, it does what is left to do."""
+    """Running threads keep running. A second call continues an interrupted one."""
     current = encryption.current_key_id
-    found: Counter[str] = Counter()
+    payloads: Counter[str] = Counter()
     failed: list[NotRekeyed] = []
     rewritten = 0
-    thread_ids = [one for one in await store.thread_ids() if one != RESERVED_THREAD]
+    thread_ids = [thread_id for thread_id in await store.thread_ids() if thread_id != RESERVED_THREAD]
     for done, thread_id in enumerate([RESERVED_THREAD, *thread_ids]):
-        one = _Rekeying(encryption, thread_id, current, is_dry=dry_run)
+        rekeying = _ThreadRekeying(encryption, thread_id, current, is_dry=dry_run)
         try:
-            rewritten += await store.rewrite(thread_id, one.change)
+            rewritten += await store.rewrite(thread_id, rekeying.change)
         except (DamagedCheckpoint, DamagedStore) as error:
-            rewritten += one.changed
+            rewritten += rekeying.changed
             failed.append(NotRekeyed(thread_id, error.reason))
-        found += one.found
-        failed += [NotRekeyed(thread_id, reason) for reason in one.problems]
+        payloads += rekeying.payloads
+        failed += [NotRekeyed(thread_id, reason) for reason in rekeying.problems]
         if progress is not None and done:
             progress(done, len(thread_ids), thread_id)
-    return RekeyReport(current, len(thread_ids), dict(found), rewritten, failed)
+    return RekeyReport(current, len(thread_ids), dict(payloads), rewritten, failed)
 
 
-class _Rekeying:
-    """Of one thread."""
-
+class _ThreadRekeying:
     def __init__(self, encryption: Encryption, thread_id: str, current: str, *, is_dry: bool) -> None:
         self._encryption = encryption
-        self._payloads = ThreadPayloads(encryption, thread_id)
+        self._thread = ThreadPayloads(encryption, thread_id)
         self._current = current
         self._is_dry = is_dry
-        self.found: Counter[str] = Counter()
+        self.payloads: Counter[str] = Counter()
         self.changed = 0
         self.problems: list[str] = []
 
     def change(self, kind: str, name: str, payload: bytes) -> bytes:
         key_id = self._encryption.key_id_of(payload)
         if key_id is not None:
-            self.found[key_id] += 1
+            self.payloads[key_id] += 1
         if key_id == self._current or (self._is_dry and key_id is not None):
             return payload
         try:
-            data = self._payloads.unseal(kind, name, payload)
+            data = self._thread.unseal(kind, name, payload)
         except WorkflowCheckpointException as error:
             self.problems.append(error.reason if isinstance(error, DamagedCheckpoint) else str(error))
             return payload
         self.changed += 1
-        return self._payloads.seal(kind, name, data)
+        return self._thread.seal(kind, name, data)
 
 
-async def damages(store: Store, encryption: Encryption) -> list[Damage]:
-    """What of all that is stored cannot be decrypted."""
-    found: list[Damage] = []
+async def find_damage(store: Store, encryption: Encryption) -> list[Damage]:
+    """All payloads that cannot be decrypted."""
+    damage: list[Damage] = []
     for thread_id in await store.thread_ids():
         payloads = ThreadPayloads(encryption, thread_id)
 
-        def look(
+        def check(
             kind: str, name: str, payload: bytes, payloads: ThreadPayloads = payloads, thread_id: str = thread_id
         ) -> bytes:
             try:
                 payloads.unseal(kind, name, payload)
             except WorkflowCheckpointException as error:
                 reason = error.reason if isinstance(error, DamagedCheckpoint) else str(error)
-                found.append(Damage(reason, thread_id))
+                damage.append(Damage(reason, thread_id))
             return payload
 
         try:
-            await store.rewrite(thread_id, look)
+            await store.rewrite(thread_id, check)
         except (DamagedCheckpoint, DamagedStore):
-            continue  # the store has told that itself
-    return found
+            continue  # the store reports that itself
+    return damage

@@ -238,8 +238,8 @@ class FileStore(IndexedStore):
             return 0
         return await self._access.with_file(thread_id, lambda file: rewrite_payloads(self._access, file, change))
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._access.with_file(standing.thread_id, lambda file: add_thread(self._access, file, standing, commits))
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await self._access.with_file(thread_id, lambda file: copy_thread(self._access, file, to))

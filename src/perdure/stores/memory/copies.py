@@ -1,4 +1,4 @@
-"""Whole threads in memory: copied, handed out as they are stored, taken in as another store had them, rewritten."""
+"""Threads as a whole: copied, exported to and imported from other stores, rewritten."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from perdure.records import (
 )
 from perdure.store import Rewrite
 from perdure.stores.garbage import Lineage
-from perdure.stores.memory.thread import CheckpointsInOrder, MemoryThread, Note, events_of, lineage_of, renamed_info
+from perdure.stores.memory.thread import CheckpointIndex, MemoryThread, Note, as_lineage, find_events, rename_info
 
 
-def copy_of(
+def copy_thread(
     source: MemoryThread, to: str, stored: Iterable[StoredCheckpoint]
 ) -> tuple[MemoryThread, list[StoredCheckpoint]]:
-    """Under new checkpoint ids; without journal, inbox, owner and pins."""
-    made = MemoryThread()
+    """The copy has new checkpoint ids, and no journal, inbox, owner or pins."""
+    copy = MemoryThread()
     for name in (
         "number",
         "status",
@@ -35,35 +35,35 @@ def copy_of(
         "last_seq",
         "first_seq",
         "workflow_name",
-        "left",
-        "left_bytes",
+        "kept",
+        "kept_bytes",
     ):
-        setattr(made, name, getattr(source, name))
-    made.chunks = {number: dict(chunks) for number, chunks in source.chunks.items()}
-    made.lines = dict(source.lines)
-    made.notes = dict(source.notes)
-    made.requests = {key: msgspec.structs.replace(one, thread_id=to) for key, one in source.requests.items()}
-    stored = list(stored)
-    renamed = {one.info.checkpoint_id: urandom(12).hex() for one in stored}
-    copies = {one.info.number: StoredCheckpoint(renamed_info(one.info, to, renamed), one.root) for one in stored}
-    made.events = [
-        msgspec.structs.replace(one, info=copies[one.number].info if one.number in copies else None)
-        for one in source.events
+        setattr(copy, name, getattr(source, name))
+    copy.chunks = {number: dict(chunks) for number, chunks in source.chunks.items()}
+    copy.lineages = dict(source.lineages)
+    copy.notes = dict(source.notes)
+    copy.requests = {key: msgspec.structs.replace(request, thread_id=to) for key, request in source.requests.items()}
+    checkpoints = list(stored)
+    ids = {checkpoint.info.checkpoint_id: urandom(12).hex() for checkpoint in checkpoints}
+    copies = {
+        checkpoint.info.number: StoredCheckpoint(rename_info(checkpoint.info, to, ids), checkpoint.root)
+        for checkpoint in checkpoints
+    }
+    copy.events = [
+        msgspec.structs.replace(events, info=copies[events.number].info if events.number in copies else None)
+        for events in source.events
     ]
-    made.head = None if source.head is None else copies[source.head.info.number]
-    return made, list(copies.values())
+    copy.head = None if source.head is None else copies[source.head.info.number]
+    return copy, list(copies.values())
 
 
-# ---------------------------------------------------------------- as they are stored
+def pending_requests_of(thread_id: str, thread: MemoryThread) -> list[PendingRequest]:
+    changes = {"thread_id": thread_id, "workflow_name": thread.workflow_name}
+    requests = [msgspec.structs.replace(request, **changes) for request in thread.requests.values()]
+    return sorted(requests, key=lambda request: (request.asked_at, request.request_id))
 
 
-def requests_of(thread_id: str, thread: MemoryThread) -> list[PendingRequest]:
-    named = {"thread_id": thread_id, "workflow_name": thread.workflow_name}
-    found = [msgspec.structs.replace(one, **named) for one in thread.requests.values()]
-    return sorted(found, key=lambda one: (one.asked_at, one.request_id))
-
-
-def standing_of(thread_id: str, thread: MemoryThread, pins: Sequence[int]) -> ThreadHeader:
+def make_header(thread_id: str, thread: MemoryThread, pins: Sequence[int]) -> ThreadHeader:
     return ThreadHeader(
         thread_id,
         thread.workflow_name,
@@ -75,16 +75,16 @@ def standing_of(thread_id: str, thread: MemoryThread, pins: Sequence[int]) -> Th
         thread.first_seq,
         None if thread.head is None else thread.head.info.number,
         thread.due_at,
-        tuple(requests_of(thread_id, thread)),
-        tuple(one for one in thread.journal if one.number == thread.number),
+        tuple(pending_requests_of(thread_id, thread)),
+        tuple(entry for entry in thread.journal if entry.number == thread.number),
         tuple(thread.inbox.values()),
         tuple(sorted(thread.consumed)),
         tuple(pins),
     )
 
 
-def commits_of(thread_id: str, thread: MemoryThread, checkpoints: CheckpointsInOrder, after: int) -> Iterator[Commit]:
-    """Of a thread in which nothing waits to be collected."""
+def iterate_commits(thread_id: str, thread: MemoryThread, checkpoints: CheckpointIndex, after: int) -> Iterator[Commit]:
+    """The commits of a thread without garbage."""
     lease = Lease(thread_id, "", 0)
     for number in range(max(after, 0) + 1, thread.number + 1):
         stored = checkpoints.at(thread_id, number)
@@ -95,10 +95,10 @@ def commits_of(thread_id: str, thread: MemoryThread, checkpoints: CheckpointsInO
         status, run_id, timestamp = note or ("", "", "")
         if info is not None:
             status, run_id, timestamp = info.status, info.run_id or "", info.timestamp
-        events = events_of(thread, number)
+        events = find_events(thread, number)
         if events is not None:
             events = LoggedEvents(events.first_seq, events.count, events.body, events.refers, tuple(events.own))
-        lineage = lineage_of(number, thread.lines[number]) if number in thread.lines else None
+        lineage = as_lineage(number, thread.lineages[number]) if number in thread.lineages else None
         yield Commit(
             lease,
             number,
@@ -115,26 +115,26 @@ def commits_of(thread_id: str, thread: MemoryThread, checkpoints: CheckpointsInO
         )
 
 
-def taken_in(standing: ThreadHeader, commits: Iterable[Commit]) -> tuple[MemoryThread, list[StoredCheckpoint]]:
-    made = MemoryThread()
+def import_thread(header: ThreadHeader, commits: Iterable[Commit]) -> tuple[MemoryThread, list[StoredCheckpoint]]:
+    thread = MemoryThread()
     for name in ("fence", "number", "status", "updated_at", "due_at", "last_seq", "first_seq", "workflow_name"):
-        setattr(made, name, getattr(standing, name))
-    made.requests = {one.request_id: one for one in standing.requests}
-    made.journal = list(standing.journal)
-    made.inbox = {one.item_id: one for one in standing.inbox}
-    made.consumed = set(standing.consumed)
-    pins = frozenset(standing.pins)
-    stored = {}
+        setattr(thread, name, getattr(header, name))
+    thread.requests = {request.request_id: request for request in header.requests}
+    thread.journal = list(header.journal)
+    thread.inbox = {item.item_id: item for item in header.inbox}
+    thread.consumed = set(header.consumed)
+    pins = frozenset(header.pins)
+    checkpoints = {}
     for commit in commits:
-        one = _take(made, standing.thread_id, commit, is_pinned=commit.number in pins)
-        if one is not None:
-            stored[commit.number] = one
-    made.head = None if standing.head is None else stored.get(standing.head)
-    made.left = len(made.lines) + len(made.notes)
-    return made, list(stored.values())
+        stored = _import_commit(thread, header.thread_id, commit, is_pinned=commit.number in pins)
+        if stored is not None:
+            checkpoints[commit.number] = stored
+    thread.head = None if header.head is None else checkpoints.get(header.head)
+    thread.kept = len(thread.lineages) + len(thread.notes)
+    return thread, list(checkpoints.values())
 
 
-def _take(thread: MemoryThread, thread_id: str, commit: Commit, *, is_pinned: bool) -> StoredCheckpoint | None:
+def _import_commit(thread: MemoryThread, thread_id: str, commit: Commit, *, is_pinned: bool) -> StoredCheckpoint | None:
     stored, events, number = None, commit.events, commit.number
     if commit.info is not None and commit.root is not None:
         info = msgspec.structs.replace(commit.info, thread_id=thread_id, is_pinned=is_pinned)
@@ -144,65 +144,75 @@ def _take(thread: MemoryThread, thread_id: str, commit: Commit, *, is_pinned: bo
     if commit.chunks:
         thread.chunks[number] = dict(commit.chunks)
     if events is not None:
-        told = (number, commit.run_id, commit.timestamp, None if stored is None else stored.info)
+        of_commit = (number, commit.run_id, commit.timestamp, None if stored is None else stored.info)
         thread.events.append(
-            LoggedEvents(events.first_seq, events.count, events.body, events.refers, tuple(events.own), *told)
+            LoggedEvents(events.first_seq, events.count, events.body, events.refers, tuple(events.own), *of_commit)
         )
     refers = events is not None and events.refers
     if stored is not None and not (commit.chunks or commit.dropped or commit.carried):
-        thread.lines[number] = commit.parent or 0
+        thread.lineages[number] = commit.parent or 0
     elif stored is not None or refers or commit.parent is not None or commit.chunks or commit.dropped or commit.carried:
-        # One that holds a checkpoint no longer may still say what those after it have from those before.
-        one = lineage_of(number, commit)
-        thread.lines[number] = Lineage(
-            number, one.parent, stored is not None or refers, one.added, one.dropped, one.carried, stored is not None
+        # A commit without a checkpoint may still link later commits to chunks of earlier ones.
+        lineage = as_lineage(number, commit)
+        thread.lineages[number] = Lineage(
+            number,
+            lineage.parent,
+            stored is not None or refers,
+            lineage.added,
+            lineage.dropped,
+            lineage.carried,
+            stored is not None,
         )
-        thread.forgotten += stored is None and not refers
+        thread.pruned += stored is None and not refers
     return stored
 
 
-def rewrite(thread: MemoryThread, checkpoints: CheckpointsInOrder, thread_id: str, change: Rewrite) -> int:
-    """Every payload through the change; how many came back different. All are asked for before one is put in place."""
+def rewrite(thread: MemoryThread, checkpoints: CheckpointIndex, thread_id: str, change: Rewrite) -> int:
+    """Replace every payload by what `change` returns; returns how many differ. Computes all before it replaces one."""
     count = 0
 
-    def changed(kind: str, name: str, data: bytes) -> bytes:
+    def apply(kind: str, name: str, data: bytes) -> bytes:
         nonlocal count
         after = change(kind, name, data)
         count += after != data
         return after
 
     stored = [
-        StoredCheckpoint(one.info, changed("root", str(one.info.number), one.root))
-        for one in checkpoints.of_thread(thread_id)
+        StoredCheckpoint(checkpoint.info, apply("root", str(checkpoint.info.number), checkpoint.root))
+        for checkpoint in checkpoints.of_thread(thread_id)
     ]
     chunks = {
-        number: {digest: changed("chunk", digest, data) for digest, data in held.items()}
-        for number, held in thread.chunks.items()
+        number: {digest: apply("chunk", digest, data) for digest, data in pack.items()}
+        for number, pack in thread.chunks.items()
     }
-    events = [msgspec.structs.replace(one, body=changed("events", str(one.number), one.body)) for one in thread.events]
-    journal = [
-        JournalEntry(one.number, one.delivery_id, changed("journal", str(one.delivery_id), one.body))
-        for one in thread.journal
+    events = [
+        msgspec.structs.replace(logged, body=apply("events", str(logged.number), logged.body))
+        for logged in thread.events
     ]
-    inbox = {key: InboxItem(key, one.kind, changed("inbox", key, one.body)) for key, one in thread.inbox.items()}
+    journal = [
+        JournalEntry(entry.number, entry.delivery_id, apply("journal", str(entry.delivery_id), entry.body))
+        for entry in thread.journal
+    ]
+    inbox = {key: InboxItem(key, item.kind, apply("inbox", key, item.body)) for key, item in thread.inbox.items()}
     if count:
-        for one in stored:
-            checkpoints.replace(one)
-            if thread.head is not None and thread.head.info.number == one.info.number:
-                thread.head = one
+        for checkpoint in stored:
+            checkpoints.replace(checkpoint)
+            if thread.head is not None and thread.head.info.number == checkpoint.info.number:
+                thread.head = checkpoint
         thread.chunks, thread.events, thread.journal, thread.inbox = chunks, events, journal, inbox
-        # A commit that is kept for what it says about chunks would keep its payload, too.
-        thread.lines = {
-            number: line if isinstance(line, int) else lineage_of(number, line) for number, line in thread.lines.items()
+        # A commit that is kept for its references would keep its old payloads, too.
+        thread.lineages = {
+            number: line if isinstance(line, int) else as_lineage(number, line)
+            for number, line in thread.lineages.items()
         }
     return count
 
 
-def size_of(thread: MemoryThread) -> int:
-    """Bytes of all that is kept but for the checkpoints' roots."""
+def measure_size(thread: MemoryThread) -> int:
+    """Bytes of a thread, without the roots of its checkpoints."""
     return (
         sum(len(data) for chunks in thread.chunks.values() for data in chunks.values())
-        + sum(len(one.body) for one in thread.events)
-        + sum(len(one.body) for one in thread.journal)
-        + sum(len(one.body) for one in thread.inbox.values())
+        + sum(len(events.body) for events in thread.events)
+        + sum(len(entry.body) for entry in thread.journal)
+        + sum(len(item.body) for item in thread.inbox.values())
     )

@@ -1,4 +1,4 @@
-"""A store in the memory of this process. It keeps bytes like any other, so nothing live is ever shared with it."""
+"""A store in the memory of this process. It keeps bytes, so it never shares an object with its caller."""
 
 from __future__ import annotations
 
@@ -28,23 +28,21 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite, Subscription
-from perdure.stores.memory.copies import requests_of
+from perdure.stores.memory.copies import pending_requests_of
 from perdure.stores.memory.tables import MemoryTables
 from perdure.stores.memory.thread import MemoryThread, Note
 from perdure.stores.notify import LocalBus, PollInterval
 
-# ---------------------------------------------------------------- memory lists
 
-
-class MemoryListQuery(NamedTuple):
-    """Which threads a list is of: all, but for what is given."""
+class ThreadQuery(NamedTuple):
+    """Which threads a list contains: those that match all fields that are not None."""
 
     workflow_name: str | None = None
     thread_id: str | None = None
     prefix: str | None = None
     statuses: Collection[str] | None = None
 
-    def has(self, thread_id: str, thread: MemoryThread) -> bool:
+    def matches(self, thread_id: str, thread: MemoryThread) -> bool:
         return (
             thread_id.startswith(self.prefix or "")
             and self.thread_id in (None, thread_id)
@@ -53,41 +51,39 @@ class MemoryListQuery(NamedTuple):
         )
 
 
-def listed_threads(
-    threads: Mapping[str, MemoryThread], wanted: MemoryListQuery, limit: int | None, before: str | None
+def list_threads(
+    threads: Mapping[str, MemoryThread], query: ThreadQuery, limit: int | None, before: str | None
 ) -> list[ThreadInfo]:
     """Raises ThreadNotFound."""
     if before is not None and before not in threads:
         raise ThreadNotFound(before)
-    found = [(one.moved, key) for key, one in threads.items() if one.number and wanted.has(key, one)]
+    matches = [(thread.moved, key) for key, thread in threads.items() if thread.number and query.matches(key, thread)]
     if before is not None:
-        found = [(moved, key) for moved, key in found if moved < threads[before].moved]
-    newest = sorted(found)[0 if limit is None else max(0, len(found) - limit) :]
-    return [thread_info(key, threads[key]) for _, key in newest]
+        matches = [(moved, key) for moved, key in matches if moved < threads[before].moved]
+    newest = sorted(matches)[0 if limit is None else max(0, len(matches) - limit) :]
+    return [make_thread_info(key, threads[key]) for _, key in newest]
 
 
-def listed_requests(
-    threads: Mapping[str, MemoryThread], wanted: MemoryListQuery, limit: int | None
-) -> list[PendingRequest]:
-    found = [
-        one
+def list_requests(threads: Mapping[str, MemoryThread], query: ThreadQuery, limit: int | None) -> list[PendingRequest]:
+    requests = [
+        request
         for key, thread in threads.items()
-        if thread.requests and wanted.has(key, thread)
-        for one in requests_of(key, thread)
+        if thread.requests and query.matches(key, thread)
+        for request in pending_requests_of(key, thread)
     ]
-    return sorted(found, key=lambda one: (one.asked_at, one.thread_id, one.request_id))[:limit]
+    return sorted(requests, key=lambda request: (request.asked_at, request.thread_id, request.request_id))[:limit]
 
 
-def listed_due(threads: Mapping[str, MemoryThread], now: datetime, limit: int | None) -> list[ThreadInfo]:
+def list_due(threads: Mapping[str, MemoryThread], now: datetime, limit: int | None) -> list[ThreadInfo]:
     due = [
         (thread.due_at, key)
         for key, thread in threads.items()
         if thread.due_at is not None and thread.due_at <= now and thread.owner is None
     ]
-    return [thread_info(key, threads[key]) for _, key in sorted(due)[:limit]]
+    return [make_thread_info(key, threads[key]) for _, key in sorted(due)[:limit]]
 
 
-def thread_info(thread_id: str, thread: MemoryThread) -> ThreadInfo:
+def make_thread_info(thread_id: str, thread: MemoryThread) -> ThreadInfo:
     info = None if thread.head is None else thread.head.info
     return ThreadInfo(
         thread_id,
@@ -102,10 +98,10 @@ def thread_info(thread_id: str, thread: MemoryThread) -> ThreadInfo:
 
 
 class MemoryStore:
-    """Implements `perdure.store.Store`. Each method runs without awaiting anything, which makes it atomic."""
+    """Implements `perdure.store.Store`. No method awaits, so each is atomic."""
 
     finishes_commits = True
-    poll_interval = PollInterval(inf, inf)  # no other process has it
+    poll_interval = PollInterval(inf, inf)  # no other process changes it
 
     def __init__(self) -> None:
         self.bus = LocalBus()
@@ -140,7 +136,7 @@ class MemoryStore:
         )
 
     async def renew(self, lease: Lease) -> None:
-        self._proved(lease)  # a process outlives all that it keeps in memory
+        self._prove(lease)  # the owner's process lives as long as this store
 
     async def release(self, lease: Lease) -> None:
         thread = self._threads.get(lease.thread_id)
@@ -149,17 +145,15 @@ class MemoryStore:
             self._tables.collect_if_due(lease.thread_id, thread, at_rest=True)
             self.bus.notify(lease.thread_id)
 
-    def _proved(self, lease: Lease) -> MemoryThread:
+    def _prove(self, lease: Lease) -> MemoryThread:
         thread = self._threads.get(lease.thread_id)
         if thread is None or (thread.fence, thread.owner) != (lease.fence, lease.owner):
             held = f"fence {lease.fence} of run {lease.owner!r}"
             raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {thread.fence if thread else 0}")
         return thread
 
-    # ------------------------------------------------------------ writing
-
     async def commit(self, commit: Commit) -> None:
-        thread = self._proved(commit.lease)
+        thread = self._prove(commit.lease)
         if commit.number != thread.number + 1:
             raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
         is_next = thread.head is not None and thread.head.info.number == commit.parent
@@ -168,41 +162,43 @@ class MemoryStore:
         thread.number = commit.number
         thread.status = commit.status
         thread.updated_at = commit.timestamp
-        thread.moved = self._tables.next_place()
+        thread.moved = self._tables.next_position()
         if commit.info is not None and commit.root is not None:
-            self._tables.keep(thread, commit, StoredCheckpoint(commit.info, commit.root), thread.moved)
+            self._tables.add_checkpoint(thread, commit, StoredCheckpoint(commit.info, commit.root), thread.moved)
         else:
             thread.notes[commit.number] = Note(commit.status, commit.run_id, commit.timestamp)
         if commit.requests is not None:
-            asked = {one.request_id: one for one in commit.requests}
-            thread.requests = {key: thread.requests.get(key, one) for key, one in asked.items()}
+            requests = {request.request_id: request for request in commit.requests}
+            thread.requests = {key: thread.requests.get(key, request) for key, request in requests.items()}
         if commit.chunks:
             thread.chunks[commit.number] = dict(commit.chunks)
         if thread.journal:
             keeps_all = commit.info is None
             thread.journal = [
-                JournalEntry(commit.number, one.delivery_id, one.body)  # still due; only the number moved on
-                for one in thread.journal
-                if keeps_all or one.delivery_id in commit.unsettled
+                JournalEntry(commit.number, entry.delivery_id, entry.body)  # still due, after this commit
+                for entry in thread.journal
+                if keeps_all or entry.delivery_id in commit.unsettled
             ]
         events = commit.events
         if events is not None:
             if events.refers:
-                thread.lines[commit.number] = commit
+                thread.lineages[commit.number] = commit
             if events.number != commit.number:
-                told = (commit.number, commit.run_id, commit.timestamp, commit.info)
-                events = LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *told)
+                of_commit = (commit.number, commit.run_id, commit.timestamp, commit.info)
+                events = LoggedEvents(
+                    events.first_seq, events.count, events.body, events.refers, events.own, *of_commit
+                )
             thread.events.append(events)
             thread.last_seq = events.first_seq + events.count - 1
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
         if commit.prunes or commit.prunes_events_before:
-            self._tables.forget_with(commit, thread)
+            self._tables.prune_with(commit, thread)
         self.bus.notify(commit.lease.thread_id)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        self._proved(lease).journal.append(entry)
+        self._prove(lease).journal.append(entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         thread = self._threads.setdefault(thread_id, MemoryThread())
@@ -210,19 +206,17 @@ class MemoryStore:
             thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
         self.bus.notify(thread_id)
 
-    # ------------------------------------------------------------ reading
-
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        found = self._tables.checkpoints.find(checkpoint_id)
-        return None if found is None else self._tables.current(found)
+        stored = self._tables.checkpoints.find(checkpoint_id)
+        return None if stored is None else self._tables.current(stored)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         thread = self._threads.get(thread_id)
         return None if thread is None else self._tables.head(thread)
 
     def _at(self, thread_id: str, number: int) -> StoredCheckpoint | None:
-        found = self._tables.checkpoints.at(thread_id, number)
-        return None if found is None else self._tables.current(found)
+        stored = self._tables.checkpoints.at(thread_id, number)
+        return None if stored is None else self._tables.current(stored)
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         chunks = self._threads[thread_id].chunks if thread_id in self._threads else {}
@@ -251,8 +245,7 @@ class MemoryStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        wanted = MemoryListQuery(workflow_name, thread_id, prefix, statuses)
-        return listed_threads(self._threads, wanted, limit, before)
+        return list_threads(self._threads, ThreadQuery(workflow_name, thread_id, prefix, statuses), limit, before)
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         thread = self._threads.get(thread_id)
@@ -260,15 +253,15 @@ class MemoryStore:
             return []
         if seq is not None and max(seq, 0) + 1 < thread.first_seq:
             raise CursorExpired(thread_id, seq, thread.first_seq)
-        start = 0 if seq is None else bisect_right(thread.events, seq, key=lambda one: one.first_seq + one.count - 1)
-        return [self._told(thread_id, one) for one in thread.events[start:]]
+        start = 0 if seq is None else bisect_right(thread.events, seq, key=_last_seq)
+        return [self._refresh_info(thread_id, events) for events in thread.events[start:]]
 
-    def _told(self, thread_id: str, events: LoggedEvents) -> LoggedEvents:
-        """With what their checkpoint says now; none if it is gone."""
+    def _refresh_info(self, thread_id: str, events: LoggedEvents) -> LoggedEvents:
+        """The events with the current info of their checkpoint; None if it was pruned."""
         if events.info is None:
             return events
-        found = self._at(thread_id, events.number)
-        info = None if found is None else found.info
+        stored = self._at(thread_id, events.number)
+        info = None if stored is None else stored.info
         return events if info is events.info else msgspec.structs.replace(events, info=info)
 
     async def last_seq(self, thread_id: str) -> int:
@@ -283,22 +276,20 @@ class MemoryStore:
         prefix: str | None = None,
         limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        return listed_requests(self._threads, MemoryListQuery(workflow_name, thread_id, prefix), limit)
+        return list_requests(self._threads, ThreadQuery(workflow_name, thread_id, prefix), limit)
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        return listed_due(self._threads, now, limit)
+        return list_due(self._threads, now, limit)
 
     async def thread_ids(
         self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
     ) -> Sequence[str]:
-        kept = (
+        used = (
             key
             for key, thread in self._threads.items()
-            if key.startswith(prefix or "") and (after is None or key > after) and thread.holds_anything
+            if key.startswith(prefix or "") and (after is None or key > after) and thread.is_used
         )
-        return sorted(kept)[:limit]
-
-    # ------------------------------------------------------------ keeping, removing and copying
+        return sorted(used)[:limit]
 
     async def pin(self, checkpoint_id: str) -> None:
         self._tables.set_pin(checkpoint_id, is_pinned=True)
@@ -315,25 +306,27 @@ class MemoryStore:
     async def copy_thread(self, thread_id: str, to: str) -> None:
         self._tables.copy(thread_id, to)
 
-    async def standing(self, thread_id: str) -> ThreadHeader | None:
-        return self._tables.standing(thread_id)
+    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
+        return self._tables.thread_header(thread_id)
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return self._tables.commits(thread_id, after, limit)
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        self._tables.take_in(standing, commits)
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        self._tables.add_thread(header, commits)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         return self._tables.rewrite(thread_id, change)
 
-    # ------------------------------------------------------------ as a whole
-
     async def check(self) -> Sequence[Damage]:
-        return []  # there is nothing that it was written to
+        return []  # memory has no seals to check
 
     async def size(self) -> int:
         return self._tables.size()
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Has no files or connections."""
+
+
+def _last_seq(events: LoggedEvents) -> int:
+    return events.first_seq + events.count - 1

@@ -118,9 +118,9 @@ async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
     return row
 
 
-async def load_standing(db: Queries, thread_id: str) -> ThreadHeader | None:
+async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     """Raises DamagedCheckpoint."""
-    return _read_standing(thread_id, await db.row(_THREAD, thread_key(thread_id)))
+    return _read_header(thread_id, await db.row(_THREAD, thread_key(thread_id)))
 
 
 async def load_commits(db: Queries, thread_id: str, after: int, limit: int | None) -> list[Commit]:
@@ -130,19 +130,19 @@ async def load_commits(db: Queries, thread_id: str, after: int, limit: int | Non
     return [read_commit(thread_id, row, infos.get(row["number"]), row["events_dropped_before"]) for row in rows]
 
 
-async def add_thread(db: Database, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-    check_id("thread id", standing.thread_id, None)
+async def add_thread(db: Database, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+    check_id("thread id", header.thread_id, None)
     remaining = iter(commits)
     try:
         async with db.single_transaction() as session:
-            await _create_thread(session, standing.thread_id)
+            await _create_thread(session, header.thread_id)
             while batch := list(islice(remaining, BATCH_SIZE)):
-                await _add_commits(session, standing, batch)
-            await _write_standing(session, standing)
+                await _add_commits(session, header, batch)
+            await _write_header(session, header)
     except StorageFailed as error:
         if isinstance(error.__cause__, IdTaken):
             reason = "another thread here has just got a checkpoint with one of its ids"
-            raise ThreadExists(standing.thread_id, reason) from error
+            raise ThreadExists(header.thread_id, reason) from error
         raise
 
 
@@ -165,7 +165,7 @@ async def _create_thread(session: PgSession, thread_id: str) -> None:
             raise ThreadExists(thread_id)
 
 
-async def _add_commits(session: PgSession, standing: ThreadHeader, commits: Sequence[Commit]) -> None:
+async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequence[Commit]) -> None:
     for commit in commits:
         if commit.info is not None:
             check_id("checkpoint id", commit.info.checkpoint_id)
@@ -180,9 +180,9 @@ async def _add_commits(session: PgSession, standing: ThreadHeader, commits: Sequ
         reason = (
             f"its checkpoint {unpack_id(duplicate['checkpoint_id'])!r} is in thread {duplicate['thread_id']!r} here"
         )
-        raise ThreadExists(standing.thread_id, reason)
-    lease = Lease(standing.thread_id, "", 0)
-    key = thread_key(standing.thread_id)
+        raise ThreadExists(header.thread_id, reason)
+    lease = Lease(header.thread_id, "", 0)
+    key = thread_key(header.thread_id)
     rows = [(key, *commit_row(msgspec.structs.replace(commit, lease=lease))) for commit in commits]
     await session.many(_INSERT, rows)
     # What the other store had pruned and not freed is garbage here too.
@@ -190,48 +190,48 @@ async def _add_commits(session: PgSession, standing: ThreadHeader, commits: Sequ
     await session.rows("UPDATE {s}.threads SET pruned = pruned || $2::bigint[] WHERE thread = $1", key, garbage)
 
 
-async def _write_standing(session: PgSession, standing: ThreadHeader) -> None:
-    thread_id, key = standing.thread_id, thread_key(standing.thread_id)
+async def _write_header(session: PgSession, header: ThreadHeader) -> None:
+    thread_id, key = header.thread_id, thread_key(header.thread_id)
     await session.rows(
         "UPDATE {s}.threads SET workflow = $2, fence = GREATEST(fence, $3), number = $4, head = $5, status = $6,"
         " updated_at = $7, last_seq = $8, first_seq = $9, due_at = $10, moved = nextval('{s}.moves')"
         " WHERE thread = $1",
         key,
-        standing.workflow_name,
-        standing.fence,
-        standing.number,
-        standing.head,
-        standing.status,
-        standing.updated_at,
-        standing.last_seq,
-        standing.first_seq,
-        standing.due_at,
+        header.workflow_name,
+        header.fence,
+        header.number,
+        header.head,
+        header.status,
+        header.updated_at,
+        header.last_seq,
+        header.first_seq,
+        header.due_at,
     )
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
-    await session.rows(pin, key, list(standing.pins))
+    await session.rows(pin, key, list(header.pins))
     await session.many(
         "INSERT INTO {s}.requests VALUES ($1, $2, $3, $4, $5, $6)",
         [
             (key, request.request_id, request.executor_id, request.asked_at, request.deadline, request.assignee)
-            for request in standing.requests
+            for request in header.requests
         ],
     )
     insert = "INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)"
     await session.many(
-        insert, [(key, item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in standing.consumed]
+        insert, [(key, item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed]
     )
     await session.many(
         insert,
         [
             (key, item.item_id, item.kind, item.body, item_seal(thread_id, item.item_id, item.kind, item.body))
-            for item in standing.inbox
+            for item in header.inbox
         ],
     )
     await session.many(
         "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)",
         [
             (key, uuid4(), entry.delivery_id, entry.body, seal(thread_id, entry.delivery_id, entry.body))
-            for entry in standing.journal
+            for entry in header.journal
         ],
     )
 
@@ -252,11 +252,11 @@ async def copy_thread(db: Database, thread_id: str, to: str) -> None:
 
 
 async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]) -> None:
-    standing = await load_standing(session, thread_id)
-    if standing is None:
+    header = await load_header(session, thread_id)
+    if header is None:
         raise ThreadNotFound(thread_id)
     changes = {"thread_id": to, "journal": (), "inbox": (), "consumed": (), "pins": (), "fence": 0}
-    copy = msgspec.structs.replace(standing, **changes)
+    copy = msgspec.structs.replace(header, **changes)
     try:
         await _create_thread(session, to)
     except ThreadExists:
@@ -265,7 +265,7 @@ async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]
     while batch := await load_commits(session, thread_id, after, BATCH_SIZE):
         await _add_commits(session, copy, [_rename(commit, to, ids) for commit in batch])
         after = batch[-1].number
-    await _write_standing(session, copy)
+    await _write_header(session, copy)
 
 
 def _is_garbage(commit: Commit) -> bool:
@@ -274,7 +274,7 @@ def _is_garbage(commit: Commit) -> bool:
     return commit.info is None and not refers and bool(commit.chunks or commit.parent is not None or commit.carried)
 
 
-def _read_standing(thread_id: str, row: Any) -> ThreadHeader | None:
+def _read_header(thread_id: str, row: Any) -> ThreadHeader | None:
     """Raises DamagedCheckpoint."""
     if row is None:
         return None

@@ -158,14 +158,14 @@ class PostgresStore:
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await copies.copy_thread(self.db, thread_id, to)
 
-    async def standing(self, thread_id: str) -> ThreadHeader | None:
-        return await copies.load_standing(self.db, thread_id)
+    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
+        return await copies.load_header(self.db, thread_id)
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return await copies.load_commits(self.db, thread_id, after, limit)
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await copies.add_thread(self.db, standing, commits)
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await copies.add_thread(self.db, header, commits)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         return await maintenance.rewrite(self.db, thread_id, change)

@@ -104,7 +104,7 @@ def explain_unreachable(error: BaseException, dsn: str) -> Unreachable:
         return Unreachable(f"{where}: no connection with TLS came about ({_said(error)})", remedy)
     if isinstance(error, OSError) and ("refused" in str(error) or "Connect call failed" in str(error)):
         remedy = "Is the server running, is that its port, and does its listen_addresses let this machine in?"
-        return Unreachable(f"{where}: nobody listens there", remedy)
+        return Unreachable(f"{where}: no server listens there", remedy)
     return Unreachable(f"{where}: it cannot be talked to ({_said(error)})", "Is it a PostgreSQL that listens there?")
 
 

@@ -152,7 +152,7 @@ class IndexedStore:
     async def last_seq(self, thread_id: str) -> int:
         return await self._tables.read_lists(lambda db: read_last_seq(db, thread_id))
 
-    async def standing(self, thread_id: str) -> ThreadHeader | None:
+    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         return await self._tables.read_lists(lambda db: read_standing(db, thread_id))
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:

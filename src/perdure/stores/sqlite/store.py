@@ -137,8 +137,8 @@ class SqliteStore(IndexedStore):
         await self._free_pages()
         return is_deleted
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._writer.write(lambda db: add_thread(db, standing, commits))
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await self._writer.write(lambda db: add_thread(db, header, commits))
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await self._writer.write(lambda db: copy_thread(db, thread_id, to))

@@ -1,4 +1,4 @@
-"""When a server that failed is tried again: a circuit breaker."""
+"""A circuit breaker: when a server that failed is tried again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ logger = get_logger("stores")
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
 WARN_EVERY_SECONDS = 60.0
-"""A server that comes and goes is not told of each time."""
+"""At most one warning in this time, for a server that fails again and again."""
 
 
 class CircuitBreaker:
-    """Of one server, seen from all event loops of the process.
+    """The state of one server, for all event loops of the process.
 
-    A server that fails is left alone for a time that grows. Then one caller tries it, and the others go on without it
-    until that one is done.
+    It pauses after a failure, for a time that grows. Then one caller tries the server, while the others continue
+    without it.
     """
 
     def __init__(self, address: str) -> None:
@@ -29,19 +29,20 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
+        """Whether the last use of the server failed."""
         return self._failures > 0
 
     def seconds_left(self) -> float:
         return max(0.0, self._until - time.monotonic()) if self._failures else 0.0
 
     def may_try(self) -> bool:
-        """Whoever is told yes tells how it went."""
+        """True: use the server now, and report the outcome with `failed` or `succeeded`."""
         if not self._failures:
             return True
         now = time.monotonic()
         if now < self._until:
             return False
-        self._until = now + LONGEST_PAUSE_SECONDS  # the others; should nobody tell how it went, one of them is next
+        self._until = now + LONGEST_PAUSE_SECONDS  # for the other callers; one of them is next if no outcome arrives
         return True
 
     def failed(self, error: BaseException) -> None:
@@ -53,7 +54,7 @@ class CircuitBreaker:
             logger.warning(
                 "Valkey at %s cannot be used (%s). Nothing is lost or wrong without it, only slower; it is tried again",
                 self._address,
-                type(error).__name__,  # its text may hold what was sent
+                type(error).__name__,  # its text may contain a message
             )
 
     def succeeded(self) -> None:

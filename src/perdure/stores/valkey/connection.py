@@ -1,4 +1,4 @@
-"""A Valkey or Redis server as an accelerator: whatever becomes of it, nothing is lost or wrong, only slower."""
+"""A Valkey or Redis server as an accelerator: without it nothing is lost or wrong, only slower."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
 return 1
 """
 VERSION_DIGITS = 19
-"""What a value begins with, so that an older one never takes the place of a newer one."""
+"""The version at the start of a value: an older value never replaces a newer one."""
 
 
-class _Line:
-    """What belongs to one event loop: connections cannot be shared between two."""
+class _LoopConnections:
+    """The connections of one event loop: event loops cannot share connections."""
 
     def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
         self.client = client
@@ -37,98 +37,95 @@ class _Line:
         await self.subscriber.close()
         try:
             await self.client.aclose()
-        except Exception:  # noqa: BLE001, S110  # what could not be said goodbye to is gone all the same
+        except Exception:  # noqa: BLE001, S110  # the connection is lost already
             pass
 
 
 class Valkey:
-    """Connections to one server, made when they are needed, for any number of event loops of this process.
+    """Connections to one server, opened on first use, for any number of event loops of this process.
 
-    Nothing here but `ping` raises because of the server, and nothing but `get` and `ping` waits for it, for at most a
-    quarter of a second. A server that does not answer is left alone for a while. `url` is `redis://[user:password@]host[:port][/database]`,
+    Only `ping` raises errors of the server. Only `get` and `ping` wait for the server, at most a quarter of a second. A
+    circuit breaker pauses the use of a server that does not answer. `url` is `redis://[user:password@]host[:port][/database]`,
     `rediss://` (TLS), `valkey://`, `valkeys://` or `unix://`. Raises MissingExtra, and ValueError for another URL.
     """
 
     def __init__(self, url: str) -> None:
         self.address, self._options = _options(url)
         self._breaker = CircuitBreaker(self.address)
-        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
 
     def __repr__(self) -> str:
         return f"Valkey({self.address!r})"  # without the password
 
-    def _line(self) -> _Line:
+    def _connections(self) -> _LoopConnections:
         loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        if line is None:
-            for gone in [one for one in self._lines if one.is_closed()]:
-                del self._lines[gone]
-            line = self._lines[loop] = _Line(_client(self._options), self._breaker)
-        return line
+        connections = self._by_loop.get(loop)
+        if connections is None:
+            self._drop_ended_loops()
+            connections = self._by_loop[loop] = _LoopConnections(_client(self._options), self._breaker)
+        return connections
 
-    # ------------------------------------------------------------ publishing
+    def _drop_ended_loops(self) -> None:
+        for loop in [loop for loop in self._by_loop if loop.is_closed()]:
+            del self._by_loop[loop]
 
-    def hint(self, channel: bytes, message: bytes, *, at_once: bool) -> None:
-        """Publish that something happened. Several hints of a channel may become one."""
-        self._line().publisher.hint(channel, message, at_once=at_once)
+    def publish_change(self, channel: bytes, message: bytes, *, is_urgent: bool) -> None:
+        """Publish that a thread changed. Several messages of a channel may become one."""
+        self._connections().publisher.publish_change(channel, message, is_urgent=is_urgent)
 
     def publish(self, channel: bytes, message: bytes) -> None:
-        if asyncio._get_running_loop() is not None:  # else there is nobody to send it
-            self._line().publisher.put("PUBLISH", channel, message)
+        if asyncio._get_running_loop() is not None:  # else no task could send it
+            self._connections().publisher.put("PUBLISH", channel, message)
 
     def may_have_subscribers(self, channel: bytes) -> bool:
-        """False if nobody was subscribed a moment ago, or the server does not answer."""
-        return asyncio._get_running_loop() is not None and self._line().publisher.may_have_subscribers(channel)
+        """False if the channel had no subscribers a moment ago, or the server does not answer."""
+        return asyncio._get_running_loop() is not None and self._connections().publisher.may_have_subscribers(channel)
 
     def subscriber(self) -> Subscriber:
-        """What is heard in this event loop."""
-        return self._line().subscriber
-
-    # ------------------------------------------------------------ keeping
+        """The subscriber of this event loop."""
+        return self._connections().subscriber
 
     async def get(self, key: bytes) -> bytes | None:
-        """None for what is not there, is no value, or does not come in time."""
-        line = self._line()
+        """None if the key is missing, is not a string, or the answer is late."""
+        connections = self._connections()
         if self._breaker.is_open:
-            line.publisher.put("PING")  # whoever reads does not wait to find out whether it is over
+            connections.publisher.put("PING")  # finds out in the background whether the server answers again
             return None
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                found = await line.client.get(key)
+                value = await connections.client.get(key)
         except Exception as error:  # noqa: BLE001  # whatever a server or a network does
-            if type(error).__name__ != "ResponseError":  # else something that is no value is there, and the server well
+            if type(error).__name__ != "ResponseError":  # else the key holds another type, and the server works
                 self._breaker.failed(error)
             return None
-        return found if isinstance(found, bytes) else None
+        return value if isinstance(value, bytes) else None
 
     def set(self, key: bytes, version: int, value: bytes, seconds: int) -> None:
-        """Keep the value for so long, unless one of a newer version is there. What `get` gives begins with the version,
-        in so many digits."""
-        self._line().publisher.put("EVAL", _SET_IF_NEWER, 1, key, b"%019d" % version + value, seconds)
+        """Store the value for this time, unless a newer version is stored. The result of `get` begins with the version,
+        in VERSION_DIGITS digits."""
+        self._connections().publisher.put("EVAL", _SET_IF_NEWER, 1, key, b"%019d" % version + value, seconds)
 
-    def forget(self, key: bytes) -> None:
-        self._line().publisher.put("UNLINK", key)
+    def delete(self, key: bytes) -> None:
+        self._connections().publisher.put("UNLINK", key)
 
     async def ping(self) -> None:
         """Raises ConnectionError if it does not answer."""
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._line().client.ping()
+                await self._connections().client.ping()
         except Exception as error:
             raise ConnectionError(f"Valkey does not answer: {type(error).__name__}") from error
 
     async def close(self) -> None:
-        """Give back the connections of this event loop, and those of loops that are gone. Idempotent; what is called
-        afterwards makes new ones."""
-        line = self._lines.pop(asyncio.get_running_loop(), None)
-        for gone in [one for one in self._lines if one.is_closed()]:
-            del self._lines[gone]
-        if line is not None:
-            await line.close()
+        """Close the connections of this event loop. Idempotent; a later call opens new ones."""
+        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
+        self._drop_ended_loops()
+        if connections is not None:
+            await connections.close()
 
 
 def _options(url: object) -> tuple[str, dict[str, Any]]:
-    """Where the server is, for people, and how the library is told. Raises MissingExtra or ValueError."""
+    """The address for messages, and the options of the library. Raises MissingExtra or ValueError."""
     try:
         from redis.asyncio.connection import parse_url
         from redis.asyncio.retry import Retry
@@ -137,19 +134,19 @@ def _options(url: object) -> tuple[str, dict[str, Any]]:
         raise MissingExtra("Valkey", "redis", "redis") from error
     try:
         scheme, _, rest = str(url).partition("://")
-        known = f"{_SCHEMES[scheme.lower()]}://{rest}"
-        given = dict(parse_url(known))
-        database = urlsplit(known).path.strip("/")
-        if not known.startswith("unix") and database and not database.isdecimal():
-            raise ValueError("a database has a number")
+        library_url = f"{_SCHEMES[scheme.lower()]}://{rest}"
+        parsed = dict(parse_url(library_url))
+        database = urlsplit(library_url).path.strip("/")
+        if not library_url.startswith("unix") and database and not database.isdecimal():
+            raise ValueError("a database is a number")
     except (KeyError, ValueError):
-        # Not `from` the error: what it cannot read may be part of a password.
+        # Not `from` the error: its text may contain a part of a password.
         raise ValueError(
             "redis_url expects redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
             "unix://path, and got something else. In a password, characters that mean something in a URL are written "
             "as %XX."
         ) from None
-    address = str(given.get("path") or f"{given.get('host') or 'localhost'}:{given.get('port') or 6379}")
+    address = str(parsed.get("path") or f"{parsed.get('host') or 'localhost'}:{parsed.get('port') or 6379}")
     ours = {
         "protocol": 2,
         "decode_responses": False,
@@ -159,7 +156,7 @@ def _options(url: object) -> tuple[str, dict[str, Any]]:
         "retry_on_error": [],
         "health_check_interval": 0,
     }
-    return address, {**given, **ours}
+    return address, {**parsed, **ours}
 
 
 def _client(options: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What `perdure doctor` asks a Valkey or Redis: facts, without a judgement. Nothing is written to it."""
+"""What `perdure doctor` reads from a Valkey or Redis: facts, without a judgement. It writes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBES = 5
 class ValkeyReport:
     address: str
     problem: str = ""
-    """Why it cannot be used; empty if it can."""
+    """Why the server cannot be used; empty if it can."""
     version: str = ""
     round_trip_seconds: float = 0.0
     used_bytes: int = 0
@@ -23,8 +23,8 @@ class ValkeyReport:
     """0: none."""
 
 
-async def look(url: str) -> ValkeyReport:
-    """With the patience that a store has. Raises ValueError for a URL of something else, MissingExtra."""
+async def inspect_server(url: str) -> ValkeyReport:
+    """With the timeouts of a store. Raises ValueError for another URL, MissingExtra."""
     address, options = valkey._options(url)
     client = valkey._client(options)
     try:
@@ -33,23 +33,23 @@ async def look(url: str) -> ValkeyReport:
             started = time.perf_counter()
             await client.ping()
             trips.append(time.perf_counter() - started)
-        told = await client.info("server", "memory")
+        info = await client.info("server", "memory")
     except Exception as error:  # noqa: BLE001  # whatever a server or a network does
         return ValkeyReport(address, _problem(error))
     finally:
         await client.aclose()
     return ValkeyReport(
         address,
-        version=_version(told),
+        version=_version(info),
         round_trip_seconds=min(trips),
-        used_bytes=int(told.get("used_memory", 0)),
-        limit_bytes=int(told.get("maxmemory", 0)),
+        used_bytes=int(info.get("used_memory", 0)),
+        limit_bytes=int(info.get("maxmemory", 0)),
     )
 
 
-def _version(told: dict[str, Any]) -> str:
-    name = "Valkey" if "valkey_version" in told else "Redis"
-    return f"{name} {told.get('valkey_version') or told.get('redis_version') or '?'}"
+def _version(info: dict[str, Any]) -> str:
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    return f"{name} {info.get('valkey_version') or info.get('redis_version') or '?'}"
 
 
 def _problem(error: Exception) -> str:
@@ -59,5 +59,5 @@ def _problem(error: Exception) -> str:
     if type(error).__name__ == "TimeoutError":
         return f"it does not answer within {valkey.TIMEOUT_SECONDS:g} s"
     if "111" in text or "refused" in text or "Connect call failed" in text:
-        return "nobody listens there"
+        return "no server listens there"
     return text or type(error).__name__

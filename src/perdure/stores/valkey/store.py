@@ -1,7 +1,7 @@
-"""Any store, with Valkey beside it: others hear at once what happens, and large checkpoints are read in one go.
+"""A store with Valkey beside it: notifications reach other processes at once, and large checkpoints load in one read.
 
-The store stays the only truth. Every commit, every root of a checkpoint and every event of the log comes from it.
-Valkey carries hints, which may be lost, and chunks, which their digests prove.
+The store remains the only source of truth: all commits, checkpoint roots and logged events come from it. Valkey carries
+notifications, which may be lost, and caches chunks, whose digests prove them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Rewrite, Store, Subscription
+from perdure.stores.layer import StoreLayer
 from perdure.stores.notify import LocalBus, LocalSubscription, PollInterval
 from perdure.stores.valkey.connection import VERSION_DIGITS, Valkey
 from perdure.stores.valkey.subscriber import Subscriber, change_message, published_message
@@ -25,78 +26,53 @@ Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
 
 SUBSCRIBED_POLL_SECONDS = 1.0
-"""How often a store is looked at although nothing was heard: a message may be lost."""
-KEPT_SECONDS = 300
-LARGEST_BYTES = 4 * 1024 * 1024
-"""Of the chunks of one thread, in Valkey."""
+"""How often a subscription polls the store although Valkey works: a message may be lost."""
+CACHE_SECONDS = 300
+MAX_CACHED_BYTES = 4 * 1024 * 1024
+"""The chunks of one thread, in Valkey."""
 RECENT_BYTES = 8 * 1024 * 1024
-"""Of the chunks that were read lately, here, until it is said which of them are worth keeping."""
+"""The chunks that this process read recently, until `remember` selects some of them."""
 
 _packs = msgspec.msgpack.Decoder(dict[int, dict[str, bytes]])
 
 
-class AcceleratedStore:
+class AcceleratedStore(StoreLayer):
     """Implements `perdure.store.Store` around another one.
 
-    `place` names what the store keeps: two stores with one place hear each other, others do not.
+    `location` names what the store keeps: stores with the same location share notifications.
     """
 
-    def __init__(self, store: Store, valkey: Valkey, place: str) -> None:
-        self.finishes_commits = store.finishes_commits
-        self.inner = self._store = store
+    delegated = StoreLayer.delegated | {"has_thread"}
+
+    def __init__(self, store: Store, valkey: Valkey, location: str) -> None:
+        super().__init__(store)
         self._valkey = valkey
-        self._place = blake2b(place.encode(), digest_size=12).hexdigest().encode()
-        self._recent = _Recent()
-        self.path = getattr(store, "path", None)
+        self._location = blake2b(location.encode(), digest_size=12).hexdigest().encode()
+        self._recent = _RecentChunks()
         bus = getattr(store, "bus", None)
         self._has_own_bus = not isinstance(bus, LocalBus)
         self.bus = bus if isinstance(bus, LocalBus) else LocalBus()
         self.poll_interval: PollInterval = getattr(store, "poll_interval", None) or PollInterval()
-        # Handed on as they are: a call costs nothing more.
-        self.open = store.open
-        self.renew = store.renew
-        self.append_journal = store.append_journal
-        self.find_checkpoint = store.find_checkpoint
-        self.head = store.head
-        self.infos = store.infos
-        self.threads = store.threads
-        self.events_after = store.events_after
-        self.last_seq = store.last_seq
-        self.pending_requests = store.pending_requests
-        self.due = store.due
-        self.thread_ids = store.thread_ids
-        if hasattr(store, "has_thread"):
-            self.has_thread = store.has_thread
-        self.pin = store.pin
-        self.unpin = store.unpin
-        self.prune = store.prune
-        self.copy_thread = store.copy_thread
-        self.standing = store.standing
-        self.commits = store.commits
-        self.check = store.check
-        self.size = store.size
 
     def _channel(self, thread_id: str) -> bytes:
-        return _channel(self._place, thread_id)
-
-    # ------------------------------------------------------------ telling others
+        return _channel(self._location, thread_id)
 
     async def commit(self, commit: Commit) -> None:
-        await self._store.commit(commit)
-        self._changed(commit.lease.thread_id, at_once=False)
+        await self.inner.commit(commit)
+        self._notify(commit.lease.thread_id, is_urgent=False)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        await self._store.post(thread_id, item_id, kind, body)
-        self._changed(thread_id, at_once=True)
+        await self.inner.post(thread_id, item_id, kind, body)
+        self._notify(thread_id, is_urgent=True)
 
     async def release(self, lease: Lease) -> None:
-        await self._store.release(lease)
-        self._changed(lease.thread_id, at_once=True)
+        await self.inner.release(lease)
+        self._notify(lease.thread_id, is_urgent=True)
 
-    def _changed(self, thread_id: str, *, at_once: bool) -> None:
+    def _notify(self, thread_id: str, *, is_urgent: bool) -> None:
         if self._has_own_bus:
             self.bus.notify(thread_id)
-        self._valkey.hint(self._channel(thread_id), change_message(self.bus), at_once=at_once)
+        self._valkey.publish_change(self._channel(thread_id), change_message(self.bus), is_urgent=is_urgent)
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
@@ -113,69 +89,64 @@ class AcceleratedStore:
 
         return _Subscribing(self.bus, thread_id, interval, subscriber, channel)
 
-    # ------------------------------------------------------------ chunks at hand
-
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Packs:
-        found = await self._store.read_chunks(thread_id, numbers)
-        self._recent.add(thread_id, found)
-        return found
+        chunks = await self.inner.read_chunks(thread_id, numbers)
+        self._recent.add(thread_id, chunks)
+        return chunks
 
     async def recall(self, thread_id: str) -> Packs:
-        """Chunks of the thread that are at hand: all that a checkpoint needs, some, or none. They may be old, and be
-        wrong in any way; their digests tell. Whatever is missing is read with `read_chunks`."""
-        key = self._key(thread_id)
+        """Cached chunks of the thread: all that a checkpoint needs, some, or none.
+
+        They may be old or wrong: the caller checks their digests, and reads the others with `read_chunks`.
+        """
+        key = self._cache_key(thread_id)
         value = await self._valkey.get(key)
         if value is None:
             return {}
         try:
             packs = _packs.decode(value[VERSION_DIGITS:])
         except msgspec.DecodeError:
-            self._valkey.forget(key)  # damaged, or not ours
+            self._valkey.delete(key)  # damaged, or written by another program
             return {}
         self._recent.add(thread_id, packs)
         return packs
 
     def remember(self, thread_id: str, number: int, numbers: Iterable[int]) -> None:
-        """Have the chunks of these commits at hand the next time: a checkpoint, made by commit `number`, was put
-        together from them. Never waits."""
+        """Cache the chunks of these commits: the checkpoint of commit `number` consists of them. Never waits."""
         packs = self._recent.take(thread_id, numbers)
-        key, data = self._key(thread_id), msgspec.msgpack.encode(packs)
-        if packs and len(data) <= LARGEST_BYTES:
-            self._valkey.set(key, number, data, KEPT_SECONDS)
+        data = msgspec.msgpack.encode(packs)
+        if packs and len(data) <= MAX_CACHED_BYTES:
+            self._valkey.set(self._cache_key(thread_id), number, data, CACHE_SECONDS)
 
-    def _key(self, thread_id: str) -> bytes:
+    def _cache_key(self, thread_id: str) -> bytes:
         return self._channel(thread_id) + b":chunks"
 
-    # ------------------------------------------------------------ what makes them worthless
-
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        is_gone = await self._store.delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
-        if is_gone:
-            self._valkey.forget(self._key(thread_id))
-        return is_gone
+        is_deleted = await self.inner.delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
+        if is_deleted:
+            self._valkey.delete(self._cache_key(thread_id))
+        return is_deleted
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._store.add_thread(standing, commits)
-        self._valkey.forget(self._key(standing.thread_id))
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await self.inner.add_thread(header, commits)
+        self._valkey.delete(self._cache_key(header.thread_id))
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        count = await self._store.rewrite(thread_id, change)
-        self._valkey.forget(self._key(thread_id))
+        count = await self.inner.rewrite(thread_id, change)
+        self._valkey.delete(self._cache_key(thread_id))
         return count
 
-    # ------------------------------------------------------------ as a whole
-
     async def ping(self) -> None:
-        """Whether Valkey is there, by itself. Raises ConnectionError."""
+        """Whether Valkey itself answers. Raises ConnectionError."""
         await self._valkey.ping()
 
     async def close(self) -> None:
-        self._recent = _Recent()
+        self._recent = _RecentChunks()
         await self._valkey.close()
-        await self._store.close()
+        await self.inner.close()
 
 
-class _Subscribing:
+class _Subscribing(AbstractAsyncContextManager[Subscription]):
     """Subscribes to the local bus and, through Valkey, to other processes."""
 
     def __init__(
@@ -202,13 +173,13 @@ class _Subscribing:
 
 
 @lru_cache(maxsize=4096)
-def _channel(place: bytes, thread_id: str) -> bytes:
+def _channel(location: bytes, thread_id: str) -> bytes:
     thread = blake2b(thread_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return b"perdure:1:%b:%b" % (place, thread.encode())
+    return b"perdure:1:%b:%b" % (location, thread.encode())
 
 
-class _Recent:
-    """Chunks that were read lately, by thread and commit. Those of the thread that was read longest ago go first."""
+class _RecentChunks:
+    """Chunks that were read recently, by thread and commit. It drops those of the least recently read thread first."""
 
     def __init__(self) -> None:
         self._threads: OrderedDict[str, dict[int, Mapping[str, bytes]]] = OrderedDict()
@@ -221,11 +192,11 @@ class _Recent:
             self._bytes += _size(pack) - _size(held.get(number, {}))
             held[number] = pack
         while self._bytes > RECENT_BYTES:
-            _, gone = self._threads.popitem(last=False)
-            self._bytes -= sum(map(_size, gone.values()))
+            _, dropped = self._threads.popitem(last=False)
+            self._bytes -= sum(map(_size, dropped.values()))
 
     def take(self, thread_id: str, numbers: Iterable[int]) -> dict[int, dict[str, bytes]]:
-        """Those of these commits, or nothing if one of them is not there any more."""
+        """The chunks of these commits; empty if those of one commit are missing."""
         held = self._threads.pop(thread_id, {})
         self._bytes -= sum(map(_size, held.values()))
         wanted = set(numbers)

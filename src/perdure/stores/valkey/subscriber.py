@@ -1,4 +1,4 @@
-"""What is heard from Valkey, for one event loop: one connection, subscribed to the channels of all who listen."""
+"""Messages from Valkey, for one event loop: one connection, subscribed to the channels of all subscriptions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.stores.notify import LocalBus
 from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, CircuitBreaker
 
 SILENT_SECONDS = 0.5
-"""After which a server is asked whether it is still there, and by when it must have answered."""
+"""After this time without a message the subscriber sends a ping, whose answer must arrive within the same time."""
 SUBSCRIBE_SECONDS = 1.0
 SENDER_BYTES, BODY_AT = 8, 9
 CHANGED, PUBLISHED = b"c", b"t"
@@ -25,14 +25,14 @@ def published_message(bus: LocalBus, body: bytes) -> bytes:
 
 
 @dataclass
-class _Channels:
-    """A channel that somebody listens to."""
+class _Channel:
+    """A channel with subscriptions in this event loop."""
 
     thread_id: str
     buses: dict[LocalBus, int] = field(default_factory=dict)
-    """Where it is heard, and by how many."""
+    """How many subscriptions each bus has."""
     is_subscribed: bool = False
-    """Whether the server has said so: from then on nothing is missed, as long as the connection lives."""
+    """Whether the server has confirmed. From then on no message is lost while the connection lives."""
 
     def deliver(self, message: bytes) -> None:
         sender, kind, body = message[:SENDER_BYTES], message[SENDER_BYTES:BODY_AT], message[BODY_AT:]
@@ -46,127 +46,125 @@ class _Channels:
             else:
                 bus.notify(self.thread_id)
 
-    def look_again(self) -> None:
+    def notify(self) -> None:
         for bus in self.buses:
             bus.notify(self.thread_id)
 
 
 class Subscriber:
-    """A task reads while somebody listens, and ends with the last who does."""
+    """A task reads messages while the event loop has subscriptions."""
 
     def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._breaker = breaker
-        self._wanted: dict[bytes, _Channels] = {}
-        self._line: Any = None
-        """Subscribes; None while there is no connection."""
+        self._channels: dict[bytes, _Channel] = {}
+        self._connection: Any = None
+        """None while it is not connected."""
         self._task: asyncio.Task[None] | None = None
 
-    def is_subscribed(self, channel: bytes) -> bool:
-        wanted = self._wanted.get(channel)
-        return wanted is not None and wanted.is_subscribed
+    def is_subscribed(self, name: bytes) -> bool:
+        channel = self._channels.get(name)
+        return channel is not None and channel.is_subscribed
 
-    async def add(self, channel: bytes, bus: LocalBus, thread_id: str) -> None:
-        """Does not wait for the server: once it has subscribed, whoever listens is sent to look at the store."""
-        is_new = channel not in self._wanted
-        wanted = self._wanted.setdefault(channel, _Channels(thread_id))
-        wanted.buses[bus] = wanted.buses.get(bus, 0) + 1
+    async def add(self, name: bytes, bus: LocalBus, thread_id: str) -> None:
+        """Add a subscription. Does not wait for the server: when it confirms, the bus notifies its subscribers."""
+        is_new = name not in self._channels
+        channel = self._channels.setdefault(name, _Channel(thread_id))
+        channel.buses[bus] = channel.buses.get(bus, 0) + 1
         if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._read(), name="perdure-valkey-hearing")
+            self._task = self._loop.create_task(self._run(), name="perdure-valkey-subscriber")
         elif is_new:
-            await self._send("subscribe", channel)
+            await self._send("subscribe", name)
 
-    async def remove(self, channel: bytes, bus: LocalBus) -> None:
-        wanted = self._wanted[channel]
-        wanted.buses[bus] -= 1
-        if not wanted.buses[bus]:
-            del wanted.buses[bus]
-        if wanted.buses:
+    async def remove(self, name: bytes, bus: LocalBus) -> None:
+        channel = self._channels[name]
+        channel.buses[bus] -= 1
+        if not channel.buses[bus]:
+            del channel.buses[bus]
+        if channel.buses:
             return
-        del self._wanted[channel]
-        if self._wanted:
-            await self._send("unsubscribe", channel)
+        del self._channels[name]
+        if self._channels:
+            await self._send("unsubscribe", name)
         else:
             await self.close()
 
-    async def _send(self, what: str, *channels: bytes) -> None:
-        line = self._line
-        if line is None:
-            return  # whoever connects says what is wanted then
+    async def _send(self, command: str, *names: bytes) -> None:
+        connection = self._connection
+        if connection is None:
+            return  # the next connection subscribes to all channels
         try:
             async with asyncio.timeout(SUBSCRIBE_SECONDS):
-                await getattr(line, what)(*channels)
-        except Exception as error:  # noqa: BLE001  # whoever listens looks at the store instead
+                await getattr(connection, command)(*names)
+        except Exception as error:  # noqa: BLE001  # the subscriptions poll the store instead
             self._lose(error)
 
     def _lose(self, error: BaseException) -> None:
-        """Whoever listens looks at the store from now on."""
+        """Subscriptions poll the store from now on."""
         self._breaker.failed(error)
-        self._line = None
-        for wanted in self._wanted.values():
-            wanted.is_subscribed = False
-            wanted.look_again()
+        self._connection = None
+        for channel in self._channels.values():
+            channel.is_subscribed = False
+            channel.notify()
 
-    # ------------------------------------------------------------ reading
-
-    async def _read(self) -> None:
-        while self._wanted:
+    async def _run(self) -> None:
+        while self._channels:
             if not self._breaker.may_try():
                 await asyncio.sleep(min(max(self._breaker.seconds_left(), 0.01), FIRST_PAUSE_SECONDS))
                 continue
-            line = self._client.pubsub()
+            connection = self._client.pubsub()
             try:
-                await self._take_all(line)
+                await self._receive_all(connection)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever a server or a network does
                 self._lose(error)
             finally:
-                self._line = None
-                await _closed(line)
+                self._connection = None
+                await _close(connection)
 
-    async def _take_all(self, line: Any) -> None:
-        said: set[bytes] = set()
-        while missing := [one for one in self._wanted if one not in said]:  # some may come while it is connected
-            said.update(missing)
+    async def _receive_all(self, connection: Any) -> None:
+        requested: set[bytes] = set()
+        while missing := [name for name in self._channels if name not in requested]:  # some are added meanwhile
+            requested.update(missing)
             async with asyncio.timeout(SUBSCRIBE_SECONDS):
-                await line.subscribe(*missing)
-        self._line = line
-        is_asked = False
-        while self._wanted and self._line is line:
-            message = await line.get_message(timeout=SILENT_SECONDS)
+                await connection.subscribe(*missing)
+        self._connection = connection
+        is_pinged = False
+        while self._channels and self._connection is connection:
+            message = await connection.get_message(timeout=SILENT_SECONDS)
             if message is not None:
-                is_asked = False
+                is_pinged = False
                 self._breaker.succeeded()
-                self._take(message["type"], message["channel"], message["data"])
-            elif is_asked:
-                raise TimeoutError("it was silent")
+                self._receive(message["type"], message["channel"], message["data"])
+            elif is_pinged:
+                raise TimeoutError("the server does not answer a ping")
             else:
-                is_asked = True
-                await line.ping()
+                is_pinged = True
+                await connection.ping()
 
-    def _take(self, kind: str, channel: bytes | None, data: Any) -> None:
-        wanted = self._wanted.get(channel or b"")
-        if wanted is None:
+    def _receive(self, kind: str, name: bytes | None, data: Any) -> None:
+        channel = self._channels.get(name or b"")
+        if channel is None:
             return
         if kind == "message" and isinstance(data, bytes):
-            wanted.deliver(data)
+            channel.deliver(data)
         elif kind == "subscribe":
-            wanted.is_subscribed = True
-            wanted.look_again()  # what happened before was missed
+            channel.is_subscribed = True
+            channel.notify()  # earlier messages were missed
 
     async def close(self) -> None:
         task, self._task = self._task, None
-        for wanted in self._wanted.values():
-            wanted.is_subscribed = False
+        for channel in self._channels.values():
+            channel.is_subscribed = False
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.wait([task])
 
 
-async def _closed(line: Any) -> None:
+async def _close(connection: Any) -> None:
     try:
-        await line.aclose()
-    except Exception:  # noqa: BLE001, S110  # it was lost before
+        await connection.aclose()
+    except Exception:  # noqa: BLE001, S110  # the connection was lost before
         pass

@@ -181,10 +181,10 @@ class PrunesInPlace(WritesLater):
         if self.doing is not None:
             await self.doing
         count = await super().prune(thread_id, checkpoint_ids, events_before=events_before)
-        standing, commits = await self.inner.standing(thread_id), await self.inner.commits(thread_id)
+        header, commits = await self.inner.thread_header(thread_id), await self.inner.commits(thread_id)
         await self.inner.delete_thread(thread_id)
-        if standing is not None:
-            self.later(partial(self.inner.add_thread, standing, commits))
+        if header is not None:
+            self.later(partial(self.inner.add_thread, header, commits))
         return count
 
 

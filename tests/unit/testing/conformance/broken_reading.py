@@ -222,8 +222,8 @@ class CopiesTheHeadOnly(Passing):
 class CopiesTheInboxToo(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
-        standing = await self.inner.standing(thread_id)
-        for one in standing.inbox if standing is not None else ():
+        header = await self.inner.thread_header(thread_id)
+        for one in header.inbox if header is not None else ():
             await self.inner.post(to, one.item_id, one.kind, one.body)
 
 
@@ -258,8 +258,8 @@ class CopiesOverWhatThereIs(Passing):
 
 @breaks(raw_copies.a_thread_handed_to_another_store_is_all_there)
 class AddsWithoutTheInbox(Passing):
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await super().add_thread(changed(standing, inbox=()), commits)
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await super().add_thread(changed(header, inbox=()), commits)
 
 
 @breaks(raw_copies.branches_and_pins_are_handed_on_and_can_be_pruned_there)
@@ -273,8 +273,8 @@ class HandsOnNothingOfThoseBefore(Passing):
 
 @breaks(raw_copies.a_thread_that_was_handed_on_goes_on_there)
 class AddsWithoutTheFence(Passing):
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await super().add_thread(changed(standing, fence=0), commits)
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await super().add_thread(changed(header, fence=0), commits)
 
 
 @breaks(raw_copies.commits_are_read_in_pages_as_they_were_written)
@@ -285,29 +285,29 @@ class PagesOfCommitsOverlap(Passing):
 
 @breaks(raw_copies.a_standing_says_all_of_a_thread_but_its_commits)
 class StandsWithoutTheJournal(Passing):
-    async def standing(self, thread_id: str) -> ThreadHeader | None:
-        found = await super().standing(thread_id)
+    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
+        found = await super().thread_header(thread_id)
         without: ThreadHeader | None = found and changed(found, journal=())
         return without
 
 
 @breaks(raw_copies.a_thread_that_there_is_already_is_not_added)
 class AddsOverWhatThereIs(Passing):
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         all_of_them = list(commits)
         try:
-            await super().add_thread(standing, all_of_them)
+            await super().add_thread(header, all_of_them)
         except ThreadExists:
-            await self.inner.delete_thread(standing.thread_id)
-            await super().add_thread(standing, all_of_them)
+            await self.inner.delete_thread(header.thread_id)
+            await super().add_thread(header, all_of_them)
 
 
 @breaks(raw_copies.a_thread_whose_commits_break_off_is_not_added)
 class AddsAsFarAsItComes(Passing):
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         read: list[Commit] = []
         try:
             for one in commits:
                 read.append(one)  # what was read is kept, although the rest raises
         finally:
-            await super().add_thread(changed(standing, head=read[-1].number), read)
+            await super().add_thread(changed(header, head=read[-1].number), read)

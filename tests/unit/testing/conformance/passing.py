@@ -141,14 +141,14 @@ class Passing:
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await self.inner.copy_thread(thread_id, to)
 
-    async def standing(self, thread_id: str) -> ThreadHeader | None:
-        return await self.inner.standing(thread_id)
+    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
+        return await self.inner.thread_header(thread_id)
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return await self.inner.commits(thread_id, after=after, limit=limit)
 
-    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self.inner.add_thread(standing, commits)
+    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await self.inner.add_thread(header, commits)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         return await self.inner.rewrite(thread_id, change)

@@ -192,7 +192,7 @@ async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
 
 
 async def header_of(store: Store, thread_id: str = "t") -> ThreadHeader:
-    found = await store.standing(thread_id)
+    found = await store.thread_header(thread_id)
     if found is None:
         raise NotKept(f"the standing of thread {thread_id!r}, which there is, is None")
     return found
@@ -291,7 +291,7 @@ async def commits_are_read_in_pages_as_they_were_written(store: Store) -> None:
 @clause
 async def a_standing_says_all_of_a_thread_but_its_commits(store: Store) -> None:
     """All of a thread except its commits; None if no such thread exists."""
-    expect_equal("the standing of nobody", await store.standing("none"), None)
+    expect_equal("the standing of nobody", await store.thread_header("none"), None)
     await save_full_thread(store)
     await store.pin("t-2")
     found = await header_of(store)

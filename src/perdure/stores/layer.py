@@ -1,0 +1,77 @@
+"""Stores around other stores: a layer changes some methods and leaves the others to the store below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import urandom
+from typing import Any, ClassVar
+
+import msgspec
+
+from perdure.errors import ThreadBusy, ThreadExists, ThreadNotFound
+from perdure.records import Commit, ThreadHeader
+from perdure.store import Store
+from perdure.stores.memory.thread import rename_info
+
+MAX_TRIES = 20
+"""How often `copy_thread` reads a thread that is pruned meanwhile."""
+
+
+class StoreLayer:
+    """Implements `perdure.store.Store` around `inner`. A subclass defines the methods that it changes."""
+
+    delegated: ClassVar[frozenset[str]] = frozenset({*(name for name in vars(Store) if name[0] != "_"), "path"})
+    """The attributes of `inner` that the layer has, too. `path` belongs to stores in files."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.finishes_commits = inner.finishes_commits
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.delegated:
+            return getattr(self.inner, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+
+async def copy_thread(store: Store, thread_id: str, to: str) -> None:
+    """Copy a thread with `commits` and `add_thread`. The copy has new checkpoint ids, and no journal, inbox or pins.
+
+    Raises ThreadNotFound or ThreadBusy.
+    """
+    header, commits = await _snapshot(store, thread_id)
+    requests = [msgspec.structs.replace(request, thread_id=to) for request in header.requests]
+    changes = {
+        "thread_id": to,
+        "fence": 0,
+        "requests": requests,
+        "journal": (),
+        "inbox": (),
+        "consumed": (),
+        "pins": (),
+    }
+    try:
+        await store.add_thread(msgspec.structs.replace(header, **changes), _rename(commits, to))
+    except ThreadExists:
+        infos = await store.threads(thread_id=to)
+        raise ThreadBusy(to, infos[0].run_id if infos else None) from None
+
+
+async def _snapshot(store: Store, thread_id: str) -> tuple[ThreadHeader, Sequence[Commit]]:
+    """A header, and the commits that belong to it."""
+    for _ in range(MAX_TRIES):
+        header = await store.thread_header(thread_id)
+        if header is None:
+            raise ThreadNotFound(thread_id)
+        commits = [commit for commit in await store.commits(thread_id) if commit.number <= header.number]
+        after = await store.thread_header(thread_id)
+        is_unpruned = after is not None and after.first_seq == header.first_seq
+        if is_unpruned and header.head in (None, *(commit.number for commit in commits if commit.info is not None)):
+            return header, commits
+    raise ThreadBusy(thread_id)
+
+
+def _rename(commits: Sequence[Commit], to: str) -> Iterator[Commit]:
+    ids = {commit.info.checkpoint_id: urandom(12).hex() for commit in commits if commit.info is not None}
+    for commit in commits:
+        info = None if commit.info is None else rename_info(commit.info, to, ids)
+        yield msgspec.structs.replace(commit, lease=msgspec.structs.replace(commit.lease, thread_id=to), info=info)
