@@ -274,9 +274,7 @@ def test_a_file_of_something_else_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("wrong", [{"thread_id": ""}, {"number": -1}, {"fence": 2**60}, {"last_seq": -1}, {"head": -3}])
 def test_a_whole_file_of_a_thread_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    is_refused(
-        written(msgspec.structs.replace(THREAD[0], **wrong), []), "line 1 is damaged: it was changed"
-    )
+    is_refused(written(msgspec.structs.replace(THREAD[0], **wrong), []), "line 1 is damaged: it was changed")
 
 
 def test_an_empty_file_is_refused_as_such() -> None:

@@ -135,7 +135,7 @@ async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(st
 
 @clause
 async def a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
-    """The commit whose checkpoint it continues from: chunks that one refers to may be left out."""
+    """The commit whose checkpoint it continues from. Chunks of the parent's checkpoint may be left out."""
     owner = await own(store)
     first = await owner.save(brings=["a"])
     await owner.save(drops=["a"])
@@ -212,7 +212,7 @@ async def any_text_is_an_id_and_no_two_are_taken_for_one(store: Store) -> None:
 
 @clause
 async def a_commit_may_be_large(store: Store) -> None:
-    """New ones, by digest."""
+    """New chunks, by digest."""
     owner = await own(store)
     big = b'"' + b"x" * 2_000_000 + b'"'
     many = dict(chunk(f"chunk {index}") for index in range(2000))

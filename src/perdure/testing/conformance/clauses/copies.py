@@ -239,7 +239,7 @@ async def a_thread_handed_to_another_store_is_all_there(place: TrialLocation) ->
 
 @clause_with(Needs.A_STORE)
 async def branches_and_pins_are_handed_on_and_can_be_pruned_there(place: TrialLocation) -> None:
-    """references that it has from commits which are no longer in its line."""
+    """its references to commits that are no longer its ancestors."""
     source, target = place.store, place.elsewhere()
     owner = await a_tree(source)
     await move_thread(source, target)

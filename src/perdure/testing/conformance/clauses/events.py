@@ -57,7 +57,7 @@ async def a_log_read_from_its_own_ends_has_no_gap_and_no_repeat(store: Store) ->
 
 @clause
 async def events_say_which_commit_run_and_checkpoint_they_belong_to(store: Store) -> None:
-    """This and what follows is what their commit says, filled in by the store that gives them back."""
+    """This and the fields below repeat their commit. The store fills them in when it reads events."""
     owner = await own(store, owner="run-0a")
     digest, data = chunk("only the events")
     info = await owner.save(brings=["a"], events=1)
@@ -101,7 +101,7 @@ async def begins_at_four(store: Store) -> None:
 
 @clause
 async def events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired(store: Store) -> None:
-    """The events of all commits before this number go, too."""
+    """Delete the events of all commits before this number."""
     owner = await four_commits(store)
     await owner.note(prunes_events_before=3)
     await begins_at_four(store)

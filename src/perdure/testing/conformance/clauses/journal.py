@@ -90,7 +90,7 @@ async def a_request_says_all_that_was_said_of_it(store: Store) -> None:
 
 @clause
 async def a_commit_says_which_requests_are_pending_or_leaves_them(store: Store) -> None:
-    """All that are pending now; None if they are as before."""
+    """All pending requests; None if they did not change."""
     owner = await own(store)
     await owner.save(requests=[make_request("t", "first", 1), make_request("t", "gone", 1)])
     await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
@@ -126,7 +126,7 @@ async def threads_are_due_at_their_time_with_the_most_overdue_first(store: Store
 
 @clause
 async def each_checkpoint_says_anew_when_its_thread_is_due(store: Store) -> None:
-    """When the thread goes on by itself, or a deadline passes."""
+    """When the thread continues without input, or a deadline passes."""
     await save_thread(store, "t", due_at=at(50))
     await save_thread(store, "t", due_at=at(10))
     found = expect_one("what is due", await store.due(at(10)))

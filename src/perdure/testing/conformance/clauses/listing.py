@@ -162,7 +162,7 @@ async def limit_and_before_page_backwards_through_the_threads(store: Store) -> N
 
 @clause
 async def a_thread_says_where_it_stands_and_who_owns_it(store: Store) -> None:
-    """Where a thread stands, without reading what is in it."""
+    """A thread's status, read without its content."""
     owner = await own(store, "t", owner="run-7", workflow_name="old name")
     await owner.save()
     await owner.release()

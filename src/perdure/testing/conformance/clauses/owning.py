@@ -173,7 +173,7 @@ async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
 
 @clause
 async def a_lease_that_nobody_was_given_proves_nothing(store: Store) -> None:
-    """The right to move a thread, proved with every write."""
+    """The right to write to a thread. Every write proves it."""
     owner = await own(store)
     await owner.save()
     fence = owner.lease.fence

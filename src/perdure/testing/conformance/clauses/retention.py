@@ -113,7 +113,7 @@ async def whatever_is_pruned_of_a_tree_what_is_left_is_whole_and_nothing_else_is
 
 @clause_with(Needs.A_STORE)
 async def whatever_commits_forget_of_a_tree_what_is_left_is_whole(place: TrialLocation) -> None:
-    """Numbers of checkpoints of the thread that go with it: retention at work."""
+    """Numbers of checkpoints that retention deletes with it."""
     store = place.store
     owner = await own(store)
     for _ in range(6):
@@ -130,7 +130,7 @@ async def whatever_commits_forget_of_a_tree_what_is_left_is_whole(place: TrialLo
 
 @clause
 async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store: Store) -> None:
-    """Numbers of checkpoints of the thread that go with it: retention at work."""
+    """Numbers of checkpoints that retention deletes with it."""
     owner = await a_line(store, 3)
     await save_thread(store, "u", 2)
     await owner.save(prunes=[1, 2, 77], events=1)
@@ -143,7 +143,7 @@ async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store:
 
 @clause
 async def a_head_is_not_forgotten_with_a_commit(store: Store) -> None:
-    """The head and what is pinned stay."""
+    """The head and pinned checkpoints stay."""
     owner = await a_line(store, 2)
     await owner.note(prunes=[1, 2, 3])
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2"])
@@ -236,7 +236,7 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store) -
 
 @clause
 async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> None:
-    """The one it continues from, or the nearest before that which is still stored."""
+    """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
     owner = await a_line(store)
     await store.prune("t", ["t-2", "t-3"])
     expect_equal("what they follow", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1"])
@@ -290,7 +290,7 @@ async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
 
 @clause
 async def a_pinned_checkpoint_is_not_forgotten_with_a_commit(store: Store) -> None:
-    """The head and what is pinned stay."""
+    """The head and pinned checkpoints stay."""
     owner = await own(store)
     for number in range(1, 4):
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
@@ -331,7 +331,7 @@ async def pinning_needs_no_lease_and_twice_is_once(store: Store) -> None:
 
 @clause
 async def a_checkpoint_says_whether_it_is_pinned(store: Store) -> None:
-    """Whether it stays, whatever retention and pruning say."""
+    """Whether retention and pruning keep it."""
     await save_thread(store, "t", 2)
     await store.pin("t-2")
     expect_equal("the list", [one.is_pinned for one in await store.infos()], [False, True])
