@@ -34,6 +34,7 @@ def open_folder() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp())
     made.chmod(0o755)
     yield made
+    made.chmod(0o755)
     shutil.rmtree(made)
 
 
