@@ -35,7 +35,7 @@ LEAST: dict[tuple[Of, str], tuple[Of, float, str]] = {
     (OURS, "16"): (SAVER, 10.0, "10 times the saver"),
 }
 """With so many threads: beside what, and how much of it."""
-MOST_TIMES = 3.5
+MAX_TIMES = 3.5
 
 HOWS = {**stores_report.HOWS, "connected": "`get_latest(thread_id=...)`, connected"}
 PEER_HOWS = {"latest": "aget_tuple", "connected": "aget_tuple, connected"}
@@ -88,8 +88,8 @@ def sizes_table(results: Results) -> str:
     def line(case: Case) -> list[str]:
         ours, saver = get(STORE, case, "times"), get("peer-postgres", case, "times")
         spent = [as_spread(get(subject, case, "last_ms")) for subject in (STORE, "peer-postgres")]
-        verdict = as_verdict({"": ours}, lambda value: value <= MOST_TIMES, taken=max).split(":")[0]
-        return [case.title, as_spread(ours), as_spread(saver, ".0f"), f"{MOST_TIMES:g}", *spent, verdict]
+        verdict = as_verdict({"": ours}, lambda value: value <= MAX_TIMES, taken=max).split(":")[0]
+        return [case.title, as_spread(ours), as_spread(saver, ".0f"), f"{MAX_TIMES:g}", *spent, verdict]
 
     head = ["bytes on disk / bytes of payload", "PostgreSQL", "the saver", "at most"]
     return as_table([*head, "ms a turn in the last tenth", "the saver", ""], [line(case) for case in CASES])

@@ -17,7 +17,7 @@ STORES = {
 PEERS = {"peer-file": "agent-framework-core", "peer-sqlite": "langgraph"}
 PEER_TITLES = {"peer-file": "agent-framework file", "peer-sqlite": "langgraph SQLite"}
 
-MOST_TIMES, MOST_GROWTH, MOST_MS_PER_MB, MOST_LOOKUP, MOST_RESUME_MS = 3.0, 2.0, 4.0, 5.0, 30.0
+MAX_TIMES, MOST_GROWTH, MOST_MS_PER_MB, MOST_LOOKUP, MOST_RESUME_MS = 3.0, 2.0, 4.0, 5.0, 30.0
 
 RATES = (
     ("file-nosync", "peer-file", 3.0),
@@ -56,7 +56,7 @@ def sizes_table(results: Results) -> str:
         ours = {title: results.get("turns", store, case.name, "times") for store, title in STORES.items()}
         peers = [results.get("turns", peer, case.name, "times") for peer in PEERS]
         cells = [*(as_spread(found) for found in ours.values()), *(as_spread(found, ".0f") for found in peers)]
-        return [case.title, *cells, f"{MOST_TIMES:g}", as_verdict(ours, lambda value: value <= MOST_TIMES, taken=max)]
+        return [case.title, *cells, f"{MAX_TIMES:g}", as_verdict(ours, lambda value: value <= MAX_TIMES, taken=max)]
 
     head = ["bytes on disk / bytes of payload", *STORES.values(), *PEER_TITLES.values(), "at most", ""]
     return as_table(head, map(line, CASES))

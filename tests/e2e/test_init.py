@@ -90,12 +90,12 @@ def _said_by_a_process(demo: Path, text: str, thread: str = "demo-thread") -> st
         "from perdure.server.config.files import load_config\n"
         "from perdure.server.app.project import Project\n"
         "from perdure.server.app.registry import Registry\n"
-        "from perdure.server.app.storage import storage_of\n"
+        "from perdure.server.app.factory import make_storage\n"
         "async def main():\n"
         "    config = load_config()\n"
         "    project = Project(config.folder)\n"
         "    registry = Registry.of(config, project)\n"
-        "    async with storage_of(config, project, registry) as storage:\n"
+        "    async with make_storage(config, project, registry) as storage:\n"
         f"        options = dict(thread_id={thread!r}, checkpoint_storage=storage)\n"
         f"        done = await registry.default.workflow.run({text!r}, **options)\n"
         "        print(done.get_outputs()[-1].text)\n"
@@ -133,13 +133,13 @@ def test_a_project_elsewhere_can_be_named_and_a_store_stays_a_store(
 @pytest.mark.parametrize(
     ("keys", "check", "said"),
     [
-        ({"agnet": "x"}, "configuration", "perdure.json: agnet: there is no such key (did you mean 'agent'?)"),
+        ({"agnet": "x"}, "configuration", "perdure.json: agnet: unknown key (did you mean 'agent'?)"),
         ({"agent": "graph.reac:app"}, "project", "(did you mean 'graph.react'?)"),
         ({"agent": "graph.react:re"}, "project", "is a module. A server runs"),
-        ({"checkpointer": "graph.react:app"}, "project", "is no storage, but a RuleFollower"),
-        ({"host": "0.0.0.0"}, "auth", "there is no auth"),
+        ({"checkpointer": "graph.react:app"}, "project", "is a RuleFollower, not a storage"),
+        ({"host": "0.0.0.0"}, "auth", "without auth"),
         ({"auth": "jwt"}, "auth", "JWT_SECRET_KEY"),
-        ({"auth": {"method": "custom", "path": "no:one"}}, "auth", "there is no module 'no'"),
+        ({"auth": {"method": "custom", "path": "no:one"}}, "auth", "no module 'no' exists"),
     ],
 )
 def test_what_is_wrong_with_a_project_fails(call: Call, demo: Path, keys: Any, check: str, said: str) -> None:

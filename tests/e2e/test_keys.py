@@ -15,14 +15,11 @@ from tests.docs.following import Servers, blocks_of, follow
 from tests.e2e.command import needs_pseudo_terminals
 from tests.e2e.conftest import Call, Told
 
-from perdure.server.auth.api_keys import FORM, ApiKeys
-from perdure.server.auth.authenticators import make_authenticator
+from perdure.server.app.factory import make_authenticator, make_limiter
+from perdure.server.auth.api_keys import FORM, ApiKeys, KeyFile
 from perdure.server.auth.authorizers import make_authorizer
-from perdure.server.auth.key_file import KeyFile
-from perdure.server.auth.principal import Credentials, NotAuthenticated
-from perdure.server.auth.scopes import SCOPES
+from perdure.server.auth.principal import SCOPES, Credentials, NotAuthenticated
 from perdure.server.config.files import read_config
-from perdure.server.rate_limit.factory import make_limiter
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve" / "secure-a-server.md"
 
@@ -106,7 +103,7 @@ def test_a_role_that_gives_nothing_is_told(told: Told, folder: Path) -> None:
         (["create", "ada", "--scope", "graph:invok"], 2, "did you mean 'graph:invoke'?"),
         (["create", "ada", "--expires", "soon"], 2, "'soon' is not a duration"),
         (["create", "ada", "--expires", "9999999d"], 2, "--expires: there is no such date"),
-        (["create", "ada", "--config", "nowhere.json"], 1, "there is no such file"),
+        (["create", "ada", "--config", "nowhere.json"], 1, "the file does not exist"),
         (["revoke", "0123456789abcdef"], 1, "There is no key '0123456789abcdef'"),
     ],
 )

@@ -16,8 +16,7 @@ import pytest
 from tests.server.hostile.in_process import HERE, app_of, bearer, client_of, config, talk
 from tests.server.hostile.served import SECRET, token
 
-from perdure.server.auth.api_keys import make_key
-from perdure.server.auth.key_file import KeyFile
+from perdure.server.auth.api_keys import KeyFile, make_key
 from perdure.server.config.files import config_from
 from perdure.server.http.app import ServerApp, create_app
 

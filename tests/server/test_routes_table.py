@@ -7,7 +7,7 @@ from litestar import get
 from tests.server.hostile.in_process import app_of, bearer, client_of, talk
 from tests.server.hostile.table import TABLE, Ids, path_of, routes_of, sent_by
 
-from perdure.server.auth.scopes import SCOPES
+from perdure.server.auth.principal import SCOPES
 from perdure.server.http import app as http_app
 
 NOBODYS = Ids("nothing", "nothing", "nothing", "nothing", "nothing", "nothing")
@@ -35,7 +35,7 @@ async def test_a_route_that_does_not_say_what_it_needs_is_refused(monkeypatch: p
         return ""
 
     monkeypatch.setattr(http_app, "ROUTES", [*http_app.ROUTES, forgotten])
-    with pytest.raises(RuntimeError, match=r"/v1/forgotten does not say which scope it needs"):
+    with pytest.raises(RuntimeError, match=r"/v1/forgotten declares no scope"):
         async with app_of():
             pass
 

@@ -16,7 +16,7 @@ from tests.server.serving import Server, done, eventually, flows_project, turn
 from tests.servers.postgres import Databases
 from tests.servers.valkey import ValkeyServer
 
-from perdure.server.app import recovery
+from perdure.server.app import service as service_module
 from perdure.server.http.app import ServerApp, create_app
 
 
@@ -111,8 +111,8 @@ async def test_a_living_instance_goes_on_with_what_a_dead_one_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = flows_project(tmp_path / "project")
-    monkeypatch.setattr(recovery, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(recovery, "LOOKS_BETWEEN", 1)
+    monkeypatch.setattr(service_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(service_module, "LOOKS_BETWEEN", 1)
     living = app_of(folder, monkeypatch)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(living), base_url="http://localhost") as client:
         await client.get("/ping")  # which starts it
@@ -124,7 +124,7 @@ async def test_a_living_instance_goes_on_with_what_a_dead_one_has_left(
     await asyncio.to_thread(eventually, (folder / "k.here").exists)
     (folder / "k.open").touch()
     [served] = living.service.runs.under_way
-    assert await served.ended(10)
+    assert await served.wait_ended(10)
     assert served.result is not None
     assert served.result.get_outputs() == ["all four of k"]
     assert (folder / "k.done").read_text(encoding="utf-8").splitlines() == WORDS

@@ -1,4 +1,4 @@
-"""The service: configuration, HTTP API, threads that last. The names are imported when they are first used."""
+"""The server: configuration, HTTP API, durable threads. Each name is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from perdure.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from perdure.server.app.uvicorn import serve as serve
-    from perdure.server.auth.api_keys import ApiKeys as ApiKeys, make_key as make_key, revoke_key as revoke_key
+    from perdure.server.auth.api_keys import (
+        ApiKeys as ApiKeys,
+        KeyFile as KeyFile,
+        make_key as make_key,
+        revoke_key as revoke_key,
+    )
     from perdure.server.auth.authorizers import make_authorizer as make_authorizer
     from perdure.server.auth.custom import CustomAuthenticator as CustomAuthenticator
     from perdure.server.auth.jwt_tokens import JwtTokens as JwtTokens
-    from perdure.server.auth.key_file import KeyFile as KeyFile
     from perdure.server.auth.principal import (
         Credentials as Credentials,
         NotAuthenticated as NotAuthenticated,
         Principal as Principal,
     )
-    from perdure.server.config.errors import (
-        InvalidConfig as InvalidConfig,
-        NotImportable as NotImportable,
-        NotServable as NotServable,
-    )
     from perdure.server.config.files import load_config as load_config
     from perdure.server.config.schema import (
         AuthConfig as AuthConfig,
         AuthorizationConfig as AuthorizationConfig,
+        InvalidConfig as InvalidConfig,
+        NotImportable as NotImportable,
+        NotServable as NotServable,
         ServerConfig as ServerConfig,
     )
     from perdure.server.http.app import ServerApp as ServerApp, create_app as create_app
     from perdure.server.metrics import Metrics as Metrics
-    from perdure.server.rate_limit.addresses import client_address as client_address
+    from perdure.server.rate_limit.limiter import client_address as client_address
 
 _HOMES = {
     "ApiKeys": "perdure.server.auth.api_keys",
@@ -39,17 +41,17 @@ _HOMES = {
     "AuthorizationConfig": "perdure.server.config.schema",
     "Credentials": "perdure.server.auth.principal",
     "CustomAuthenticator": "perdure.server.auth.custom",
-    "InvalidConfig": "perdure.server.config.errors",
+    "InvalidConfig": "perdure.server.config.schema",
     "JwtTokens": "perdure.server.auth.jwt_tokens",
-    "KeyFile": "perdure.server.auth.key_file",
+    "KeyFile": "perdure.server.auth.api_keys",
     "Metrics": "perdure.server.metrics",
     "NotAuthenticated": "perdure.server.auth.principal",
-    "NotImportable": "perdure.server.config.errors",
-    "NotServable": "perdure.server.config.errors",
+    "NotImportable": "perdure.server.config.schema",
+    "NotServable": "perdure.server.config.schema",
     "Principal": "perdure.server.auth.principal",
     "ServerApp": "perdure.server.http.app",
     "ServerConfig": "perdure.server.config.schema",
-    "client_address": "perdure.server.rate_limit.addresses",
+    "client_address": "perdure.server.rate_limit.limiter",
     "create_app": "perdure.server.http.app",
     "load_config": "perdure.server.config.files",
     "make_authorizer": "perdure.server.auth.authorizers",

@@ -1,4 +1,4 @@
-"""What goes wrong with a request: a status, a code for machines, a sentence for people, and the fields it is about."""
+"""Problems with a request: an HTTP status, a code for machines, a sentence for people, and the fields concerned."""
 
 from __future__ import annotations
 
@@ -84,18 +84,18 @@ _FIELDS: dict[type[PerdureError], str] = {
     CursorExpired: "after",
     NoThreadFile: "body",
 }
-"""The field of a request that an error is about."""
+"""The request field that each error concerns."""
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """One mistake in a request."""
 
     message: str
     field: str | None = None
 
 
 class HttpProblem(PerdureError):
-    """A request that cannot be served."""
+    """A request that the server rejects, with its HTTP status and error code."""
 
     def __init__(
         self,
@@ -122,17 +122,17 @@ class HttpProblem(PerdureError):
 
     @property
     def retry_after_seconds(self) -> int | None:
-        found = self.headers.get("Retry-After")
-        return None if found is None else int(found)
+        seconds = self.headers.get("Retry-After")
+        return None if seconds is None else int(seconds)
 
 
 def status_of(error: BaseException) -> int | None:
-    """Of an error that a caller can do something about; None for any other."""
+    """The HTTP status of an error that the caller can act on; None for any other error."""
     return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), None)
 
 
 def problem_of(error: PerdureError) -> HttpProblem | None:
-    """None for an error that is nobody's fault but ours, or that of a workflow's own code."""
+    """The error as an HTTP problem; None for a bug of the server or of a workflow's own code."""
     if isinstance(error, HttpProblem):
         return error
     status = status_of(error)
@@ -140,36 +140,36 @@ def problem_of(error: PerdureError) -> HttpProblem | None:
         return None
     field = next((name for kind, name in _FIELDS.items() if isinstance(error, kind)), None)
     headers = {"Retry-After": "1"} if status == 503 else {}
-    if status == 503:  # what a driver says may hold addresses
+    if status == 503:  # a driver's message may hold addresses
         return HttpProblem(
-            503, error.code, "The storage cannot be reached. Nothing is lost; try again.", headers=headers
+            503, error.code, "The storage cannot be reached. No data is lost; try again.", headers=headers
         )
     thread_id = getattr(error, "thread_id", None)
     return HttpProblem(status, error.code, _sentence(error), field=field, thread_id=thread_id)
 
 
 def _sentence(error: PerdureError) -> str:
-    """What an error of the engine advises is for Python; over HTTP there are other ways."""
+    """The error's message, with advice for HTTP clients instead of the engine's advice for Python."""
     if isinstance(error, ThreadBusy):
         by = f" by run {error.run_id!r}" if error.run_id else ""
         return (
-            f"Thread {error.thread_id!r} is being run{by}. Nothing was written. Wait for it, send on_busy 'enqueue', "
-            "or end it with POST /v1/graph/stop."
+            f"Thread {error.thread_id!r} is being run{by}. Nothing was written. Wait for that run, send on_busy "
+            "'enqueue', or end it with POST /v1/graph/stop."
         )
     if isinstance(error, ThreadNotIdle):
         return (
-            f"Thread {error.thread_id!r} was interrupted, and something is still due. Nothing was written. Go on with "
+            f"Thread {error.thread_id!r} was interrupted and still has work due. Nothing was written. Resume "
             "it first: POST /v1/threads/{thread_id}/runs with an empty object."
         )
     if isinstance(error, CursorExpired):
-        return "What followed the cursor was forgotten. Read the thread from what is left of it, without a cursor."
+        return "The events after the cursor were pruned. Read the remaining events without a cursor."
     if isinstance(error, IncompatibleWorkflow):
-        return f"{str(error).splitlines()[0]} Nothing was changed. The server's log says more."
+        return f"{str(error).splitlines()[0]} Nothing was changed. The server log has the details."
     return str(error)
 
 
 def not_found(thread_id: str) -> HttpProblem:
-    return HttpProblem(404, "thread_not_found", f"There is no thread {thread_id!r}.", thread_id=thread_id)
+    return HttpProblem(404, "thread_not_found", f"No thread {thread_id!r} exists.", thread_id=thread_id)
 
 
 def too_often(limit: int, window: float, seconds: float) -> HttpProblem:

@@ -12,10 +12,10 @@ from perdure.client import Message as ToldMessage
 from perdure.client.turns import to_chunks
 from perdure.events import WorkflowEvent
 from perdure.server.agentflow.messages import messages_to_client
-from perdure.server.agentflow.streaming import _delta
-from perdure.server.threads.conversation import said_by, with_run_ids
+from perdure.server.agentflow.turns import _delta
+from perdure.server.threads.conversation import output_messages, with_run_ids
 from perdure.server.threads.tenancy import EVERYTHING
-from perdure.server.threads.to_json import plain_event
+from perdure.server.threads.to_json import event_to_json
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),
@@ -46,8 +46,8 @@ DATA: list[Any] = [
 @pytest.mark.parametrize("data", DATA, ids=lambda one: type(one).__name__)
 def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
-    told = msgspec.json.decode(msgspec.json.encode(plain_event(event, EVERYTHING)))
-    streamed = messages_to_client(with_run_ids(said_by(event), "run-1-out"))
+    told = msgspec.json.decode(msgspec.json.encode(event_to_json(event, EVERYTHING)))
+    streamed = messages_to_client(with_run_ids(output_messages(event), "run-1-out"))
     made = to_chunks(told, 5)
     assert [one.message for one in made] == [msgspec.convert(one, ToldMessage) for one in streamed]
     assert all(one.seq == 5 and one.event == "message" and one.run_id == "run-1" for one in made)
@@ -55,7 +55,7 @@ def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
 
 def test_a_delta_is_the_same_either_way() -> None:
     update = AgentResponseUpdate(contents="Hel", role="assistant", author_name="ada", message_id="id-1")
-    told = plain_event(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
+    told = event_to_json(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
     (made,) = to_chunks(told, None)
     assert made.message == msgspec.convert(_delta(update), ToldMessage)
     assert made.seq is None

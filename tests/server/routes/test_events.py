@@ -101,7 +101,7 @@ async def test_events_that_come_later_come_to_all_who_wait() -> None:
 
 
 async def test_a_client_that_reads_slowly_gets_all_of_it_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "MOST_UNREAD", 3)
+    monkeypatch.setattr(hub, "MAX_UNREAD", 3)
     async with called("counting") as app:
         await app.invoke("a b", "t")
         async with app.stream("GET", "/v1/threads/t/events?live=false", unread=1) as slow:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from perdure.server.config.errors import InvalidConfig
 from perdure.server.config.files import load_config
-from perdure.server.config.schema import AuthConfig, AuthorizationConfig, RateLimitConfig, ServerConfig
+from perdure.server.config.schema import AuthConfig, AuthorizationConfig, InvalidConfig, RateLimitConfig, ServerConfig
 
 AGENT = {"agent": "graph.react:app"}
 
@@ -69,9 +68,9 @@ def test_ours_is_taken_before_one_of_agentflow(tmp_path: Path) -> None:
 
 
 def test_without_a_file_it_says_what_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="`perdure init` makes a project"):
+    with pytest.raises(InvalidConfig, match="`perdure init` creates a project"):
         load(tmp_path)
-    with pytest.raises(InvalidConfig, match="There is no folder"):
+    with pytest.raises(InvalidConfig, match=r"Folder .* does not exist"):
         load(tmp_path / "nowhere")
 
 
@@ -82,9 +81,9 @@ def test_without_a_file_the_environment_may_say_all_of_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "it is not JSON: Expecting property name"),
-        ('{"agent": "a:b", "agent": "c:d"}', "it is not JSON: the key 'agent' stands twice"),
-        ('{"port": NaN}', "it is not JSON: NaN is no number of JSON"),
+        ("{", "it is not valid JSON: Expecting property name"),
+        ('{"agent": "a:b", "agent": "c:d"}', "it is not valid JSON: the key 'agent' occurs twice"),
+        ('{"port": NaN}', "it is not valid JSON: NaN is not a JSON number"),
         ("[]", "expected an object"),
         ("[" * 100_000, "it is nested too deeply"),
     ],
@@ -97,9 +96,9 @@ def test_what_is_no_utf8_no_toml_or_not_there_is_told(tmp_path: Path) -> None:
     (tmp_path / "perdure.json").write_bytes(b'{"agent": "\xff"}')
     with pytest.raises(InvalidConfig, match="it is not UTF-8: byte 11"):
         load(tmp_path)
-    with pytest.raises(InvalidConfig, match="it is not TOML: Expected '='"):
+    with pytest.raises(InvalidConfig, match="it is not valid TOML: Expected '='"):
         load_config(written(tmp_path, "agent", "x.toml"), environ={})
-    with pytest.raises(InvalidConfig, match=r"there is no such file \(did you mean 'perdure.json'\?\)"):
+    with pytest.raises(InvalidConfig, match=r"the file does not exist \(did you mean 'perdure.json'\?\)"):
         load_config(tmp_path / "perdre.json", environ={})
 
 
@@ -155,23 +154,23 @@ ROLES = {"backend": "rbac", "roles": {"a": ["graph"]}}
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ({"agnet": "a:b"}, "agnet: there is no such key (did you mean 'agent'?)."),
-        ({"auth": {"metod": "jwt"}}, "auth.metod: there is no such key (did you mean 'method'?)."),
-        ({"limits": {"max_run": 1}}, "limits.max_run: there is no such key (did you mean 'max_runs'?)."),
-        ({"folder": "."}, "folder: the project's folder is the one that the file is in."),
+        ({"agnet": "a:b"}, "agnet: unknown key (did you mean 'agent'?)."),
+        ({"auth": {"metod": "jwt"}}, "auth.metod: unknown key (did you mean 'method'?)."),
+        ({"limits": {"max_run": 1}}, "limits.max_run: unknown key (did you mean 'max_runs'?)."),
+        ({"folder": "."}, "folder: the project's folder is the folder of the file."),
         ({"auth": "jwtt"}, "or an object with `method`, got another text (did you mean 'jwt'?)."),
         ({"auth": {"method": "custom"}}, "auth.path: auth.method is 'custom', so a 'module:attribute' is needed here."),
-        ({"auth": {"method": "jwt", "path": "a:b"}}, "auth.path: it has a meaning only with auth.method 'custom'."),
+        ({"auth": {"method": "jwt", "path": "a:b"}}, "auth.path: it has an effect only with auth.method 'custom'."),
         ({"auth": {"method": "custom", "path": "a"}}, "auth.path: expected a 'module:attribute'"),
         ({"auth": 3}, "auth: expected null, one of 'none', 'api_key', 'jwt', 'custom', or an object"),
         ({"authorization": "ownershp"}, "got 'ownershp' (did you mean 'ownership'?)."),
         ({"authorization": "rbac"}, "authorization.roles: authorization.backend is 'rbac', so roles or"),
-        ({"authorization": {"default_scopes": ["*"]}}, "it has a meaning only with authorization.backend 'rbac'."),
+        ({"authorization": {"default_scopes": ["*"]}}, "it has an effect only with authorization.backend 'rbac'."),
         ({"authorization": ROLES}, "authorization.roles.a[0]: expected a scope such as 'graph:invoke' or '*'"),
         ({"rate_limit": {"requests": 0}}, "rate_limit.requests: expected 1 or more, got 0."),
         ({"rate_limit": {"requests": "5"}}, "rate_limit.requests: expected a whole number, got '5'."),
         ({"rate_limit": {"window": 0}}, "rate_limit.window: expected a number of seconds, more than 0"),
-        ({"rate_limit": {"backend": "redis"}}, "rate_limit.backend: it is 'redis', and no `redis` is named."),
+        ({"rate_limit": {"backend": "redis"}}, "rate_limit.backend: it is 'redis', but `redis` is not set."),
         ({"rate_limit": {"by": "users"}}, "rate_limit.by: expected one of 'ip', 'user', 'global', got 'users' (did"),
         ({"rate_limit": {"trusted_proxies": ["10.0.0.300"]}}, "rate_limit.trusted_proxies[0]: expected an address"),
         ({"rate_limit": {"exclude_paths": ["ping"]}}, "rate_limit.exclude_paths[0]: expected a path that begins"),
@@ -187,16 +186,16 @@ ROLES = {"backend": "rbac", "roles": {"a": ["graph"]}}
         ({"host": "http://x"}, "host: expected an address or a name of this machine"),
         ({"root_path": "x/"}, "root_path: expected a path such as '/agents'"),
         ({"mode": "prod"}, "mode: expected one of 'development', 'production', got 'prod'"),
-        ({"agent": "graph/react.py:app"}, "A module is named, not a file: try 'graph.react:app'."),
+        ({"agent": "graph/react.py:app"}, "Name a module, not a file: try 'graph.react:app'."),
         ({"agent": "graph.react.app"}, "Try 'graph.react:app'."),
-        ({"agent": None}, "agent: nothing is named that could run."),
-        ({"workflows": {"a/b": "m:a"}}, "workflows.a/b: expected a name that can stand in a URL"),
+        ({"agent": None}, "agent: no workflow is configured."),
+        ({"workflows": {"a/b": "m:a"}}, "workflows.a/b: expected a name that is valid in a URL"),
         ({"workflows": {"a": 3}}, "workflows.a: expected a text, got 3."),
-        ({"checkpointer": "sqlit:///x.db"}, "'sqlit' is no scheme of a storage (did you mean 'sqlite'?)."),
+        ({"checkpointer": "sqlit:///x.db"}, "'sqlit' is not a storage scheme (did you mean 'sqlite'?)."),
         ({"checkpointer": "somewhere"}, "checkpointer: expected a 'module:attribute'"),
         ({"redis": "localhost"}, "redis: expected a URL such as 'redis://host:6379/0'"),
         ({"thread_name_generator": "x"}, "thread_name_generator: expected a 'module:attribute'"),
-        ({"env": ".nope"}, "env: there is no file"),
+        ({"env": ".nope"}, "env: file"),
         ({"auth": {"secret_env": "not a name"}}, "auth.secret_env: expected the name of an environment variable"),
     ],
 )

@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.server.config.errors import InvalidConfig
-from perdure.server.config.files import Loaded, read_config
-from perdure.server.config.schema import ServerConfig
+from perdure.server.config.files import LoadedConfig, read_config
+from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 AGENT = {"agent": "graph.react:app"}
 PROXIES = {"trusted_proxies": ["10.0.0.0/8"]}
 
 
-def read(folder: Path, tree: Any) -> Loaded:
+def read(folder: Path, tree: Any) -> LoadedConfig:
     (folder / "agentflow.json").write_text(json.dumps(AGENT | tree), encoding="utf-8")
     return read_config(folder=folder, environ={})
 
@@ -93,8 +92,8 @@ def test_keys_that_are_ignored_are_told_of(tmp_path: Path, tree: Any, named: str
     ("tree", "place", "instead"),
     [
         ({"store": "m:a"}, "store", "Open the store in the module of your agent"),
-        ({"injectq": "m:a"}, "injectq", "pass it on as arguments"),
-        ({"remote_tools": [{"name": "x"}]}, "remote_tools", "Ask the client with a request"),
+        ({"injectq": "m:a"}, "injectq", "as arguments"),
+        ({"remote_tools": [{"name": "x"}]}, "remote_tools", "a request with"),
         ({"ag_ui": {"enabled": True}}, "ag_ui.enabled", "GET /v1/threads/{id}/events"),
         (
             {"observability": {"logfire": {"enabled": True}}},
@@ -112,12 +111,12 @@ def test_keys_that_are_ignored_are_told_of(tmp_path: Path, tree: Any, named: str
         ({"websocket": {"max_conections": 1}}, "websocket.max_conections", "did you mean 'max_connections'?"),
         ({"rate_limit": {"backend": "custom"}}, "rate_limit.backend", "Use 'memory', or 'redis'"),
         ({"rate_limit": {"trusted_proxy_headers": True}}, "rate_limit.trusted_proxy_headers", "trusted_proxies"),
-        ({"rate_limit": {"trusted_proxy_hops": 2}}, "rate_limit.trusted_proxy_hops", "name all of them"),
+        ({"rate_limit": {"trusted_proxy_hops": 2}}, "rate_limit.trusted_proxy_hops", "Name all of them"),
         ({"rate_limit": {"request": 2}}, "rate_limit.request", "did you mean 'requests'?"),
         (
             {"redis": "redis://a", "rate_limit": {"redis": {"url": "redis://b"}}},
             "rate_limit.redis.url",
-            "there is one for all",
+            "the server uses one URL",
         ),
         ({"rate_limit": 3}, "rate_limit", "expected an object"),
         ({"checkpoiner": "m:a"}, "checkpoiner", "did you mean 'checkpointer'?"),

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.server.config.environment import read_variables, variables
-from perdure.server.config.errors import InvalidConfig
-from perdure.server.config.files import load_config, read_config
+from perdure.server.config.files import list_variables, load_config, read_config, read_variables
+from perdure.server.config.schema import InvalidConfig
 
 AGENT = {"agent": "a:b"}
 
@@ -67,10 +66,10 @@ MORE_VALUES: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "path"), [(name, path) for name, path, _ in variables()])
+@pytest.mark.parametrize(("name", "path"), [(name, path) for name, path, _ in list_variables()])
 def test_every_key_can_be_set_by_a_variable(tmp_path: Path, name: str, path: tuple[str, ...]) -> None:
     (tmp_path / "variables").write_text("")
-    hint = next(hint for one, _, hint in variables() if one == name)
+    hint = next(hint for one, _, hint in list_variables() if one == name)
     is_text = str in (hint, *getattr(hint, "__args__", ()))
     text, value = (VALUES | MORE_VALUES).get(name, ("m:a", "m:a") if is_text else ("7", 7))
     config = load(tmp_path, {}, **ONLY_WITH.get(name, {}), **{name: text})

@@ -20,7 +20,7 @@ from tests.unit.engine.policy_flows import Boom
 from perdure import InMemoryCheckpointStorage, ThreadConflict, WorkflowBuilder
 from perdure.errors import StorageFailed
 from perdure.observing import observers
-from perdure.server.metrics import MOST_VALUES, Metrics
+from perdure.server.metrics import MAX_LABEL_VALUES, Metrics
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_streams_and_runs_of_clients_are_counted(metrics: Metrics) -> None:
 
 
 def test_labels_that_are_made_up_do_not_fill_the_memory(metrics: Metrics) -> None:
-    for number in range(MOST_VALUES + 50):
+    for number in range(MAX_LABEL_VALUES + 50):
         metrics.run_ended(f"w{number}", "IDLE", 0.5)
     assert value(metrics, "served_runs_total", workflow="other", outcome="idle") == 50
 

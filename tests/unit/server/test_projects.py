@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.server.app.project import Project
-from perdure.server.config.errors import NotImportable
+from perdure.server.config.schema import NotImportable
 
 TOP = "graph_of_test"
 
@@ -70,7 +70,7 @@ def test_errors_name_what_may_have_been_meant(tmp_path: Path) -> None:
     write(tmp_path, f"{TOP}/react.py", "app = 1\n")
     assert f"(did you mean '{TOP}.react'?)" in refused(tmp_path, f"{TOP}.reat:app")
     assert f"the module '{TOP}.react' has no 'ap' (did you mean 'app'?)" in refused(tmp_path, f"{TOP}.react:ap")
-    assert "expected a module and a name in it" in refused(tmp_path, "app")
+    assert "expected module:attribute" in refused(tmp_path, "app")
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, Workfl
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agents import AgentResponse, Message
 from perdure.agents.base import RecordingAgent
+from perdure.server.app.factory import make_storage, resolve_paths
 from perdure.server.app.project import Project
 from perdure.server.app.registry import Registry
-from perdure.server.app.storage import storage_of, within
-from perdure.server.config.errors import NotServable, UnknownWorkflow
-from perdure.server.config.schema import ServerConfig
+from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
 
 
 class Echo(RecordingAgent):
@@ -121,9 +120,9 @@ def test_a_document_is_read_from_the_project(tmp_path: Path, shelf: Any) -> None
         (None, "is None. A server runs"),
         (Upper, "is the class Upper, not an object of it."),
         (Upper("up"), "is a lone executor (Upper)."),
-        (later, "is an async function. Make it a plain one"),
+        (later, "is an async function. Make it synchronous"),
         (needs, "is a function that needs arguments: missing a required argument: 'what'."),
-        (fails, "was called without arguments, and failed: RuntimeError: no database ("),
+        (fails, "failed when called without arguments: RuntimeError: no database ("),
         (lambda: 7, "is an int."),
         (AgentWorkflow.create(), "cannot be built: "),
     ],
@@ -143,7 +142,7 @@ def test_workflows_are_found_by_the_names_that_clients_use(tmp_path: Path, shelf
     assert found["review"].workflow.name == "second"
     assert found.by_workflow_name("second") is found.find("review")
     assert (found.by_workflow_name("review"), found.find("x")) == (None, None)
-    with pytest.raises(UnknownWorkflow, match=r"There is no workflow 'revew' here \(did you mean 'review'\?\)"):
+    with pytest.raises(UnknownWorkflow, match=r"No workflow 'revew' exists \(did you mean 'review'\?\)"):
         found["revew"]
 
 
@@ -164,10 +163,10 @@ def test_the_only_workflow_is_the_default_and_of_several_none_is(tmp_path: Path,
 
 def test_two_graphs_of_one_name_are_refused(tmp_path: Path, shelf: Any) -> None:
     shelf.one, shelf.two = builder("same"), builder("same", "other")
-    with pytest.raises(NotServable, match=r"different graphs with one name, 'same'.*WorkflowBuilder\(name='...'\)"):
+    with pytest.raises(NotServable, match=r"different graphs with the same name 'same'.*WorkflowBuilder\(name='...'\)"):
         registry(tmp_path, one="one", two="two")
     shelf.two = builder("other")
-    with pytest.raises(NotServable, match="is called 'same', and so is 'shelf_of_test:two' in `workflows`"):
+    with pytest.raises(NotServable, match="and 'shelf_of_test:two' in `workflows` are both called 'same'"):
         registry(tmp_path, "one", same="two")
 
 
@@ -178,7 +177,7 @@ def kept(folder: Path, shelf: Any, checkpointer: str | None, own: Any = None) ->
     shelf.app = builder(storage=own)
     config = ServerConfig(agent="shelf_of_test:app", checkpointer=checkpointer, folder=str(folder))
     project = Project(folder)
-    return storage_of(config, project, Registry.of(config, project))
+    return make_storage(config, project, Registry.of(config, project))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +198,7 @@ def test_paths_in_urls_are_those_of_the_project(tmp_path: Path, shelf: Any, url:
 
 def test_urls_from_the_root_stay_as_they_are(tmp_path: Path) -> None:
     for url in ("sqlite:////var/x.db", "file:///var/x", "memory:", "postgresql://h/d", "sqlite:///x.db?mode=ro"):
-        assert within(tmp_path, url) == url
+        assert resolve_paths(tmp_path, url) == url
 
 
 def test_an_object_is_used_and_so_is_what_a_function_gives(tmp_path: Path, shelf: Any) -> None:
@@ -219,15 +218,15 @@ def test_a_workflows_own_storage_that_is_not_used_is_warned_of(
 ) -> None:
     with caplog.at_level(logging.WARNING, "perdure"):
         kept(tmp_path, shelf, "memory:", InMemoryCheckpointStorage())
-    assert caplog.messages == ["upper has a storage of its own, which is not used: threads are kept in the server's."]
+    assert caplog.messages == ["upper has its own storage, which is not used: the server's storage keeps its threads."]
 
 
 @pytest.mark.parametrize(
     ("thing", "said"),
     [
-        (SixMethods(), "it has no event log"),
+        (SixMethods(), "without an event log"),
         (InMemoryCheckpointStorage, "is the class InMemoryCheckpointStorage, not an object of it."),
-        ("sqlite:///x.db", "is no storage, but a str."),
+        ("sqlite:///x.db", "is a str, not a storage."),
     ],
 )
 def test_what_is_no_storage_of_a_server_is_refused(tmp_path: Path, shelf: Any, thing: Any, said: str) -> None:

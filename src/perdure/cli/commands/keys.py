@@ -16,13 +16,10 @@ from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import format_age, format_time, iso_time, print_json, print_table
 from perdure.cli.output.values import make_printable
 from perdure.errors import did_you_mean
-from perdure.server.auth.api_keys import ID_BYTES, make_key, revoke_key
-from perdure.server.auth.key_file import KeyFile, StoredKey
-from perdure.server.auth.principal import LONGEST, is_user_id
-from perdure.server.auth.scopes import check_scopes
-from perdure.server.config.errors import InvalidConfig
-from perdure.server.config.files import ENOUGH, find_file, read_config
-from perdure.server.config.schema import ServerConfig
+from perdure.server.auth.api_keys import ID_BYTES, KeyFile, StoredKey, make_key, revoke_key
+from perdure.server.auth.principal import MAX_USER_ID_CHARACTERS, check_scopes, is_user_id
+from perdure.server.config.files import VARIABLES_INSTEAD_OF_A_FILE, find_file, read_config
+from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 HEADERS = ("ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME")
@@ -69,7 +66,9 @@ def create(
     texts = {"USER": [user], "--role": roles, "--name": [] if name is None else [name]}
     for parameter, values in texts.items():
         if not all(map(is_user_id, values)):
-            raise click.UsageError(f"{parameter} is a text of 1 to {LONGEST} characters, without control characters.")
+            raise click.UsageError(
+                f"{parameter} is a text of 1 to {MAX_USER_ID_CHARACTERS} characters, without control characters."
+            )
     try:
         check_scopes(scopes, "--scope")
     except InvalidConfig as problem:
@@ -142,7 +141,11 @@ def _project(config: str | None) -> ServerConfig:
     """The configuration that says where they are kept; the default where there is none yet. Raises InvalidConfig."""
     environ = dict(os.environ)  # what its `env` file holds is for servers
     folder = Path(config or ".")
-    if folder.is_dir() and find_file(folder) is None and not any(environ.get(name) for name in ENOUGH):
+    if (
+        folder.is_dir()
+        and find_file(folder) is None
+        and not any(environ.get(name) for name in VARIABLES_INSTEAD_OF_A_FILE)
+    ):
         return ServerConfig(folder=str(folder.absolute()))
     return read_config(config, environ=environ).config
 

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.doctor.findings import Finding
 from perdure.errors import PerdureError
+from perdure.server.app.factory import check_exposure, is_loopback, make_authenticator, make_storage
 from perdure.server.app.project import Project
 from perdure.server.app.registry import Registry
-from perdure.server.app.storage import storage_of
-from perdure.server.auth.authenticators import check_exposure, is_loopback, make_authenticator
 from perdure.server.auth.authorizers import make_authorizer
-from perdure.server.config.errors import InvalidConfig
 from perdure.server.config.files import read_config
-from perdure.server.config.schema import ServerConfig
+from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 PACKAGES = ("litestar", "uvicorn")
 """Without which nothing is served."""
@@ -52,7 +50,7 @@ def project_found(path: str | None) -> Judged:
             )
             for item in registry
         ]
-        storage = storage_of(config, project, registry)
+        storage = make_storage(config, project, registry)
     except (PerdureError, ValueError) as error:
         findings.append(Finding("fail", "project", _sentence(error)))
     findings += _who_may_come_in(config, project, storage)

@@ -46,6 +46,7 @@ class Run:
         self._events: list[WorkflowEvent] = []
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
+        self._is_streaming = False
         self._publish: Callable[[WorkflowEvent], None] | None = None
         """Those who follow the thread, in this process or another."""
         self._ownership: Ownership | None = None
@@ -63,9 +64,12 @@ class Run:
         self.next_deadline: datetime | None = None
         """Known once it has ended: when the first of the pending requests runs out."""
 
-    async def execute(self, listener: Callable[[WorkflowEvent], None] | None = None) -> WorkflowRunResult:
+    async def execute(
+        self, listener: Callable[[WorkflowEvent], None] | None = None, *, is_streaming: bool = False
+    ) -> WorkflowRunResult:
         """Run to the end. Raises what a handler raised, after the thread was put back to its head and released."""
         self._listener = listener
+        self._is_streaming = is_streaming or listener is not None
         self._ownership = Ownership(self.run_id)
         self._ownership.drives = True
         thread_id = self.thread_id = await self._opening.choose_thread()
@@ -211,7 +215,7 @@ class Run:
             self._retract,
             self._clock,
             Journal(thread, stored_thread, is_kept=has_journal and durability != "exit"),
-            is_streaming=self._listener is not None,
+            is_streaming=self._is_streaming,
             storage=self._request.storage,
             max_iterations=self._request.max_iterations,
             watch=self._watch,

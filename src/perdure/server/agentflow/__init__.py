@@ -1,1 +1,1 @@
-"""The surface that users of AgentFlow know: its messages, states, chunks and graph."""
+"""The API of AgentFlow: its messages, states, chunks and graph."""

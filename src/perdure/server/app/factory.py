@@ -1,21 +1,31 @@
-"""A service made from its configuration: what is named is imported, what is wrong is told before anything starts."""
+"""Creates a service from its configuration: storage, authenticator, limiter. Mistakes raise before anything starts."""
 
 from __future__ import annotations
 
+import ipaddress
+import math
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
 
+from perdure.checkpoints.open_thread import CheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.clock import Clock
+from perdure.log import get_logger
 from perdure.server.app.project import Project
 from perdure.server.app.registry import Registry
 from perdure.server.app.service import Check, Service
-from perdure.server.app.storage import storage_of
-from perdure.server.auth.authenticators import check_exposure, make_authenticator
 from perdure.server.auth.authorizers import make_authorizer
-from perdure.server.config.schema import ServerConfig
+from perdure.server.auth.principal import Authenticator
+from perdure.server.config.checks import is_store_url
+from perdure.server.config.schema import NotServable, RateLimitConfig, ServerConfig, invalid
 from perdure.server.metrics import Metrics
-from perdure.server.rate_limit.factory import make_limiter
-from perdure.server.threads.naming import make_naming
+from perdure.server.rate_limit.limiter import MemoryLimiter, RateLimiter, trusted_networks
+from perdure.server.threads.conversation import make_naming
+from perdure.storages import InMemoryCheckpointStorage, keys_in_environment, open_store
 
 
 def make_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) -> Service:
@@ -23,12 +33,12 @@ def make_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) 
     project = Project(config.folder)
     project.put_first()
     registry = Registry.of(config, project)
-    storage = storage_of(config, project, registry)
+    storage = make_storage(config, project, registry)
     check_exposure(config, storage)
     naming = None
     if config.thread_name_generator is not None:
-        found = project.import_object(config.thread_name_generator)
-        naming = make_naming(config.thread_name_generator, found, storage)
+        generator = project.import_object(config.thread_name_generator)
+        naming = make_naming(config.thread_name_generator, generator, storage)
     return Service(
         config,
         registry,
@@ -43,27 +53,215 @@ def make_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) 
 
 
 def _backends(config: ServerConfig, storage: StoreCheckpointStorage) -> dict[str, Check]:
-    """PostgreSQL and Redis by themselves: each can be away."""
+    """The readiness checks, by dependency."""
 
     async def ask_storage() -> object:
-        async with storage.access("ask whether it is there"):
+        async with storage.access("check that the storage is available"):
             return await storage.store.thread_ids(limit=1)
 
-    names = [type(one).__name__ for one in _layers(storage.store)]
-    found: dict[str, Check] = {"postgresql" if "PostgresStore" in names else "storage": ask_storage}
-    ping = next((one.ping for one in _layers(storage.store) if hasattr(one, "ping")), None)
+    names = [type(layer).__name__ for layer in _layers(storage.store)]
+    checks: dict[str, Check] = {"postgresql" if "PostgresStore" in names else "storage": ask_storage}
+    ping = next((layer.ping for layer in _layers(storage.store) if hasattr(layer, "ping")), None)
     if ping is not None:
-        found["redis"] = ping
+        checks["redis"] = ping
     elif config.redis is not None:
         from perdure.server.rate_limit.valkey import ping_of
 
-        found["redis"] = ping_of(config.redis)
-    return found
+        checks["redis"] = ping_of(config.redis)
+    return checks
 
 
 def _layers(store: object) -> list[object]:
-    """A store and those under it: encryption and Valkey are layers over one."""
+    """A store and the stores below it: encryption and Valkey are layers."""
     layers = [store]
     while (under := getattr(layers[-1], "inner", None)) is not None:
         layers.append(under)
     return layers
+
+
+DEFAULT_STORE = "sqlite:///perdure.db"
+logger = get_logger(__name__)
+
+
+def make_storage(config: ServerConfig, project: Project, registry: Registry) -> StoreCheckpointStorage:
+    """The storage of `checkpointer`, else of the default workflow, else a SQLite file in the project's folder.
+
+    Nothing is opened yet. Raises NotImportable, NotServable, or ValueError for an invalid URL.
+    """
+    named = config.checkpointer
+    own = None if registry.default is None else registry.default.workflow.checkpoint_storage
+    if named is not None and not is_store_url(named):
+        storage = _require_store(named, _import_storage(named, project))
+    elif named is None and own is not None and registry.default is not None:
+        storage = _require_store(registry.default.named, own, "has")
+    else:
+        storage = open_storage(named or DEFAULT_STORE, config.redis, project.folder)
+    for served in registry:
+        if served.workflow.checkpoint_storage not in (None, storage):
+            logger.warning(
+                "%s has its own storage, which is not used: the server's storage keeps its threads.", served.name
+            )
+    return storage
+
+
+def open_storage(url: str, redis_url: str | None, folder: Path) -> StoreCheckpointStorage:
+    """The storage of a URL; its path is relative to the folder."""
+    is_postgres = url.lower().startswith(("postgresql:", "postgres:"))
+    return open_store(
+        resolve_paths(folder, url), redis_url=redis_url if is_postgres else None, encryption=keys_in_environment()
+    )
+
+
+def resolve_paths(folder: Path, url: str) -> str:
+    """The URL with an absolute path, if it has a relative one."""
+    scheme, colon, rest = url.partition(":")
+    scheme = scheme.lower()
+    if not colon or len(scheme) == 1:
+        return str(folder / url)
+    if scheme not in ("sqlite", "file") or "?" in rest or "#" in rest:  # rejected when it is opened
+        return url
+    path = unquote(rest.removeprefix("///" if scheme == "sqlite" and rest.startswith("///") else "//"))
+    if not path or Path(path).is_absolute():
+        return url
+    absolute = quote((folder / path).as_posix())
+    return f"sqlite:///{absolute}" if scheme == "sqlite" else f"file://{absolute}"
+
+
+def _import_storage(named: str, project: Project) -> Any:
+    target = project.import_object(named)
+    if isinstance(target, type) or not callable(target):
+        return target
+    try:
+        return target()
+    except Exception as error:
+        raise NotServable(named, f"failed when called without arguments: {project.describe_error(error)}.") from error
+
+
+def _require_store(named: str, storage: Any, verb: str = "is") -> StoreCheckpointStorage:
+    if isinstance(storage, StoreCheckpointStorage):
+        return storage
+    if isinstance(storage, type):
+        raise NotServable(named, f"{verb} the class {storage.__name__}, not an object of it. Call it.")
+    kind = type(storage).__name__
+    if isinstance(storage, CheckpointStorage):
+        raise NotServable(
+            named,
+            f"{verb} a custom storage ({kind}) without an event log, so clients could not follow a thread and other "
+            "servers could not resume it. Write a Store and use StoreCheckpointStorage(store), or name a URL, such as "
+            "sqlite:///perdure.db.",
+        )
+    raise NotServable(
+        named, f"{verb} a {kind}, not a storage. Use open_store('sqlite:///threads.db'), or name the URL itself."
+    )
+
+
+def make_authenticator(
+    config: ServerConfig, import_object: Callable[[str], Any], environ: Mapping[str, str]
+) -> Authenticator | None:
+    """The authenticator of a configuration; None without auth. Raises InvalidConfig for unusable or unsafe settings."""
+    auth, folder = config.auth, Path(config.folder)
+    if auth.method == "none":
+        return None
+    if auth.method == "api_key":
+        from perdure.server.auth.api_keys import ApiKeys, KeyFile
+
+        return ApiKeys(KeyFile(folder / auth.keys_file))
+    if auth.method == "jwt":
+        from perdure.server.auth.jwt_tokens import JwtTokens
+
+        return JwtTokens(auth, environ, folder)
+    from perdure.server.auth.custom import CustomAuthenticator
+
+    if auth.path is None:
+        raise invalid("auth.path", 'auth.method is "custom", so this must name a module:attribute.')
+    return CustomAuthenticator(import_object(auth.path), auth.path)
+
+
+def check_exposure(config: ServerConfig, storage: object) -> None:
+    """Raises InvalidConfig for a server that other machines reach without auth or with threads in memory."""
+    is_in_memory = _is_in_memory(storage)
+    if is_loopback(config.host):
+        if is_in_memory:
+            logger.warning(
+                "Threads are kept in memory: they are lost when this server stops, and no other server sees them. Set "
+                "`checkpointer` to store them, such as sqlite:///perdure.db or postgresql://..."
+            )
+        return
+    if config.auth.method == "none":
+        raise invalid(
+            "host",
+            f'other machines can reach {config.host!r} without auth (auth.method is "none"), so anyone could run and '
+            'read everything. The server does not start. Set auth.method to "api_key" (`perdure keys create USER` '
+            'creates a key), "jwt" or "custom"; or leave the host at 127.0.0.1.',
+        )
+    if is_in_memory:
+        raise invalid(
+            "host",
+            f"other machines can reach {config.host!r}, but threads are kept in memory: they are lost when the server "
+            "stops. The server does not start. Set checkpointer to sqlite:///perdure.db or postgresql://..., "
+            "or leave the host at 127.0.0.1.",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host. A name is resolved now; all its addresses must be loopback."""
+    bare = host.strip().removeprefix("[").removesuffix("]").lower()
+    if not bare:
+        return False  # all addresses of the machine
+    if bare == "localhost":
+        return True
+    try:
+        return _is_own(ipaddress.ip_address(bare))
+    except ValueError:
+        pass
+    try:
+        entries = socket.getaddrinfo(bare, None, type=socket.SOCK_STREAM)
+        return bool(entries) and all(_is_own(ipaddress.ip_address(entry[4][0])) for entry in entries)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def _is_in_memory(storage: object) -> bool:
+    if isinstance(storage, InMemoryCheckpointStorage):
+        return True
+    store = getattr(storage, "store", None)
+    while (inner := getattr(store, "inner", None)) is not None:  # encryption is a layer over a store
+        store = inner
+    return type(store).__name__ == "MemoryStore"  # by name: the server imports no store
+
+
+def make_limiter(config: ServerConfig, clock: Clock | None = None) -> RateLimiter | None:
+    """The rate limiter of a configuration; None: no limit. `clock` is for the limiter in memory.
+
+    Raises InvalidConfig, and MissingExtra for Valkey.
+    """
+    settings = config.rate_limit
+    if settings is None or not settings.enabled:
+        return None
+    _check_rate_limit(settings)
+    if settings.backend == "memory":
+        return MemoryLimiter(settings.requests, settings.window, clock=clock)
+    if config.redis is None:
+        raise invalid(
+            "redis",
+            'rate_limit.backend is "redis", so this must be its URL, such as redis://host:6379/0. Or choose the '
+            'backend "memory", which counts in each process separately.',
+        )
+    from perdure.server.rate_limit.valkey import ValkeyLimiter
+
+    return ValkeyLimiter(
+        config.redis, settings.requests, settings.window, prefix=settings.prefix, fail_open=settings.fail_open
+    )
+
+
+def _check_rate_limit(settings: RateLimitConfig) -> None:
+    if settings.requests < 1:
+        raise invalid("rate_limit.requests", f"expected 1 or more, got {settings.requests}.")
+    if not math.isfinite(settings.window) or settings.window <= 0:
+        raise invalid("rate_limit.window", f"expected seconds, more than 0, got {settings.window}.")
+    trusted_networks(settings.trusted_proxies)

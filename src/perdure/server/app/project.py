@@ -1,4 +1,4 @@
-"""A project: a folder whose modules can be imported, and what its configuration names in them."""
+"""A project: a folder of importable modules, and the objects that its configuration names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Any
 
 from perdure.errors import did_you_mean
-from perdure.server.config.errors import NotImportable
+from perdure.server.config.schema import NotImportable
 
 _PERDURE = str(Path(__file__).parents[1])
 
 
 class Project:
-    """Its modules come before installed ones of the same name, also when they are imported later."""
+    """A project folder. Its modules take precedence over installed ones of the same name."""
 
     def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
         self.folder = Path(folder).resolve()
@@ -28,46 +28,44 @@ class Project:
         return f"Project({str(self.folder)!r})"
 
     def import_object(self, named: str) -> Any:
-        """What `module:attribute` names. Raises NotImportable, with the place in the user's code if that failed."""
+        """Import `module:attribute`. Raises NotImportable, with the line of user code that failed."""
         name, colon, attribute = named.partition(":")
         if not colon or not name or not attribute:
-            raise NotImportable(named, "expected a module and a name in it, such as 'graph.react:app'.")
-        found: Any = self._imported(named, name)
-        module = found
+            raise NotImportable(named, "expected module:attribute, such as 'graph.react:app'.")
+        target: Any = self._import_module(named, name)
+        module = target
         for part in attribute.split("."):
             try:
-                found = getattr(found, part)
+                target = getattr(target, part)
             except AttributeError:
-                raise NotImportable(named, self._no_attribute(module, found, part)) from None
-        return found
+                raise NotImportable(named, self._no_attribute(module, target, part)) from None
+        return target
 
     def put_first(self) -> None:
-        """Let Python look here before it looks anywhere else."""
+        """Put the folder first on Python's path."""
         here = str(self.folder)
         if sys.path[:1] != [here]:
-            sys.path[:] = [here, *(one for one in sys.path if one != here)]
+            sys.path[:] = [here, *(entry for entry in sys.path if entry != here)]
             importlib.invalidate_caches()
 
-    def place_in(self, error: BaseException) -> str:
-        """File and line of the user's code where an error was raised; empty if there is none."""
+    def locate_error(self, error: BaseException) -> str:
+        """File and line of user code that raised the error; empty if unknown."""
         if isinstance(error, SyntaxError) and error.filename:
             return f"{self._short(error.filename)}, line {error.lineno}"
         frames = traceback.extract_tb(error.__traceback__)
-        of_users = [one for one in frames if self._is_here(one.filename)] or [
-            one for one in frames if not one.filename.startswith((_PERDURE, "<"))
+        user_frames = [frame for frame in frames if self._is_here(frame.filename)] or [
+            frame for frame in frames if not frame.filename.startswith((_PERDURE, "<"))
         ]
-        return f"{self._short(of_users[-1].filename)}, line {of_users[-1].lineno}" if of_users else ""
+        return f"{self._short(user_frames[-1].filename)}, line {user_frames[-1].lineno}" if user_frames else ""
 
-    def told(self, error: BaseException) -> str:
-        """An error that the user's code raised, with its type, its sentence and its place."""
+    def describe_error(self, error: BaseException) -> str:
+        """An error of user code with its type, message and location."""
         text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-        place = self.place_in(error)
+        location = self.locate_error(error)
         kind = type(error).__name__
-        return (f"{kind}: {text}" if text else kind) + (f" ({place})" if place else "")
+        return (f"{kind}: {text}" if text else kind) + (f" ({location})" if location else "")
 
-    # ------------------------------------------------------------ finding modules
-
-    def _imported(self, named: str, name: str) -> ModuleType:
+    def _import_module(self, named: str, name: str) -> ModuleType:
         self.put_first()
         top = name.partition(".")[0]
         self._claim(named, top)
@@ -76,36 +74,36 @@ class Project:
         except ModuleNotFoundError as error:
             if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
                 raise NotImportable(named, self._no_module(name)) from None
-            raise NotImportable(named, f"{self.told(error)}.") from error
+            raise NotImportable(named, f"{self.describe_error(error)}.") from error
         except (Exception, SystemExit) as error:
-            raise NotImportable(named, f"{self.told(error)}.") from error
+            raise NotImportable(named, f"{self.describe_error(error)}.") from error
 
     def _claim(self, named: str, top: str) -> None:
-        """See to it that a name of the project is the project's, and not that of something that is installed."""
+        """Ensure that a module name of the project refers to the project and not to an installed package."""
         ours = self.folder / top
         has_file = (self.folder / f"{top}.py").is_file()
         if not has_file and not ours.is_dir():
             return
-        there = sys.modules.get(top)
-        if there is not None:
-            if not self._is_ours(there):
+        loaded = sys.modules.get(top)
+        if loaded is not None:
+            if not self._is_ours(loaded):
                 raise NotImportable(
                     named,
-                    f"another module {top!r} was imported before, from {_home_of(there)}. Give the project's own "
-                    "another name.",
+                    f"another module {top!r} was imported before, from {_home_of(loaded)}. Rename the project's "
+                    "module.",
                 )
         elif not has_file and not (ours / "__init__.py").is_file():
             self._make_namespace(top, ours)
 
     def _is_ours(self, module: ModuleType) -> bool:
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
-        return any(self._is_here(one) for one in places if one)
+        paths = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        return any(self._is_here(path) for path in paths if path)
 
     def _make_namespace(self, top: str, folder: Path) -> None:
-        # Python prefers a package with an __init__.py anywhere on its path to a folder without one, so an installed
-        # `graph` would win over `graph/` of the project.
-        found = PathFinder.find_spec(top)
-        if found is None or found.origin is None:
+        # Python prefers a package with __init__.py anywhere on its path to a folder without one, so an installed
+        # `graph` would shadow the project's `graph/`.
+        installed = PathFinder.find_spec(top)
+        if installed is None or installed.origin is None:
             return
         spec = ModuleSpec(top, None, is_package=True)
         spec.submodule_search_locations = [str(folder)]
@@ -120,18 +118,16 @@ class Project:
     def _short(self, file: str) -> str:
         return str(Path(file).resolve().relative_to(self.folder)) if self._is_here(file) else file
 
-    # ------------------------------------------------------------ what to say
-
     def _no_module(self, name: str) -> str:
         files = [path.relative_to(self.folder) for path in self.folder.glob("*.py")]
         files += [path.relative_to(self.folder) for path in self.folder.glob("*/*.py")]
         modules = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files]
-        return f"there is no module {name!r} in {self.folder} or on Python's path{did_you_mean(name, modules)}."
+        return f"no module {name!r} exists in {self.folder} or on Python's path{did_you_mean(name, modules)}."
 
-    def _no_attribute(self, module: ModuleType, found: Any, part: str) -> str:
-        known = [one for one in getattr(found, "__dict__", {}) if not one.startswith("_")]
-        owner = f"the module {module.__name__!r}" if found is module else f"a {type(found).__name__}"
-        return f"{owner} has no {part!r}{did_you_mean(part, known)}."
+    def _no_attribute(self, module: ModuleType, target: Any, part: str) -> str:
+        names = [name for name in getattr(target, "__dict__", {}) if not name.startswith("_")]
+        owner = f"the module {module.__name__!r}" if target is module else f"a {type(target).__name__}"
+        return f"{owner} has no {part!r}{did_you_mean(part, names)}."
 
 
 def _home_of(module: ModuleType) -> str:

@@ -1,4 +1,4 @@
-"""What a project names, turned into a workflow that a server can run."""
+"""The workflows of a server: loaded from the objects that a project names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from perdure.graph.executor import Executor
 from perdure.graph.sub_workflow import agent_name, is_agent
 from perdure.server.app.project import Project
 from perdure.server.config.checks import DOCUMENTS
-from perdure.server.config.errors import NotServable, UnknownWorkflow
-from perdure.server.config.schema import ServerConfig
+from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
 from perdure.server.threads.conversation import SpeakingExecutor
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
@@ -25,22 +24,24 @@ Kind: TypeAlias = Literal["workflow", "function", "agent_workflow", "agent"]
 AGENT_WORKFLOWS = "perdure.agent_workflow"
 ACCEPTED = (
     "a Workflow, a WorkflowBuilder, a function marked @workflow, an AgentWorkflow, an agent (something with `run` and "
-    "a name), or a function without parameters that gives one of these"
+    "a name), or a function without parameters that returns one of these"
 )
 
 
-def made(named: str, project: Project) -> tuple[Workflow, Kind, Any]:
-    """The workflow that `module:attribute`, or a document, names; its kind; and the object itself. Raises
-    NotImportable or NotServable."""
+def load_workflow(named: str, project: Project) -> tuple[Workflow, Kind, Any]:
+    """The workflow of a `module:attribute` or a document, its kind, and the source object.
+
+    Raises NotImportable or NotServable.
+    """
     source = _read_document(named, project) if named.lower().endswith(DOCUMENTS) else project.import_object(named)
     if not _is_servable(source) and callable(source) and not isinstance(source, type):
-        source = _called(named, source, project)
+        source = _call_factory(named, source, project)
     if not _is_servable(source):
-        raise NotServable(named, f"is {_what(source)}. A server runs {ACCEPTED}.")
+        raise NotServable(named, f"is {_describe_object(source)}. A server runs {ACCEPTED}.")
     try:
-        workflow, kind = _built(source)
+        workflow, kind = _build_workflow(source)
     except Exception as error:
-        raise NotServable(named, f"cannot be built: {_reason(error, project)}") from error
+        raise NotServable(named, f"cannot be built: {_describe_failure(error, project)}") from error
     return workflow, kind, source
 
 
@@ -49,170 +50,167 @@ def _read_document(named: str, project: Project) -> Any:
 
     path = project.folder / named
     if not path.is_file():
-        raise NotServable(named, f"is no file in {project.folder}.")
-    project.put_first()  # what it names is imported from there
+        raise NotServable(named, f"is not a file in {project.folder}.")
+    project.put_first()  # the document's imports are resolved there
     try:
         return AgentWorkflow.from_config(path)
     except Exception as error:
-        raise NotServable(named, f"cannot be read: {_reason(error, project)}") from error
+        raise NotServable(named, f"cannot be read: {_describe_failure(error, project)}") from error
 
 
-def _called(named: str, function: Any, project: Project) -> Any:
+def _call_factory(named: str, function: Any, project: Project) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
         raise NotServable(named, f"is a function that needs arguments: {error}. A server runs {ACCEPTED}.") from None
     except ValueError:
-        pass  # of a builtin nothing is known
+        pass  # a builtin has no signature
     try:
-        given = function()
+        target = function()
     except Exception as error:
-        raise NotServable(named, f"was called without arguments, and failed: {project.told(error)}.") from error
-    if inspect.iscoroutine(given):
-        given.close()
-        raise NotServable(named, "is an async function. Make it a plain one: there is no event loop yet.")
-    return given
+        raise NotServable(named, f"failed when called without arguments: {project.describe_error(error)}.") from error
+    if inspect.iscoroutine(target):
+        target.close()
+        raise NotServable(named, "is an async function. Make it synchronous: no event loop runs yet.")
+    return target
 
 
-def _reason(error: Exception, project: Project) -> str:
-    """A sentence of ours says what to do; of anything else the place is worth more."""
-    return str(error) if isinstance(error, PerdureError) else f"{project.told(error)}."
+def _describe_failure(error: Exception, project: Project) -> str:
+    """The message of a perdure error; for other errors also type and location."""
+    return str(error) if isinstance(error, PerdureError) else f"{project.describe_error(error)}."
 
 
-def _is_servable(found: Any) -> bool:
-    if isinstance(found, Workflow | FunctionalWorkflow | WorkflowBuilder) or _is_agent_workflow(found):
+def _is_servable(source: Any) -> bool:
+    if isinstance(source, Workflow | FunctionalWorkflow | WorkflowBuilder) or _is_agent_workflow(source):
         return True
-    return not isinstance(found, type | Executor) and is_agent(adapted(found))
+    return not isinstance(source, type | Executor) and is_agent(adapted(source))
 
 
-def _is_agent_workflow(found: Any) -> bool:
-    """Loads nothing for what is none."""
-    if not type(found).__module__.startswith(AGENT_WORKFLOWS):
+def _is_agent_workflow(source: Any) -> bool:
+    """Imports agent_workflow only for an object from there."""
+    if not type(source).__module__.startswith(AGENT_WORKFLOWS):
         return False
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
     from perdure.agent_workflow.instance import AgentWorkflowInstance
 
-    return isinstance(found, AgentWorkflow | AgentWorkflowInstance)
+    return isinstance(source, AgentWorkflow | AgentWorkflowInstance)
 
 
-def _built(found: Any) -> tuple[Workflow, Kind]:
-    if isinstance(found, Workflow):
-        return found, "workflow"
-    if isinstance(found, FunctionalWorkflow):
-        return found.build(), "function"
-    if isinstance(found, WorkflowBuilder):
-        return found.build(), "workflow"
-    if _is_agent_workflow(found):
-        instance = found.build() if hasattr(found, "build") else found
+def _build_workflow(source: Any) -> tuple[Workflow, Kind]:
+    if isinstance(source, Workflow):
+        return source, "workflow"
+    if isinstance(source, FunctionalWorkflow):
+        return source.build(), "function"
+    if isinstance(source, WorkflowBuilder):
+        return source.build(), "workflow"
+    if _is_agent_workflow(source):
+        instance = source.build() if hasattr(source, "build") else source
         return instance.workflow, "agent_workflow"
-    agent = adapted(found)
+    agent = adapted(source)
     return WorkflowBuilder(start_executor=SpeakingExecutor(agent), name=agent_name(agent)).build(), "agent"
 
 
-def _what(found: Any) -> str:
-    if isinstance(found, type):
-        return f"the class {found.__name__}, not an object of it"
-    if isinstance(found, Executor):
-        return f"a lone executor ({type(found).__name__})"
-    kind = type(found).__name__
-    return "None" if found is None else f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+def _describe_object(source: Any) -> str:
+    if isinstance(source, type):
+        return f"the class {source.__name__}, not an object of it"
+    if isinstance(source, Executor):
+        return f"a lone executor ({type(source).__name__})"
+    kind = type(source).__name__
+    return "None" if source is None else f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
 
 
-# ---------------------------------------------------------------- registry
-
-
-class Served(msgspec.Struct, frozen=True):
-    """Something that can be run."""
+class ServedWorkflow(msgspec.Struct, frozen=True):
+    """A workflow of a server."""
 
     name: str
-    """What clients call it."""
+    """The public name."""
     workflow: Workflow
     kind: Kind
     source: Any
-    """What the project has under that name, such as the agent."""
+    """The project's object, such as the agent."""
     named: str
-    """Where that is: `module:attribute`, or a document."""
+    """Its `module:attribute` or document."""
 
 
 class Registry:
-    """All that can be run. Made once, when the server starts."""
+    """The workflows of a server, loaded once at the start."""
 
-    def __init__(self, served: list[Served], default: Served | None) -> None:
-        self._served = {one.name: one for one in served}
+    def __init__(self, served: list[ServedWorkflow], default: ServedWorkflow | None) -> None:
+        self._served = {entry.name: entry for entry in served}
         self.default = default
-        """What runs where none is named; None if there are several, and none is the `agent`."""
+        """The workflow of requests without a name; None if there are several and no `agent`."""
 
     @classmethod
     def of(cls, config: ServerConfig, project: Project) -> Registry:
         """Raises NotImportable or NotServable."""
-        found: dict[str, tuple[Workflow, Kind, Any]] = {}
+        loaded: dict[str, tuple[Workflow, Kind, Any]] = {}
         for path in dict.fromkeys((*config.workflows.values(), config.agent)):
             if path is not None:
-                found[path] = made(path, project)  # once: what is named twice is one
-        served = [Served(name, *found[path], path) for name, path in config.workflows.items()]
-        default = next((one for one in served if one.named == config.agent), None)
+                loaded[path] = load_workflow(path, project)  # once, even if two names refer to it
+        served = [ServedWorkflow(name, *loaded[path], path) for name, path in config.workflows.items()]
+        default = next((entry for entry in served if entry.named == config.agent), None)
         if default is None and config.agent is not None:
-            default = Served(found[config.agent][0].name, *found[config.agent], config.agent)
-            _check_name(default, served)
+            default = ServedWorkflow(loaded[config.agent][0].name, *loaded[config.agent], config.agent)
+            _refuse_taken_name(default, served)
             served.insert(0, default)
-        _check_graphs(served)
+        _refuse_ambiguous_names(served)
         return cls(served, default or (served[0] if len(served) == 1 else None))
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._served)
 
-    def find(self, name: str) -> Served | None:
+    def find(self, name: str) -> ServedWorkflow | None:
         return self._served.get(name)
 
-    def __getitem__(self, name: str) -> Served:
+    def __getitem__(self, name: str) -> ServedWorkflow:
         """Raises UnknownWorkflow."""
-        found = self._served.get(name)
-        if found is None:
+        served = self._served.get(name)
+        if served is None:
             raise UnknownWorkflow(name, self._served)
-        return found
+        return served
 
     def __contains__(self, name: object) -> bool:
         return name in self._served
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[ServedWorkflow]:
         return iter(self._served.values())
 
     def __len__(self) -> int:
         return len(self._served)
 
-    def by_workflow_name(self, name: str) -> Served | None:
-        """The one whose threads have this workflow's name; None if it is served no more."""
-        of_that_name = [one for one in self if one.workflow.name == name]
-        return of_that_name[0] if of_that_name else None
+    def by_workflow_name(self, name: str) -> ServedWorkflow | None:
+        """The workflow whose threads have this name; None if the server does not have it."""
+        matches = [served for served in self if served.workflow.name == name]
+        return matches[0] if matches else None
 
 
-def _check_name(default: Served, others: list[Served]) -> None:
+def _refuse_taken_name(default: ServedWorkflow, others: list[ServedWorkflow]) -> None:
     for other in others:
         if other.name == default.name:
             raise NotServable(
                 default.named,
-                f"is called {default.name!r}, and so is {other.named!r} in `workflows`. Give one of them another name.",
+                f"and {other.named!r} in `workflows` are both called {default.name!r}. Rename one of them.",
             )
 
 
-def _check_graphs(served: list[Served]) -> None:
-    """A thread knows its workflow by the name alone: it must be clear which one resumes it."""
-    first: dict[str, Served] = {}
-    for one in served:
-        other = first.setdefault(one.workflow.name, one)
-        if other.workflow.graph_signature_hash != one.workflow.graph_signature_hash:
+def _refuse_ambiguous_names(served: list[ServedWorkflow]) -> None:
+    """Threads store only the name of their workflow, so it must be unambiguous. Raises NotServable."""
+    first: dict[str, ServedWorkflow] = {}
+    for entry in served:
+        other = first.setdefault(entry.workflow.name, entry)
+        if other.workflow.graph_signature_hash != entry.workflow.graph_signature_hash:
             raise NotServable(
-                one.named,
-                f"and {other.named!r} are different graphs with one name, {one.workflow.name!r}: a thread would not "
-                f"know which of them it belongs to. Give one another name: {_how_to_name(one)}.",
+                entry.named,
+                f"and {other.named!r} are different graphs with the same name {entry.workflow.name!r}, so a thread "
+                f"could not be matched to its workflow. Rename one: {_how_to_name(entry)}.",
             )
 
 
-def _how_to_name(one: Served) -> str:
+def _how_to_name(served: ServedWorkflow) -> str:
     return {
         "workflow": "WorkflowBuilder(name='...')",
         "function": "@workflow(name='...')",
         "agent_workflow": ".with_name('...')",
         "agent": "the agent's own `name`",
-    }[one.kind]
+    }[served.kind]

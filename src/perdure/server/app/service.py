@@ -1,25 +1,27 @@
-"""All that a server is made of, put together once; and what it does when it starts and stops."""
+"""The service behind an app: its parts, start and stop, readiness, and recovery of interrupted threads."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBusy, ThreadConflict
+from perdure.events import WorkflowRunState
 from perdure.log import get_logger
 from perdure.records import ThreadInfo
-from perdure.server.app.recovery import Recovery
 from perdure.server.app.registry import Registry
 from perdure.server.auth.principal import Authenticator, Authorizer, Principal
 from perdure.server.config.schema import ServerConfig
 from perdure.server.problems import HttpProblem, too_often
-from perdure.server.rate_limit.memory import RateLimiter
+from perdure.server.rate_limit.limiter import RateLimiter
 from perdure.server.runs.hub import Hub
-from perdure.server.runs.runs import Runs
-from perdure.server.threads.naming import NameThreads
+from perdure.server.runs.runs import Runs, ServedRun
+from perdure.server.threads.conversation import NameThreads
 from perdure.server.threads.tenancy import Space, space_of
 from perdure.workflows.workflow import Workflow
 
@@ -27,32 +29,29 @@ if TYPE_CHECKING:
     from perdure.server.metrics import Metrics
 
 
-# ---------------------------------------------------------------- readiness
-
-
 logger = get_logger("server")
 
-ASK_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 
 
 async def readiness(service: Service) -> dict[str, str]:
-    """`ok` or `unavailable`, by name. What is wrong stands in the log: the answer is open to all."""
-    found = dict.fromkeys(service.backends, "unavailable")
+    """`ok` or `unavailable` by dependency. The reason is only logged, because the route is public."""
+    verdicts = dict.fromkeys(service.backends, "unavailable")
     checks = [_check(name, check) for name, check in service.backends.items()]
-    for name, verdict in await asyncio.gather(*checks):
-        found[name] = verdict
+    for name, result in await asyncio.gather(*checks):
+        verdicts[name] = result
     if service.runs.is_stopping:
-        found["server"] = "stopping"
-    return found
+        verdicts["server"] = "stopping"
+    return verdicts
 
 
 async def _check(name: str, check: Check) -> tuple[str, str]:
     try:
-        async with asyncio.timeout(ASK_SECONDS):
+        async with asyncio.timeout(CHECK_SECONDS):
             await check()
-    except (PerdureError, OSError, TimeoutError) as error:  # what drivers raise is one of these
-        said = error if isinstance(error, PerdureError) else type(error).__name__
-        logger.info("%s is not ready: %s", name, said)
+    except (PerdureError, OSError, TimeoutError) as error:  # drivers raise one of these
+        reason = error if isinstance(error, PerdureError) else type(error).__name__
+        logger.info("%s is not ready: %s", name, reason)
         return name, "unavailable"
     return name, "ok"
 
@@ -61,7 +60,7 @@ Check = Callable[[], Awaitable[object]]
 
 
 class Service:
-    """One for each app. It is usable in one event loop: the one that started it."""
+    """The parts of one app. Usable only in the event loop that started it."""
 
     def __init__(
         self,
@@ -84,22 +83,22 @@ class Service:
         self.limiter = limiter
         self.metrics = metrics
         self.name_threads = name_threads
-        """Gives a new thread its name; None if nobody does."""
+        """Names new threads; None if no generator is configured."""
         self.backends = dict(backends or {})
-        """What it depends on, each with a way to ask whether it is there."""
+        """Readiness checks by dependency."""
         self.runs = Runs(storage, config.limits, metrics)
         self.hub = Hub(storage, hides=self.hides_errors)
         self.recovery = Recovery(self)
         self.own_hosts = frozenset({"localhost", "127.0.0.1", "::1", config.host.lower()})
-        """Names that a server without auth is asked by."""
+        """Host names that a server without auth accepts."""
         self.stopping = asyncio.Event()
         """Set when the server begins to stop: streams end then."""
         self.stop_hooks: set[Callable[[], None]] = set()
-        """Called then: they wake those who wait."""
+        """Called when the server begins to stop, to wake waiting streams."""
         self._streams = 0
-        metrics.gauge("server_runs", "Runs of this server that go on now.", lambda: self.runs.active)
-        metrics.gauge("server_runs_waiting", "Runs that wait for others to end.", lambda: self.runs.waiting)
-        self._leaving: asyncio.Task[None] | None = None
+        metrics.gauge("server_runs", "Active runs of this server.", lambda: self.runs.active)
+        metrics.gauge("server_runs_waiting", "Queued runs of this server.", lambda: self.runs.waiting)
+        self._stop_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -109,20 +108,20 @@ class Service:
     def space(self, principal: Principal) -> Space:
         return space_of(principal, isolates=self.authorizer.isolates_owners)
 
-    # ------------------------------------------------------------ what runs
-
     def workflow(self, name: str | None) -> Workflow:
-        """By the name that clients use; None: the default. Raises HttpProblem."""
+        """The workflow of this public name; None: the default. Raises HttpProblem."""
         served = self.registry.default if name is None else self.registry.find(name)
         if served is None and name is None:
-            raise HttpProblem(422, "no_default_workflow", "There is no default: name a workflow.", field="workflow")
+            raise HttpProblem(
+                422, "no_default_workflow", "The server has no default workflow. Name one.", field="workflow"
+            )
         if served is None:
-            known = ", ".join(sorted(self.registry.names))
-            raise HttpProblem(404, "workflow_not_found", f"There is no workflow {name!r}. There are: {known}.")
+            names = ", ".join(sorted(self.registry.names))
+            raise HttpProblem(404, "workflow_not_found", f"No workflow {name!r} exists. Workflows: {names}.")
         return served.workflow
 
     def workflow_of(self, info: ThreadInfo) -> Workflow:
-        """The one that the thread was begun with. Raises HttpProblem."""
+        """The workflow of a thread. Raises HttpProblem if the server does not have it."""
         served = self.registry.by_workflow_name(info.workflow_name)
         if served is None:
             raise HttpProblem(
@@ -132,11 +131,9 @@ class Service:
             )
         return served.workflow
 
-    # ------------------------------------------------------------ how much at once
-
     @contextmanager
     def stream_slot(self) -> Iterator[None]:
-        """While a stream or a socket is open. Raises HttpProblem if there are too many."""
+        """Count an open stream or socket. Raises HttpProblem if there are too many."""
         if self.runs.is_stopping:
             raise HttpProblem(503, "stopping", "The server is stopping.", headers={"Retry-After": "5"})
         if self._streams >= self.config.limits.max_streams:
@@ -152,53 +149,160 @@ class Service:
             self.metrics.stream_closed()
 
     async def count_turn(self, limit_key: str | None) -> None:
-        """A turn over a socket counts like a request. Raises HttpProblem."""
+        """Count a turn over a socket like a request. Raises HttpProblem at the rate limit."""
         limit = self.config.rate_limit
         if self.limiter is not None and limit is not None and limit_key is not None:
             verdict = await self.limiter.take(limit_key)
             if not verdict.is_allowed:
                 raise too_often(verdict.limit, limit.window, verdict.seconds)
 
-    # ------------------------------------------------------------ from start to end
-
     def start(self) -> None:
-        """Go on with what was interrupted. Called again, it does nothing: an app that is mounted in another one is
-        started by its first request."""
+        """Start recovery. Idempotent: the first request starts an app that is mounted in another."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self.recovery.start()
 
     def begin_stopping(self) -> None:
-        """Take no more work, let streams end, and runs stop after their superstep. For a signal handler, too."""
+        """Accept no more work, end streams, and stop runs after their superstep. Safe in a signal handler."""
         self.runs.is_stopping = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._leave)
+            self._loop.call_soon_threadsafe(self._begin_leaving)
 
-    def _leave(self) -> None:
+    def _begin_leaving(self) -> None:
         self.stopping.set()
         for wake in tuple(self.stop_hooks):
             wake()
-        if self._leaving is None:
+        if self._stop_task is None:
             seconds = self.config.limits.shutdown_seconds
-            self._leaving = asyncio.get_running_loop().create_task(self.runs.leave(seconds))
+            self._stop_task = asyncio.get_running_loop().create_task(self.runs.leave(seconds))
 
-    async def left(self) -> None:
-        """Once no run goes on any more, after `begin_stopping`."""
+    async def wait_stopped(self) -> None:
+        """Wait until all runs have stopped, after `begin_stopping`."""
         await self.stopping.wait()
-        if self._leaving is not None:
-            await asyncio.shield(self._leaving)
+        if self._stop_task is not None:
+            await asyncio.shield(self._stop_task)
 
     async def stop(self) -> None:
         self.runs.is_stopping = True
         await self.recovery.stop()
-        self._leave()
-        if self._leaving is not None:
-            await self._leaving
+        self._begin_leaving()
+        if self._stop_task is not None:
+            await self._stop_task
         if self.limiter is not None:
             await self.limiter.close()
         self.metrics.close()
         await self.storage.close()
 
     async def readiness(self) -> Mapping[str, str]:
-        """Each thing that it depends on, by itself: `ok`, or why it cannot be used."""
+        """`ok` or `unavailable` by dependency."""
         return await readiness(self)
+
+
+INTERRUPTED = frozenset({WorkflowRunState.IN_PROGRESS.value, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS.value})
+LOOK_SECONDS = 1.0
+"""How often it looks for due threads."""
+LOOKS_BETWEEN = 15
+"""Looks between two searches for threads of dead instances, whose leases have expired by then."""
+MAX_BATCH = 100
+
+
+class Recovery:
+    """Resumes threads without an owner: interrupted ones at the start and periodically, and due ones."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._task: asyncio.Task[None] | None = None
+        self._is_away = False
+        """Whether an outage of the storage was logged."""
+        self._stuck: dict[str, int] = {}
+        """Threads that could not be resumed, with their checkpoint number."""
+        self._unknown: set[str] = set()
+        """Missing workflows that were logged."""
+
+    def start(self) -> None:
+        """Start in the background: a server without its storage still answers."""
+        self._task = asyncio.get_running_loop().create_task(self._watch(), name="perdure recovery")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _watch(self) -> None:
+        has_not_resumed_interrupted = True
+        for look in itertools.count(1):
+            try:
+                if has_not_resumed_interrupted or look % LOOKS_BETWEEN == 0:
+                    await self._resume_interrupted()
+                    has_not_resumed_interrupted = False
+                if look % LOOKS_BETWEEN == 0:
+                    await self._interrupt_lost_runs()
+                await self._resume_due()
+            except Exception as error:  # noqa: BLE001  # any error of a driver: the next look retries
+                self._log_outage(error)
+            else:
+                self._log_outage(None)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _log_outage(self, error: Exception | None) -> None:
+        """Log the begin and the end of an outage."""
+        if error is not None and not self._is_away:
+            reason = (
+                error if isinstance(error, PerdureError) else type(error).__name__
+            )  # perdure's messages hold no secrets
+            logger.warning("looking for threads to resume failed: %s", reason)
+        elif error is None and self._is_away:
+            logger.info("the storage can be reached again")
+        self._is_away = error is not None
+
+    async def _resume_interrupted(self) -> None:
+        threads = await self._service.storage.list_threads(statuses=INTERRUPTED)
+        self._stuck = {key: self._stuck[key] for info in threads if (key := info.thread_id) in self._stuck}
+        count = sum([self._resume(info) for info in threads if info.run_id is None])
+        if count:
+            logger.info("resuming %d interrupted threads", count)
+
+    async def _resume_due(self) -> None:
+        storage = self._service.storage
+        async with storage.access("list due threads"):
+            due = await storage.store.due(datetime.now(UTC), MAX_BATCH)
+        for info in due:
+            self._resume(info)
+
+    async def _interrupt_lost_runs(self) -> None:
+        """Interrupt runs whose thread another instance took over: they can commit nothing."""
+        storage = self._service.storage
+        for served in self._service.runs.under_way:
+            async with storage.access("find a thread"):
+                infos = await storage.store.threads(thread_id=served.thread_id, limit=1)
+            is_owner = not infos or infos[0].run_id == served.run_id
+            if not is_owner and served.run is not None:
+                logger.info("run %s ends: another run took over its thread", served.run_id)
+                served.run.interrupt()
+
+    def _resume(self, info: ThreadInfo) -> bool:
+        """Start a run of the thread; False if it did not start. It ends if another instance claims the thread first."""
+        service = self._service
+        served = service.registry.by_workflow_name(info.workflow_name)
+        if served is None:
+            if info.workflow_name not in self._unknown:
+                self._unknown.add(info.workflow_name)
+                logger.warning(
+                    "threads of workflow %r are not resumed: this server does not have it", info.workflow_name
+                )
+            return False
+        if service.runs.find_by_thread(info.thread_id) is not None or self._stuck.get(info.thread_id) == info.number:
+            return False
+        try:
+            run = service.runs.start(served.workflow, info.thread_id)
+        except HttpProblem:  # full or stopping: a later look retries
+            return False
+        if run.task is not None:
+            run.task.add_done_callback(lambda _: self._remember_stuck(run, info))
+        return True
+
+    def _remember_stuck(self, run: ServedRun, info: ThreadInfo) -> None:
+        """Log a thread that cannot be resumed once, and skip it until it has a new checkpoint."""
+        if run.is_refused and not isinstance(run.error, ThreadBusy | ThreadConflict | RunInterrupted | StorageFailed):
+            self._stuck[info.thread_id] = info.number
+            logger.warning("interrupted thread %s cannot be resumed: %s", info.thread_id, run.error)

@@ -1,4 +1,4 @@
-"""Serving: uvicorn with the app, until it is told to stop; and then in good order."""
+"""Serves the app with uvicorn until a signal, and then shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ except ImportError as error:
     raise MissingExtra("perdure serve", "uvicorn", "server") from error
 
 
-LARGEST_HEAD = 64 * 1024
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+MAX_HEAD_BYTES = 64 * 1024
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 GRACE_SECONDS = 5
-"""Beyond what supersteps may take: streams end at once, and answers are sent."""
+"""Added to `shutdown_seconds`, for streams to close and responses to be sent."""
 
 
 class _Uvicorn(uvicorn.Server):
-    """Lets the app stop before it closes its connections: until then whoever asks is told so, and streams end with
-    their cursor. Told a second time, it stops at once."""
+    """Stops the app before it closes connections: until then requests get a 503, and streams end with their cursor.
+
+    A second signal stops it immediately.
+    """
 
     def __init__(self, config: uvicorn.Config, app: ServerApp) -> None:
         super().__init__(config)
@@ -45,16 +47,16 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not sent again at the end, as uvicorn does: a server that stopped in good order says so by its exit code."""
+        """Handle signals without raising them again at the end, so that a graceful stop has exit code 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {one: signal.signal(one, self.handle_exit) for one in HANDLED_SIGNALS}
+        before = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         service, loop = self._app.service, self._loop
@@ -62,10 +64,10 @@ class _Uvicorn(uvicorn.Server):
             super().handle_exit(sig, frame)
         else:
             service.begin_stopping()
-            loop.call_soon_threadsafe(self._exit_when_left)
+            loop.call_soon_threadsafe(self._exit_when_stopped)
 
-    def _exit_when_left(self) -> None:
-        self._exiting = asyncio.get_running_loop().create_task(self._app.service.left())
+    def _exit_when_stopped(self) -> None:
+        self._exiting = asyncio.get_running_loop().create_task(self._app.service.wait_stopped())
         self._exiting.add_done_callback(lambda _: setattr(self, "should_exit", True))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -73,39 +75,38 @@ class _Uvicorn(uvicorn.Server):
         await super().startup(sockets)
 
 
-def _tells_no_query(record: logging.LogRecord) -> bool:
-    """uvicorn tells of each socket with its whole path, in which clients put tokens; and of each that sends no text
-    with a stack trace."""
+def _hide_socket_paths(record: logging.LogRecord) -> bool:
+    """Drop uvicorn's lines with socket paths, which may hold tokens, and the stack traces of invalid UTF-8."""
     if str(record.msg).startswith("Invalid UTF-8"):
         record.exc_info, record.exc_text = None, None
     return "WebSocket" not in str(record.msg)
 
 
 def timed_protocol(seconds: float) -> type[asyncio.Protocol] | str:
-    """One that does not wait for ever for the head of a request: a client that never sends it keeps a connection."""
+    """uvicorn's HTTP protocol with a time limit and a size limit for the head of a request."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    except ImportError:  # httptools is missing: uvicorn takes what there is
+    except ImportError:  # without httptools uvicorn uses h11
         return "auto"
 
     class TimedProtocol(HttpToolsProtocol):
         _head_timer: asyncio.TimerHandle | None = None
         _head_bytes = 0
         _heads = 0
-        """How many are complete."""
+        """Complete heads so far."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._await_head()
 
         def data_received(self, data: bytes) -> None:
-            while data and self._head_timer is not None and not self.transport.is_closing():  # in a request's head
-                before, room = self._heads, LARGEST_HEAD - self._head_bytes
+            while data and self._head_timer is not None and not self.transport.is_closing():  # inside a head
+                before, room = self._heads, MAX_HEAD_BYTES - self._head_bytes
                 piece, data = data[:room], data[room:]
                 self._head_bytes += len(piece)
                 super().data_received(piece)
-                if self._heads == before and self._head_bytes >= LARGEST_HEAD:
-                    self.transport.write(_TOO_LARGE)
+                if self._heads == before and self._head_bytes >= MAX_HEAD_BYTES:
+                    self.transport.write(_HEAD_TOO_LARGE)
                     self.transport.close()
             if data and not self.transport.is_closing():
                 super().data_received(data)
@@ -152,34 +153,36 @@ def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
             timeout_keep_alive=30,
             timeout_graceful_shutdown=int(config.limits.shutdown_seconds) + GRACE_SECONDS,
             lifespan="on",
-            proxy_headers=False,  # only what the configuration trusts is believed
+            proxy_headers=False,  # the configuration names trusted proxies
         ),
         app,
     )
 
 
 def serve(config: ServerConfig, *, tell: Callable[[str, int], None] | None = None) -> None:
-    """Until SIGTERM or SIGINT. Raises InvalidConfig, NotImportable or NotServable before it listens, and OSError if it
-    cannot. `tell` is given the address and the port that it listens on."""
+    """Serve until SIGTERM or SIGINT. `tell` is called with the address and port once it listens.
+
+    Raises InvalidConfig, NotImportable or NotServable before it listens, and OSError if it cannot listen.
+    """
     from perdure.server.http.app import create_app
 
     app = create_app(config)
-    listener = _listening(config)  # before anything is resumed
+    listener = _open_listener(config)  # before recovery starts
     if tell is not None:
         tell(config.host, listener.getsockname()[1])
     server = make_server(app, config)
-    logging.getLogger("uvicorn.error").addFilter(_tells_no_query)
+    logging.getLogger("uvicorn.error").addFilter(_hide_socket_paths)
     gc.collect()
-    gc.freeze()  # the app itself lives as long as the process: looking through it again and again takes its time
+    gc.freeze()  # the app lives as long as the process, so the collector need not scan it
     with listener:
         server.run(sockets=[listener])
 
 
-def _listening(config: ServerConfig) -> socket.socket:
-    """Raises OSError, with a sentence."""
+def _open_listener(config: ServerConfig) -> socket.socket:
+    """Raises OSError with the address and the reason."""
     try:
-        [found, *_] = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return socket.create_server(found[4][:2], family=found[0], backlog=2048)
+        [address, *_] = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(address[4][:2], family=address[0], backlog=2048)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OSError(f"{config.host}:{config.port} cannot be listened on: {reason}.") from error
+        raise OSError(f"{config.host}:{config.port}: listening failed: {reason}.") from error

@@ -1,1 +1,1 @@
-"""Who may come in, and what they may do."""
+"""Authentication and authorization."""

@@ -1,4 +1,4 @@
-"""A user's own way to tell who sends a request: a function, or an object with `authenticate`."""
+"""Custom authentication: a user's function, or an object with `authenticate`; and helpers to call user code."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from typing import Any
 
 from perdure.log import get_logger
 from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal, is_user_id
-from perdure.server.config.errors import invalid
+from perdure.server.config.schema import invalid
 
 logger = get_logger(__name__)
 
 LONGEST_SECONDS = 10.0
-REFUSED = "These credentials are not accepted."
+REJECTED = "These credentials are not accepted."
 _OWN_KEYS = frozenset({"user_id", "roles", "scopes"})
 
 
 class CustomAuthenticator:
-    """Asks `authenticate` of the object at `path`. What it raises is told to nobody but the log, and there without its
-    text, which may hold credentials."""
+    """Calls `authenticate` of the object at `path`. Its errors are logged without their text, which may hold
+    credentials."""
 
-    def __init__(self, found: object, path: str) -> None:
+    def __init__(self, target: object, path: str) -> None:
         self._path = path
-        found_or_made: Any = made(found, "authenticate", "auth.path")
-        self._authenticate: Callable[..., Any] = getattr(found_or_made, "authenticate", found_or_made)
+        instance: Any = instantiate(target, "authenticate", "auth.path")
+        self._authenticate: Callable[..., Any] = getattr(instance, "authenticate", instance)
         self._arguments = _arguments_for(self._authenticate, path)
 
     async def authenticate(self, credentials: Credentials) -> Principal:
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
-                answer = await called(self._authenticate, *self._arguments(credentials))
+                answer = await call_user_code(self._authenticate, *self._arguments(credentials))
         except NotAuthenticated:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever a user's code does
-            if getattr(error, "status_code", None) in (401, 403):  # how web frameworks say no
-                raise NotAuthenticated(REFUSED) from None
+        except Exception as error:  # noqa: BLE001  # user code raises anything
+            if getattr(error, "status_code", None) in (401, 403):  # how web frameworks reject
+                raise NotAuthenticated(REJECTED) from None
             logger.error("%s failed: %s at %s", self._path, type(error).__name__, place_of(error))
             raise AuthUnavailable from None
         return self._principal(answer)
 
     def _principal(self, answer: object) -> Principal:
         if answer is None:
-            raise NotAuthenticated(REFUSED)
+            raise NotAuthenticated(REJECTED)
         try:
             return principal_of(answer)
         except ValueError as problem:
-            logger.error("%s gave what names nobody: %s", self._path, problem)
+            logger.error("%s returned no user id: %s", self._path, problem)
             raise AuthUnavailable from None
 
 
 def principal_of(answer: object) -> Principal:
-    """Raises ValueError, with a sentence that shows no value."""
+    """The answer as a Principal. Raises ValueError with a message that contains no value."""
     user_id: object
     roles: object
     scopes: object
@@ -67,49 +67,49 @@ def principal_of(answer: object) -> Principal:
     else:
         raise ValueError(f"expected a Principal, a dict with user_id, or None, got a {type(answer).__name__}")
     if type(user_id) is int:
-        user_id = str(user_id)  # a row's number
+        user_id = str(user_id)  # a database id
     if not is_user_id(user_id):
         raise ValueError("user_id must be a text of 1 to 255 characters")
-    return Principal(user_id, texts(roles, "roles") or (), scopes_of(scopes), claims)
+    return Principal(user_id, read_texts(roles, "roles") or (), scopes_of(scopes), claims)
 
 
 def scopes_of(value: object) -> frozenset[str] | None:
-    """Of a list, or of a text with spaces between them, as OAuth writes it; None: not narrowed. Raises ValueError."""
-    found = texts(value.split() if isinstance(value, str) else value, "scopes")
-    return None if found is None else frozenset(found)
+    """Scopes from a list, or from a text with spaces as in OAuth; None: no limits. Raises ValueError."""
+    scopes = read_texts(value.split() if isinstance(value, str) else value, "scopes")
+    return None if scopes is None else frozenset(scopes)
 
 
-def texts(value: object, name: str) -> tuple[str, ...] | None:
+def read_texts(value: object, name: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a list of texts")
-    found = tuple(value)
-    if not all(isinstance(one, str) for one in found):
+    values = tuple(value)
+    if not all(isinstance(item, str) for item in values):
         raise ValueError(f"{name} must be a list of texts")
-    return found
+    return values
 
 
-# ---------------------------------------------------------------- calling users' code
+# ---------------------------------------------------------------- user code
 
 
-def made(found: Any, method: str, where: str) -> Any:
-    """The object itself, or one of its class where a class with this method is named. Raises InvalidConfig."""
-    if not (inspect.isclass(found) and hasattr(found, method)):
-        return found
+def instantiate(target: Any, method: str, where: str) -> Any:
+    """The object itself, or an instance if it is a class with this method. Raises InvalidConfig."""
+    if not (inspect.isclass(target) and hasattr(target, method)):
+        return target
     try:
-        return found()
+        return target()
     except Exception as error:
         raise invalid(
             where,
-            f"this is the class {found.__name__}, and making one without arguments failed: {type(error).__name__}. "
-            "Name an object that is made already.",
+            f"creating an instance of the class {target.__name__} without arguments failed: {type(error).__name__}. "
+            "Name an existing object instead.",
         ) from error
 
 
-async def called(function: Callable[..., Any], *arguments: object) -> Any:
-    """Awaited if it is async; otherwise in a thread: it may ask a database, and nobody else is to wait for that."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # whether calling it makes a coroutine
+async def call_user_code(function: Callable[..., Any], *arguments: object) -> Any:
+    """Await an async function; call any other in a thread, because it may block."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # whether calling it returns a coroutine
         return await function(*arguments)
     answer = await asyncio.to_thread(function, *arguments)
     return await answer if inspect.isawaitable(answer) else answer
@@ -121,8 +121,10 @@ def place_of(error: BaseException) -> str:
 
 
 def _arguments_for(function: object, path: str) -> Callable[[Credentials], tuple[object, ...]]:
-    """What it is called with: the credentials, or (request, response, credential) as AgentFlow's BaseAuth. Raises
-    InvalidConfig."""
+    """The arguments to call it with: the credentials, or AgentFlow's (request, response, credential).
+
+    Raises InvalidConfig.
+    """
     expected = "`authenticate(credentials)`, or `authenticate(request, response, credential)` as in AgentFlow"
     if not callable(function):
         raise invalid("auth.path", f"{path!r} is a {type(function).__name__}: expected a function or {expected}.")
@@ -130,8 +132,8 @@ def _arguments_for(function: object, path: str) -> Callable[[Credentials], tuple
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         raise invalid("auth.path", f"the parameters of {path!r} cannot be read; expected {expected}.") from None
-    is_named_so = list(signature.parameters)[:2] == ["request", "response"]  # else defaults would hide what it is
-    for arguments in (_as_in_agentflow,) if is_named_so else (_alone, _as_in_agentflow):
+    is_named_so = list(signature.parameters)[:2] == ["request", "response"]  # defaults could hide AgentFlow's signature
+    for arguments in (_agentflow_arguments,) if is_named_so else (_credentials_alone, _agentflow_arguments):
         try:
             signature.bind(*arguments(Credentials(headers={})))
         except TypeError:
@@ -140,25 +142,25 @@ def _arguments_for(function: object, path: str) -> Callable[[Credentials], tuple
     raise invalid("auth.path", f"{path!r} takes {signature}: expected {expected}.")
 
 
-def _alone(given: Credentials) -> tuple[object]:
-    return (given,)
+def _credentials_alone(credentials: Credentials) -> tuple[object]:
+    return (credentials,)
 
 
-def _as_in_agentflow(given: Credentials) -> tuple[object, object, object]:
-    """Small objects with what such code looks at. What it puts into the response is not sent."""
+def _agentflow_arguments(credentials: Credentials) -> tuple[object, object, object]:
+    """Minimal objects with the attributes that such code reads. Changes of the response are not sent."""
     request = SimpleNamespace(
-        headers=_Headers(given.headers),
-        method=given.method,
-        url=SimpleNamespace(path=given.path),
-        client=None if given.client is None else SimpleNamespace(host=given.client),
+        headers=_Headers(credentials.headers),
+        method=credentials.method,
+        url=SimpleNamespace(path=credentials.path),
+        client=None if credentials.client is None else SimpleNamespace(host=credentials.client),
         state=SimpleNamespace(),
     )
-    credential = None if given.token is None else SimpleNamespace(scheme="Bearer", credentials=given.token)
+    credential = None if credentials.token is None else SimpleNamespace(scheme="Bearer", credentials=credentials.token)
     return request, SimpleNamespace(headers={}, status_code=200), credential
 
 
 class _Headers(dict[str, str]):
-    """Found by any spelling of their names."""
+    """Case-insensitive headers."""
 
     def __getitem__(self, name: str) -> str:
         return super().__getitem__(name.lower())

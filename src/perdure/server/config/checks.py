@@ -1,4 +1,4 @@
-"""What types do not say: ranges, shapes of texts, and which keys go together."""
+"""Checks beyond types: ranges, formats of texts, and keys that need each other."""
 
 from __future__ import annotations
 
@@ -24,129 +24,131 @@ _SCOPE = re.compile(r"\*|[\w-]+:([\w-]+|\*)")
 
 
 def is_store_url(text: str) -> bool:
-    """Whether a checkpointer is one, and not a `module:attribute`."""
+    """Whether a checkpointer is a URL and not a `module:attribute`."""
     return text.partition(":")[0].lower() in STORE_SCHEMES or "://" in text or text.endswith(STORE_FILES)
 
 
-def check(config: ServerConfig, reading: ConfigReader) -> None:
-    """Say all that is wrong with values whose types are right."""
-    _check_what_runs(config, reading)
-    _check_storage(config, reading)
+def check(config: ServerConfig, reader: ConfigReader) -> None:
+    """Report all mistakes in values of the right type."""
+    _check_workflows(config, reader)
+    _check_storage(config, reader)
     if config.thread_name_generator is not None:
-        _check_object(reading, "thread_name_generator", config.thread_name_generator)
-    _check_auth(config.auth, reading)
-    _check_authorization(config.authorization, reading)
+        _check_object(reader, "thread_name_generator", config.thread_name_generator)
+    _check_auth(config.auth, reader)
+    _check_authorization(config.authorization, reader)
     if config.rate_limit is not None:
-        _check_rate_limit(config.rate_limit, config.redis, reading)
-    _check_cors(config, reading)
-    _check_limits(config.limits, reading)
-    _check_address(config, reading)
+        _check_rate_limit(config.rate_limit, config.redis, reader)
+    _check_cors(config, reader)
+    _check_limits(config.limits, reader)
+    _check_address(config, reader)
 
 
-def _demand(reading: ConfigReader, path: str, is_right: bool, what: str, value: Any) -> None:
-    if not is_right and reading.is_well(path):
-        reading.expected(path, what, value)
+def _demand(reader: ConfigReader, path: str, is_right: bool, what: str, value: Any) -> None:
+    if not is_right and reader.has_no_problem(path):
+        reader.report_expected(path, what, value)
 
 
-# ---------------------------------------------------------------- what runs, and where it is kept
+# ---------------------------------------------------------------- workflows and storage
 
 
-def _check_what_runs(config: ServerConfig, reading: ConfigReader) -> None:
-    if config.agent is None and not config.workflows and reading.is_well("agent", "workflows"):
-        reading.say("agent", "nothing is named that could run. Name a workflow or an agent, such as 'graph.react:app'.")
+def _check_workflows(config: ServerConfig, reader: ConfigReader) -> None:
+    if config.agent is None and not config.workflows and reader.has_no_problem("agent", "workflows"):
+        reader.report("agent", "no workflow is configured. Name a workflow or an agent, such as 'graph.react:app'.")
     named = {"agent": config.agent} | {f"workflows.{name}": path for name, path in config.workflows.items()}
     for path, value in named.items():
         if value is not None and not value.lower().endswith(DOCUMENTS):
-            _check_object(reading, path, value, " or a document of a workflow, such as 'review.yaml'")
+            _check_object(reader, path, value, " or a workflow document, such as 'review.yaml'")
     for name in config.workflows:
         is_name = bool(name) and len(name) <= LONGEST_NAME and "/" not in name and name.isprintable()
-        _demand(reading, f"workflows.{name}", is_name, "a name that can stand in a URL, without '/'", name)
+        _demand(reader, f"workflows.{name}", is_name, "a name that is valid in a URL, without '/'", name)
 
 
-def _check_object(reading: ConfigReader, path: str, value: str, more: str = "") -> None:
-    if OBJECT_PATH.fullmatch(value) or not reading.is_well(path):
+def _check_object(reader: ConfigReader, path: str, value: str, more: str = "") -> None:
+    if OBJECT_PATH.fullmatch(value) or not reader.has_no_problem(path):
         return
     module, _, attribute = value.partition(":")
     module = module.removesuffix(".py").strip("./").replace("/", ".")
     is_file = bool(attribute)
     meant = f"{module}:{attribute}" if is_file else ":".join(value.rsplit(".", 1))
     hint = ""
-    if OBJECT_PATH.fullmatch(meant):  # nothing else is shown: it may be a URL with a password
-        hint = f" A module is named, not a file: try {meant!r}." if is_file else f" Try {meant!r}."
-    shown = reading.shown(path, value)
-    reading.say(path, f"expected a 'module:attribute', such as 'graph.react:app'{more}, got {shown}.{hint}")
+    if OBJECT_PATH.fullmatch(meant):  # other values are not shown: they may be URLs with a password
+        hint = f" Name a module, not a file: try {meant!r}." if is_file else f" Try {meant!r}."
+    quoted = reader.quote_value(path, value)
+    reader.report(path, f"expected a 'module:attribute', such as 'graph.react:app'{more}, got {quoted}.{hint}")
 
 
-def _check_storage(config: ServerConfig, reading: ConfigReader) -> None:
+def _check_storage(config: ServerConfig, reader: ConfigReader) -> None:
     url = config.checkpointer
-    if url is not None and reading.is_well("checkpointer"):
+    if url is not None and reader.has_no_problem("checkpointer"):
         scheme = url.partition(":")[0].lower()
         if "://" in url and scheme not in STORE_SCHEMES:
             guess = did_you_mean(scheme, STORE_SCHEMES)
-            reading.say("checkpointer", f"{scheme!r} is no scheme of a storage{guess}. Expected {_STORES}.")
+            reader.report("checkpointer", f"{scheme!r} is not a storage scheme{guess}. Expected {_STORES}.")
         elif not is_store_url(url):
-            _check_object(reading, "checkpointer", url, f" of a storage, or its URL, such as {_STORES}")
-    if config.redis is not None and reading.is_well("redis"):
-        scheme, found, rest = config.redis.partition("://")
-        if not found or not rest or scheme.lower() not in REDIS_SCHEMES:
-            reading.expected("redis", "a URL such as 'redis://host:6379/0'", config.redis)
+            _check_object(reader, "checkpointer", url, f" of a storage, or its URL, such as {_STORES}")
+    if config.redis is not None and reader.has_no_problem("redis"):
+        scheme, separator, rest = config.redis.partition("://")
+        if not separator or not rest or scheme.lower() not in REDIS_SCHEMES:
+            reader.report_expected("redis", "a URL such as 'redis://host:6379/0'", config.redis)
 
 
-# ---------------------------------------------------------------- who may do what
+# ---------------------------------------------------------------- auth
 
 
-def _check_auth(auth: AuthConfig, reading: ConfigReader) -> None:
-    _check_path_of(reading, "auth", "method", auth.method == "custom", auth.path)
-    _demand(reading, "auth.keys_file", bool(auth.keys_file.strip()), "the name of a file", auth.keys_file)
+def _check_auth(auth: AuthConfig, reader: ConfigReader) -> None:
+    _check_path_of(reader, "auth", "method", auth.method == "custom", auth.path)
+    _demand(reader, "auth.keys_file", bool(auth.keys_file.strip()), "the name of a file", auth.keys_file)
     is_variable = _VARIABLE.fullmatch(auth.secret_env) is not None
-    _demand(reading, "auth.secret_env", is_variable, "the name of an environment variable", auth.secret_env)
-    _demand(reading, "auth.user_claim", bool(auth.user_claim), "the name of a claim", auth.user_claim)
+    _demand(reader, "auth.secret_env", is_variable, "the name of an environment variable", auth.secret_env)
+    _demand(reader, "auth.user_claim", bool(auth.user_claim), "the name of a claim", auth.user_claim)
 
 
-def _check_path_of(reading: ConfigReader, part: str, choice: str, is_custom: bool, path: str | None) -> None:
-    if not reading.is_well(f"{part}.{choice}", f"{part}.path"):
+def _check_path_of(reader: ConfigReader, part: str, choice: str, is_custom: bool, path: str | None) -> None:
+    if not reader.has_no_problem(f"{part}.{choice}", f"{part}.path"):
         return
     if is_custom and path is None:
-        reading.say(f"{part}.path", f"{part}.{choice} is 'custom', so a 'module:attribute' is needed here.")
+        reader.report(f"{part}.path", f"{part}.{choice} is 'custom', so a 'module:attribute' is needed here.")
     elif not is_custom and path is not None:
-        reading.say(f"{part}.path", f"it has a meaning only with {part}.{choice} 'custom'. Set that, or remove it.")
+        reader.report(f"{part}.path", f"it has an effect only with {part}.{choice} 'custom'. Set that, or remove it.")
     elif path is not None:
-        _check_object(reading, f"{part}.path", path)
+        _check_object(reader, f"{part}.path", path)
 
 
-def _check_authorization(given: AuthorizationConfig, reading: ConfigReader) -> None:
-    _check_path_of(reading, "authorization", "backend", given.backend == "custom", given.path)
-    has_roles = bool(given.roles or given.default_scopes)
-    if reading.is_well("authorization"):
-        if given.backend == "rbac" and not has_roles:
-            reading.say(
+def _check_authorization(settings: AuthorizationConfig, reader: ConfigReader) -> None:
+    _check_path_of(reader, "authorization", "backend", settings.backend == "custom", settings.path)
+    has_roles = bool(settings.roles or settings.default_scopes)
+    if reader.has_no_problem("authorization"):
+        if settings.backend == "rbac" and not has_roles:
+            reader.report(
                 "authorization.roles", "authorization.backend is 'rbac', so roles or default_scopes are needed."
             )
-        elif given.backend != "rbac" and has_roles:
-            key = "roles" if given.roles else "default_scopes"
-            reading.say(f"authorization.{key}", "it has a meaning only with authorization.backend 'rbac'.")
-    lists = {"default_scopes": given.default_scopes} | {f"roles.{name}": one for name, one in given.roles.items()}
+        elif settings.backend != "rbac" and has_roles:
+            key = "roles" if settings.roles else "default_scopes"
+            reader.report(f"authorization.{key}", "it has an effect only with authorization.backend 'rbac'.")
+    lists = {"default_scopes": settings.default_scopes} | {
+        f"roles.{name}": scopes for name, scopes in settings.roles.items()
+    }
     for name, scopes in lists.items():
         for index, scope in enumerate(scopes):
             is_scope = _SCOPE.fullmatch(scope) is not None
-            _demand(reading, f"authorization.{name}[{index}]", is_scope, "a scope such as 'graph:invoke' or '*'", scope)
+            _demand(reader, f"authorization.{name}[{index}]", is_scope, "a scope such as 'graph:invoke' or '*'", scope)
 
 
-# ---------------------------------------------------------------- how much, and from where
+# ---------------------------------------------------------------- limits and addresses
 
 
-def _check_rate_limit(given: RateLimitConfig, redis: str | None, reading: ConfigReader) -> None:
-    _demand(reading, "rate_limit.requests", given.requests >= 1, "1 or more", given.requests)
-    is_window = 0 < given.window < math.inf
-    _demand(reading, "rate_limit.window", is_window, "a number of seconds, more than 0", given.window)
-    if given.backend == "redis" and redis is None and reading.is_well("redis", "rate_limit.backend"):
-        reading.say("rate_limit.backend", "it is 'redis', and no `redis` is named. Name one, or use 'memory'.")
-    for index, proxy in enumerate(given.trusted_proxies):
+def _check_rate_limit(settings: RateLimitConfig, redis: str | None, reader: ConfigReader) -> None:
+    _demand(reader, "rate_limit.requests", settings.requests >= 1, "1 or more", settings.requests)
+    is_window = 0 < settings.window < math.inf
+    _demand(reader, "rate_limit.window", is_window, "a number of seconds, more than 0", settings.window)
+    if settings.backend == "redis" and redis is None and reader.has_no_problem("redis", "rate_limit.backend"):
+        reader.report("rate_limit.backend", "it is 'redis', but `redis` is not set. Set it, or use 'memory'.")
+    for index, proxy in enumerate(settings.trusted_proxies):
         what = "an address or a network, such as '10.0.0.0/8'"
-        _demand(reading, f"rate_limit.trusted_proxies[{index}]", _is_network(proxy), what, proxy)
-    for index, path in enumerate(given.exclude_paths):
+        _demand(reader, f"rate_limit.trusted_proxies[{index}]", _is_network(proxy), what, proxy)
+    for index, path in enumerate(settings.exclude_paths):
         is_path = path.startswith("/")
-        _demand(reading, f"rate_limit.exclude_paths[{index}]", is_path, "a path that begins with '/'", path)
+        _demand(reader, f"rate_limit.exclude_paths[{index}]", is_path, "a path that begins with '/'", path)
 
 
 def _is_network(text: str) -> bool:
@@ -157,17 +159,17 @@ def _is_network(text: str) -> bool:
     return True
 
 
-def _check_cors(config: ServerConfig, reading: ConfigReader) -> None:
+def _check_cors(config: ServerConfig, reader: ConfigReader) -> None:
     cors = config.cors
     for index, origin in enumerate(cors.origins):
         what = "an origin, such as 'https://example.com', without a path, or '*'"
-        if not _is_origin(origin) and reading.is_well(f"cors.origins[{index}]"):
-            shown = origin if "@" not in origin else "a URL with a user"
-            reading.say(f"cors.origins[{index}]", f"expected {what}, got {shown!r}.")
+        if not _is_origin(origin) and reader.has_no_problem(f"cors.origins[{index}]"):
+            quoted = origin if "@" not in origin else "a URL with a user"
+            reader.report(f"cors.origins[{index}]", f"expected {what}, got {quoted!r}.")
     if cors.allow_credentials and "*" in cors.origins:
-        reading.say(
+        reader.report(
             "cors.allow_credentials",
-            "with the origin '*' any page that a user visits could act for them. Name the origins one by one.",
+            "with the origin '*' any page that a user visits could act for them. Name each origin.",
         )
 
 
@@ -182,7 +184,7 @@ def _is_origin(text: str) -> bool:
     return has_port and bool(split.hostname) and text == f"{split.scheme}://{split.netloc}" and "@" not in split.netloc
 
 
-def _check_limits(limits: LimitsConfig, reading: ConfigReader) -> None:
+def _check_limits(limits: LimitsConfig, reader: ConfigReader) -> None:
     for name in fields_of(LimitsConfig):
         value = getattr(limits, name)
         if isinstance(value, float):
@@ -190,15 +192,15 @@ def _check_limits(limits: LimitsConfig, reading: ConfigReader) -> None:
         else:
             least = 0 if name == "max_waiting" else 1
             is_right, what = value >= least, f"{least} or more"
-        _demand(reading, f"limits.{name}", is_right, what, value)
+        _demand(reader, f"limits.{name}", is_right, what, value)
 
 
-def _check_address(config: ServerConfig, reading: ConfigReader) -> None:
-    _demand(reading, "port", 0 <= config.port < 65536, "a port: 1 to 65535, or 0 for one that is free", config.port)
+def _check_address(config: ServerConfig, reader: ConfigReader) -> None:
+    _demand(reader, "port", 0 <= config.port < 65536, "a port: 1 to 65535, or 0 for one that is free", config.port)
     is_host = bool(config.host) and re.fullmatch(r"[\w.:%\[\]-]+", config.host) is not None
-    _demand(reading, "host", is_host, "an address or a name of this machine, without a scheme", config.host)
+    _demand(reader, "host", is_host, "an address or a name of this machine, without a scheme", config.host)
     root = config.root_path
     is_root = root == "" or (root.startswith("/") and not root.endswith("/") and root.isprintable())
-    _demand(reading, "root_path", is_root, "a path such as '/agents', with '/' before it and none behind it", root)
+    _demand(reader, "root_path", is_root, "a path such as '/agents', with a leading '/' and no trailing one", root)
     if config.env is not None:
-        _demand(reading, "env", bool(Path(config.env).name), "the name of a file", config.env)
+        _demand(reader, "env", bool(Path(config.env).name), "the name of a file", config.env)

@@ -1,13 +1,14 @@
-"""The configuration of a project, found in its folder: a file, what the environment says instead, all of it checked."""
+"""Loads the configuration of a project: its file, environment variables, and `${NAME}` references."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_origin
 
 import msgspec
 
@@ -15,21 +16,28 @@ from perdure.errors import did_you_mean
 from perdure.log import get_logger
 from perdure.server.config import agentflow as agentflow_file
 from perdure.server.config.checks import check
-from perdure.server.config.environment import PREFIX, expanded, overridden, read_variables
-from perdure.server.config.errors import ConfigProblem, InvalidConfig
-from perdure.server.config.reading import ConfigReader, in_full, read_part
-from perdure.server.config.schema import ServerConfig
+from perdure.server.config.reading import (
+    ConfigReader,
+    describe_type,
+    expand_shorthand,
+    fields_of,
+    is_part,
+    read_part,
+    without_none,
+)
+from perdure.server.config.schema import ConfigPart, ConfigProblem, InvalidConfig, ServerConfig
 
+PREFIX = "PERDURE_"
 NAMES = ("perdure.json", "perdure.toml")
-ENOUGH = (f"{PREFIX}AGENT", f"{PREFIX}WORKFLOWS")
-"""With one of these in the environment no file is needed."""
+VARIABLES_INSTEAD_OF_A_FILE = (f"{PREFIX}AGENT", f"{PREFIX}WORKFLOWS")
+"""With one of these variables no file is needed."""
 _log = get_logger(__name__)
 
 
-class Loaded(NamedTuple):
+class LoadedConfig(NamedTuple):
     config: ServerConfig
     file: Path | None
-    """None: all of it came from the environment."""
+    """None: the environment alone."""
     warnings: list[str]
 
 
@@ -39,10 +47,10 @@ def load_config(
     folder: str | os.PathLike[str] | None = None,
     environ: MutableMapping[str, str] = os.environ,
 ) -> ServerConfig:
-    """The configuration in a file, or the one that is found in the folder: this one, unless it is named.
+    """Load the configuration of a file, or of the file in the folder; the default is the current folder.
 
-    Paths in it are relative to the folder, which is the file's unless it is named. Variables of its `env` file are put
-    into `environ`. Raises InvalidConfig with all that is wrong; then `environ` stays as it was.
+    Paths in it are relative to the folder, which is the file's unless it is named. Variables of its `env` file are
+    added to `environ`. Raises InvalidConfig with all mistakes; then `environ` is unchanged.
     """
     loaded = read_config(path, folder=folder, environ=environ)
     for warning in loaded.warnings:
@@ -55,21 +63,21 @@ def read_config(
     *,
     folder: str | os.PathLike[str] | None = None,
     environ: MutableMapping[str, str] = os.environ,
-) -> Loaded:
-    """The same, with what it was read from, and what is odd about it."""
+) -> LoadedConfig:
+    """The same, with the file and the warnings."""
     if path is not None and Path(path).is_dir():
         path, folder = None, path if folder is None else folder
     if path is None:
         home = Path(folder or ".").absolute()
         file = find_file(home)
-        if file is None and not any(environ.get(name) for name in ENOUGH):
-            raise InvalidConfig([ConfigProblem(None, "", _nothing_in(home))])
+        if file is None and not any(environ.get(name) for name in VARIABLES_INSTEAD_OF_A_FILE):
+            raise InvalidConfig([ConfigProblem(None, "", _describe_missing_file(home))])
     else:
         file = Path(path).absolute()
         home = file.parent if folder is None else Path(folder).absolute()
-    reading = ConfigReader(None if file is None else file.name)
+    reader = ConfigReader(None if file is None else file.name)
     tree = {} if file is None else _read_file(file)
-    return Loaded(_read_tree(tree, file, home, environ, reading), file, reading.warnings)
+    return LoadedConfig(_read_tree(tree, file, home, environ, reader), file, reader.warnings)
 
 
 def config_from(
@@ -78,44 +86,44 @@ def config_from(
     folder: str | os.PathLike[str] = ".",
     environ: MutableMapping[str, str] = os.environ,
 ) -> ServerConfig:
-    """What would stand in a file. Raises InvalidConfig."""
+    """The configuration of the keys of a file. Raises InvalidConfig."""
     return _read_tree(dict(tree), None, Path(folder).absolute(), environ, ConfigReader(None))
 
 
 def _read_tree(
-    tree: dict[str, Any], file: Path | None, home: Path, environ: MutableMapping[str, str], reading: ConfigReader
+    tree: dict[str, Any], file: Path | None, home: Path, environ: MutableMapping[str, str], reader: ConfigReader
 ) -> ServerConfig:
-    variables = _with_file(tree, home, environ, reading)
-    tree = expanded(tree, variables, reading)
+    list_variables = _load_variables(tree, home, environ, reader)
+    tree = expand_references(tree, list_variables, reader)
     if file is not None and "agentflow" in file.name:
-        tree = agentflow_file.translated(tree, reading)
-    tree = overridden(in_full(tree, reading), variables, reading)
-    config = msgspec.convert({**read_part(ServerConfig, tree, "", reading), "folder": str(home)}, ServerConfig)
-    check(config, reading)
-    if reading.problems:
-        raise InvalidConfig(reading.problems)
-    environ.update({name: value for name, value in variables.items() if name not in environ})
+        tree = agentflow_file.translate(tree, reader)
+    tree = apply_variables(expand_shorthand(tree, reader), list_variables, reader)
+    config = msgspec.convert({**read_part(ServerConfig, tree, "", reader), "folder": str(home)}, ServerConfig)
+    check(config, reader)
+    if reader.problems:
+        raise InvalidConfig(reader.problems)
+    environ.update({name: value for name, value in list_variables.items() if name not in environ})
     return config
 
 
 def find_file(folder: Path) -> Path | None:
-    """The one to read. Raises InvalidConfig if it is not clear which."""
+    """The configuration file of a folder. Raises InvalidConfig if there are several."""
     ours = [name for name in NAMES if (folder / name).is_file()]
     if len(ours) > 1:
-        named = " and ".join(ours)
+        names = " and ".join(ours)
         raise InvalidConfig(
-            [ConfigProblem(None, "", f"{named} are both in {folder}. Keep one of them, or use --config.")]
+            [ConfigProblem(None, "", f"{names} are both in {folder}. Keep one of them, or use --config.")]
         )
     theirs = [name for name in agentflow_file.NAMES if (folder / name).is_file()]
     return next((folder / name for name in (*ours, *theirs)), None)
 
 
-def _nothing_in(folder: Path) -> str:
+def _describe_missing_file(folder: Path) -> str:
     if not folder.is_dir():
-        return f"There is no folder {str(folder)!r}."
+        return f"Folder {str(folder)!r} does not exist."
     return (
-        f"There is no {' or '.join(NAMES)} in {str(folder)!r}. `perdure init` makes a project that works; --config "
-        "names a file elsewhere."
+        f"No {' or '.join(NAMES)} in {str(folder)!r}. `perdure init` creates a project that works; --config names "
+        "another file."
     )
 
 
@@ -128,23 +136,25 @@ def _read_file(file: Path) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8-sig")
         tree = tomllib.loads(text) if file.suffix == ".toml" else _read_json(text)
     except FileNotFoundError:
-        near = [one.name for one in file.parent.glob("*") if one.suffix in (".json", ".toml")]
-        raise _unreadable(file, f"there is no such file{did_you_mean(file.name, near)} in {file.parent}") from None
+        near = [path.name for path in file.parent.glob("*") if path.suffix in (".json", ".toml")]
+        raise _unreadable_file(
+            file, f"the file does not exist{did_you_mean(file.name, near)} in {file.parent}"
+        ) from None
     except OSError as error:
-        raise _unreadable(file, f"it cannot be read: {error.strerror}") from None
+        raise _unreadable_file(file, f"it cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise _unreadable(file, f"it is not UTF-8: byte {error.start}") from None
+        raise _unreadable_file(file, f"it is not UTF-8: byte {error.start}") from None
     except RecursionError:
-        raise _unreadable(file, "it is nested too deeply") from None
+        raise _unreadable_file(file, "it is nested too deeply") from None
     except ValueError as error:
         kind = "TOML" if file.suffix == ".toml" else "JSON"
-        raise _unreadable(file, f"it is not {kind}: {error}") from None
+        raise _unreadable_file(file, f"it is not valid {kind}: {error}") from None
     if not isinstance(tree, dict):
-        raise _unreadable(file, 'expected an object, such as {"agent": "graph.react:app"}')
+        raise _unreadable_file(file, 'expected an object, such as {"agent": "graph.react:app"}')
     return tree
 
 
-def _unreadable(file: Path, sentence: str) -> InvalidConfig:
+def _unreadable_file(file: Path, sentence: str) -> InvalidConfig:
     return InvalidConfig([ConfigProblem(file.name, "", f"{sentence}.")])
 
 
@@ -153,25 +163,25 @@ def _read_json(text: str) -> Any:
         keys = [key for key, _ in pairs]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
-            raise ValueError(f"the key {twice!r} stands twice in one object")
+            raise ValueError(f"the key {twice!r} occurs twice in one object")
         return dict(pairs)
 
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no number of JSON")
+    def reject(word: str) -> Any:
+        raise ValueError(f"{word} is not a JSON number")
 
-    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-
-
-# ---------------------------------------------------------------- the file of variables
+    return json.loads(text, object_pairs_hook=unique, parse_constant=reject)
 
 
-def _with_file(
-    tree: Mapping[str, Any], home: Path, environ: Mapping[str, str], reading: ConfigReader
+# ---------------------------------------------------------------- environment variables
+
+
+def _load_variables(
+    tree: Mapping[str, Any], home: Path, environ: Mapping[str, str], reader: ConfigReader
 ) -> dict[str, str]:
-    """The environment and, below it, what the file of the key `env` adds."""
+    """The environment, with the variables of the `env` file that it does not set."""
     variable = f"{PREFIX}ENV"
     if environ.get(variable):
-        reading.variables["env"] = variable
+        reader.variables["env"] = variable
     named = environ.get(variable) or tree.get("env")
     if not isinstance(named, str) or not named:
         return dict(environ)
@@ -179,9 +189,161 @@ def _with_file(
     try:
         return {**read_variables(path), **environ}
     except FileNotFoundError:
-        near = [one.name for one in path.parent.glob("*env*")]
-        reading.say("env", f"there is no file {str(path)!r}{did_you_mean(path.name, near)}.")
+        near = [file.name for file in path.parent.glob("*env*")]
+        reader.report("env", f"file {str(path)!r} does not exist{did_you_mean(path.name, near)}.")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        reading.say("env", f"{str(path)!r} cannot be read: {reason}.")
+        reader.report("env", f"{str(path)!r} cannot be read: {reason}.")
     return dict(environ)
+
+
+OTHER_VARIABLES = (
+    *("PERDURE_LOG", "PERDURE_KEYS", "PERDURE_STORE", "PERDURE_REDIS_URL", "PERDURE_COMPLETE"),
+    *("PERDURE_TRACING", "PERDURE_URL", "PERDURE_API_KEY", "PERDURE_TOKEN"),
+)
+"""Variables of the command line, the client and the log."""
+_TEST_PREFIXES = ("PERDURE_TEST", "PERDURE_SOAK")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
+_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+# ---------------------------------------------------------------- variables that set keys
+
+
+def list_variables(
+    kind: type[ConfigPart] = ServerConfig, above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """Every variable, its key and the key's type; a part comes before its keys."""
+    for key, hint in fields_of(kind).items():
+        path = (*above, key)
+        yield PREFIX + "__".join(path).upper(), path, hint
+        part, _ = without_none(hint)
+        if is_part(part):
+            yield from list_variables(part, path)
+
+
+def apply_variables(tree: Mapping[str, Any], environ: Mapping[str, str], reader: ConfigReader) -> dict[str, Any]:
+    """The tree with the values of environment variables. Empty variables are ignored."""
+    whole = dict(tree)
+    names = []
+    for name, path, hint in list_variables():
+        names.append(name)
+        text = environ.get(name, "")
+        if not text:
+            continue
+        reader.variables[".".join(path)] = name
+        is_read, value = _value_of(text, path, hint, reader)
+        if is_read:
+            _set_key(whole, path, value)
+            if len(path) == 1:
+                whole = expand_shorthand(whole, reader)
+    _warn_about_unknown_variables(environ, names, reader)
+    return whole
+
+
+def _value_of(text: str, path: tuple[str, ...], hint: Any, reader: ConfigReader) -> tuple[bool, Any]:
+    expected, may_be_null = without_none(hint)
+    if text == "null" and (may_be_null or is_part(expected)):
+        return True, None
+    if expected is str or get_origin(expected) is Literal:
+        return True, text
+    try:
+        return True, json.loads(text)
+    except ValueError:
+        if path in (("auth",), ("authorization",)):  # these have a short form
+            return True, text
+        key = ".".join(path)
+        example = {"list": '["a", "b"]', "obje": '{"name": "value"}'}.get(describe_type(hint).split(" ", 1)[1][:4])
+        hint_text = "" if example is None else f" as JSON, such as {example}"
+        reader.report(key, f"expected {describe_type(hint)}{hint_text}, got {reader.quote_value(key, text)}.")
+        return False, None
+
+
+def _set_key(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    *above, key = path
+    for part in above:
+        inner = tree.get(part)
+        tree[part] = dict(inner) if isinstance(inner, Mapping) else {}
+        tree = tree[part]
+    tree[key] = value
+
+
+def _warn_about_unknown_variables(environ: Mapping[str, str], names: list[str], reader: ConfigReader) -> None:
+    for name in sorted(environ):
+        if (
+            name.startswith(PREFIX)
+            and name not in names
+            and name not in OTHER_VARIABLES
+            and not name.startswith(_TEST_PREFIXES)
+        ):
+            guess = did_you_mean(name, [*names, *OTHER_VARIABLES])
+            reader.warnings.append(f"The environment variable {name} sets no key of the server{guess}.")
+
+
+# ---------------------------------------------------------------- ${NAME}
+
+
+def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReader, path: str = "") -> Any:
+    """The tree with `${NAME}` replaced by the variable; `$${` stands for `${`."""
+    if isinstance(tree, Mapping):
+        return {
+            key: expand_references(value, environ, reader, f"{path}.{key}" if path else str(key))
+            for key, value in tree.items()
+        }
+    if isinstance(tree, list):
+        return [expand_references(value, environ, reader, f"{path}[{index}]") for index, value in enumerate(tree)]
+    if not isinstance(tree, str) or "${" not in tree:
+        return tree
+    reader.as_written[path] = tree
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        name = match[2]
+        if not _NAME.fullmatch(name):
+            reader.report(path, f"'${{{name}}}' names no environment variable: expected letters, digits and '_'.")
+        elif name not in environ:
+            guess = did_you_mean(name, environ)
+            reader.report(path, f"the environment variable {name} is not set{guess}.")
+        return environ.get(name, "")
+
+    return _REFERENCE.sub(value_of, tree)
+
+
+# ---------------------------------------------------------------- files of variables
+
+
+def read_variables(path: Path) -> dict[str, str]:
+    """Read a file with lines such as `NAME=value`. Raises OSError, and ValueError without values."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    values = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        parts = _LINE.fullmatch(stripped)
+        if parts is None:
+            raise ValueError(f"line {number} is not of the form NAME=value")
+        try:
+            values[parts[1]] = _unquote(parts[2])
+        except ValueError as error:
+            raise ValueError(f"line {number}, {parts[1]}: {error}") from None
+    return values
+
+
+def _unquote(text: str) -> str:
+    mark = text[:1]
+    if mark not in ("'", '"'):
+        return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].rstrip()
+    pattern = r'"((?:[^"\\]|\\.)*)"' if mark == '"' else r"'([^']*)'"
+    parts = re.fullmatch(rf"{pattern}\s*(#.*)?", text)
+    if parts is None:
+        raise ValueError("the quotation mark is not closed in this line, or text follows it")
+    if mark == "'":
+        return parts[1]
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), parts[1])

@@ -1,4 +1,4 @@
-"""A tree of keys, as it stands in a file, turned into a configuration. All that is wrong is found at once."""
+"""Converts the tree of a file to configuration values, and collects all mistakes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from perdure.errors import did_you_mean
-from perdure.server.config.errors import ConfigProblem
-from perdure.server.config.schema import AuthConfig, ConfigPart, ServerConfig
+from perdure.server.config.schema import AuthConfig, ConfigPart, ConfigProblem, ServerConfig
 
 SET_BY_THE_LOADER = "folder"
 LONGEST_SHOWN = 60
@@ -21,26 +20,26 @@ _SIGNS_OF_A_SECRET = ("@", "://", "password", "secret", "token")
 
 
 class ConfigReader:
-    """What was found out while a configuration is read."""
+    """Collects the problems and warnings of one configuration."""
 
     def __init__(self, source: str | None) -> None:
         self.source = source
         self.problems: list[ConfigProblem] = []
         self.warnings: list[str] = []
         self.variables: dict[str, str] = {}
-        """The environment variable that a key's value came from."""
+        """The environment variable that set a key."""
         self.as_written: dict[str, str] = {}
-        """Values with `${NAME}` in them, as the file has them: what they became may be a secret."""
-        self._troubled: set[str] = set()
+        """Values with `${NAME}` as written in the file: the expanded value may be a secret."""
+        self._problem_paths: set[str] = set()
 
-    def say(self, path: str, sentence: str) -> None:
-        """That something is wrong with a key."""
-        self._troubled.add(path)
+    def report(self, path: str, sentence: str) -> None:
+        """Add a problem of a key."""
+        self._problem_paths.add(path)
         variable, place = self._variable_of(path)
         self.problems.append(ConfigProblem(self.source if variable is None else None, place, sentence))
 
     def _variable_of(self, path: str) -> tuple[str | None, str]:
-        """The variable that this key, or a part that it is in, came from, and how the place is called then."""
+        """The variable that set this key or a part above it, and the place to report."""
         above = path
         while above:
             variable = self.variables.get(above)
@@ -49,16 +48,16 @@ class ConfigReader:
             above = above.rpartition(".")[0]
         return None, path
 
-    def expected(self, path: str, what: str, value: Any) -> None:
-        self.say(path, f"expected {what}, got {self.shown(path, value)}.")
+    def report_expected(self, path: str, what: str, value: Any) -> None:
+        self.report(path, f"expected {what}, got {self.quote_value(path, value)}.")
 
-    def is_well(self, *paths: str) -> bool:
-        """Whether nothing is wrong with these keys, or anything below them."""
+    def has_no_problem(self, *paths: str) -> bool:
+        """Whether these keys and all keys below them have no problem."""
         below = tuple(f"{path}{mark}" for path in paths for mark in ".[")
-        return not any(path in paths or path.startswith(below) for path in self._troubled)
+        return not any(path in paths or path.startswith(below) for path in self._problem_paths)
 
-    def shown(self, path: str, value: Any) -> str:
-        """A value for people, never with a secret."""
+    def quote_value(self, path: str, value: Any) -> str:
+        """A value for a message, without secrets."""
         if isinstance(value, Mapping):
             return "an object"
         if isinstance(value, list | tuple):
@@ -80,11 +79,11 @@ def fields_of(kind: type[ConfigPart]) -> dict[str, Any]:
     return {name: hints[name] for name in kind.__struct_fields__ if (kind, name) != (ServerConfig, SET_BY_THE_LOADER)}
 
 
-def required(hint: Any) -> tuple[Any, bool]:
-    """A type without None, and whether None is allowed."""
+def without_none(hint: Any) -> tuple[Any, bool]:
+    """The type without None, and whether None is allowed."""
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
-    [rest] = [one for one in get_args(hint) if one is not NoneType]
+    [rest] = [kind for kind in get_args(hint) if kind is not NoneType]
     return rest, True
 
 
@@ -92,12 +91,12 @@ def is_part(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, ConfigPart)
 
 
-def words_for(hint: Any) -> str:
-    """What is expected, for people."""
-    hint, may_be_null = required(hint)
+def describe_type(hint: Any) -> str:
+    """The expected type in words."""
+    hint, may_be_null = without_none(hint)
     origin = get_origin(hint)
     if origin is Literal:
-        words = f"one of {', '.join(repr(one) for one in get_args(hint))}"
+        words = f"one of {', '.join(repr(choice) for choice in get_args(hint))}"
     elif origin is tuple:
         words = f"a list of {_plural(get_args(hint)[0])}"
     else:
@@ -109,68 +108,68 @@ def _plural(hint: Any) -> str:
     return "texts" if hint is str else "values"
 
 
-def read_part(kind: type[ConfigPart], tree: Any, path: str, reading: ConfigReader) -> dict[str, Any]:
-    """The values of a part that are as they should be."""
+def read_part(kind: type[ConfigPart], tree: Any, path: str, reader: ConfigReader) -> dict[str, Any]:
+    """The valid values of a part. Reports the others."""
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
-        reading.expected(path, "an object", tree)
+        reader.report_expected(path, "an object", tree)
         return {}
     fields = fields_of(kind)
     values = {}
-    for key, given in tree.items():
-        place = f"{path}.{key}" if path else str(key)
+    for key, raw in tree.items():
+        key_path = f"{path}.{key}" if path else str(key)
         if key not in fields:
-            reading.say(place, _no_such_key(kind, str(key), list(fields)))
+            reader.report(key_path, _no_such_key(kind, str(key), list(fields)))
             continue
-        is_read, value = read_value(fields[key], given, place, reading)
+        is_read, value = read_value(fields[key], raw, key_path, reader)
         if is_read:
             values[key] = value
     return values
 
 
-def _no_such_key(kind: type[ConfigPart], key: str, known: list[str]) -> str:
+def _no_such_key(kind: type[ConfigPart], key: str, keys: list[str]) -> str:
     if kind is AuthConfig and "secret" in key.lower():
-        return "a secret does not stand in a file. Put it into the environment variable that secret_env names."
+        return "a file must not contain a secret. Put it into the environment variable that secret_env names."
     if kind is ServerConfig and key == SET_BY_THE_LOADER:
-        return "the project's folder is the one that the file is in. Remove the key."
-    guess = did_you_mean(key, known)
-    return f"there is no such key{guess}." + ("" if guess else f" There are: {', '.join(known)}.")
+        return "the project's folder is the folder of the file. Remove the key."
+    guess = did_you_mean(key, keys)
+    return f"unknown key{guess}." + ("" if guess else f" Keys: {', '.join(keys)}.")
 
 
-def read_value(hint: Any, given: Any, path: str, reading: ConfigReader) -> tuple[bool, Any]:
-    """Whether it is as it should be, and the value."""
-    wanted, may_be_null = required(hint)
-    if given is None and (may_be_null or is_part(wanted)):
-        return may_be_null, None  # of a part that is not optional: as if it was not given
-    before = len(reading.problems)
-    value = given
-    if is_part(wanted):
-        value = msgspec.convert(read_part(wanted, given, path, reading), wanted)
-    elif get_origin(wanted) is tuple and isinstance(given, list | tuple):
-        kind = get_args(wanted)[0]
-        value = tuple(read_value(kind, one, f"{path}[{index}]", reading)[1] for index, one in enumerate(given))
-    elif get_origin(wanted) is dict and isinstance(given, Mapping):
-        kind = get_args(wanted)[1]
-        read = {key: read_value(kind, one, f"{path}.{key}", reading) for key, one in given.items()}
+def read_value(hint: Any, raw: Any, path: str, reader: ConfigReader) -> tuple[bool, Any]:
+    """Whether the value is valid, and the value. Reports an invalid value."""
+    expected, may_be_null = without_none(hint)
+    if raw is None and (may_be_null or is_part(expected)):
+        return may_be_null, None  # null for a required part means its defaults
+    before = len(reader.problems)
+    value = raw
+    if is_part(expected):
+        value = msgspec.convert(read_part(expected, raw, path, reader), expected)
+    elif get_origin(expected) is tuple and isinstance(raw, list | tuple):
+        kind = get_args(expected)[0]
+        value = tuple(read_value(kind, item, f"{path}[{index}]", reader)[1] for index, item in enumerate(raw))
+    elif get_origin(expected) is dict and isinstance(raw, Mapping):
+        kind = get_args(expected)[1]
+        read = {key: read_value(kind, item, f"{path}.{key}", reader) for key, item in raw.items()}
         return True, {key: value for key, (is_read, value) in read.items() if is_read}
     else:
-        value = _leaf(wanted, hint, given, path, reading)
-    return is_part(wanted) or len(reading.problems) == before, value
+        value = _leaf(expected, hint, raw, path, reader)
+    return is_part(expected) or len(reader.problems) == before, value
 
 
-def _leaf(wanted: Any, hint: Any, given: Any, path: str, reading: ConfigReader) -> Any:
+def _leaf(expected: Any, hint: Any, raw: Any, path: str, reader: ConfigReader) -> Any:
     try:
-        return msgspec.convert(given, wanted)
+        return msgspec.convert(raw, expected)
     except msgspec.ValidationError:
         guess = ""
-        if get_origin(wanted) is Literal and isinstance(given, str):
-            guess = did_you_mean(given, get_args(wanted))
-        reading.say(path, f"expected {words_for(hint)}, got {reading.shown(path, given)}{guess}.")
+        if get_origin(expected) is Literal and isinstance(raw, str):
+            guess = did_you_mean(raw, get_args(expected))
+        reader.report(path, f"expected {describe_type(hint)}, got {reader.quote_value(path, raw)}{guess}.")
         return None
 
 
-# ---------------------------------------------------------------- config shapes
+# ---------------------------------------------------------------- shorthand
 
 
 METHODS = get_args(fields_of(AuthConfig)["method"])
@@ -186,40 +185,40 @@ OBJECT_PATH = re.compile(rf"{_NAME}:{_NAME}")
 """`module:attribute`."""
 
 
-def in_full(tree: Mapping[str, Any], reading: ConfigReader) -> dict[str, Any]:
-    """The same with an object for each part. What cannot be one is told of, and left out."""
+def expand_shorthand(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
+    """The tree with an object for each part. Reports and drops a value that cannot be converted."""
     whole = dict(tree)
     for key, write_out in (("auth", _auth), ("authorization", _authorization)):
         if key in whole:
-            part = write_out(whole.pop(key), reading)
+            part = write_out(whole.pop(key), reader)
             if part is not None:
                 whole[key] = part
     return whole
 
 
-def _auth(given: Any, reading: ConfigReader) -> Any:
-    if given is None or isinstance(given, Mapping):
-        return given
-    if given in METHODS:
-        return {"method": given}
-    guess = did_you_mean(given, METHODS) if isinstance(given, str) else ""
-    got = "another text" if isinstance(given, str) else reading.shown("auth", given)  # it may be the secret itself
-    methods = ", ".join(repr(one) for one in METHODS)
-    reading.say("auth", f"expected null, one of {methods}, or an object with `method`, got {got}{guess}.")
+def _auth(value: Any, reader: ConfigReader) -> Any:
+    if value is None or isinstance(value, Mapping):
+        return value
+    if value in METHODS:
+        return {"method": value}
+    guess = did_you_mean(value, METHODS) if isinstance(value, str) else ""
+    got = "another text" if isinstance(value, str) else reader.quote_value("auth", value)  # the text may be the secret
+    methods = ", ".join(repr(method) for method in METHODS)
+    reader.report("auth", f"expected null, one of {methods}, or an object with `method`, got {got}{guess}.")
     return None
 
 
-def _authorization(given: Any, reading: ConfigReader) -> Any:
-    if given is None or isinstance(given, Mapping):
-        return given
-    if isinstance(given, str) and given in BACKENDS:
-        return {"backend": BACKENDS[given]}
-    if isinstance(given, str) and OBJECT_PATH.fullmatch(given):
-        return {"backend": "custom", "path": given}
-    guess = did_you_mean(given, BACKENDS) if isinstance(given, str) else ""
-    reading.say(
+def _authorization(value: Any, reader: ConfigReader) -> Any:
+    if value is None or isinstance(value, Mapping):
+        return value
+    if isinstance(value, str) and value in BACKENDS:
+        return {"backend": BACKENDS[value]}
+    if isinstance(value, str) and OBJECT_PATH.fullmatch(value):
+        return {"backend": "custom", "path": value}
+    guess = did_you_mean(value, BACKENDS) if isinstance(value, str) else ""
+    reader.report(
         "authorization",
-        f"expected null, one of {', '.join(repr(one) for one in BACKENDS)}, a 'module:attribute', or an object with "
-        f"`backend`, got {reading.shown('authorization', given)}{guess}.",
+        f"expected null, one of {', '.join(repr(backend) for backend in BACKENDS)}, a 'module:attribute', or an object "
+        f"with `backend`, got {reader.quote_value('authorization', value)}{guess}.",
     )
     return None

@@ -1,51 +1,54 @@
-"""What a server is told: one frozen Struct for each part of `perdure.json`. Reading files is done elsewhere."""
+"""The configuration of a server: one frozen Struct for each part of `perdure.json`, and its errors."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from perdure.errors import PerdureError, did_you_mean
+
 
 class ConfigPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A part of the configuration; a key that it does not have is refused."""
+    """A part of the configuration. Unknown keys are errors."""
 
 
 class AuthConfig(ConfigPart, frozen=True):
-    """Who may come in."""
+    """Authentication."""
 
     method: Literal["none", "api_key", "jwt", "custom"] = "none"
     path: str | None = None
-    """`custom`: the `module:attribute` that tells who sends a request."""
+    """`custom`: the `module:attribute` that authenticates a request."""
     keys_file: str = ".perdure-keys.json"
     """`api_key`: the file that `perdure keys` writes, below the project folder. It holds hashes."""
     algorithm: Literal["HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA"] = "HS256"
-    """`jwt`: the only one that is accepted."""
+    """`jwt`: the only accepted algorithm."""
     secret_env: str = "JWT_SECRET_KEY"  # noqa: S105  # the name of a variable, not a secret
-    """`jwt`: the environment variable with the secret, or the public key. The secret never stands in a file."""
+    """`jwt`: the environment variable with the secret or the public key. Files never contain the secret."""
     issuer: str | None = None
     audience: str | None = None
     user_claim: str = "user_id"
-    """`jwt`: the claim that names the user; `sub` is taken where it is missing."""
+    """`jwt`: the claim with the user id; `sub` is the fallback."""
 
 
 class AuthorizationConfig(ConfigPart, frozen=True):
-    """What those who are in may do."""
+    """Authorization."""
 
     backend: Literal["ownership", "allow_all", "rbac", "custom"] = "ownership"
-    """`ownership`: all, with their own threads. `rbac`: what their roles say. `allow_all`: all, with all threads."""
+    """`ownership`: all scopes, own threads. `rbac`: scopes by role. `allow_all`: all scopes, all threads."""
     roles: dict[str, tuple[str, ...]] = {}
     """`rbac`: scopes by role, such as `graph:invoke`; `*` is all of them."""
     default_scopes: tuple[str, ...] = ()
-    """`rbac`: of those who have no role that is named."""
+    """`rbac`: of users without a configured role."""
     isolation: Literal["owner", "none"] = "owner"
-    """`owner`: each user has threads of their own. `none`: all threads belong to all."""
+    """`owner`: each user has separate threads. `none`: all users share all threads."""
     path: str | None = None
-    """`custom`: the `module:attribute` that decides."""
+    """`custom`: the `module:attribute` that authorizes."""
 
 
 class RateLimitConfig(ConfigPart, frozen=True):
-    """How often somebody may ask."""
+    """The rate limit."""
 
     enabled: bool = True
     backend: Literal["memory", "redis"] = "memory"
@@ -54,63 +57,121 @@ class RateLimitConfig(ConfigPart, frozen=True):
     """Seconds."""
     by: Literal["ip", "user", "global"] = "ip"
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks whose `X-Forwarded-For` is believed."""
+    """Addresses or networks whose `X-Forwarded-For` is trusted."""
     exclude_paths: tuple[str, ...] = ()
     fail_open: bool = True
-    """Whether requests go through while Valkey is away."""
+    """Whether requests are allowed while Valkey is unreachable."""
     prefix: str = "perdure:rate-limit"
 
 
 class CorsConfig(ConfigPart, frozen=True):
-    """Which web pages of other origins may call; none unless told."""
+    """Web pages of other origins that may call the server; none by default."""
 
     origins: tuple[str, ...] = ()
     allow_credentials: bool = False
 
 
 class LimitsConfig(ConfigPart, frozen=True):
-    """How much at most."""
+    """Limits."""
 
     max_request_bytes: int = 10_000_000
     max_runs: int = 100
-    """Runs at the same time in this process."""
+    """Concurrent runs in this process."""
     max_waiting: int = 1000
-    """Runs that wait for one of these to end; one more is refused with 429."""
+    """Queued runs; a further run gets a 429."""
     max_streams: int = 5000
-    """Event streams and sockets that are open at the same time."""
+    """Open event streams and sockets."""
     request_seconds: float = 300.0
-    """How long `invoke` waits for its run; the run itself goes on."""
+    """How long `invoke` waits for its run. The run continues after that."""
     body_seconds: float = 30.0
     """How long a request's body may take to arrive."""
     shutdown_seconds: float = 10.0
-    """How long supersteps may take to finish when the server is stopped."""
+    """How long supersteps may take to finish when the server stops."""
 
 
 class ServerConfig(ConfigPart, frozen=True):
-    """All of it. Every key can be set by an environment variable: `PERDURE_AGENT`, `PERDURE_AUTH__METHOD`, ..."""
+    """The whole configuration. Environment variables override keys: `PERDURE_AGENT`, `PERDURE_AUTH__METHOD`, ..."""
 
     agent: str | None = None
-    """`module:attribute` of the workflow or agent that runs where none is named."""
+    """`module:attribute` of the default workflow or agent."""
     workflows: dict[str, str] = {}
-    """More of them, by the name that clients use."""
+    """Further workflows by public name."""
     checkpointer: str | None = None
-    """`module:attribute` of a storage, or a storage URL. Without it: that of `agent`, or `sqlite:///perdure.db`."""
+    """`module:attribute` of a storage, or a storage URL. Default: that of `agent`, or `sqlite:///perdure.db`."""
     env: str | None = None
-    """A file of environment variables, read before anything is imported; what is set already stays."""
+    """A file of environment variables, read before any import. Variables that are set win."""
     auth: AuthConfig = AuthConfig()
     authorization: AuthorizationConfig = AuthorizationConfig()
     rate_limit: RateLimitConfig | None = None
     redis: str | None = None
-    """URL of a Valkey or Redis: wake-ups for a storage URL of PostgreSQL, and rate limits."""
+    """URL of a Valkey or Redis: notifications for PostgreSQL storages, and rate limits."""
     thread_name_generator: str | None = None
-    """`module:attribute` of something with `async generate_name(messages)`, or of such a function."""
+    """`module:attribute` of an object with `async generate_name(messages)`, or of such a function."""
     cors: CorsConfig = CorsConfig()
     limits: LimitsConfig = LimitsConfig()
     mode: Literal["development", "production"] = "development"
-    """In production, errors of users' code are told by their id only, and there is no documentation page."""
+    """In production, responses hide errors of user code, and the documentation page is off."""
     host: str = "127.0.0.1"
     port: int = 8000
     root_path: str = ""
-    """The path below which a proxy shows it."""
+    """The path prefix of a proxy."""
     folder: str = "."
-    """The project: what is importable, and what paths are relative to. Set by the loader."""
+    """The project folder: imports and relative paths begin there. Set by the loader."""
+
+
+class ConfigProblem(NamedTuple):
+    """One mistake and its location, without secrets."""
+
+    source: str | None
+    """The file; None for an environment variable."""
+    place: str
+    """The key, such as `auth.method`, or the variable, such as `PERDURE_AUTH__METHOD`."""
+    sentence: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, self.place, self.sentence) if part)
+
+
+class InvalidConfig(PerdureError, ValueError):
+    """An unusable configuration: all mistakes, one per line."""
+
+    code = "invalid_config"
+
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class NotImportable(PerdureError, ImportError):
+    """An object that the configuration names cannot be imported."""
+
+    code = "not_importable"
+
+    def __init__(self, named: str, sentence: str) -> None:
+        self.named = named
+        super().__init__(f"{named!r} cannot be imported: {sentence}")
+
+
+class NotServable(PerdureError, TypeError):
+    """An object that the configuration names is not usable by a server."""
+
+    code = "not_servable"
+
+    def __init__(self, named: str, sentence: str) -> None:
+        self.named = named
+        super().__init__(f"{named!r} {sentence}")
+
+
+class UnknownWorkflow(PerdureError, LookupError):
+    code = "unknown_workflow"
+
+    def __init__(self, name: str, workflows: Iterable[str]) -> None:
+        self.name = name
+        names = list(workflows)
+        listed = ", ".join(repr(known_name) for known_name in names) or "none"
+        super().__init__(f"No workflow {name!r} exists{did_you_mean(name, names)}. Workflows: {listed}.")
+
+
+def invalid(place: str, sentence: str) -> InvalidConfig:
+    """An error with one mistake. `place`: the key, such as `auth.path`, the environment variable, or the file."""
+    return InvalidConfig([ConfigProblem(None, place, sentence)])

@@ -1,4 +1,4 @@
-"""The one place that knows Litestar: routes, bodies, streams."""
+"""The HTTP layer: the only package that imports Litestar."""
 
 from perdure.errors import MissingExtra
 

@@ -1,10 +1,11 @@
-"""The app: every route, behind the gate. It can be served, or mounted in an app of your own."""
+"""The ASGI app: every route behind the middleware, the OpenAPI document and the documentation page."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping
 from functools import cache
+from html import escape
 from importlib.metadata import version
 from typing import Any
 
@@ -20,27 +21,23 @@ from perdure.errors import PerdureError
 from perdure.server.app.factory import make_service
 from perdure.server.app.service import Service
 from perdure.server.config.schema import ServerConfig
-from perdure.server.http.docs_page import page
 from perdure.server.http.errors import answer_http, answer_perdure, answer_problem, answer_unknown
 from perdure.server.http.middleware import EXPOSED, Gate
 from perdure.server.http.request_context import OwnVisit, authorize, provide_threads, provide_visit
-from perdure.server.http.routes import graph, history, operations, runs, sockets, threads, transfer as moving, workflows
+from perdure.server.http.routes import graph, history, operations, runs, threads
 from perdure.server.problems import HttpProblem
 
 ROUTES = [
     *operations.ROUTES,
     *graph.ROUTES,
-    *sockets.ROUTES,
-    *workflows.ROUTES,
     *threads.ROUTES,
     *runs.ROUTES,
     *history.ROUTES,
-    *moving.ROUTES,
 ]
 
 
 class ServerApp:
-    """An ASGI app. Started by its first request where no one tells it of its lifespan, as when it is mounted."""
+    """An ASGI app, to serve or to mount. Without lifespan events, the first request starts it."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -59,7 +56,7 @@ class ServerApp:
             return
         self.service.start()
         root_path = self.service.config.root_path
-        if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may take it away, or leave it
+        if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may strip the prefix or keep it
             path = scope["path"][len(root_path) :]
             scope = {**scope, "path": path, "raw_path": path.encode()}
         await self._gate(scope, receive, send)
@@ -73,24 +70,26 @@ class ServerApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def aclose(self) -> None:
-        """Take no more work, let supersteps finish, and give back files and connections. For an app that is mounted:
-        call it when yours is stopped."""
+        """Accept no more work, let supersteps finish, and close files and connections.
+
+        An app that mounts this one calls it when it stops.
+        """
         await self.service.stop()
 
 
 def create_app(
     config: ServerConfig | Mapping[str, Any] | str | os.PathLike[str] | None = None, *, service: Service | None = None
 ) -> ServerApp:
-    """The app of a configuration: a ServerConfig, what stands in its file, or the file; None looks for one here.
+    """The app of a configuration: a ServerConfig, its keys, or a file; None: the file in the current folder.
 
     Raises InvalidConfig, NotImportable or NotServable.
     """
     if service is None:
-        service = make_service(_loaded(config))
+        service = make_service(_load(config))
     return ServerApp(service)
 
 
-def _loaded(config: Any) -> ServerConfig:
+def _load(config: Any) -> ServerConfig:
     from perdure.server.config.files import config_from, load_config
 
     if isinstance(config, ServerConfig):
@@ -101,7 +100,7 @@ def _loaded(config: Any) -> ServerConfig:
 
 
 def make_routes(service: Service) -> Litestar:
-    """Raises RuntimeError for a route that does not say what it needs."""
+    """Raises RuntimeError for a route without a scope."""
     config = service.config
     has_page = config.mode != "production"
     cors = CORSConfig(
@@ -132,20 +131,23 @@ def make_routes(service: Service) -> Litestar:
     for route in routes.routes:
         for handler in _handlers(route):
             if "scope" not in handler.opt:
-                raise RuntimeError(f"The route {route.path} does not say which scope it needs: opt={{'scope': ...}}.")
+                raise RuntimeError(f"The route {route.path} declares no scope. Add opt={{'scope': ...}}.")
     return routes
 
 
 def _handlers(route: Any) -> list[Any]:
-    """Of a route of any kind; those that Litestar adds by itself, for OPTIONS, only say what there is."""
-    found = getattr(route, "route_handlers", None) or [route.route_handler]
-    return [one for one in found if getattr(one, "http_methods", None) != {"OPTIONS"}]
+    """The handlers of a route, without the OPTIONS handlers that Litestar adds."""
+    handlers = getattr(route, "route_handlers", None) or [route.route_handler]
+    return [handler for handler in handlers if getattr(handler, "http_methods", None) != {"OPTIONS"}]
 
 
 @cache
 def openapi_document(root_path: str = "") -> dict[str, Any]:
-    """The routes as OpenAPI tells them. By an app that is never served: Litestar adds pages of its own to such a one,
-    and theirs come from elsewhere."""
+    """The OpenAPI document of the routes.
+
+    A separate app that is never served creates it, because Litestar would add its own documentation pages, which load
+    files from other hosts.
+    """
     config = OpenAPIConfig(
         title="perdure",
         version=version("perdure"),
@@ -153,10 +155,10 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
         servers=[Server(url=root_path or "/")],
     )
     dependencies = {"visit": Provide(provide_visit), "threads": Provide(provide_threads)}
-    found: dict[str, Any] = Litestar(
+    document: dict[str, Any] = Litestar(
         ROUTES, dependencies=dependencies, openapi_config=config, logging_config=None
     ).openapi_schema.to_schema()
-    return found
+    return document
 
 
 @get("/openapi.json", opt={"scope": "public"}, include_in_schema=False)
@@ -168,3 +170,56 @@ async def openapi_json(scope: Scope, visit: OwnVisit) -> Response[Any]:
 @get("/docs", opt={"scope": "public"}, include_in_schema=False, media_type="text/html")
 async def documentation() -> Response[str]:
     return Response(page(openapi_document()), media_type="text/html")
+
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
+details { border-top: 1px solid #8884; padding: 0.5rem 0; }
+summary { cursor: pointer; }
+.method { display: inline-block; min-width: 4.5rem; font-weight: 600; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; }
+"""
+
+
+def page(document: dict[str, Any]) -> str:
+    groups: dict[str, list[str]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if isinstance(operation, dict):
+                tag = (operation.get("tags") or ["Other"])[0]
+                groups.setdefault(tag, []).append(_operation(path, method, operation))
+    parts = "".join(f"<h2>{escape(tag)}</h2>{''.join(operations)}" for tag, operations in groups.items())
+    info = document["info"]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style><h1>{escape(info["title"])} '
+        f"{escape(info['version'])}</h1><p>{escape(info.get('description', ''))} "
+        f'<a href="openapi.json">openapi.json</a></p>{parts}</html>'
+    )
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    parameters = [
+        f"<tr><td><code>{escape(entry['name'])}</code></td><td>{escape(entry['in'])}</td>"
+        f"<td>{escape(entry.get('description', ''))}</td></tr>"
+        for entry in operation.get("parameters", ())
+    ]
+    responses = [
+        f"<tr><td><code>{escape(status)}</code></td><td>{escape(entry.get('description', ''))}</td></tr>"
+        for status, entry in operation.get("responses", {}).items()
+    ]
+    body = operation.get("requestBody")
+    schema = "" if body is None else f"<p>Body: <code>{escape(_schema_name(body))}</code></p>"
+    return (
+        f'<details><summary><span class="method">{method.upper()}</span> <code>{escape(path)}</code> '
+        f"{escape(operation.get('summary', ''))}</summary>"
+        f"{schema}<table>{''.join(parameters)}</table><table>{''.join(responses)}</table></details>"
+    )
+
+
+def _schema_name(body: dict[str, Any]) -> str:
+    content: dict[str, Any] = next(iter(body.get("content", {}).values()), {})
+    schema = content.get("schema", {})
+    return str(schema.get("$ref", schema.get("type", "any"))).rsplit("/", 1)[-1]

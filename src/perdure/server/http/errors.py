@@ -1,4 +1,4 @@
-"""Errors as answers. What a caller can do something about is told; what is ours is logged, and told by its id."""
+"""Responses: data and errors. Callers see errors that they can act on; other errors are logged under the request id."""
 
 from __future__ import annotations
 
@@ -22,9 +22,6 @@ from perdure.log import get_logger
 from perdure.server.http.request_context import visit_of
 from perdure.server.problems import Detail, HttpProblem, problem_of
 
-# ---------------------------------------------------------------- answers
-
-
 JSON = "application/json"
 
 
@@ -35,7 +32,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a request gave."""
+    """The body of a successful response."""
 
     data: Any
     metadata: Metadata
@@ -43,26 +40,26 @@ class Reply(msgspec.Struct, frozen=True):
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
-    """For machines: it does not change."""
+    """For machines: stable."""
     message: str
     details: tuple[Detail, ...]
     limit: int | None = None
-    """429 of the rate limit: so many requests,"""
+    """429 of the rate limit: the maximum number of requests."""
     window_seconds: float | None = None
-    """in so many seconds."""
+    """429 of the rate limit: the window of that number."""
     retry_after_seconds: int | None = None
-    """When to come again."""
+    """When to try again."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """Why a request was not served."""
+    """The body of an error response."""
 
     error: ErrorBody
     metadata: Metadata
 
 
 class StateConflictResponse(msgspec.Struct, frozen=True):
-    """What AgentFlow answers when somebody else moves the thread."""
+    """AgentFlow's format of a conflict on a thread."""
 
     error: str
     detail: str
@@ -95,24 +92,24 @@ def conflict_body(problem: HttpProblem) -> bytes:
 
 _MEANINGS = {
     400: "The request cannot be read.",
-    401: "Nobody is known by these credentials.",
-    403: "This is not theirs to do.",
-    404: "There is no such thing, or not for them.",
-    408: "The body took too long to come.",
-    405: "There is no such method here.",
-    409: "It does not go together with where the thread stands.",
-    410: "What followed the cursor was forgotten.",
+    401: "The credentials are missing or not valid.",
+    403: "The caller lacks the required scope.",
+    404: "Not found among the caller's resources.",
+    408: "The body took too long to arrive.",
+    405: "The path does not support this method.",
+    409: "The request conflicts with the state of the thread.",
+    410: "The events after the cursor were pruned.",
     413: "The body is too large.",
-    422: "Something in the request is wrong.",
-    429: "Too many at once.",
+    422: "The request is not valid.",
+    429: "Too many requests, runs or streams.",
     502: "The workflow's own code failed.",
     503: "The storage cannot be reached, or the server is stopping.",
-    504: "The run goes on, longer than the request waits.",
+    504: "The run is still running; the request waited long enough.",
 }
 
 
 def errors(*statuses: int) -> dict[int, ResponseSpec]:
-    """What a route may answer beside its data, for the OpenAPI document."""
+    """The error responses of a route, for the OpenAPI document."""
     always = (400, 401, 403, 408, 413, 422, 429, 503)
     return {
         status: ResponseSpec(ErrorReply, description=_MEANINGS[status], generate_examples=False)
@@ -121,10 +118,10 @@ def errors(*statuses: int) -> dict[int, ResponseSpec]:
 
 
 def errors_of_agentflow(*statuses: int) -> dict[int, ResponseSpec]:
-    """The same, with the form that AgentFlow gives a conflict."""
-    found = errors(*statuses)
-    found[409] = ResponseSpec(StateConflictResponse, description=_MEANINGS[409], generate_examples=False)
-    return found
+    """The same, with AgentFlow's format of a conflict."""
+    specs = errors(*statuses)
+    specs[409] = ResponseSpec(StateConflictResponse, description=_MEANINGS[409], generate_examples=False)
+    return specs
 
 
 logger = get_logger("server")
@@ -134,27 +131,27 @@ AnyRequest = Request[Any, Any, Any]
 
 def answer_problem(request: AnyRequest, problem: HttpProblem) -> Response[bytes]:
     visit = visit_of(request.scope)
-    said = HttpProblem(
+    public = HttpProblem(
         problem.status,
         problem.code,
-        visit.space.said(problem.message),
-        details=tuple(Detail(visit.space.said(one.message), one.field) for one in problem.details),
+        visit.space.with_public_ids(problem.message),
+        details=tuple(Detail(visit.space.with_public_ids(detail.message), detail.field) for detail in problem.details),
         headers=problem.headers,
-        thread_id=None if problem.thread_id is None else visit.space.outside(problem.thread_id),
+        thread_id=None if problem.thread_id is None else visit.space.public_id(problem.thread_id),
         limit=problem.limit,
         window_seconds=problem.window_seconds,
     )
-    handler: Any = request.scope.get("route_handler")  # none where no route was found
+    handler: Any = request.scope.get("route_handler")  # missing where no route matched
     is_agentflow = problem.status == 409 and handler is not None and handler.opt.get("agentflow")
-    body = conflict_body(said) if is_agentflow else error_body(visit.request_id, said)
-    return Response(body, status_code=said.status, media_type=JSON, headers=said.headers)
+    body = conflict_body(public) if is_agentflow else error_body(visit.request_id, public)
+    return Response(body, status_code=public.status, media_type=JSON, headers=public.headers)
 
 
 def answer_perdure(request: AnyRequest, error: PerdureError) -> Response[bytes]:
     problem = problem_of(error)
     if problem is None:
         return answer_unknown(request, error)
-    if problem.status == 503 and error is not problem:  # the caller is not told where the storage is
+    if problem.status == 503 and error is not problem:  # the log names the storage; the response does not
         logger.warning("request %s: %s", visit_of(request.scope).request_id, error)
     return answer_problem(request, problem)
 
@@ -162,16 +159,16 @@ def answer_perdure(request: AnyRequest, error: PerdureError) -> Response[bytes]:
 def answer_unknown(request: AnyRequest, error: Exception) -> Response[bytes]:
     visit = visit_of(request.scope)
     if isinstance(error, UnicodeDecodeError | RecursionError) and _is_of_body(error):
-        return answer_problem(request, HttpProblem(400, "bad_request", "The body is no JSON.", field="body"))
+        return answer_problem(request, HttpProblem(400, "bad_request", "The body is not valid JSON.", field="body"))
     logger.error("request %s failed", visit.request_id, exc_info=error)
-    said = f"Something went wrong; the log of the server says what, under {visit.request_id}."
+    message = f"Internal error. The server log has the details under request id {visit.request_id}."
     if not visit.service.hides_errors:
-        said = f"{said} ({type(error).__name__})"
-    return answer_problem(request, HttpProblem(500, "internal_error", said))
+        message = f"{message} ({type(error).__name__})"
+    return answer_problem(request, HttpProblem(500, "internal_error", message))
 
 
 def _is_of_body(error: BaseException) -> bool:
-    """Whether it was raised where Litestar reads a body, which knows of fewer things that can be wrong with one."""
+    """Whether Litestar raised it while decoding a body: it converts only some decoding errors itself."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -179,38 +176,42 @@ def _is_of_body(error: BaseException) -> bool:
 
 
 def answer_http(request: AnyRequest, error: HTTPException) -> Response[bytes]:
-    """What Litestar refuses."""
+    """A request that Litestar rejected."""
     cause: BaseException | None = error
-    while cause is not None:  # a body that is too large is noticed while Litestar reads it
+    while cause is not None:  # a too large body is detected while Litestar reads it
         if isinstance(cause, HttpProblem):
             return answer_problem(request, cause)
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, ValidationException):
-        return answer_problem(request, _of_fields(error))
+        return answer_problem(request, _validation_problem(error))
     if isinstance(error, NotFoundException):
-        return answer_problem(request, HttpProblem(404, "no_such_route", "There is nothing at this path."))
+        return answer_problem(request, HttpProblem(404, "no_such_route", "No route has this path."))
     if isinstance(error, MethodNotAllowedException):
         headers = dict(error.headers or {})
         return answer_problem(
-            request, HttpProblem(405, "no_such_method", "This path has other methods.", headers=headers)
+            request, HttpProblem(405, "no_such_method", "The path does not support this method.", headers=headers)
         )
     if isinstance(error, ClientException | SerializationException):
         status = getattr(error, "status_code", 400)
-        text = "The body is no JSON." if "JSON" in error.detail or status == 400 else error.detail
+        text = "The body is not valid JSON." if "JSON" in error.detail or status == 400 else error.detail
         return answer_problem(request, HttpProblem(status, "bad_request", text, field="body"))
     if error.status_code < 500:
         return answer_problem(request, HttpProblem(error.status_code, "bad_request", error.detail))
     return answer_unknown(request, error)
 
 
-def _of_fields(error: ValidationException) -> HttpProblem:
+def _validation_problem(error: ValidationException) -> HttpProblem:
     extra = error.extra if isinstance(error.extra, list) else []
-    if any(isinstance(one, dict) and one.get("message") == "'data'" for one in extra):  # Litestar's word for the body
+    if any(
+        isinstance(detail, dict) and detail.get("message") == "'data'" for detail in extra
+    ):  # Litestar's name for the body
         return HttpProblem(400, "bad_request", "The body is missing: send JSON.", field="body")
     details = tuple(
-        Detail(str(one.get("message", "")), str(one.get("key") or one.get("source") or ""))
-        for one in extra
-        if isinstance(one, dict)
+        Detail(str(detail.get("message", "")), str(detail.get("key") or detail.get("source") or ""))
+        for detail in extra
+        if isinstance(detail, dict)
     )
-    said = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in details[:5])
-    return HttpProblem(422, "invalid_request", f"{said or 'The request does not fit.'}", details=details)
+    message = "; ".join(
+        f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details[:5]
+    )
+    return HttpProblem(422, "invalid_request", f"{message or 'The request is not valid.'}", details=details)

@@ -1,4 +1,4 @@
-"""What every request passes before it comes to a route: its size, its sender, how often they ask, and safe headers."""
+"""Middleware of every request: host and size checks, authentication, rate limit, security headers, metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials,
 from perdure.server.http.errors import error_body
 from perdure.server.http.request_context import KEY, Visit
 from perdure.server.problems import HttpProblem, problem_of, too_often
-from perdure.server.rate_limit.addresses import client_address, limit_key
+from perdure.server.rate_limit.limiter import client_address, limit_key
 
 logger = get_logger("server")
 
@@ -31,15 +31,15 @@ SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
 ]
 EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
-"""Headers that pages of other origins may read, where these may call."""
+"""Headers that allowed pages of other origins may read."""
 _EXEMPT = frozenset({"/ping", "/healthz", "/readyz"})
-"""However often it is asked: an orchestrator that is refused ends a server that is well."""
+"""Paths without a rate limit: an orchestrator would restart a healthy server after a 429."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BEARER = "agentflow-bearer"
 
 
 class Gate:
-    """The outermost layer. `inner` is the app with the routes; `public` are the paths that need no credentials."""
+    """The outermost layer. `inner`: the app with the routes; `public`: the paths that need no credentials."""
 
     def __init__(self, service: Service, inner: Any, public: frozenset[str]) -> None:
         self._service = service
@@ -53,7 +53,7 @@ class Gate:
             request_id = random_digits() + random_digits()
         visit = scope[KEY] = Visit(request_id, self._service)
         answer = _Answer(scope, send, request_id, self._service, headers.get("origin"))
-        if scope.get("method") == "HEAD" and _path(scope) in self._public:  # of load balancers
+        if scope.get("method") == "HEAD" and _path(scope) in self._public:  # load balancers send it
             scope, answer.is_head = {**scope, "method": "GET"}, True
         try:
             await self._admit(scope, headers, visit, answer)
@@ -64,7 +64,7 @@ class Gate:
         if scope["type"] == "http":
             receive = _RequestBody(receive, answer, limits.max_request_bytes, limits.body_seconds).receive
         try:
-            with link_to_caller(headers):  # a run that begins here says in its trace who asked for it
+            with link_to_caller(headers):  # a run that begins here links its trace to the caller's
                 await self._inner(scope, receive, answer.send)
         finally:
             answer.count()
@@ -79,19 +79,19 @@ class Gate:
         peer = (scope.get("client") or (None,))[0]
         if path not in self._public and scope.get("method") != "OPTIONS":
             try:
-                visit.principal = await self._authenticated(scope, headers, path, peer)
-            except HttpProblem:  # whoever guesses is counted too
+                visit.principal = await self._authenticate(scope, headers, path, peer)
+            except HttpProblem:  # failed authentication counts against the rate limit too
                 await self._count(headers, path, peer, visit, answer)
                 raise
             visit.space = service.space(visit.principal)
         await self._count(headers, path, peer, visit, answer)
 
-    async def _authenticated(self, scope: Scope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
+    async def _authenticate(self, scope: Scope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
         if self._service.authenticator is None:
             return ANYBODY
         token, api_key = _token(scope, headers), headers.get("x-api-key")
         if token is not None and api_key is not None and token != api_key:
-            raise HttpProblem(401, "not_authenticated", "Two credentials that differ: send one.")
+            raise HttpProblem(401, "not_authenticated", "The request has two different credentials. Send one.")
         credentials = Credentials(headers, token, api_key, scope.get("method", "GET"), path, peer)
         try:
             return await self._service.authenticator.authenticate(credentials)
@@ -100,9 +100,11 @@ class Gate:
         except AuthUnavailable as error:
             raise HttpProblem(503, error.code, str(error), headers={"Retry-After": "5"}) from None
         except PerdureError as error:
-            logger.warning("who sends a request could not be told: %s", error)
-            known = problem_of(error)
-            raise known or HttpProblem(503, "auth_unavailable", "Nobody can be let in now.") from None
+            logger.warning("authentication failed: %s", error)
+            problem = problem_of(error)
+            raise problem or HttpProblem(
+                503, "auth_unavailable", "Authentication is not available now. Try again later."
+            ) from None
 
     async def _count(self, headers: dict[str, str], path: str, peer: str | None, visit: Visit, answer: _Answer) -> None:
         limit = self._service.config.rate_limit
@@ -121,13 +123,13 @@ class Gate:
 
 
 class _Answer:
-    """Sends on what a route answers, with the headers that every answer has."""
+    """Sends a route's response with the headers that every response has."""
 
     def __init__(self, scope: Scope, send: Any, request_id: str, service: Service, origin: str | None) -> None:
         self._scope = scope
         self._origin = origin
         self.is_head = False
-        """Whether only the head of the answer is wanted."""
+        """Whether the client requested the headers only."""
         self._send = send
         self._service = service
         self._began = time.perf_counter()
@@ -153,21 +155,21 @@ class _Answer:
             await self._send({"type": "websocket.close", "code": code, "reason": problem.code})
             return
         body = error_body(self._request_id, problem)
-        told = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+        extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
         start = {"type": "http.response.start", "status": problem.status}
         fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await self.send({**start, "headers": [*fixed, *told, *self._for_pages()]})
+        await self.send({**start, "headers": [*fixed, *extra, *self._cors_headers()]})
         await self._send({"type": "http.response.body", "body": body})
         self.count()
 
-    def _for_pages(self) -> list[tuple[bytes, bytes]]:
-        """What lets a page that may call read a refusal, as Litestar does for all else."""
+    def _cors_headers(self) -> list[tuple[bytes, bytes]]:
+        """CORS headers for error responses. Litestar adds them to all other responses."""
         cors = self._service.config.cors
         if self._origin is None or (self._origin not in cors.origins and "*" not in cors.origins):
             return []
-        found = [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
-        found.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
-        return [*found, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else found
+        headers = [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
+        headers.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
+        return [*headers, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else headers
 
     def count(self) -> None:
         if self._scope["type"] == "http":
@@ -177,7 +179,7 @@ class _Answer:
 
 
 class _RequestBody:
-    """A request's body that may be neither too large nor too slow."""
+    """A request's body with a size limit and a time limit."""
 
     def __init__(self, receive: Any, answer: _Answer, most: int, seconds: float) -> None:
         self._receive = receive
@@ -189,7 +191,7 @@ class _RequestBody:
         self._is_whole = False
 
     async def receive(self) -> Any:
-        if self._is_whole or self._answer.has_begun():  # what matters now is whether the client goes away
+        if self._is_whole or self._answer.has_begun():  # only a disconnect matters now
             return await self._receive()
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._seconds
@@ -199,9 +201,9 @@ class _RequestBody:
         except TimeoutError:
             if self._answer.has_begun():
                 return await self._receive()
-            raise HttpProblem(408, "body_too_slow", f"The body did not come within {self._seconds:g} s.") from None
+            raise HttpProblem(408, "body_too_slow", f"The body did not arrive within {self._seconds:g} s.") from None
         if message["type"] == "http.disconnect" and not self._answer.has_begun():
-            raise HttpProblem(400, "client_left", "The body did not come to its end.")
+            raise HttpProblem(400, "client_left", "The client disconnected before the end of the body.")
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._is_whole = not message.get("more_body", False)
@@ -211,16 +213,18 @@ class _RequestBody:
 
 
 def too_large(most: int) -> HttpProblem:
-    return HttpProblem(413, "body_too_large", f"A request may have {most} bytes.", headers={"Connection": "close"})
+    return HttpProblem(
+        413, "body_too_large", f"A request may have at most {most} bytes.", headers={"Connection": "close"}
+    )
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """By name in lower case; several of one name are joined, as proxies do."""
-    found: dict[str, str] = {}
+    """Headers by lower-case name; repeated headers are joined with commas, as proxies do."""
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
 def _path(scope: Scope) -> str:
@@ -230,35 +234,34 @@ def _path(scope: Scope) -> str:
 
 
 def _check_length(headers: dict[str, str], most: int) -> None:
-    given = headers.get("content-length", "0")
-    if not given.isascii() or not given.isdigit():
+    length = headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit():
         raise HttpProblem(400, "bad_request", "Content-Length must be a number.")
-    if len(given) > 15 or int(given) > most:
+    if len(length) > 15 or int(length) > most:
         raise too_large(most)
 
 
 def _check_host(headers: dict[str, str], service: Service) -> None:
-    """Without auth, a web page that was opened elsewhere must not be able to call a server on this machine: neither
-    across origins, nor with a name that it made point here."""
+    """Without auth, reject foreign web pages: cross-origin calls and DNS rebinding. Raises HttpProblem."""
     if service.authenticator is not None:
         return
     host = headers.get("host", "").rsplit(":", 1)[0] if not headers.get("host", "").endswith("]") else headers["host"]
     if host and host.strip("[]").lower() not in service.own_hosts:
-        raise HttpProblem(400, "unknown_host", "This server is asked by a name that is not its own.")
+        raise HttpProblem(400, "unknown_host", "The Host header does not name this server.")
     origin = headers.get("origin")
     if origin is not None and origin not in service.config.cors.origins and "*" not in service.config.cors.origins:
         name = origin.split("://", 1)[-1]
         if name != headers.get("host"):
-            raise HttpProblem(403, "foreign_origin", "A page of another origin may not call this server.")
+            raise HttpProblem(403, "foreign_origin", "Pages of this origin may not call this server.")
 
 
 def _token(scope: Scope, headers: dict[str, str]) -> str | None:
-    """Of the header or, for a socket of a browser, which has none, of its subprotocol."""
+    """The bearer token of the header or, for a browser's socket, of its subprotocol."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
     if scope["type"] == "websocket":
-        offered = [one.strip() for one in headers.get("sec-websocket-protocol", "").split(",")]
+        offered = [protocol.strip() for protocol in headers.get("sec-websocket-protocol", "").split(",")]
         if _BEARER in offered:
-            return next((one for one in offered if one and one != _BEARER), None)
+            return next((protocol for protocol in offered if protocol and protocol != _BEARER), None)
     return None

@@ -1,4 +1,4 @@
-"""One request as the routes see it: who sent it, and which threads are theirs."""
+"""The context of a request: its id, principal and threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.server.threads.tenancy import Space
 from perdure.server.threads.threads import Threads
 
 KEY = "perdure.visit"
-"""Where a request's visit is found in its ASGI scope."""
+"""The key of a request's Visit in its ASGI scope."""
 
 
 class Visit(msgspec.Struct):
@@ -27,17 +27,17 @@ class Visit(msgspec.Struct):
     principal: Principal = ANYBODY
     space: Space = Space()
     limit_key: str | None = None
-    """What its requests are counted by."""
+    """The key of the rate limit."""
 
-    async def must(self, scope: str, thread_id: str | None) -> None:
-        """Where a thread is named in a body or a query: may the sender do this with it? Raises HttpProblem."""
+    async def require_scope(self, scope: str, thread_id: str | None) -> None:
+        """Raises HttpProblem unless the principal has the scope for this thread, which a body or a query names."""
         if not await self.service.authorizer.may(self.principal, scope, thread_id):
             raise HttpProblem(403, "not_allowed", f"This needs the scope {scope!r}.")
 
 
 def visit_of(scope: Any) -> Visit:
-    found: Visit = scope[KEY]
-    return found
+    visit: Visit = scope[KEY]
+    return visit
 
 
 Connection = ASGIConnection[Any, Any, Any, Any]
@@ -45,7 +45,7 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 OwnVisit = NamedDependency[Visit]
 OwnThreads = NamedDependency[Threads]
-"""What routes are given: the present request, and the threads of its sender."""
+"""Dependencies of routes: the current request, and the threads of its principal."""
 
 
 async def provide_visit(scope: Scope) -> Visit:
@@ -57,10 +57,8 @@ async def provide_threads(visit: OwnVisit) -> Threads:
 
 
 async def authorize(connection: Connection, handler: BaseRouteHandler) -> None:
-    """A guard of every route: it says what it needs, and the sender must have it. Raises HttpProblem."""
-    needed = handler.opt.get("scope", "public")  # only what Litestar answers to OPTIONS has none: see `make_routes`
-    if (
-        needed == "public" or connection.scope["type"] == ScopeType.WEBSOCKET
-    ):  # a socket is refused with a code of its own
+    """The guard of every route: checks the scope that the route declares. Raises HttpProblem."""
+    required = handler.opt.get("scope", "public")  # only Litestar's OPTIONS handlers have none: see `make_routes`
+    if required == "public" or connection.scope["type"] == ScopeType.WEBSOCKET:  # a socket checks its scope itself
         return
-    await visit_of(connection.scope).must(needed, connection.path_params.get("thread_id"))
+    await visit_of(connection.scope).require_scope(required, connection.path_params.get("thread_id"))

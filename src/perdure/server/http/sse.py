@@ -1,4 +1,4 @@
-"""Server-sent events: frames, heartbeats while nothing happens, and a cursor at the end."""
+"""Server-sent events: frames, heartbeats, and a closing frame with the cursor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litestar.response import Stream
 
 from perdure.errors import CursorExpired, PerdureError
 from perdure.log import get_logger
-from perdure.server.agentflow.streaming import Chunk
+from perdure.server.agentflow.turns import Chunk
 from perdure.server.app.service import Service
 from perdure.server.problems import problem_of
 from perdure.server.runs.hub import Follower
@@ -20,7 +20,7 @@ logger = get_logger("server")
 HEARTBEAT_SECONDS = 15.0
 HEARTBEAT = b": \n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""No proxy may keep it, or wait for more of it."""
+"""Proxies neither cache nor buffer the stream."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,54 +31,57 @@ def frame(event: str, data: object, seq: int | None = None) -> bytes:
 
 
 async def frames_of_events(follower: Follower, *, live: bool) -> AsyncIterator[bytes]:
-    """All that is told, until the client leaves. An empty one when nothing happened for a while."""
+    """Frames of a thread's events until the client disconnects; an empty frame after each heartbeat interval."""
     while True:
-        told = await follower.next(HEARTBEAT_SECONDS)
-        yield b"".join([one.frame for one in told if live or one.seq is not None])
+        events = await follower.next(HEARTBEAT_SECONDS)
+        yield b"".join([event.frame for event in events if live or event.seq is not None])
 
 
-async def frames_of_chunks(chunks: AsyncIterator[Chunk | None], follower: Follower) -> AsyncIterator[bytes]:
-    async for one in chunks:
-        if one is None:
+async def frames_of_chunks(chunks: AsyncIterator[Chunk | None]) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        if chunk is None:
             yield b""
         else:
-            seq, told = one
-            yield frame(told["event"], told, seq)
+            seq, body = chunk
+            yield frame(body["event"], body, seq)
 
 
 def event_stream(service: Service, frames: AsyncIterator[bytes], follower: Follower, stack: AsyncExitStack) -> Stream:
-    """The stack is left when the stream ends, whoever ends it."""
+    """A response that closes the stack when the stream ends."""
     return Stream(
-        _told(service, frames, follower, stack),
+        _stream_frames(service, frames, follower, stack),
         media_type="text/event-stream",
         headers=HEADERS,
     )
 
 
-async def _told(
+async def _stream_frames(
     service: Service, frames: AsyncIterator[bytes], follower: Follower, stack: AsyncExitStack
 ) -> AsyncIterator[bytes]:
     async with stack:
         yield b"retry: 1000\n\n"
         try:
-            async for one in until_stopped(service, frames, follower):
-                yield one or HEARTBEAT
+            async for piece in until_stopped(service, frames, follower):
+                yield piece or HEARTBEAT
         except CursorExpired as error:
-            said = "What followed the cursor is gone, or the thread was begun again. Connect without a cursor."
-            yield frame("error", {"code": error.code, "message": said})
+            message = "The events after the cursor were pruned, or the thread was recreated. Connect without a cursor."
+            yield frame("error", {"code": error.code, "message": message})
         except PerdureError as error:
             problem = problem_of(error)
-            logger.warning("a stream ended: %s", error)
+            logger.warning("a stream failed: %s", error)
             code = "unavailable" if problem is None else problem.code
-            yield frame("error", {"code": code, "message": "The stream cannot go on.", "after": follower.cursor})
+            yield frame(
+                "error",
+                {"code": code, "message": "The stream failed. Reconnect after the cursor.", "after": follower.cursor},
+            )
 
 
 async def until_stopped(service: Service, frames: AsyncIterator[bytes], follower: Follower) -> AsyncIterator[bytes]:
-    """When the server stops, the last frame says from where another one goes on."""
+    """Frames until the server stops; the last frame holds the cursor for reconnecting."""
     service.stop_hooks.add(follower.wake)
     try:
-        async for one in frames:
-            yield one
+        async for piece in frames:
+            yield piece
             if service.stopping.is_set():
                 yield frame("closing", {"after": follower.cursor, "reason": "The server stops. Connect again."})
                 return

@@ -1,4 +1,4 @@
-"""A rate limit that all instances share: one script in Valkey or Redis counts, by the clock of that server."""
+"""A rate limit shared by all instances: a script in Valkey or Redis counts, by that server's clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from perdure.errors import MissingExtra
 from perdure.log import get_logger
-from perdure.server.config.errors import invalid
-from perdure.server.rate_limit.memory import Verdict
+from perdure.server.config.schema import invalid
+from perdure.server.rate_limit.limiter import Verdict
 
 logger = get_logger(__name__)
 
@@ -23,8 +23,8 @@ LONGEST_PAUSE_SECONDS = 5.0
 WARN_EVERY_SECONDS = 60.0
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 
-# A sorted set of one member for each request, by its time in microseconds. What lies in the future is from before the
-# server's clock was set back; it would lock its key for as long.
+# A sorted set with one member per request, by its time in microseconds. Members in the future were added before the
+# server's clock was set back; they are removed, because they would block their key until then.
 SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -43,15 +43,15 @@ return {0, 0, math.max(1, oldest[2] + window - now)}
 
 
 class ValkeyLimiter:
-    """At most `requests` of a key in any `window` seconds, whichever instance is asked.
+    """At most `requests` of a key in any `window` seconds, over all instances.
 
-    While the server is away requests are let through (`fail_open`) or refused, without waiting for it: it is left alone
-    for a time that grows, and then tried beside the requests.
+    While Valkey is unreachable, requests are allowed (`fail_open`) or rejected without waiting. Background attempts
+    with growing pauses detect when it is back.
     """
 
     def __init__(self, url: str, requests: int, window: float, *, prefix: str, fail_open: bool) -> None:
-        """Connects when it is first used. Raises MissingExtra, and InvalidConfig for what is no URL."""
-        self._known_url, self._address = _checked(url)
+        """Connects at the first use. Raises MissingExtra, and InvalidConfig for an invalid URL."""
+        self._url, self._address = _parse_url(url)
         self._requests = requests
         self._window = max(1, round(window * 1_000_000))
         self._prefix = prefix
@@ -70,13 +70,13 @@ class ValkeyLimiter:
     async def take(self, key: str) -> Verdict:
         self._connect()
         if self._failures:
-            self._try_beside()
-            return self._without()
+            self._retry_in_background()
+            return self._fallback_verdict()
         try:
-            return await self._counted(key)
-        except Exception as error:  # noqa: BLE001  # whatever a server or a network does
-            self._failed(error)
-            return self._without()
+            return await self._count(key)
+        except Exception as error:  # noqa: BLE001  # drivers raise many types
+            self._record_failure(error)
+            return self._fallback_verdict()
 
     async def close(self) -> None:
         trying, self._trying = self._trying, None
@@ -87,11 +87,11 @@ class ValkeyLimiter:
         if client is not None:
             try:
                 await client.aclose()
-            except Exception:  # noqa: BLE001, S110  # what could not be said goodbye to is gone all the same
+            except Exception:  # noqa: BLE001, S110  # the connection is dropped anyway
                 pass
 
-    async def _counted(self, key: str) -> Verdict:
-        # Names of users and addresses need not lie there in clear, nor be of any length.
+    async def _count(self, key: str) -> Verdict:
+        # Hashed: users and addresses are not stored in clear, and the key has a fixed length.
         name = f"{self._prefix}:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
         async with asyncio.timeout(TIMEOUT_SECONDS):
             allowed, remaining, wait = await self._script(
@@ -104,82 +104,82 @@ class ValkeyLimiter:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._trying = loop, None
-            self._client = _client(self._known_url)
+            self._client = _client(self._url)
             self._script = self._client.register_script(SCRIPT)
 
-    # ------------------------------------------------------------ while it is away
+    # ------------------------------------------------------------ outages
 
-    def _without(self) -> Verdict:
+    def _fallback_verdict(self) -> Verdict:
         if self._fail_open:
             return Verdict(True, self._requests, self._requests, 0.0)
         return Verdict(False, self._requests, 0, max(1.0, self._try_at - time.monotonic()))
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         now = time.monotonic()
-        # Those that were under way together fail together, which is one failure. A ResponseError is none: the server is
-        # there, and refuses this one.
+        # Concurrent requests fail together and count as one failure. A ResponseError does not count: Valkey answered.
         if now >= self._try_at and type(error).__name__ != "ResponseError":
             self._try_at = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures, 10))
             self._failures += 1
         if now - self._warned_at >= WARN_EVERY_SECONDS:
             self._warned_at = now
             logger.warning(
-                "Valkey at %s cannot count requests (%s): they are %s until it can",
+                "Valkey at %s cannot count requests (%s): they are %s meanwhile",
                 self._address,
-                type(error).__name__,  # its text may hold what was sent
-                "let through without a limit" if self._fail_open else "refused",
+                type(error).__name__,  # its text may hold request data
+                "allowed without a limit" if self._fail_open else "rejected",
             )
 
-    def _try_beside(self) -> None:
+    def _retry_in_background(self) -> None:
         if self._trying is None and time.monotonic() >= self._try_at:
             self._trying = asyncio.create_task(self._try())
-            self._trying.add_done_callback(self._tried)
+            self._trying.add_done_callback(self._finish_attempt)
 
     async def _try(self) -> None:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await self._client.ping()
-        except Exception as error:  # noqa: BLE001  # whatever a server or a network does
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001  # drivers raise many types
+            self._record_failure(error)
         else:
             self._failures = 0
             logger.info("Valkey at %s counts requests again", self._address)
 
-    def _tried(self, task: asyncio.Task[None]) -> None:
+    def _finish_attempt(self, task: asyncio.Task[None]) -> None:
         if self._trying is task:
             self._trying = None
 
 
-def _checked(url: str) -> tuple[str, str]:
-    """The URL as the library knows it, and where that is, for people."""
+def _parse_url(url: str) -> tuple[str, str]:
+    """The URL for the library, and its address for log lines."""
     try:
         from redis.asyncio.connection import parse_url
     except ImportError as error:
         raise MissingExtra('rate_limit.backend "redis"', "redis", "redis") from error
     try:
         scheme, _, rest = url.partition("://")
-        known = f"{_SCHEMES[scheme.lower()]}://{rest}"
-        given = dict(parse_url(known))
-        database = urlsplit(known).path.strip("/")
-        if not known.startswith("unix") and database and not database.isdecimal():
-            raise ValueError("a database has a number")
+        library_url = f"{_SCHEMES[scheme.lower()]}://{rest}"
+        options = dict(parse_url(library_url))
+        database = urlsplit(library_url).path.strip("/")
+        if not library_url.startswith("unix") and database and not database.isdecimal():
+            raise ValueError("a database is a number")
     except (KeyError, ValueError):
-        # Not `from` the error: what it cannot read may be part of a password.
+        # Not `from` the error: its text may hold a part of a password.
         raise invalid(
             "redis",
             "expected redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
-            "unix://path, and got something else. In a password, characters that mean something in a URL are written "
-            "as %XX.",
+            "unix://path, got something else. In a password, escape special characters as %XX.",
         ) from None
-    return known, str(given.get("path") or f"{given.get('host') or 'localhost'}:{given.get('port') or 6379}")
+    return library_url, str(
+        options.get("path") or f"{options.get('host') or 'localhost'}:{options.get('port') or 6379}"
+    )
 
 
 def ping_of(url: str) -> Callable[[], Awaitable[object]]:
-    """A way to ask whether it is there, which raises ConnectionError if not. Raises InvalidConfig, MissingExtra."""
-    known, _ = _checked(url)
+    """A readiness check, which raises ConnectionError. Raises InvalidConfig and MissingExtra."""
+    library_url, _ = _parse_url(url)
 
     async def ping() -> object:
-        client = _client(known)
+        client = _client(library_url)
         try:
             return await client.ping()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Event streams: one reader of the log for all who follow a thread here, each with a cursor of their own."""
+"""Event streams: one log reader per followed thread; each follower has its own cursor."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from perdure.errors import CursorExpired
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
 from perdure.server.threads.tenancy import Space
-from perdure.server.threads.to_json import plain_event
+from perdure.server.threads.to_json import event_to_json
 
 logger = get_logger("server")
 
-PAGE = 500
-"""Events that are read and sent in one go."""
-MOST_UNREAD = 1000
-"""Events that wait for one slow client; after that it reads them from the log, when it comes to it."""
+PAGE_SIZE = 500
+"""Events that are read and sent in one batch."""
+MAX_UNREAD = 1000
+"""Events buffered for one slow client. Beyond that the buffer is dropped, and the client reads the log."""
 
 Declared = Callable[[], DeclaredTypes | None]
 
 
 class StreamedEvent:
-    """One event, encoded once for all who are told of it."""
+    """One event, encoded once for all followers."""
 
     __slots__ = ("_body", "_frame", "after", "event", "hides", "seq", "space")
 
     def __init__(self, event: WorkflowEvent, space: Space, after: int, *, hides: bool) -> None:
         self.event = event
         self.seq = event.seq
-        """None for what is not in the log."""
+        """None for an event that is not in the log."""
         self.after = after
-        """The last event of the log when it was told."""
+        """The last committed event when this one was published."""
         self.space = space
         self.hides = hides
         self._body: bytes | None = None
@@ -48,12 +48,12 @@ class StreamedEvent:
     @property
     def body(self) -> bytes:
         if self._body is None:
-            self._body = msgspec.json.encode(plain_event(self.event, self.space, hides_errors=self.hides))
+            self._body = msgspec.json.encode(event_to_json(self.event, self.space, hides_errors=self.hides))
         return self._body
 
     @property
     def frame(self) -> bytes:
-        """As server-sent events are written. Only what is committed has an id: it is what a client comes back with."""
+        """The event as a server-sent event. Only committed events have an id: clients reconnect with it."""
         if self._frame is None:
             head = b"" if self.seq is None else b"id: %d\n" % self.seq
             self._frame = b"%sevent: %s\ndata: %s\n\n" % (head, self.event.type.encode(), self.body)
@@ -61,24 +61,24 @@ class StreamedEvent:
 
 
 class Follower:
-    """One client of a thread's stream: what is told, each once and in order, after its cursor."""
+    """One client of a thread's stream. It gets each event after its cursor once, in order."""
 
     def __init__(self, channel: _Channel, after: int | None, *, must_read_log: bool = True) -> None:
         self._channel = channel
         self._after = after
         self.cursor = max(after or 0, 0)
-        """The last event of the log that it was given."""
+        """The last committed event that the client received."""
         self._unread: deque[StreamedEvent] = deque()
         self._must_read_log = must_read_log
         self._read: list[StreamedEvent] = []
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, told: StreamedEvent) -> None:
-        if len(self._unread) >= MOST_UNREAD:
+    def push(self, event: StreamedEvent) -> None:
+        if len(self._unread) >= MAX_UNREAD:
             self._unread.clear()
             self._must_read_log = True
         else:
-            self._unread.append(told)
+            self._unread.append(event)
         self.wake()
 
     def wake(self) -> None:
@@ -86,11 +86,11 @@ class Follower:
             self._waiter.set_result(None)
 
     async def read_log(self) -> None:
-        """Read what there is already, to be given next. Raises CursorExpired, and what reading raises."""
+        """Read the first page of the log; `next` returns it. Raises CursorExpired and storage errors."""
         self._read = await self._from_log()
 
     async def next(self, seconds: float) -> list[StreamedEvent]:
-        """What is new; nothing if there is nothing after this time. Raises CursorExpired, and what reading raises."""
+        """New events; an empty list after this time. Raises CursorExpired and storage errors."""
         if self._read:
             read, self._read = self._read, []
             return read
@@ -101,26 +101,26 @@ class Follower:
             await self._wait(seconds)
             if not self._unread:
                 await self._check_thread()
-        found = []
-        for one in self._taken():
-            if one.seq is None and one.after >= self.cursor:  # else the events of its superstep were read already
-                found.append(one)
-            elif one.seq is not None and one.seq > self.cursor:
-                self.cursor = one.seq
-                found.append(one)
-        return found
+        events = []
+        for event in self._take_unread():
+            if event.seq is None and event.after >= self.cursor:  # the log gave no later event
+                events.append(event)
+            elif event.seq is not None and event.seq > self.cursor:
+                self.cursor = event.seq
+                events.append(event)
+        return events
 
     async def _check_thread(self) -> None:
-        """A thread that was deleted and begun again has other events under the same numbers. Raises CursorExpired."""
+        """Raises CursorExpired if the thread was deleted and begun again: its events have other numbers then."""
         self._channel.raise_failure()
         last = await self._channel.last_seq()
         if last < self.cursor:
             raise CursorExpired(self._channel.thread_id, self.cursor, 1)
 
-    def _taken(self) -> list[StreamedEvent]:
-        taken = list(self._unread)
+    def _take_unread(self) -> list[StreamedEvent]:
+        events = list(self._unread)
         self._unread.clear()
-        return taken
+        return events
 
     async def _wait(self, seconds: float) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -133,20 +133,20 @@ class Follower:
             self._waiter = None
 
     async def _from_log(self) -> list[StreamedEvent]:
-        """A page of what is there; what comes meanwhile is put, and skipped if it was read."""
-        found: list[StreamedEvent] = []
+        """One page of the log. Events pushed meanwhile stay in the buffer; `next` skips those that the page holds."""
+        events: list[StreamedEvent] = []
         self._must_read_log = False
-        async for told in self._channel.logged(self._after if self.cursor == 0 else self.cursor):
-            found.append(told)
-            if len(found) >= PAGE:
-                self._must_read_log = True  # the rest comes next
+        async for event in self._channel.read_log(self._after if self.cursor == 0 else self.cursor):
+            events.append(event)
+            if len(events) >= PAGE_SIZE:
+                self._must_read_log = True  # the next call reads the rest
                 break
-        self.cursor = found[-1].seq or self.cursor if found else self.cursor
-        return found
+        self.cursor = events[-1].seq or self.cursor if events else self.cursor
+        return events
 
 
 class _Channel:
-    """A thread that somebody follows here."""
+    """A thread with at least one follower in this process."""
 
     def __init__(self, storage: StoreCheckpointStorage, thread_id: str, declared: Declared, space: Space, hides: bool):
         self._storage = storage
@@ -162,14 +162,16 @@ class _Channel:
         return await self._storage.last_seq(self.thread_id)
 
     def start(self, after: int) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._listen(after), name=f"events of {self.thread_id}")
+        self._task = asyncio.get_running_loop().create_task(
+            self._read_events(after), name=f"events of {self.thread_id}"
+        )
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _listen(self, after: int) -> None:
+    async def _read_events(self, after: int) -> None:
         last = after
         try:
             events = follow(
@@ -182,14 +184,14 @@ class _Channel:
                 until_idle=False,
             )
             async for event in events:
-                told = StreamedEvent(event, self._space, last, hides=self._hides)
+                streamed = StreamedEvent(event, self._space, last, hides=self._hides)
                 last = event.seq or last
                 for follower in self.followers:
-                    follower.put(told)
+                    follower.push(streamed)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001  # each follower is told
-            logger.warning("events of thread %s could not be read: %s", self.thread_id, type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # each follower raises it
+            logger.warning("reading events of thread %s failed: %s", self.thread_id, type(error).__name__)
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
@@ -201,13 +203,13 @@ class _Channel:
         if self._failure is not None:
             raise self._failure
 
-    async def logged(self, after: int | None) -> AsyncIterator[StreamedEvent]:
+    async def read_log(self, after: int | None) -> AsyncIterator[StreamedEvent]:
         async for event in read_events(self._storage, self.thread_id, after, self._declared()):
             yield StreamedEvent(event, self._space, (event.seq or 1) - 1, hides=self._hides)
 
 
 class Hub:
-    """The threads that somebody follows here."""
+    """The followed threads of this process."""
 
     def __init__(self, storage: StoreCheckpointStorage, *, hides: bool) -> None:
         self._storage = storage
@@ -218,20 +220,23 @@ class Hub:
     async def follow(
         self, thread_id: str, space: Space, declared: Declared, after: int | None, *, is_last: bool = False
     ) -> AsyncIterator[Follower]:
-        """`after`: the last event that the client has; None: it has none, and wants all that are kept. `is_last`: it is
-        the last that there is, so nothing need be read before something comes."""
+        """Follow a thread from a cursor.
+
+        `after` is the last event that the client has; None: all stored events follow. `is_last`: `after` is the head
+        of the log, so the follower does not read the log first.
+        """
         channel = self._channels.get(thread_id)
         if channel is None:
             channel = self._channels[thread_id] = _Channel(self._storage, thread_id, declared, space, self._hides)
             follower = Follower(channel, after, must_read_log=not is_last)
             channel.followers.add(follower)
-            # Only what comes from now on: the followers read the log up to here themselves.
+            # The channel reads events after this one; followers read the log up to here themselves.
             try:
-                known = after if is_last and after is not None else await self._storage.last_seq(thread_id)
-                channel.start(known)
+                last_seq = after if is_last and after is not None else await self._storage.last_seq(thread_id)
+                channel.start(last_seq)
             except BaseException as error:
                 self._channels.pop(thread_id, None)
-                channel.fail(error)  # whoever joined meanwhile comes again with its cursor
+                channel.fail(error)  # followers that joined meanwhile reconnect with their cursors
                 raise
         else:
             follower = Follower(channel, after)

@@ -1,4 +1,4 @@
-"""Runs of this process: each a task of its own, which goes on when the client that asked for it goes away."""
+"""Runs of this process: each is a task that keeps running when its client disconnects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.engine.run.options import RunOptions
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.run.run import Run
 from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle
-from perdure.events import WorkflowEvent, WorkflowRunState
+from perdure.events import WorkflowRunState
 from perdure.log import get_logger
 from perdure.names import new_run_id
 from perdure.server.config.schema import LimitsConfig
@@ -22,11 +22,11 @@ from perdure.workflows.workflow import Workflow
 
 logger = get_logger("server")
 
-REMEMBERED = 1000
-"""Runs that ended and whose ids are still known here; the logs of their threads know all of them."""
+MAX_REMEMBERED = 1000
+"""Ended runs whose ids are kept here. The thread logs record all runs."""
 
 
-class RunWatch(Protocol):
+class RunObserver(Protocol):
     """Counts runs."""
 
     def run_started(self, workflow: str) -> None: ...
@@ -35,21 +35,21 @@ class RunWatch(Protocol):
 
 
 class ServedRun:
-    """One run of this process, from the moment it was asked for."""
+    """One run of this process, from the moment a client requested it."""
 
     def __init__(self, run_id: str, thread_id: str, workflow: Workflow, run: Run) -> None:
         self.run_id = run_id
         self.thread_id = thread_id
-        """As the storage knows it."""
+        """The id in the storage."""
         self.workflow = workflow
         self.run: Run | None = run
         self._has_begun = False
         self._begins_thread = False
         self.task: asyncio.Task[None] | None = None
         self.is_waiting = True
-        """For one of the runs before it to end."""
+        """Whether it is queued behind `max_runs` other runs."""
         self.begun = asyncio.Event()
-        """Set once what it was given is stored, or it has ended."""
+        """Set once its input is stored, or the run has ended."""
         self.result: WorkflowRunResult | None = None
         self.error: BaseException | None = None
 
@@ -59,18 +59,18 @@ class ServedRun:
 
     @property
     def has_begun(self) -> bool:
-        """What it was given is accepted."""
+        """Whether its input is stored."""
         return self._has_begun if self.run is None else self.run.has_begun
 
-    def let_go(self) -> None:
-        """It has ended: what it was made of need not be kept as long as its result."""
+    def release(self) -> None:
+        """Drop the engine's run object after the end; the result stays."""
         self._has_begun = self.has_begun
         self._begins_thread = self.run is not None and self.run.is_first
         self.run = None
 
     @property
     def is_refused(self) -> bool:
-        """It ended before anything was written."""
+        """Whether it ended before anything was written."""
         return self.error is not None and not self.has_begun
 
     @property
@@ -87,8 +87,8 @@ class ServedRun:
             return WorkflowRunState.FAILED.value
         return "QUEUED" if self.is_waiting else WorkflowRunState.IN_PROGRESS.value
 
-    async def ended(self, seconds: float | None = None) -> bool:
-        """Wait until it ended; False if it takes longer than this."""
+    async def wait_ended(self, seconds: float | None = None) -> bool:
+        """Wait until the run ends; False if that takes longer than `seconds`."""
         if self.task is None or self.task.done():
             return True
         if seconds is None:
@@ -99,16 +99,18 @@ class ServedRun:
 
 
 class Runs:
-    """Starts runs, at most so many at a time, and knows those of this process."""
+    """Starts runs, at most `max_runs` at a time, and tracks those of this process."""
 
-    def __init__(self, storage: StoreCheckpointStorage, limits: LimitsConfig, watch: RunWatch | None = None) -> None:
+    def __init__(
+        self, storage: StoreCheckpointStorage, limits: LimitsConfig, observer: RunObserver | None = None
+    ) -> None:
         self._storage = storage
         self._limits = limits
-        self._watch = watch
+        self._observer = observer
         self._slots = asyncio.Semaphore(limits.max_runs)
         self._active: dict[tuple[str, str], ServedRun] = {}
         self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
-        """By thread and run: a client may choose the id of its run, and two users the same."""
+        """By thread and run: clients may choose run ids, and two users may choose the same."""
         self._waiting = 0
         self.is_stopping = False
 
@@ -121,21 +123,21 @@ class Runs:
         return self._waiting
 
     def find(self, thread_id: str, run_id: str) -> ServedRun | None:
-        """One that has not ended. What the others came to stands in the logs of their threads."""
+        """A run that has not ended. The thread logs record the results of ended runs."""
         return self._active.get((thread_id, run_id))
 
     def knows(self, thread_id: str, run_id: str) -> bool:
-        """Whether there is such a run, or was lately."""
+        """Whether the run is active or ended recently."""
         return (thread_id, run_id) in self._active or (thread_id, run_id) in self._ended
 
     @property
     def under_way(self) -> list[ServedRun]:
-        """Those that have begun and not ended."""
-        return [one for one in self._active.values() if one.has_begun]
+        """Runs that have begun and not ended."""
+        return [run for run in self._active.values() if run.has_begun]
 
-    def of_thread(self, thread_id: str) -> ServedRun | None:
-        """The one that moves the thread now."""
-        return next((one for one in self._active.values() if one.thread_id == thread_id), None)
+    def find_by_thread(self, thread_id: str) -> ServedRun | None:
+        """The active run of the thread."""
+        return next((run for run in self._active.values() if run.thread_id == thread_id), None)
 
     def start(
         self,
@@ -146,19 +148,20 @@ class Runs:
         responses: Mapping[str, Any] | None = None,
         answered_by: str | None = None,
         on_busy: str = "reject",
-        listener: Callable[[WorkflowEvent], None] | None = None,
+        stream: bool = False,
         run_id: str | None = None,
         max_iterations: int | None = None,
         change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None = None,
     ) -> ServedRun:
-        """`afterwards` is done when it has ended well, before anybody hears of it. Raises HttpProblem if the server is
-        stopping or full, or knows a run of that id; and InvalidRun."""
+        """Start a run as a task.
+
+        `stream`: agents stream their updates. `afterwards` is awaited after a successful end, before waiters resume.
+        Raises InvalidRun, and HttpProblem if the server is stopping or full, or if the run id exists.
+        """
         self.refuse_if_full()
         if run_id is not None and self.knows(thread_id, run_id):
-            raise HttpProblem(
-                409, "run_exists", f"There is a run {run_id!r} already. Nothing was started.", field="run_id"
-            )
+            raise HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
         options: RunOptions = {
             "thread_id": thread_id,
             "run_id": run_id or new_run_id(),
@@ -175,7 +178,7 @@ class Runs:
         run.on_begun = served.begun.set
         self._active[served.key] = served
         served.task = asyncio.get_running_loop().create_task(
-            self._execute(served, run, listener, afterwards), name=f"run {served.run_id}"
+            self._execute(served, run, stream, afterwards), name=f"run {served.run_id}"
         )
         return served
 
@@ -189,7 +192,7 @@ class Runs:
             raise HttpProblem(
                 429,
                 "too_many_runs",
-                f"{self.active} runs are going on and {self._waiting} wait. Nothing was started; try again.",
+                f"{self.active} runs are active and {self._waiting} wait. Nothing was started; try again.",
                 headers={"Retry-After": "1"},
             )
 
@@ -197,7 +200,7 @@ class Runs:
         self,
         served: ServedRun,
         run: Run,
-        listener: Callable[[WorkflowEvent], None] | None,
+        stream: bool,
         afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None,
     ) -> None:
         name, began = served.workflow.name, time.perf_counter()
@@ -209,34 +212,34 @@ class Runs:
                 self._waiting -= 1
             try:
                 served.is_waiting = False
-                if self._watch is not None:
-                    self._watch.run_started(name)
-                result = await run.execute(listener)
+                if self._observer is not None:
+                    self._observer.run_started(name)
+                result = await run.execute(is_streaming=stream)
             finally:
                 self._slots.release()
             served.result = result
             if afterwards is not None:
                 await afterwards(result)
         except asyncio.CancelledError as error:
-            if served.result is not None:  # only what comes afterwards was cut short
+            if served.result is not None:  # only `afterwards` was cancelled
                 return
             served.error = RunInterrupted(served.run_id, served.thread_id)
             served.error.__cause__ = error
-        except Exception as error:  # noqa: BLE001  # kept for whoever waits for it, and told by the log
+        except Exception as error:  # noqa: BLE001  # stored for the waiters, and logged
             served.error = error
-            self._tell(served, error)
+            self._log_failure(served, error)
         finally:
-            served.let_go()
+            served.release()
             served.begun.set()
             del self._active[served.key]
-            if not served.is_refused:  # else there never was one
+            if not served.is_refused:  # a rejected run never existed
                 self._ended[served.key] = None
-            if len(self._ended) > REMEMBERED:
+            if len(self._ended) > MAX_REMEMBERED:
                 self._ended.popitem(last=False)
-            if self._watch is not None:
-                self._watch.run_ended(name, served.state, time.perf_counter() - began)
+            if self._observer is not None:
+                self._observer.run_ended(name, served.state, time.perf_counter() - began)
 
-    def _tell(self, served: ServedRun, error: Exception) -> None:
+    def _log_failure(self, served: ServedRun, error: Exception) -> None:
         if served.is_refused or isinstance(error, RunInterrupted | ThreadBusy | ThreadNotIdle | ThreadConflict):
             logger.info("run %s of thread %s: %s", served.run_id, served.thread_id, error)
         elif isinstance(error, PerdureError):
@@ -245,14 +248,14 @@ class Runs:
             logger.warning("run %s of thread %s failed", served.run_id, served.thread_id, exc_info=error)
 
     async def leave(self, seconds: float) -> None:
-        """Take no more, let supersteps finish, and leave the rest where another process can go on."""
+        """Accept no more runs, let supersteps finish, and leave the rest for other processes to resume."""
         self.is_stopping = True
         served = list(self._active.values())
-        workflows = {id(one.workflow): one.workflow for one in served}
+        workflows = {id(run.workflow): run.workflow for run in served}
         await asyncio.gather(*(workflow.leave(seconds) for workflow in workflows.values()), return_exceptions=True)
-        tasks = [one.task for one in served if one.task is not None]
-        for one in served:
-            if (one.is_waiting or one.result is not None) and one.task is not None:
-                one.task.cancel()
+        tasks = [run.task for run in served if run.task is not None]
+        for run in served:
+            if (run.is_waiting or run.result is not None) and run.task is not None:
+                run.task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=seconds + 5)

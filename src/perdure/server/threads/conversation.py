@@ -1,10 +1,12 @@
-"""What was said in a thread: the session of its agent or, of any other workflow, what came in and what came out."""
+"""The messages of a thread: its agent's session or, for other workflows, the inputs and outputs; and thread names."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,54 +21,61 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
+from perdure.log import get_logger
 from perdure.records import CheckpointInfo, ExecutorMemory
 from perdure.server.agentflow.messages import place_id
+from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.to_json import plain
+from perdure.server.threads.to_json import to_json
 from perdure.workflows.workflow import Workflow
-
-# ---------------------------------------------------------------- speaking
 
 
 class SpeakingExecutor(AgentExecutor):
-    """Gives messages that have no id one of their own. It follows from the thread and the place in the conversation, so
-    that a turn which is done again after a crash gives the same."""
+    """An agent executor that gives each message an id.
+
+    The id is derived from the thread and the position in the conversation, so a turn repeated after a crash gives the
+    same ids.
+    """
 
     async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
         response = await super().respond(messages, ctx)
         session = ctx.private["session"]
-        ids, taken = {}, set[str]()
+        ids, used = {}, set[str]()
         for at, message in enumerate(session.messages):
-            if message.message_id is None or message.message_id in taken:
-                named = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, taken))
-                ids[id(message)] = session.messages[at] = named
-            taken.add(session.messages[at].message_id or "")
+            if message.message_id is None or message.message_id in used:
+                replacement = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, used))
+                ids[id(message)] = session.messages[at] = replacement
+            used.add(session.messages[at].message_id or "")
         if not ids:
             return response
-        said = tuple(ids.get(id(message), message) for message in response.messages)
-        if any(message.message_id is None for message in said):  # the session holds copies: the last are the same
-            said = tuple(session.messages[len(session.messages) - len(said) :])
-        return msgspec.structs.replace(response, messages=said)
+        messages_with_ids = tuple(ids.get(id(message), message) for message in response.messages)
+        if any(
+            message.message_id is None for message in messages_with_ids
+        ):  # the session holds copies: its last messages are the response
+            messages_with_ids = tuple(session.messages[len(session.messages) - len(messages_with_ids) :])
+        return msgspec.structs.replace(response, messages=messages_with_ids)
 
 
-def _free_id(session_id: str, at: int, taken: set[str]) -> str:
-    """A message that was removed before it may have left its place, and its id, to another."""
-    while (made := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in taken:
+def _free_id(session_id: str, at: int, used: set[str]) -> str:
+    """An id that is not in use: after a removal, another message may have the id of this position."""
+    while (message_id := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in used:
         at += 1
-    return made
+    return message_id
 
 
-AT_ONCE = 100
-"""Events of a log that are read before others get a turn."""
-MOST_KEPT, LARGEST_KEPT = 5000, 2000
-"""Turns whose input is remembered, and how many characters at most."""
-_READ: WeakKeyDictionary[StoreCheckpointStorage, OrderedDict[str, list[Message]]] = WeakKeyDictionary()
+logger = get_logger("server")
+
+EVENTS_PER_TURN = 100
+"""Events that are read from a log before other tasks run."""
+MAX_CACHED_TURNS, MAX_CACHED_CHARACTERS = 5000, 2000
+"""Turns whose input is cached, and the longest input that is cached."""
+_INPUT_CACHE: WeakKeyDictionary[StoreCheckpointStorage, OrderedDict[str, list[Message]]] = WeakKeyDictionary()
 SHOWN_TURNS = 100
-"""Of a workflow without an agent, those that a state shows."""
+"""Turns in the state of a workflow without an agent."""
 
 
 def speaker(workflow: Workflow) -> str | None:
-    """The agent whose session is the conversation: the one that messages come to first."""
+    """The id of the start executor if it is an agent: its session is the conversation."""
     start = workflow.get_start_executor()
     return start.id if isinstance(start, AgentExecutor) else None
 
@@ -79,8 +88,10 @@ async def conversation(
     first: int | None = None,
     last: int | None = None,
 ) -> list[Message]:
-    """All that was said, oldest first. Of a workflow without an agent, whose history has to be read for it, at least
-    the `first` messages, or those of the `last` turns."""
+    """All messages, oldest first.
+
+    For a workflow without an agent the history is read: at least the `first` messages, or those of the `last` turns.
+    """
     agent_id = speaker(workflow)
     if agent_id is not None:
         return session_messages(head, agent_id)
@@ -92,115 +103,114 @@ def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
     private: Mapping[str, Any] = {} if memory is None else memory.private or {}
     session = private.get("session")
     if "conversation" in private:
-        said = list(private["conversation"])
+        messages = list(private["conversation"])
     else:
-        said = list(session.messages[private.get("began", 0) :]) if isinstance(session, AgentSession) else []
-    return [*said, *private.get("cache", ())]
+        messages = list(session.messages[private.get("began", 0) :]) if isinstance(session, AgentSession) else []
+    return [*messages, *private.get("cache", ())]
 
 
 async def _from_history(
     storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint, first: int | None, last: int | None
 ) -> list[Message]:
-    """Inputs are what was due in the checkpoints that runs begin with, as far back as the thread was cleared; outputs
-    are in the log."""
-    begun = await _beginnings(storage, workflow, head)
-    chosen = begun[:first] if last is None else begun[-last:]
-    outputs = await _outputs(storage, workflow, head.thread_id, {info.run_id for info in chosen})
-    said: list[Message] = []
-    for info in chosen:
-        said += await _heard(storage, workflow, info)
-        said += with_run_ids(outputs.pop(info.run_id or "", []), f"{info.run_id}-out")
-    return with_ids(said)
+    """Inputs are the deliveries of the checkpoints that runs begin with; outputs are in the log."""
+    beginnings = await _beginnings(storage, workflow, head)
+    selected = beginnings[:first] if last is None else beginnings[-last:]
+    outputs = await _outputs(storage, workflow, head.thread_id, {info.run_id for info in selected})
+    messages: list[Message] = []
+    for info in selected:
+        messages += await _load_input(storage, workflow, info)
+        messages += with_run_ids(outputs.pop(info.run_id or "", []), f"{info.run_id}-out")
+    return with_ids(messages)
 
 
-async def _heard(storage: StoreCheckpointStorage, workflow: Workflow, info: CheckpointInfo) -> list[Message]:
-    """What came in with a run. A checkpoint does not change, so what was read lately is not read again."""
-    known = _READ.setdefault(storage, OrderedDict())
-    if info.checkpoint_id in known:
-        known.move_to_end(info.checkpoint_id)
-        return known[info.checkpoint_id]
+async def _load_input(storage: StoreCheckpointStorage, workflow: Workflow, info: CheckpointInfo) -> list[Message]:
+    """The input messages of a run. Checkpoints do not change, so recent ones are cached."""
+    cache = _INPUT_CACHE.setdefault(storage, OrderedDict())
+    if info.checkpoint_id in cache:
+        cache.move_to_end(info.checkpoint_id)
+        return cache[info.checkpoint_id]
     entry = await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)
-    came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
-    heard = with_run_ids([one for data in came_in for one in as_said(data, "user")], f"{info.run_id}-in")
-    if sum(len(one.text) for one in heard) <= LARGEST_KEPT:
-        known[info.checkpoint_id] = heard
-        if len(known) > MOST_KEPT:
-            known.popitem(last=False)
-    return heard
+    inputs = [delivery.data for delivery in entry.deliveries if delivery.source_id.startswith("internal:")]
+    messages = with_run_ids([message for data in inputs for message in to_messages(data, "user")], f"{info.run_id}-in")
+    if sum(len(message.text) for message in messages) <= MAX_CACHED_CHARACTERS:
+        cache[info.checkpoint_id] = messages
+        if len(cache) > MAX_CACHED_TURNS:
+            cache.popitem(last=False)
+    return messages
 
 
 async def _beginnings(
     storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint
 ) -> list[CheckpointInfo]:
-    """The checkpoints of the head's own line that runs begin with, oldest first, since the thread was cleared."""
-    line = {info.checkpoint_id: info for info in await storage.list_checkpoint_infos(thread_id=head.thread_id)}
-    begun: list[CheckpointInfo] = []
+    """The ancestors of the head that runs begin with, oldest first, since the last clear."""
+    infos = {info.checkpoint_id: info for info in await storage.list_checkpoint_infos(thread_id=head.thread_id)}
+    beginnings: list[CheckpointInfo] = []
     at: str | None = head.checkpoint_id
-    while at in line:
-        info = line.pop(at)
+    while at in infos:
+        info = infos.pop(at)
         at = info.previous_checkpoint_id
         if info.run_id is None:
             if _is_cleared(await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)):
                 break
         elif info.iteration_count == 0:
-            begun.append(info)
-    return begun[::-1]
+            beginnings.append(info)
+    return beginnings[::-1]
 
 
 async def _outputs(
     storage: StoreCheckpointStorage, workflow: Workflow, thread_id: str, runs: set[str | None]
 ) -> dict[str, list[Message]]:
-    """What these runs gave."""
-    found: dict[str, list[Message]] = {}
+    """The output messages of these runs, by run id."""
+    messages: dict[str, list[Message]] = {}
     count = 0
     async for event in read_events(storage, thread_id, None, workflow.declared_types):
         if event.type == "output" and event.run_id in runs:
-            found.setdefault(event.run_id or "", []).extend(said_by(event))
+            messages.setdefault(event.run_id or "", []).extend(output_messages(event))
         count += 1
-        if count % AT_ONCE == 0:
-            await asyncio.sleep(0)  # others are served meanwhile
-    return found
+        if count % EVENTS_PER_TURN == 0:
+            await asyncio.sleep(0)  # lets other tasks run
+    return messages
 
 
 def _is_cleared(checkpoint: WorkflowCheckpoint) -> bool:
     return not (checkpoint.state or checkpoint.executors or checkpoint.outputs or checkpoint.deliveries)
 
 
-def said_by(event: WorkflowEvent) -> list[Message]:
-    """An output as messages of an assistant."""
-    return as_said(event.data, "assistant", event.executor_id)
+def output_messages(event: WorkflowEvent) -> list[Message]:
+    """The messages of an output event."""
+    return to_messages(event.data, "assistant", event.executor_id)
 
 
-def as_said(data: Any, role: str, author: str | None = None) -> list[Message]:
+def to_messages(data: Any, role: str, author: str | None = None) -> list[Message]:
     if isinstance(data, AgentResponse):
         return list(data.messages)
     if isinstance(data, Message):
         return [data]
-    if isinstance(data, list) and data and all(isinstance(one, Message) for one in data):
+    if isinstance(data, list) and data and all(isinstance(item, Message) for item in data):
         return list(data)
-    text = data if isinstance(data, str) else msgspec.json.encode(plain(data)).decode()
+    text = data if isinstance(data, str) else msgspec.json.encode(to_json(data)).decode()
     return [Message(role, text, author)]
 
 
-# ---------------------------------------------------------------- changed by hand
+# ---------------------------------------------------------------- edits
 
 
 def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Message]) -> WorkflowCheckpoint:
-    """The head in which this is what was said to and by the agent."""
+    """The head with these messages as the agent's conversation."""
     memory = head.executors.get(agent_id) or ExecutorMemory()
     private = dict(memory.private or {})
     session = private.get("session")
-    said = list(messages)
+    conversation = list(messages)
     if isinstance(session, AgentSession):
-        kept = session.messages[: private.get("began", 0)]
+        earlier = session.messages[: private.get("began", 0)]
         private["session"] = AgentSession(
             session_id=session.session_id,
-            messages=[*kept, *said],
+            messages=[*earlier, *conversation],
             service_session_id=session.service_session_id,
             state=session.state,
         )
     else:
-        private["session"] = AgentSession(session_id=f"{head.thread_id}/{agent_id}", messages=said)
+        private["session"] = AgentSession(session_id=f"{head.thread_id}/{agent_id}", messages=conversation)
     private.pop("conversation", None)
     private.pop("cache", None)
     changed = msgspec.structs.replace(memory, private=private)
@@ -208,16 +218,16 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
 
 
 def with_run_ids(messages: Iterable[Message], run: str, first: int = 0) -> list[Message]:
-    """Of a workflow without an agent nothing keeps messages: each is known by the run that it came in or out with."""
+    """Message ids from a run id. A workflow without an agent stores no message ids."""
     return [
         message if message.message_id else msgspec.structs.replace(message, message_id=f"{run}{at}")
         for at, message in enumerate(messages, first)
     ]
 
 
-def joined(said: Iterable[Message], added: Iterable[Message]) -> list[Message]:
-    """One whose id is there already takes the place of that one."""
-    after = with_ids(said)
+def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> list[Message]:
+    """Append messages; a message whose id exists replaces the old one."""
+    after = with_ids(messages)
     places = {message.message_id: at for at, message in enumerate(after)}
     for message in added:
         if message.message_id in places:
@@ -229,7 +239,7 @@ def joined(said: Iterable[Message], added: Iterable[Message]) -> list[Message]:
 
 
 def with_ids(messages: Iterable[Message]) -> list[Message]:
-    """Those without an id keep the one that their place gave them, whatever is removed before them."""
+    """Give messages without an id the id of their position, so that it stays when earlier messages are removed."""
     return [
         message if message.message_id else msgspec.structs.replace(message, message_id=place_id(at))
         for at, message in enumerate(messages)
@@ -241,15 +251,56 @@ def find_message(messages: Iterable[Message], message_id: str) -> tuple[int, Mes
     for at, message in enumerate(messages):
         if (message.message_id or place_id(at)) == message_id:
             return at, message
-    raise HttpProblem(
-        404, "message_not_found", f"There is no message {message_id!r} in this thread.", field="message_id"
-    )
+    raise HttpProblem(404, "message_not_found", f"This thread has no message {message_id!r}.", field="message_id")
 
 
 def no_conversation(workflow: Workflow) -> HttpProblem:
     return HttpProblem(
         409,
         "no_conversation",
-        f"{workflow.name!r} does not begin with an agent, so it keeps no conversation that could be changed. "
+        f"{workflow.name!r} does not begin with an agent, so it has no conversation to change. "
         "Nothing was written. PATCH the state instead, or fork the thread.",
     )
+
+
+LONGEST_NAME = 255
+NAMING_SECONDS = 2.0
+"""Time limit of the generator: the reply to a turn waits for the thread's name."""
+PAUSE_SECONDS = 60.0
+"""Pause after a failed generator call, so that turns do not wait for it."""
+
+NameThreads = Callable[[Workflow, str, Sequence[Message]], Awaitable[str | None]]
+
+
+def make_naming(path: str, generator: Any, storage: StoreCheckpointStorage) -> NameThreads:
+    """A function that names new threads. A failure to name a thread changes nothing else.
+
+    `generator`: an object or class with `generate_name(messages)`, or such a function. It receives the texts, oldest
+    first. Raises InvalidConfig.
+    """
+    maker = generator() if isinstance(generator, type) else generator
+    generate = getattr(maker, "generate_name", maker)
+    if not callable(generate):
+        raise invalid("thread_name_generator", f"{path!r} has no generate_name(messages), and cannot be called.")
+
+    next_attempt = 0.0
+
+    async def name(workflow: Workflow, thread_id: str, messages: Sequence[Message]) -> str | None:
+        nonlocal next_attempt
+        if time.monotonic() < next_attempt:
+            return None
+        try:
+            async with asyncio.timeout(NAMING_SECONDS):
+                generated = generate([message.text for message in messages])
+                generated = await generated if inspect.isawaitable(generated) else generated
+            if not isinstance(generated, str) or not generated.strip():
+                return None
+            thread_name = generated.strip()[:LONGEST_NAME]
+            await workflow.describe(thread_id, {"name": thread_name}, on_busy="enqueue", checkpoint_storage=storage)
+        except Exception as error:  # noqa: BLE001  # user code: the turn itself succeeded
+            logger.warning("naming thread %s failed: %s", thread_id, type(error).__name__)
+            next_attempt = time.monotonic() + PAUSE_SECONDS
+            return None
+        return thread_name
+
+    return name

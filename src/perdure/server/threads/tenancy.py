@@ -1,4 +1,4 @@
-"""Whose threads: each user's are kept under a prefix of their own, so nobody can name another's."""
+"""Tenancy: each user's threads have a separate prefix, so no user can name another's thread."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ LONGEST_ID = 255
 
 
 class Space(msgspec.Struct, frozen=True):
-    """The threads that somebody may see. Ids outside are what clients use; ids inside are what the storage knows."""
+    """The threads of one user. Clients use public ids; the storage uses stored ids, which have the prefix."""
 
     prefix: str = ""
     user_id: str | None = None
 
-    def inside(self, thread_id: str) -> str:
-        """Raises HttpProblem for what cannot be an id."""
+    def stored_id(self, thread_id: str) -> str:
+        """The id in the storage. Raises HttpProblem for an invalid id."""
         check_id("thread_id", thread_id)
         if thread_id == "import":
             raise HttpProblem(422, "invalid_id", "thread_id 'import' is the name of a route.", field="thread_id")
         return f"{self.prefix}{thread_id}"
 
-    def outside(self, stored_id: str) -> str:
+    def public_id(self, stored_id: str) -> str:
         return stored_id.removeprefix(self.prefix)
 
     def holds(self, stored_id: str) -> bool:
         return stored_id.startswith(self.prefix)
 
-    def said(self, sentence: str) -> str:
-        """A sentence with ids as clients know them: they stand in quotes there."""
+    def with_public_ids(self, sentence: str) -> str:
+        """Replace stored ids in quotes by public ids."""
         if not self.prefix:
             return sentence
         return sentence.replace(f"'{self.prefix}", "'").replace(f'"{self.prefix}', '"')
@@ -49,15 +49,15 @@ def space_of(principal: Principal, *, isolates: bool) -> Space:
     return Space(f"{quote(principal.user_id, safe='')}/", principal.user_id)
 
 
-def check_id(name: str, given: str) -> None:
-    """Ids stand in paths, headers and logs. Raises HttpProblem."""
-    if not given or len(given) > LONGEST_ID:
+def check_id(name: str, value: str) -> None:
+    """Raises HttpProblem for an id that is unsafe in paths, headers and logs."""
+    if not value or len(value) > LONGEST_ID:
         raise HttpProblem(422, "invalid_id", f"{name} must have 1 to {LONGEST_ID} characters.", field=name)
-    if "/" in given or "\\" in given or not given.isprintable() or given in (".", "..", RESERVED_THREAD):
+    if "/" in value or "\\" in value or not value.isprintable() or value in (".", "..", RESERVED_THREAD):
         raise HttpProblem(
             422, "invalid_id", f"{name} must be printable text without slashes, other than '.' and '..'.", field=name
         )
     try:
-        given.encode()
+        value.encode()
     except UnicodeEncodeError:
         raise HttpProblem(422, "invalid_id", f"{name} must be text that can be written as UTF-8.", field=name) from None

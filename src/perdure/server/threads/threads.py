@@ -1,4 +1,4 @@
-"""Threads as one user sees them: found, listed, moved along their history, and removed."""
+"""The threads of one user: find, list, fork, rewind and delete them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import CheckpointNotFound
 from perdure.names import new_thread_id
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
-from perdure.server.agentflow.states import OWN_KEYS
+from perdure.server.agentflow.views import OWN_KEYS
 from perdure.server.problems import HttpProblem, not_found
 from perdure.server.threads.tenancy import Space, check_id
-from perdure.server.threads.to_json import plain, plain_checkpoint, plain_info, plain_request, plain_thread
+from perdure.server.threads.to_json import (
+    checkpoint_info_to_json,
+    checkpoint_to_json,
+    request_to_json,
+    thread_to_json,
+    to_json,
+)
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -21,26 +27,24 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """What one user may see and do. Every id that comes in goes through the user's space, so there is no other."""
+    """The threads of one user. Every id passes through the user's space, so other users' threads are unreachable."""
 
     def __init__(self, service: Service, space: Space) -> None:
         self.service = service
         self.space = space
         self.storage = service.storage
 
-    # ------------------------------------------------------------ finding
-
     async def find(self, thread_id: str) -> ThreadInfo:
         """Raises HttpProblem if this user has no such thread."""
-        found = await self.look_up(self.space.inside(thread_id))
-        if found is None:
+        info = await self.look_up(self.space.stored_id(thread_id))
+        if info is None:
             raise not_found(thread_id)
-        return found
+        return info
 
     async def look_up(self, stored_id: str) -> ThreadInfo | None:
         async with self.storage.access("find a thread"):
-            found = await self.storage.store.threads(thread_id=stored_id, limit=1)
-        return found[0] if found else None
+            infos = await self.storage.store.threads(thread_id=stored_id, limit=1)
+        return infos[0] if infos else None
 
     async def workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow]:
         info = await self.find(thread_id)
@@ -53,29 +57,29 @@ class Threads:
             raise not_found(thread_id)
         return info, workflow, head
 
-    async def listed(self, search: str | None, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Those that moved last come first."""
-        wanted = None if search else offset + limit
-        infos = await self.storage.list_threads(prefix=self.space.prefix or None, limit=wanted)
-        found: list[dict[str, Any]] = []
+    async def list_page(self, search: str | None, offset: int, limit: int) -> list[dict[str, Any]]:
+        """One page of threads as JSON, the latest updated first."""
+        count = None if search else offset + limit
+        infos = await self.storage.list_threads(prefix=self.space.prefix or None, limit=count)
+        matches: list[dict[str, Any]] = []
         for info in reversed(infos):
-            if len(found) >= offset + limit:
+            if len(matches) >= offset + limit:
                 break
-            told = plain_thread(info, self.space, await self._about(info))
-            if not search or _mentions(told, search):
-                found.append(told)
-        return found[offset : offset + limit]
+            body = thread_to_json(info, self.space, await self._about(info))
+            if not search or _mentions(body, search):
+                matches.append(body)
+        return matches[offset : offset + limit]
 
-    async def told(self, thread_id: str) -> dict[str, Any]:
+    async def get(self, thread_id: str) -> dict[str, Any]:
         info = await self.find(thread_id)
-        return plain_thread(info, self.space, await self._about(info))
+        return thread_to_json(info, self.space, await self._about(info))
 
     async def _about(self, info: ThreadInfo) -> Mapping[str, Any]:
-        """What is said of it. Most threads have nothing of that: their head need not be put together."""
+        """The thread's name and metadata. Most threads have none; then the head is not assembled."""
         if info.checkpoint_id is None:
             return {}
         stored = await self._find_checkpoint(info.checkpoint_id)
-        if stored is None or b'"metadata"' not in stored.root:  # it moved on; or there is nothing
+        if stored is None or b'"metadata"' not in stored.root:  # pruned, or without metadata
             return {}
         try:
             head = await self.storage.load(info.checkpoint_id)
@@ -85,7 +89,7 @@ class Threads:
         return about
 
     async def delete(self, thread_id: str) -> None:
-        """Raises ThreadBusy while it is being run."""
+        """Raises ThreadBusy while a run owns the thread."""
         info = await self.find(thread_id)
         await self.storage.delete_thread(info.thread_id)
 
@@ -97,28 +101,28 @@ class Threads:
         if before is not None:
             await self._info(thread_id, before)
         infos = await self.storage.list_checkpoint_infos(thread_id=info.thread_id, limit=limit, before=before)
-        return [plain_info(one, self.space) for one in reversed(infos)]
+        return [checkpoint_info_to_json(checkpoint, self.space) for checkpoint in reversed(infos)]
 
     async def checkpoint(self, thread_id: str, checkpoint_id: str) -> dict[str, Any]:
-        _, workflow = await self.known_workflow(thread_id)
+        _, workflow = await self.find_workflow(thread_id)
         await self._info(thread_id, checkpoint_id)
         if workflow is None:
-            found = await self.storage.load(checkpoint_id)
+            checkpoint = await self.storage.load(checkpoint_id)
         else:
-            found = await load_checkpoint(self.storage, checkpoint_id, workflow.declared_types)
-        return plain_checkpoint(found, self.space)
+            checkpoint = await load_checkpoint(self.storage, checkpoint_id, workflow.declared_types)
+        return checkpoint_to_json(checkpoint, self.space)
 
-    async def known_workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow | None]:
-        """Reading works without it, with what the storage knows of the types."""
+    async def find_workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow | None]:
+        """The thread and its workflow; None if the server does not have it. Reading works without the workflow."""
         info = await self.find(thread_id)
         served = self.service.registry.by_workflow_name(info.workflow_name)
         return info, None if served is None else served.workflow
 
     async def _info(self, thread_id: str, checkpoint_id: str) -> CheckpointInfo:
-        """Of a checkpoint of this thread. One of another thread is as good as none."""
+        """The info of a checkpoint of this thread. Raises HttpProblem for any other checkpoint."""
         check_id("checkpoint_id", checkpoint_id)
         stored = await self._find_checkpoint(checkpoint_id)
-        if stored is None or stored.info.thread_id != self.space.inside(thread_id):
+        if stored is None or stored.info.thread_id != self.space.stored_id(thread_id):
             raise HttpProblem(
                 404,
                 "checkpoint_not_found",
@@ -132,15 +136,14 @@ class Threads:
             return await self.storage.store.find_checkpoint(checkpoint_id)
 
     async def diff(self, thread_id: str, checkpoint_id: str, other_id: str) -> dict[str, Any]:
-        """`other` may be of any thread of the same user."""
+        """Compare with a checkpoint of any thread of the same user."""
         await self._info(thread_id, checkpoint_id)
         check_id("other", other_id)
         other = await self._find_checkpoint(other_id)
         if other is None or not self.space.holds(other.info.thread_id):
-            raise HttpProblem(404, "checkpoint_not_found", f"There is no checkpoint {other_id!r}.", field="other")
-        found = await self.storage.diff(checkpoint_id, other_id)
-        told: dict[str, Any] = plain(found)
-        return told
+            raise HttpProblem(404, "checkpoint_not_found", f"No checkpoint {other_id!r} exists.", field="other")
+        difference: dict[str, Any] = to_json(await self.storage.diff(checkpoint_id, other_id))
+        return difference
 
     async def fork(
         self,
@@ -156,60 +159,63 @@ class Threads:
         if source is None:
             raise not_found(thread_id)
         await self._info(thread_id, source)
-        made = await workflow.fork(
+        checkpoint = await workflow.fork(
             source,
-            thread_id=self.space.inside(to or new_thread_id()),
+            thread_id=self.space.stored_id(to or new_thread_id()),
             update_state=state,
             remove_state=removed,
             checkpoint_storage=self.storage,
         )
-        return plain_info(made, self.space)
+        return checkpoint_info_to_json(checkpoint, self.space)
 
     async def rewind(self, thread_id: str, checkpoint_id: str) -> dict[str, Any]:
         info, workflow = await self.workflow(thread_id)
         await self._info(thread_id, checkpoint_id)
-        made = await workflow.rewind(info.thread_id, checkpoint_id, checkpoint_storage=self.storage)
-        return plain_info(made, self.space)
+        checkpoint = await workflow.rewind(info.thread_id, checkpoint_id, checkpoint_storage=self.storage)
+        return checkpoint_info_to_json(checkpoint, self.space)
 
     async def pin(self, thread_id: str, checkpoint_id: str | None, *, is_pinned: bool) -> dict[str, Any]:
         info = await self.find(thread_id)
-        chosen = checkpoint_id or info.checkpoint_id
-        if chosen is None:
+        target = checkpoint_id or info.checkpoint_id
+        if target is None:
             raise not_found(thread_id)
-        await self._info(thread_id, chosen)
-        await (self.storage.pin(chosen) if is_pinned else self.storage.unpin(chosen))
-        return plain_info(await self._info(thread_id, chosen), self.space)
+        await self._info(thread_id, target)
+        await (self.storage.pin(target) if is_pinned else self.storage.unpin(target))
+        return checkpoint_info_to_json(await self._info(thread_id, target), self.space)
 
     async def patch_state(self, thread_id: str, state: Mapping[str, Any], removed: Iterable[str]) -> dict[str, Any]:
         _refuse_own_keys(state)
         info, workflow = await self.workflow(thread_id)
-        made = await workflow.update_state(info.thread_id, state, remove_state=removed, checkpoint_storage=self.storage)
-        return plain_info(made, self.space)
+        checkpoint = await workflow.update_state(
+            info.thread_id, state, remove_state=removed, checkpoint_storage=self.storage
+        )
+        return checkpoint_info_to_json(checkpoint, self.space)
 
-    # ------------------------------------------------------------ who waits for an answer
+    # ------------------------------------------------------------ requests
 
     async def requests(self, thread_id: str | None, limit: int) -> list[dict[str, Any]]:
-        """Those who wait longest first, with what is asked."""
+        """Pending requests as JSON, the oldest first."""
         stored_id = None if thread_id is None else (await self.find(thread_id)).thread_id
         pending = await self.storage.pending_requests(
             thread_id=stored_id, prefix=self.space.prefix or None, limit=limit
         )
-        asked: dict[str, Mapping[str, Any]] = {}
-        found = []
-        for one in pending:
-            if one.thread_id not in asked:
-                asked[one.thread_id] = await self.asked(self.space.outside(one.thread_id))
-            event = asked[one.thread_id].get(one.request_id)
-            if event is not None:  # else it was answered since it was listed
-                told = plain_request(event, self.space)
-                where = {"thread_id": self.space.outside(one.thread_id), "workflow_name": one.workflow_name}
-                found.append({**where, **told, "asked_at": one.asked_at.isoformat()})
-        return found
+        events: dict[str, Mapping[str, Any]] = {}
+        requests = []
+        for request in pending:
+            if request.thread_id not in events:
+                events[request.thread_id] = await self.load_requests(self.space.public_id(request.thread_id))
+            event = events[request.thread_id].get(request.request_id)
+            if event is not None:  # answered since it was listed
+                body = request_to_json(event, self.space)
+                where = {"thread_id": self.space.public_id(request.thread_id), "workflow_name": request.workflow_name}
+                requests.append({**where, **body, "asked_at": request.asked_at.isoformat()})
+        return requests
 
-    async def asked(self, thread_id: str) -> Mapping[str, Any]:
+    async def load_requests(self, thread_id: str) -> Mapping[str, Any]:
+        """The pending requests of a thread by id; empty for an unknown thread."""
         try:
-            info, workflow = await self.known_workflow(thread_id)
-        except HttpProblem:  # deleted since it was listed, or not ours to name
+            info, workflow = await self.find_workflow(thread_id)
+        except HttpProblem:  # deleted since it was listed, or another user's
             return {}
         if workflow is not None:
             head = await workflow.head(info.thread_id, checkpoint_storage=self.storage)
@@ -217,13 +223,13 @@ class Threads:
             head = None if info.checkpoint_id is None else await self.storage.load(info.checkpoint_id)
         return {} if head is None else head.pending_request_info_events
 
-    async def answers_for(self, thread_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Answers as what the requests expect. Raises HttpProblem or UnknownRequest."""
+    async def answers_for(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert answers to the types that the requests expect. Raises HttpProblem or UnknownRequest."""
         from perdure.graph.types.coercion import coerce
 
         _, _, head = await self.head(thread_id)
         answers = {}
-        for request_id, value in given.items():
+        for request_id, value in values.items():
             event = head.pending_request_info_events.get(request_id)
             try:
                 answers[request_id] = value if event is None else coerce(value, event.response_type)
@@ -242,11 +248,11 @@ def _refuse_own_keys(state: Mapping[str, Any]) -> None:
         raise HttpProblem(
             422,
             "invalid_body",
-            f"{key} is no key of the shared state. Nothing was written; PUT the state to add messages.",
+            f"{key} is not a key of the shared state. Nothing was written. PUT the state to add messages.",
             field=f"update_state.{key}",
         )
 
 
-def _mentions(told: Mapping[str, Any], search: str) -> bool:
-    wanted = search.casefold()
-    return any(wanted in str(told.get(name) or "").casefold() for name in ("thread_id", "thread_name", "workflow_name"))
+def _mentions(thread: Mapping[str, Any], search: str) -> bool:
+    text = search.casefold()
+    return any(text in str(thread.get(name) or "").casefold() for name in ("thread_id", "thread_name", "workflow_name"))

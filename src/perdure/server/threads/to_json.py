@@ -1,4 +1,4 @@
-"""Values as JSON for clients: what is stored with its types is shown without them."""
+"""Values, events, checkpoints and threads as JSON for clients, without type names."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import PerdureError, type_name
 from perdure.events import WorkflowEvent
-from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
+from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.server.threads.tenancy import Space
 
 # ---------------------------------------------------------------- schemas
 
 
 def schema_of(annotation: Any) -> dict[str, Any]:
-    """An empty one, which anything fits, for a type that has none."""
+    """The JSON Schema of a type; an empty schema, which accepts any value, for a type without one."""
     if annotation is None or annotation is Any or isinstance(annotation, str):
         return {}
     if hasattr(annotation, "model_json_schema"):
-        found: dict[str, Any] = annotation.model_json_schema()
-        return found
+        model_schema: dict[str, Any] = annotation.model_json_schema()
+        return model_schema
     try:
         schema: dict[str, Any] = msgspec.json.schema(annotation)
     except (TypeError, ValueError, NameError, RecursionError):
@@ -32,127 +32,124 @@ def schema_of(annotation: Any) -> dict[str, Any]:
 
 
 def schema_of_any(annotations: Iterable[Any]) -> dict[str, Any]:
-    """Of something that may be of any of these types."""
-    given = [one for one in annotations if one is not types.NoneType]
-    if not given:
+    """The JSON Schema of a union of these types."""
+    kinds = [kind for kind in annotations if kind is not types.NoneType]
+    if not kinds:
         return {}
-    together = schema_of(Union[tuple(given)])  # noqa: UP007  # a union of types known only now
+    together = schema_of(Union[tuple(kinds)])  # noqa: UP007  # a union of types known only now
     if together:
         return together
-    each = [schema for one in given if (schema := schema_of(one))]
-    return {"anyOf": each} if len(each) == len(given) else {}
+    each = [schema for kind in kinds if (schema := schema_of(kind))]
+    return {"anyOf": each} if len(each) == len(kinds) else {}
 
 
-DEEPEST = 100
-"""Levels of a value that are shown."""
+MAX_DEPTH = 100
+"""Deeper levels of a value become `...`."""
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """Only what JSON has. What no JSON can be made of is shown as text."""
+def to_json(value: Any, depth: int = 0) -> Any:
+    """Convert a value to JSON types; a value that has no JSON form becomes its `repr`."""
     if value is None or (isinstance(value, (bool, int, float)) and type(value) in (bool, int, float)):
         return value
     if type(value) is str:
         return _writable(value)
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return "..."
     if hasattr(value, "to_dict") and not isinstance(value, type):
         try:
-            return plain(value.to_dict(), depth + 1)
+            return to_json(value.to_dict(), depth + 1)
         except (PerdureError, TypeError, ValueError):
             return repr(value)
     if isinstance(value, Mapping):
-        return {_writable(str(key)): plain(one, depth + 1) for key, one in value.items()}
+        return {_writable(str(key)): to_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one, depth + 1) for one in value]
+        return [to_json(item, depth + 1) for item in value]
     if isinstance(value, type):
         return type_name(value)
     try:
         built = msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, RecursionError):
         return _writable(repr(value))
-    return plain(built, depth + 1) if built is not value else _writable(repr(value))
+    return to_json(built, depth + 1) if built is not value else _writable(repr(value))
 
 
 def _writable(text: str) -> str:
-    """Without halves of surrogate pairs, which UTF-8 cannot write."""
+    """Escape lone surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
-def plain_event(event: WorkflowEvent, space: Space, *, hides_errors: bool = False) -> dict[str, Any]:
-    """The fields that are set. `response_type` is told by name."""
+def event_to_json(event: WorkflowEvent, space: Space, *, hides_errors: bool = False) -> dict[str, Any]:
+    """The fields of an event that are set; `response_type` by name."""
     defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    told = {name: value for name, default in defaults if (value := getattr(event, name)) is not default}
+    fields = {name: value for name, default in defaults if (value := getattr(event, name)) is not default}
     if event.checkpoint is not None:
-        told["checkpoint"] = plain_info(event.checkpoint, space)
+        fields["checkpoint"] = checkpoint_info_to_json(event.checkpoint, space)
     if event.thread_id is not None:
-        told["thread_id"] = space.outside(event.thread_id)
+        fields["thread_id"] = space.public_id(event.thread_id)
     if event.details is not None:
-        told["details"] = plain_error(event.details, hides=hides_errors)
+        fields["details"] = error_to_json(event.details, hides=hides_errors)
     terms = event.terms
     if terms is not None:
-        told["terms"] = {"deadline": terms.deadline, "assignee": terms.assignee}
+        fields["terms"] = {"deadline": terms.deadline, "assignee": terms.assignee}
         if terms.default is not ...:
-            told["terms"]["default"] = terms.default
-    shown: dict[str, Any] = plain(told)
-    return shown
+            fields["terms"]["default"] = terms.default
+    body: dict[str, Any] = to_json(fields)
+    return body
 
 
-def plain_error(details: Any, *, hides: bool) -> dict[str, Any]:
-    """An error of a workflow's own code. In production only its kind is told; the log has the rest."""
+def error_to_json(details: Any, *, hides: bool) -> dict[str, Any]:
+    """An error of a workflow's own code. In production only its type is returned; the log has the message."""
     if hides:
-        return {"error_type": details.error_type, "message": "The log of the server says more."}
+        return {"error_type": details.error_type, "message": "The server log has the details."}
     return {"error_type": details.error_type, "message": details.message, "executor_id": details.executor_id}
 
 
-def plain_info(info: CheckpointInfo, space: Space) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(info)
-    told["thread_id"] = space.outside(info.thread_id)
-    return told
+def checkpoint_info_to_json(info: CheckpointInfo, space: Space) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(info)
+    body["thread_id"] = space.public_id(info.thread_id)
+    return body
 
 
-def plain_checkpoint(checkpoint: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
-    """Where a thread stood: its state, what was due, what was asked, what came out."""
+def checkpoint_to_json(checkpoint: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
+    """A checkpoint: state, due messages, pending requests, outputs, executors and usage."""
     return {
-        **plain_info(checkpoint.info, space),
-        "state": plain(checkpoint.state),
-        "messages": plain([msgspec.structs.asdict(one) for one in checkpoint.deliveries]),
-        "pending_requests": [plain_request(one, space) for one in checkpoint.pending_request_info_events.values()],
-        "outputs": [plain(one.data) for one in checkpoint.outputs if one.type == "output"],
+        **checkpoint_info_to_json(checkpoint.info, space),
+        "state": to_json(checkpoint.state),
+        "messages": to_json([msgspec.structs.asdict(delivery) for delivery in checkpoint.deliveries]),
+        "pending_requests": [
+            request_to_json(event, space) for event in checkpoint.pending_request_info_events.values()
+        ],
+        "outputs": [to_json(event.data) for event in checkpoint.outputs if event.type == "output"],
         "executors": {
-            key: {"saved": plain(one.saved), "private": plain(one.private)} for key, one in checkpoint.executors.items()
+            key: {"saved": to_json(memory.saved), "private": to_json(memory.private)}
+            for key, memory in checkpoint.executors.items()
         },
-        "usage": plain(checkpoint.metadata.get("usage", {})),
+        "usage": to_json(checkpoint.metadata.get("usage", {})),
     }
 
 
-def plain_request(event: WorkflowEvent, space: Space) -> dict[str, Any]:
-    """What is asked, and what an answer looks like."""
+def request_to_json(event: WorkflowEvent, space: Space) -> dict[str, Any]:
+    """A pending request, with the schema of its answer."""
     terms = event.terms
     return {
         "request_id": event.request_id,
         "executor_id": event.source_executor_id,
-        "data": plain(event.data),
-        "response_type": None if event.response_type is None else plain(event.response_type),
+        "data": to_json(event.data),
+        "response_type": None if event.response_type is None else to_json(event.response_type),
         "response_schema": schema_of(event.response_type),
         "deadline": None if terms is None or terms.deadline is None else terms.deadline.isoformat(),
         "assignee": None if terms is None else terms.assignee,
     }
 
 
-def plain_pending(pending: PendingRequest, space: Space) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(pending)
-    told["thread_id"] = space.outside(pending.thread_id)
-    return told
-
-
-def plain_thread(info: ThreadInfo, space: Space, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """As users of AgentFlow know it, and then where it stands."""
+def thread_to_json(info: ThreadInfo, space: Space, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A thread: the fields of AgentFlow first, then its status."""
     about = about or {}
     return {
-        "thread_id": space.outside(info.thread_id),
+        "thread_id": space.public_id(info.thread_id),
         "thread_name": about.get("name"),
         "user_id": space.user_id,
-        "metadata": plain(about.get("metadata")),
+        "metadata": to_json(about.get("metadata")),
         "updated_at": info.updated_at,
         "run_id": info.run_id,
         "workflow_name": info.workflow_name,

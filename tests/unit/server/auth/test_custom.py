@@ -12,9 +12,9 @@ import pytest
 from tests.unit.server.auth.credentials import refusal, with_token
 
 from perdure.server.auth import custom
-from perdure.server.auth.custom import REFUSED, CustomAuthenticator
+from perdure.server.auth.custom import REJECTED, CustomAuthenticator
 from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal
-from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.schema import InvalidConfig
 
 GIVEN = Credentials(
     headers={"authorization": "Bearer s3cret-token", "x-team": "red"},
@@ -83,7 +83,7 @@ async def test_a_number_of_a_row_is_a_user_too() -> None:
 
 
 async def test_none_is_no() -> None:
-    assert await refusal(answering(None), GIVEN) == REFUSED
+    assert await refusal(answering(None), GIVEN) == REJECTED
 
 
 async def test_its_own_words_reach_the_caller_where_it_says_no_with_them() -> None:
@@ -101,7 +101,7 @@ async def test_the_no_of_a_web_framework_is_no(status: int) -> None:
     def refuse(credentials: Credentials) -> Any:
         raise HTTPException(GIVEN.token)
 
-    assert await refusal(CustomAuthenticator(refuse, "app:who"), GIVEN) == REFUSED
+    assert await refusal(CustomAuthenticator(refuse, "app:who"), GIVEN) == REJECTED
 
 
 async def test_a_failure_is_neither_yes_nor_no_and_is_logged_without_credentials(
@@ -140,7 +140,7 @@ async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, caplo
 async def test_an_answer_that_names_nobody_lets_nobody_in(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(AuthUnavailable):
         await answering(answer).authenticate(GIVEN)
-    assert "app:who gave what names nobody" in caplog.text
+    assert "app:who returned no user id" in caplog.text
 
 
 # ---------------------------------------------------------------- as in AgentFlow
@@ -167,7 +167,7 @@ class WithDefaults:
 async def test_the_shape_of_agentflow_is_known_by_its_parameters(found: object) -> None:
     known = CustomAuthenticator(found, "app:who")
     assert await known.authenticate(GIVEN) == ADA
-    assert await refusal(known, Credentials(headers={})) == REFUSED
+    assert await refusal(known, Credentials(headers={})) == REJECTED
 
 
 # ---------------------------------------------------------------- refused at the start
@@ -184,7 +184,7 @@ class NeedsArguments:
         (7, "'app:who' is a int: expected a function or `authenticate"),
         (lambda: None, r"'app:who' takes \(\): expected"),
         (lambda one, two: None, r"takes \(one, two\): expected"),
-        (NeedsArguments, "the class NeedsArguments, and making one without arguments failed"),
+        (NeedsArguments, "instance of the class NeedsArguments without arguments failed"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_at_the_start(found: object, why: str) -> None:

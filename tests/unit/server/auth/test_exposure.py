@@ -12,13 +12,11 @@ from tests.unit.server.auth.credentials import refusal, with_key
 
 from perdure import AesGcm, InMemoryCheckpointStorage, SqliteCheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.server.auth.api_keys import ApiKeys, make_key
-from perdure.server.auth.authenticators import check_exposure, is_loopback, make_authenticator
+from perdure.server.app.factory import check_exposure, is_loopback, make_authenticator
+from perdure.server.auth.api_keys import ApiKeys, KeyFile, make_key
 from perdure.server.auth.custom import CustomAuthenticator
 from perdure.server.auth.jwt_tokens import JwtTokens
-from perdure.server.auth.key_file import KeyFile
-from perdure.server.config.errors import InvalidConfig
-from perdure.server.config.schema import AuthConfig, ServerConfig
+from perdure.server.config.schema import AuthConfig, InvalidConfig, ServerConfig
 from perdure.stores.memory.store import MemoryStore
 from perdure.testing import FakeClock
 
@@ -38,7 +36,7 @@ async def test_each_method_has_its_authenticator(tmp_path: Path) -> None:
     assert isinstance(make(config(tmp_path, method="api_key")), ApiKeys)
     assert isinstance(make(config(method="jwt", secret_env="S"), S=random.Random(1).randbytes(32).hex()), JwtTokens)
     assert isinstance(make(config(method="custom", path="app:who")), CustomAuthenticator)
-    with pytest.raises(InvalidConfig, match=r"auth.path: .* must say which"):
+    with pytest.raises(InvalidConfig, match=r"auth.path: .* must name"):
         make(config(method="custom"))
 
 
@@ -87,7 +85,7 @@ def test_a_name_is_all_of_its_addresses(addresses: list[str], expected: bool, mo
 @pytest.mark.parametrize("host", REACHABLE)
 def test_a_server_that_others_can_reach_does_not_start_without_auth(host: str, tmp_path: Path) -> None:
     storage = SqliteCheckpointStorage(tmp_path / "threads.db")
-    with pytest.raises(InvalidConfig, match=r"host: other machines can reach .* and there is no auth .*does not start"):
+    with pytest.raises(InvalidConfig, match=r"host: other machines can reach .* without auth .*does not start"):
         check_exposure(ServerConfig(host=host), storage)
     check_exposure(ServerConfig(host=host, auth=KEYS), storage)
 
@@ -106,7 +104,7 @@ def test_threads_in_memory_are_warned_of_on_loopback_and_refused_elsewhere(
 ) -> None:
     check_exposure(ServerConfig(), storage)
     assert "Threads are kept in memory" in caplog.text
-    with pytest.raises(InvalidConfig, match="threads are kept in memory: all of them are gone"):
+    with pytest.raises(InvalidConfig, match="threads are kept in memory: they are lost"):
         check_exposure(ServerConfig(host="0.0.0.0", auth=KEYS), storage)
 
 

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.chance import draw_seed
 
 from perdure.server.auth.jwt_tokens import JwtTokens, weakness_of
-from perdure.server.config.errors import InvalidConfig
-from perdure.server.config.schema import AuthConfig
+from perdure.server.config.schema import AuthConfig, InvalidConfig
 
 
 def why_not(secret: str | None, algorithm: Any = "HS256", folder: Path | None = None, **config: Any) -> str:
@@ -39,7 +38,7 @@ def test_a_missing_secret_names_the_variable(given: str | None) -> None:
 @pytest.mark.parametrize(("algorithm", "size"), [("HS256", 32), ("HS384", 48), ("HS512", 64)])
 def test_a_secret_needs_as_many_bytes_as_its_hash(algorithm: str, size: int) -> None:
     secret = random.Random(1).randbytes(64).hex()
-    assert f"has {size - 1} bytes, and {algorithm} needs {size}" in why_not(secret[: size - 1], algorithm)
+    assert f"has {size - 1} bytes, but {algorithm} needs at least {size}" in why_not(secret[: size - 1], algorithm)
     assert why_not(secret[:size], algorithm) == ""
 
 
@@ -84,7 +83,7 @@ def test_no_random_secret_is_taken_for_a_weak_one() -> None:
 
 
 def test_a_public_key_is_no_secret() -> None:
-    assert "this is a key in PEM, and auth.algorithm is HS256" in why_not(pem(rsa_key().public_key()))
+    assert "this is a key in PEM, but auth.algorithm HS256" in why_not(pem(rsa_key().public_key()))
 
 
 def rsa_key(bits: int = 2048) -> Any:
@@ -107,13 +106,13 @@ def test_a_private_key_is_refused_as_text_and_as_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
 def test_a_key_of_another_kind_is_refused(algorithm: str) -> None:
     other = pem(ec.generate_private_key(ec.SECP384R1()).public_key())
-    assert f"this is no public key for {algorithm}" in why_not(other, algorithm)
+    assert f"this is not a public key for {algorithm}" in why_not(other, algorithm)
     broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
-    assert f"this is no public key for {algorithm}" in why_not(broken, algorithm)
+    assert f"this is not a public key for {algorithm}" in why_not(broken, algorithm)
 
 
 def test_a_short_rsa_key_is_refused() -> None:
-    assert "the key has 1024 bits, and RS256 needs 2048" in why_not(pem(rsa_key(1024).public_key()), "RS256")
+    assert "the key has 1024 bits, but RS256 needs at least 2048" in why_not(pem(rsa_key(1024).public_key()), "RS256")
 
 
 @pytest.mark.parametrize("given", ["nowhere.pem", "a secret that was meant for HS256", "\x00", "x" * 5000])

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from perdure.server.auth.api_keys import make_key, revoke_key
-from perdure.server.auth.key_file import KeyFile, StoredKey
-from perdure.server.config.errors import InvalidConfig
+from perdure.server.auth.api_keys import KeyFile, StoredKey, make_key, revoke_key
+from perdure.server.config.schema import InvalidConfig
 from perdure.testing import FakeClock
 
 ADDING = """
 import sys
 from datetime import UTC, datetime
 from perdure.server.auth.api_keys import make_key
-from perdure.server.auth.key_file import KeyFile
+from perdure.server.auth.api_keys import KeyFile
 
 file = KeyFile(sys.argv[1])
 print("ready", flush=True)
@@ -82,7 +81,7 @@ def test_what_fails_leaves_the_file_as_it_was(file: KeyFile, monkeypatch: pytest
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("perdure.server.auth.key_file.fsync_file", fail)
+        patch.setattr("perdure.server.auth.api_keys.fsync_file", fail)
         with pytest.raises(OSError, match="full"):
             file.change(lambda keys: ())
     with pytest.raises(KeyError):
@@ -99,9 +98,9 @@ def test_it_is_synced_before_it_takes_the_place_of_the_old_one(file: KeyFile, mo
         acts.append("replace")
         replace(source, target)
 
-    monkeypatch.setattr("perdure.server.auth.key_file.fsync_file", lambda fd: acts.append("sync"))
-    monkeypatch.setattr("perdure.server.auth.key_file.os.replace", replacing)
-    monkeypatch.setattr("perdure.server.auth.key_file.fsync_folder", lambda path: acts.append("sync folder"))
+    monkeypatch.setattr("perdure.server.auth.api_keys.fsync_file", lambda fd: acts.append("sync"))
+    monkeypatch.setattr("perdure.server.auth.api_keys.os.replace", replacing)
+    monkeypatch.setattr("perdure.server.auth.api_keys.fsync_folder", lambda path: acts.append("sync folder"))
     file.change(lambda keys: (a_key(),))
     assert acts == ["sync", "replace", "sync folder"]
 
@@ -109,7 +108,7 @@ def test_it_is_synced_before_it_takes_the_place_of_the_old_one(file: KeyFile, mo
 def test_each_change_has_a_later_stamp_also_within_one_tick_of_the_clock(
     file: KeyFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.server.auth.key_file.time.time_ns", lambda: 1_800_000_000_000_000_000)
+    monkeypatch.setattr("perdure.server.auth.api_keys.time.time_ns", lambda: 1_800_000_000_000_000_000)
     stamps = []
     for _ in range(3):
         file.change(lambda keys: keys)
@@ -118,8 +117,8 @@ def test_each_change_has_a_later_stamp_also_within_one_tick_of_the_clock(
 
 
 def test_a_lock_that_is_not_given_back_is_told(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.server.auth.key_file.BUSY_SECONDS", 0.0)
-    with file._locked():
+    monkeypatch.setattr("perdure.server.auth.api_keys.BUSY_SECONDS", 0.0)
+    with file._lock():
         with pytest.raises(InvalidConfig, match=r"another process has held keys\.json\.lock for 0 seconds"):
             file.change(lambda keys: ())
 
@@ -127,7 +126,7 @@ def test_a_lock_that_is_not_given_back_is_told(file: KeyFile, monkeypatch: pytes
 def test_a_file_that_others_may_write_to_is_refused(file: KeyFile) -> None:
     file.change(lambda keys: (a_key(),))
     file.path.chmod(0o660)
-    with pytest.raises(InvalidConfig, match=r"others may write to this file of API keys \(mode 0660\).*chmod 600"):
+    with pytest.raises(InvalidConfig, match=r"other users may write to this file of API keys \(mode 0660\).*chmod 600"):
         file.read()
 
 
@@ -172,7 +171,7 @@ def test_the_sample_of_these_tests_is_good_itself(file: KeyFile) -> None:
 def test_a_newer_file_is_not_touched(file: KeyFile) -> None:
     file.path.write_bytes(b'{"version": 2, "keys": {}}')
     file.path.chmod(0o600)
-    with pytest.raises(InvalidConfig, match=r"written by a newer perdure \(version 2; this one knows 1"):
+    with pytest.raises(InvalidConfig, match=r"written by a newer perdure \(version 2; this one reads 1"):
         file.read()
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.server.config.errors import InvalidConfig
-from perdure.server.config.schema import RateLimitConfig, ServerConfig
-from perdure.server.rate_limit.factory import make_limiter
-from perdure.server.rate_limit.memory import MemoryLimiter
+from perdure.server.app.factory import make_limiter
+from perdure.server.config.schema import InvalidConfig, RateLimitConfig, ServerConfig
+from perdure.server.rate_limit.limiter import MemoryLimiter
 from perdure.server.rate_limit.valkey import ValkeyLimiter
 
 
@@ -34,7 +33,7 @@ async def test_memory_and_valkey_are_what_is_configured() -> None:
 @pytest.mark.parametrize(
     ("redis", "config", "why"),
     [
-        (None, {"backend": "redis"}, 'redis: rate_limit.backend is "redis", and this must say where'),
+        (None, {"backend": "redis"}, 'redis: rate_limit.backend is "redis", so this must be its URL'),
         ("http://:s3cret@x", {"backend": "redis"}, "redis: expected redis://"),
         ("redis://:s3cret@x/name", {"backend": "redis"}, "redis: expected redis://"),
         (None, {"requests": 0}, "rate_limit.requests: expected 1 or more, got 0"),

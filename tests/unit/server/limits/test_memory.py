@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.chance import draw_seed
 
-from perdure.server.rate_limit.memory import MemoryLimiter, Verdict
+from perdure.server.rate_limit.limiter import MemoryLimiter, Verdict
 from perdure.testing import FakeClock
 
 
@@ -64,7 +64,7 @@ async def test_quiet_keys_are_forgotten(clock: FakeClock) -> None:
 
 
 async def test_there_are_never_more_keys_than_may_be_and_those_heard_last_stay(clock: FakeClock) -> None:
-    limiter = MemoryLimiter(1, 60, clock=clock, most_keys=10)
+    limiter = MemoryLimiter(1, 60, clock=clock, max_keys=10)
     for number in range(1000):
         await limiter.take(f"k{number}")
         assert len(limiter) <= 10

@@ -1,38 +1,45 @@
-"""The conversation of AgentFlow's clients: invoke, stream, stop, and what the graph is."""
+"""AgentFlow's routes: graph, tools, invoke, stream, stop, and the socket."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Literal
 
-from litestar import Response, get, post
+import msgspec
+from litestar import Response, WebSocket, get, post, websocket
+from litestar.exceptions import WebSocketDisconnect
 from litestar.params import JSONBody
 from litestar.response import Stream
+from msgspec import UNSET, UnsetType
 
-from perdure.server.agentflow.graphs import graph_to_client, tools_to_client
-from perdure.server.agentflow.invoking import InvokeBody, InvokedTurn
-from perdure.server.agentflow.states import STATE_SCHEMA
-from perdure.server.agentflow.streaming import chunks
-from perdure.server.http.bodies import StopBody
+from perdure.errors import PerdureError
+from perdure.log import get_logger
+from perdure.server.agentflow.turns import InvokeBody, InvokedTurn, chunk, chunks
+from perdure.server.agentflow.views import STATE_SCHEMA, graph_to_client, tools_to_client
 from perdure.server.http.errors import Reply, errors_of_agentflow, reply
-from perdure.server.http.request_context import OwnThreads, OwnVisit
+from perdure.server.http.request_context import OwnThreads, OwnVisit, Visit, visit_of
 from perdure.server.http.sse import event_stream, frames_of_chunks
+from perdure.server.problems import HttpProblem, problem_of
+from perdure.server.threads.threads import Threads
+
+logger = get_logger("server")
 
 READ = {"scope": "graph:read", "agentflow": True}
 TAGS = ["Graph"]
 
 
-@get("/v1/graph", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="The default workflow as a graph")
+@get("/v1/graph", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="Get the default workflow as a graph")
 async def graph(visit: OwnVisit) -> Response[Reply]:
     return reply(visit.request_id, graph_to_client(visit.service.workflow(None), visit.service.storage))
 
 
-@get("/v1/graph/tools", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="The tools of its agents")
+@get("/v1/graph/tools", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="List the tools of its agents")
 async def tools(visit: OwnVisit) -> Response[Reply]:
     return reply(visit.request_id, tools_to_client(visit.service.workflow(None)))
 
 
-@get("/v1/graph:StateSchema", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="What a state looks like")
+@get("/v1/graph:StateSchema", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="Get the schema of a state")
 async def state_schema(visit: OwnVisit) -> Response[Reply]:
     return reply(visit.request_id, STATE_SCHEMA)
 
@@ -43,17 +50,13 @@ async def state_schema(visit: OwnVisit) -> Response[Reply]:
     opt={"scope": "graph:invoke", "agentflow": True},
     responses=errors_of_agentflow(404, 502, 504),
     tags=TAGS,
-    summary="One turn, answered when it has ended",
+    summary="Run one turn and return its messages",
 )
 async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     turn = InvokedTurn(threads, data)
-    await visit.must("graph:invoke", turn.thread_id)
+    await visit.require_scope("graph:invoke", turn.thread_id)
     await turn.begin()
-    return reply(visit.request_id, await turn.ended())
-
-
-def unheard(_: Any) -> None:
-    """Having a listener makes a run stream; what it streams comes through the hub."""
+    return reply(visit.request_id, await turn.wait_for_reply())
 
 
 @post(
@@ -63,25 +66,30 @@ def unheard(_: Any) -> None:
     opt={"scope": "graph:stream", "agentflow": True},
     responses=errors_of_agentflow(404, 504),
     tags=TAGS,
-    summary="One turn, told as it happens",
+    summary="Run one turn and stream its chunks",
 )
 async def stream(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThreads) -> Stream:
     turn = InvokedTurn(threads, data)
-    await visit.must("graph:stream", turn.thread_id)
+    await visit.require_scope("graph:stream", turn.thread_id)
     service = visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(await turn_follower(turn))
-        await turn.begin(unheard)
-        frames = frames_of_chunks(chunks(turn, follower), follower)
+        await turn.begin(stream=True)
+        frames = frames_of_chunks(chunks(turn, follower))
         return event_stream(service, frames, follower, stack.pop_all())
 
 
 async def turn_follower(turn: InvokedTurn) -> Any:
-    """Follows the turn's thread from where it stands now."""
+    """A follower of the turn's thread from its current head."""
     service, space = turn.threads.service, turn.threads.space
     after = await service.storage.last_seq(turn.stored_id)
     return service.hub.follow(turn.stored_id, space, lambda: turn.workflow.declared_types, after, is_last=True)
+
+
+class StopBody(msgspec.Struct, frozen=True):
+    thread_id: str
+    config: dict[str, Any] | None = None
 
 
 @post(
@@ -90,16 +98,108 @@ async def turn_follower(turn: InvokedTurn) -> Any:
     opt={"scope": "graph:stop", "agentflow": True},
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="End what runs a thread",
+    summary="Stop the run of a thread",
 )
 async def stop(data: JSONBody[StopBody], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    await visit.must("graph:stop", data.thread_id)
+    await visit.require_scope("graph:stop", data.thread_id)
     info, workflow = await threads.workflow(data.thread_id)
     was_running = await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
-    told: dict[str, Any] = {"ok": True, "running": was_running}
+    body: dict[str, Any] = {"ok": True, "running": was_running}
     if not was_running:
-        told["reason"] = "Nothing runs this thread."
-    return reply(visit.request_id, told)
+        body["reason"] = "No run owns this thread."
+    return reply(visit.request_id, body)
 
 
-ROUTES = [graph, tools, state_schema, invoke, stream, stop]
+# ---------------------------------------------------------------- the socket
+
+
+REJECTED, FAILED, TRY_LATER = 1008, 1011, 1013
+"""Close codes of the socket."""
+
+
+class FrameBody(InvokeBody, frozen=True):
+    """A frame from a client: one turn."""
+
+    invoke_type: Literal["fresh", "resume"] = "fresh"
+    tool_result: Any | UnsetType = UNSET
+
+
+@websocket("/v1/graph/ws", opt={"scope": "graph:stream", "agentflow": True})
+async def graph_socket(socket: WebSocket[Any, Any, Any]) -> None:
+    visit = visit_of(socket.scope)
+    offered = socket.headers.get("sec-websocket-protocol", "")
+    protocol = next((name.strip() for name in offered.split(",") if name.strip() == "agentflow-bearer"), None)
+    try:
+        await visit.require_scope("graph:stream", None)
+        await socket.accept(subprotocols=protocol)
+        with visit.service.stream_slot():
+            while (text := await _receive(socket, visit)) is not None:
+                await _turn(socket, visit, text)
+        await socket.close(TRY_LATER, "The server stops. Reconnect.")
+    except (WebSocketDisconnect, OSError):
+        return  # the client disconnected; the run continues
+    except HttpProblem as problem:
+        await socket.close(TRY_LATER if problem.status in (429, 503) else REJECTED, problem.code)
+    except Exception:  # clients do not see internal errors
+        logger.exception("request %s over a socket failed", visit.request_id)
+        await socket.close(FAILED, "internal_error")
+
+
+async def _receive(socket: WebSocket[Any, Any, Any], visit: Visit) -> Any:
+    """The next frame; None if the server stops first."""
+    receiving = asyncio.ensure_future(socket.receive_data(mode="text"))
+    stopping = asyncio.ensure_future(visit.service.stopping.wait())
+    try:
+        await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return receiving.result() if receiving.done() else None
+    finally:
+        stopping.cancel()
+        receiving.cancel()
+
+
+async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> None:
+    """Run one turn. A rejected frame gets an error reply, and the socket stays open."""
+    try:
+        await visit.service.count_turn(visit.limit_key)
+        turn = InvokedTurn(Threads(visit.service, visit.space), _body(text))
+        await visit.require_scope("graph:stream", turn.thread_id)
+        async with await turn_follower(turn) as follower:
+            await turn.begin(stream=True)
+            visit.service.stop_hooks.add(follower.wake)
+            try:
+                async for part in chunks(turn, follower):
+                    if part is not None:
+                        await _send(socket, part[1])
+                    if visit.service.stopping.is_set():
+                        closing = {"status": "closing", "cursor": follower.cursor}
+                        await _send(socket, chunk(turn, "updates", data=closing))
+                        return
+            finally:
+                visit.service.stop_hooks.discard(follower.wake)
+    except PerdureError as error:
+        problem = problem_of(error)
+        if problem is None:
+            logger.exception("a turn over a socket failed")
+            problem = HttpProblem(500, "internal_error", "Internal error. The server log has the details.")
+        data = {"code": problem.code, "message": visit.space.with_public_ids(problem.message), "status": problem.status}
+        await _send(socket, {"event": "error", "data": data, "message": None, "state": None})
+
+
+def _body(text: Any) -> InvokeBody:
+    """Raises HttpProblem."""
+    try:
+        body = msgspec.json.decode(text, type=FrameBody)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise HttpProblem(422, "invalid_frame", f"A frame is a JSON object of a turn: {error}") from error
+    if body.tool_result is not UNSET:
+        raise HttpProblem(422, "invalid_frame", "tool_result is not supported: this server has no client tools.")
+    if (body.invoke_type == "resume") is (body.resume is UNSET):
+        raise HttpProblem(422, "invalid_frame", "invoke_type 'resume' needs resume, and 'fresh' needs messages.")
+    return body
+
+
+async def _send(socket: WebSocket[Any, Any, Any], data: Any) -> None:
+    await socket.send_data(msgspec.json.encode(data).decode(), mode="text")
+
+
+ROUTES = [graph, tools, state_schema, invoke, stream, stop, graph_socket]

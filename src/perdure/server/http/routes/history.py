@@ -1,16 +1,25 @@
-"""Time travel: checkpoints, what differs between them, forks, rewinds and pins."""
+"""Routes of a thread's history: checkpoints, diffs, forks, rewinds, pins, export and import."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
 
-from litestar import Response, get, post
+import msgspec
+from litestar import Request, Response, get, post
 from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.response import Stream
 
-from perdure.server.http.bodies import ForkBody, PinBody, RewindBody
+from perdure.errors import NoThreadFile
+from perdure.names import new_thread_id
 from perdure.server.http.errors import Reply, errors, reply
 from perdure.server.http.request_context import OwnThreads, OwnVisit
 from perdure.server.http.routes.threads import Limit
+from perdure.server.problems import HttpProblem
+from perdure.server.threads.to_json import thread_to_json
 
 READ = {"scope": "checkpointer:read"}
 WRITE = {"scope": "checkpointer:write"}
@@ -20,7 +29,26 @@ HERE = "/v1/threads/{thread_id:str}"
 Before = Annotated[str | None, QueryParameter(name="before", max_length=255)]
 
 
-@get(f"{HERE}/checkpoints", opt=READ, responses=errors(404), tags=TAGS, summary="A thread's history, newest first")
+class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: str | None = None
+    """The head if omitted."""
+    thread_id: str | None = None
+    """Of the new thread."""
+    update_state: dict[str, Any] = {}
+    remove_state: list[str] = []
+
+
+class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: str
+
+
+class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: str | None = None
+    """The head if omitted."""
+    is_pinned: bool = True
+
+
+@get(f"{HERE}/checkpoints", opt=READ, responses=errors(404), tags=TAGS, summary="List checkpoints, newest first")
 async def list_checkpoints(
     thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads, limit: Limit = 100, before: Before = None
 ) -> Response[Reply]:
@@ -32,7 +60,7 @@ async def list_checkpoints(
     opt=READ,
     responses=errors(404, 409),
     tags=TAGS,
-    summary="The state at one",
+    summary="Get the state at a checkpoint",
 )
 async def get_checkpoint(
     thread_id: FromPath[str], checkpoint_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
@@ -45,7 +73,7 @@ async def get_checkpoint(
     opt=READ,
     responses=errors(404, 409),
     tags=TAGS,
-    summary="What differs from one to the other",
+    summary="Compare two checkpoints",
 )
 async def diff(
     thread_id: FromPath[str], checkpoint_id: FromPath[str], other: FromPath[str], visit: OwnVisit, threads: OwnThreads
@@ -53,14 +81,14 @@ async def diff(
     return reply(visit.request_id, {"diff": await threads.diff(thread_id, checkpoint_id, other)})
 
 
-@post(f"{HERE}/fork", opt=WRITE, responses=errors(404, 409), tags=TAGS, summary="A new thread that begins there")
+@post(f"{HERE}/fork", opt=WRITE, responses=errors(404, 409), tags=TAGS, summary="Fork a new thread from a checkpoint")
 async def fork(
     thread_id: FromPath[str], data: JSONBody[ForkBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
     if data.thread_id is not None:
-        await visit.must("checkpointer:write", data.thread_id)
-    made = await threads.fork(thread_id, data.checkpoint_id, data.thread_id, data.update_state, data.remove_state)
-    return reply(visit.request_id, {"checkpoint": made}, status=201)
+        await visit.require_scope("checkpointer:write", data.thread_id)
+    checkpoint = await threads.fork(thread_id, data.checkpoint_id, data.thread_id, data.update_state, data.remove_state)
+    return reply(visit.request_id, {"checkpoint": checkpoint}, status=201)
 
 
 @post(
@@ -69,7 +97,7 @@ async def fork(
     opt=WRITE,
     responses=errors(404, 409),
     tags=TAGS,
-    summary="Go back; what came after stays as a branch",
+    summary="Rewind to a checkpoint; later checkpoints stay as a branch",
 )
 async def rewind(
     thread_id: FromPath[str], data: JSONBody[RewindBody], visit: OwnVisit, threads: OwnThreads
@@ -83,7 +111,7 @@ async def rewind(
     opt=WRITE,
     responses=errors(404, 409),
     tags=TAGS,
-    summary="Keep a checkpoint, whatever is pruned",
+    summary="Pin a checkpoint, so that pruning keeps it",
 )
 async def pin(
     thread_id: FromPath[str], data: JSONBody[PinBody], visit: OwnVisit, threads: OwnThreads
@@ -92,4 +120,66 @@ async def pin(
     return reply(visit.request_id, {"checkpoint": pinned})
 
 
-ROUTES = [list_checkpoints, get_checkpoint, diff, fork, rewind, pin]
+# ---------------------------------------------------------------- export and import
+
+
+NDJSON = "application/x-ndjson"
+PIECE_BYTES = 256 * 1024
+
+
+@post(
+    f"{HERE}/export",
+    status_code=200,
+    media_type=NDJSON,
+    opt={"scope": "checkpointer:read"},
+    responses=errors(404, 409),
+    tags=["Moving"],
+    summary="Export a thread with its history as one file",
+)
+async def export_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Stream:
+    info = await threads.find(thread_id)
+    with tempfile.TemporaryDirectory(prefix="perdure-export-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "thread.jsonl"
+        await threads.storage.export_thread(info.thread_id, path)
+        file = path.open("rb")  # deleted before it is sent, so a killed server leaves no file
+    headers = {"Content-Disposition": 'attachment; filename="thread.jsonl"'}
+    return Stream(_pieces(file), media_type=NDJSON, headers=headers)
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+
+
+@post(
+    "/v1/threads/import",
+    status_code=201,
+    opt={"scope": "checkpointer:write"},
+    responses=errors(404, 409),
+    tags=["Moving"],
+    summary="Import the thread of such a file, atomically",
+)
+async def import_thread(
+    request: Request[Any, Any, Any],
+    visit: OwnVisit,
+    threads: OwnThreads,
+    thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
+) -> Response[Reply]:
+    stored_id = threads.space.stored_id(thread or new_thread_id())
+    if thread is not None:
+        await visit.require_scope("checkpointer:write", thread)
+    with tempfile.TemporaryDirectory(prefix="perdure-import-") as folder:
+        path = Path(folder) / "thread.jsonl"
+        with path.open("wb") as file:
+            async for piece in request.stream():
+                await asyncio.to_thread(file.write, piece)
+        try:
+            info = await threads.storage.import_thread(path, thread_id=stored_id)
+        except NoThreadFile as error:  # without the server's path
+            message = f"The body cannot be imported: {error.reason}. Nothing was imported."
+            raise HttpProblem(422, error.code, message, field="body") from error
+    return reply(visit.request_id, {"thread": thread_to_json(info, threads.space)}, status=201)
+
+
+ROUTES = [list_checkpoints, get_checkpoint, diff, fork, rewind, pin, export_thread, import_thread]

@@ -1,18 +1,18 @@
-"""Durable work: runs, their events, what they ask, and the answers."""
+"""Routes of runs: start, cancel, events, pending requests and answers."""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from perdure.errors import RunInterrupted
-from perdure.server.http.bodies import AnswerBody, RunBody
 from perdure.server.http.errors import Reply, errors, reply
 from perdure.server.http.request_context import OwnThreads, OwnVisit
 from perdure.server.http.routes.history import HERE
@@ -20,7 +20,7 @@ from perdure.server.http.routes.threads import Limit
 from perdure.server.http.sse import event_stream, frames_of_events
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.runs import ServedRun
-from perdure.server.runs.start import failure_of, start_run, told_run, told_run_of_log
+from perdure.server.runs.start import failure_of, run_to_json, run_to_json_from_log, start_run
 from perdure.server.threads.tenancy import check_id
 
 TAGS = ["Runs"]
@@ -35,40 +35,57 @@ Wait = Annotated[
 After = Annotated[int | None, QueryParameter(name="after", ge=0, le=2**53)]
 
 
+class RunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A new input, or answers to requests. With neither, an interrupted thread resumes."""
+
+    input: Any | UnsetType = UNSET
+    responses: dict[str, Any] | None = None
+    workflow: str | None = None
+    """Of a new thread; the default workflow if omitted."""
+    on_busy: Literal["reject", "enqueue"] = "reject"
+    run_id: str | None = None
+    """Chosen by the client, to find out whether a broken request started the run."""
+
+
+class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    value: Any
+    run_id: str | None = None
+
+
 @post(
     f"{HERE}/runs",
     status_code=202,
     opt={"scope": "graph:invoke"},
     responses=ENDED | errors(404, 409, 504),
     tags=TAGS,
-    summary="Begin or go on: with an input, with answers, or with neither",
+    summary="Start or resume a thread: with an input, with answers, or with neither",
 )
 async def create_run(
     thread_id: FromPath[str], data: JSONBody[RunBody], visit: OwnVisit, threads: OwnThreads, wait: Wait = None
 ) -> Response[Reply]:
     if data.input is not UNSET and data.responses is not None:
-        raise HttpProblem(422, "invalid_body", "Give input or responses, not both. Nothing was started.", field="input")
+        raise HttpProblem(422, "invalid_body", "Send input or responses, not both. Nothing was started.", field="input")
     served = await start_run(
         threads,
         thread_id,
-        given=data.input,
+        value=data.input,
         has_input=data.input is not UNSET,
         responses=data.responses,
         workflow_name=data.workflow,
         on_busy=data.on_busy,
         run_id=data.run_id,
     )
-    return await told_when_ended(visit, threads, served, wait)
+    return await reply_when_ended(visit, threads, served, wait)
 
 
-async def told_when_ended(
+async def reply_when_ended(
     visit: OwnVisit, threads: OwnThreads, served: ServedRun, wait: float | None
 ) -> Response[Reply]:
-    """200 with what it came to, if that was waited for; 202 with how it does otherwise."""
-    has_ended = bool(wait) and await served.ended(wait)
+    """200 with the result if the run ended within `wait`; otherwise 202 with its state."""
+    has_ended = bool(wait) and await served.wait_ended(wait)
     if has_ended and isinstance(served.error, RunInterrupted):
         raise failure_of(threads, served)
-    return reply(visit.request_id, {"run": await told_run(threads, served)}, status=200 if has_ended else 202)
+    return reply(visit.request_id, {"run": await run_to_json(threads, served)}, status=200 if has_ended else 202)
 
 
 @get(
@@ -76,7 +93,7 @@ async def told_when_ended(
     opt=READ,
     responses=errors(404),
     tags=TAGS,
-    summary="How a run does, whichever instance it runs on",
+    summary="Get a run of any instance",
 )
 async def get_run(
     thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
@@ -86,14 +103,16 @@ async def get_run(
     if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
         info = await threads.find(thread_id)
         was_ended = info.run_id is None and info.status == "CANCELLED"
-        if was_ended or info.run_id not in (None, run_id):  # another instance took the thread from it
+        if was_ended or info.run_id not in (None, run_id):  # another instance took over the thread
             served = None
-    told = await told_run_of_log(threads, thread_id, run_id) if served is None else await told_run(threads, served)
-    return reply(visit.request_id, {"run": told})
+    body = (
+        await run_to_json_from_log(threads, thread_id, run_id) if served is None else await run_to_json(threads, served)
+    )
+    return reply(visit.request_id, {"run": body})
 
 
 def _own(visit: OwnVisit, threads: OwnThreads, thread_id: str, run_id: str) -> ServedRun | None:
-    return visit.service.runs.find(threads.space.inside(thread_id), run_id)
+    return visit.service.runs.find(threads.space.stored_id(thread_id), run_id)
 
 
 @post(
@@ -102,7 +121,7 @@ def _own(visit: OwnVisit, threads: OwnThreads, thread_id: str, run_id: str) -> S
     opt={"scope": "graph:stop"},
     responses=errors(404, 409),
     tags=TAGS,
-    summary="End a run, whichever instance it runs on; its thread can be resumed",
+    summary="Cancel a run of any instance; its thread can be resumed",
 )
 async def cancel_run(
     thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
@@ -110,11 +129,11 @@ async def cancel_run(
     check_id("run_id", run_id)
     served = _own(visit, threads, thread_id, run_id)
     if served is not None and served.task is not None and not served.has_begun:
-        served.task.cancel()  # it waits for others: nothing of it is stored
+        served.task.cancel()  # queued: nothing is stored yet
         return reply(visit.request_id, {"run_id": run_id, "was_running": True})
     info, workflow = await threads.workflow(thread_id)
     if served is None and info.run_id != run_id:
-        await told_run_of_log(threads, thread_id, run_id)  # 404 if there never was one
+        await run_to_json_from_log(threads, thread_id, run_id)  # 404 if it never existed
     was_running = info.run_id == run_id and await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
     return reply(visit.request_id, {"run_id": run_id, "was_running": was_running})
 
@@ -125,7 +144,7 @@ async def cancel_run(
     media_type="text/event-stream",
     responses=errors(404, 410),
     tags=TAGS,
-    summary="What happens, as it happens: committed events have an id to come back with",
+    summary="Stream events; committed events have an id for reconnecting",
 )
 async def events(
     thread_id: FromPath[str],
@@ -136,15 +155,17 @@ async def events(
     live: Annotated[bool, QueryParameter(name="live")] = True,
 ) -> Stream:
     info = await threads.find(thread_id)
-    given = _last_event_id(request.headers.get("last-event-id"))
-    known = [one for one in (after, given) if one is not None]
-    cursor = max(known) if known else None  # a browser that reconnects sends both: its URL, and the last that it has
+    last_event_id = _last_event_id(request.headers.get("last-event-id"))
+    cursors = [number for number in (after, last_event_id) if number is not None]
+    cursor = (
+        max(cursors) if cursors else None
+    )  # a reconnecting browser sends both: `after` in its URL and Last-Event-ID
     if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
         raise HttpProblem(
             410,
             "cursor_expired",
-            f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and begun again. Read it from its "
-            "beginning, without a cursor.",
+            f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and recreated. Read it without "
+            "a cursor.",
             field="after",
         )
     served = visit.service.registry.by_workflow_name(info.workflow_name)
@@ -155,17 +176,17 @@ async def events(
         follower = await stack.enter_async_context(
             service.hub.follow(info.thread_id, threads.space, lambda: declared, cursor)
         )
-        await follower.read_log()  # a cursor that has expired is told by the status
+        await follower.read_log()  # an expired cursor becomes a 410 response
         return event_stream(service, frames_of_events(follower, live=live), follower, stack.pop_all())
 
 
-def _last_event_id(given: str | None) -> int | None:
-    """Raises HttpProblem for what no event of ours was known by."""
-    if given is None or given == "":
+def _last_event_id(text: str | None) -> int | None:
+    """Raises HttpProblem for an invalid event id."""
+    if text is None or text == "":
         return None
-    if not given.isascii() or not given.isdigit() or len(given) > 16:
+    if not text.isascii() or not text.isdigit() or len(text) > 16:
         raise HttpProblem(422, "invalid_cursor", "Last-Event-ID must be the id of an event.", field="Last-Event-ID")
-    return int(given)
+    return int(text)
 
 
 # ---------------------------------------------------------------- requests
@@ -176,7 +197,7 @@ def _last_event_id(given: str | None) -> int | None:
     opt={"scope": "requests:read"},
     responses=errors(404),
     tags=["Requests"],
-    summary="All that waits for a person, across threads; those who wait longest first",
+    summary="List pending requests across threads, the oldest first",
 )
 async def list_requests(
     visit: OwnVisit,
@@ -185,7 +206,7 @@ async def list_requests(
     thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
 ) -> Response[Reply]:
     if thread is not None:
-        await visit.must("requests:read", thread)
+        await visit.require_scope("requests:read", thread)
     return reply(visit.request_id, {"requests": await threads.requests(thread, limit)})
 
 
@@ -195,7 +216,7 @@ async def list_requests(
     opt={"scope": "requests:answer"},
     responses=ENDED | errors(404, 409, 504),
     tags=["Requests"],
-    summary="Answer, and go on",
+    summary="Answer a request and resume its thread",
 )
 async def answer(
     thread_id: FromPath[str],
@@ -208,13 +229,13 @@ async def answer(
     served = await start_run(
         threads,
         thread_id,
-        given=None,
+        value=None,
         has_input=False,
         responses={request_id: data.value},
         on_busy="enqueue",
         run_id=data.run_id,
     )
-    return await told_when_ended(visit, threads, served, wait)
+    return await reply_when_ended(visit, threads, served, wait)
 
 
 ROUTES = [create_run, get_run, cancel_run, events, list_requests, answer]

@@ -1,4 +1,4 @@
-"""Threads: their list, their state, their messages."""
+"""Routes of threads: list, state, messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from perdure.server.agentflow.messages import (
     messages_from_client,
     messages_to_client,
 )
-from perdure.server.agentflow.states import state_to_client, with_state
-from perdure.server.http.bodies import MessagesBody, PatchBody, StateBody
+from perdure.server.agentflow.views import state_to_client, with_state
 from perdure.server.http.errors import Reply, errors, errors_of_agentflow, reply
 from perdure.server.http.request_context import OwnThreads, OwnVisit
 from perdure.server.problems import HttpProblem
@@ -24,7 +23,7 @@ from perdure.server.threads.conversation import (
     SHOWN_TURNS,
     conversation,
     find_message,
-    joined,
+    merge_messages,
     no_conversation,
     session_messages,
     speaker,
@@ -42,16 +41,42 @@ Offset = Annotated[int, QueryParameter(name="offset", ge=0, le=1_000_000)]
 Limit = Annotated[int, QueryParameter(name="limit", ge=1, le=1000)]
 
 
-@get("/v1/threads", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="Those that moved last come first")
+class StateBody(msgspec.Struct, frozen=True):
+    """Merged into the state: messages of `context` are added, None and `execution_meta` are ignored."""
+
+    state: dict[str, Any]
+    config: dict[str, Any] | None = None
+
+
+class MessagesBody(msgspec.Struct, frozen=True):
+    """Messages to store without a turn."""
+
+    messages: list[MessageBody]
+    metadata: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+
+
+class PatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    update_state: dict[str, Any] = {}
+    remove_state: list[str] = []
+
+
+@get(
+    "/v1/threads",
+    opt=READ,
+    responses=errors_of_agentflow(),
+    tags=TAGS,
+    summary="List threads, the latest updated first",
+)
 async def list_threads(
     visit: OwnVisit, threads: OwnThreads, search: Search = None, offset: Offset = 0, limit: Limit = 100
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"threads": await threads.listed(search, offset, limit)})
+    return reply(visit.request_id, {"threads": await threads.list_page(search, offset, limit)})
 
 
-@get("/v1/threads/{thread_id:str}", opt=READ, responses=errors_of_agentflow(404), tags=TAGS, summary="One of them")
+@get("/v1/threads/{thread_id:str}", opt=READ, responses=errors_of_agentflow(404), tags=TAGS, summary="Get a thread")
 async def get_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    return reply(visit.request_id, {"thread": await threads.told(thread_id)})
+    return reply(visit.request_id, {"thread": await threads.get(thread_id)})
 
 
 @delete(
@@ -60,7 +85,7 @@ async def get_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThre
     opt=DELETE,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="Forget all of it",
+    summary="Delete a thread and its history",
 )
 async def delete_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     await threads.delete(thread_id)
@@ -79,7 +104,7 @@ def _done(message: str, data: Any = None) -> dict[str, Any]:
     opt=READ,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="context, execution_meta and the shared state",
+    summary="Get context, execution_meta and the shared state",
 )
 async def get_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
@@ -87,8 +112,8 @@ async def get_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThrea
 
 async def state_of(threads: OwnThreads, thread_id: str) -> dict[str, Any]:
     info, workflow, head = await threads.head(thread_id)
-    said = await conversation(threads.storage, workflow, head, last=SHOWN_TURNS)
-    return state_to_client(info, head, said, threads.space)
+    messages = await conversation(threads.storage, workflow, head, last=SHOWN_TURNS)
+    return state_to_client(info, head, messages, threads.space)
 
 
 @put(
@@ -102,19 +127,21 @@ async def put_state(
     thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
     info, workflow = await threads.workflow(thread_id)
-    given = context_of(data.state, "state.context")
+    context = context_of(data.state, "state.context")
     agent_id = speaker(workflow)
 
     def change(head: Any) -> Any:
         after = with_state(head, data.state)
         if agent_id is None:
-            if given and any(one.message_id is None for one in given):
+            if context and any(message.message_id is None for message in context):
                 raise no_conversation(workflow)
             return after
-        said = with_ids(session_messages(head, agent_id))
-        known = {one.message_id for one in said}  # a state that was read and is put back says them again
-        new = messages_from_client([one for one in given if str(one.message_id) not in known], "state.context")
-        return with_messages(after, agent_id, joined(said, new)) if new else after
+        messages = with_ids(session_messages(head, agent_id))
+        existing = {message.message_id for message in messages}  # a client that read the state sends them back
+        new = messages_from_client(
+            [message for message in context if str(message.message_id) not in existing], "state.context"
+        )
+        return with_messages(after, agent_id, merge_messages(messages, new)) if new else after
 
     await workflow.edit(info.thread_id, change, checkpoint_storage=threads.storage)
     return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
@@ -126,7 +153,7 @@ async def put_state(
     opt=DELETE,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="Begin anew: the agent forgets, the history stays",
+    summary="Clear the state and the agent's memory; the history stays",
 )
 async def delete_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     info, workflow = await threads.workflow(thread_id)
@@ -144,8 +171,8 @@ async def delete_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnTh
 async def patch_state(
     thread_id: FromPath[str], data: JSONBody[PatchBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
-    made = await threads.patch_state(thread_id, data.update_state, data.remove_state)
-    return reply(visit.request_id, {"checkpoint": made})
+    checkpoint = await threads.patch_state(thread_id, data.update_state, data.remove_state)
+    return reply(visit.request_id, {"checkpoint": checkpoint})
 
 
 # ---------------------------------------------------------------- messages
@@ -156,7 +183,7 @@ async def patch_state(
     opt=READ,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="What was said",
+    summary="List messages",
 )
 async def list_messages(
     thread_id: FromPath[str],
@@ -168,11 +195,15 @@ async def list_messages(
 ) -> Response[Reply]:
     _, workflow, head = await threads.head(thread_id)
     first = None if search else offset + limit
-    said = messages_to_client(await conversation(threads.storage, workflow, head, first=first))
+    messages = messages_to_client(await conversation(threads.storage, workflow, head, first=first))
     if search:
-        wanted = search.casefold()
-        said = [one for one in said if any(wanted in str(block.get("text", "")).casefold() for block in one["content"])]
-    return reply(visit.request_id, {"messages": said[offset : offset + limit]})
+        text = search.casefold()
+        messages = [
+            message
+            for message in messages
+            if any(text in str(block.get("text", "")).casefold() for block in message["content"])
+        ]
+    return reply(visit.request_id, {"messages": messages[offset : offset + limit]})
 
 
 @post(
@@ -181,20 +212,20 @@ async def list_messages(
     opt=WRITE,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="Note messages, without a turn",
+    summary="Add messages without a turn",
 )
 async def add_messages(
     thread_id: FromPath[str], data: JSONBody[MessagesBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
-    added = messages_from_client(_with_metadata(one, data.metadata) for one in data.messages)
+    added = messages_from_client(_with_metadata(message, data.metadata) for message in data.messages)
     if not added:
         raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
-    await _change_messages(threads, thread_id, lambda said: joined(said, added))
-    return reply(visit.request_id, _done("The messages were added.", [one.message_id for one in added]))
+    await _change_messages(threads, thread_id, lambda messages: merge_messages(messages, added))
+    return reply(visit.request_id, _done("The messages were added.", [message.message_id for message in added]))
 
 
 def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> MessageBody:
-    """What is said of all of them; what one says of itself counts more."""
+    """Add the common metadata; the message's own keys win."""
     return msgspec.structs.replace(body, metadata={**metadata, **(body.metadata or {})}) if metadata else body
 
 
@@ -215,14 +246,14 @@ async def _change_messages(threads: OwnThreads, thread_id: str, change: Any) -> 
     opt=READ,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="One message",
+    summary="Get a message",
 )
 async def get_message(
     thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
     _, workflow, head = await threads.head(thread_id)
-    _, found = find_message(await conversation(threads.storage, workflow, head), message_id)
-    return reply(visit.request_id, {"message": message_to_client(found, message_id)})
+    _, message = find_message(await conversation(threads.storage, workflow, head), message_id)
+    return reply(visit.request_id, {"message": message_to_client(message, message_id)})
 
 
 @delete(
@@ -231,15 +262,15 @@ async def get_message(
     opt=DELETE,
     responses=errors_of_agentflow(404),
     tags=TAGS,
-    summary="The agent forgets one message",
+    summary="Delete a message from the agent's memory",
 )
 async def delete_message(
     thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
-    def without(said: list[Any]) -> list[Any]:
-        at, _ = find_message(said, message_id)
-        kept = with_ids(said)
-        return [*kept[:at], *kept[at + 1 :]]
+    def without(messages: list[Any]) -> list[Any]:
+        at, _ = find_message(messages, message_id)
+        remaining = with_ids(messages)
+        return [*remaining[:at], *remaining[at + 1 :]]
 
     await _change_messages(threads, thread_id, without)
     return reply(visit.request_id, _done("The message was deleted."))

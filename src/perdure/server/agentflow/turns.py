@@ -1,0 +1,311 @@
+"""Turns of a conversation, for `invoke`, `stream` and the socket; and their chunks in AgentFlow's format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.engine.run.result import WorkflowRunResult
+from perdure.errors import IncompatibleWorkflow, NoPendingRequests
+from perdure.events import WorkflowEvent
+from perdure.names import new_thread_id
+from perdure.server.agentflow.messages import (
+    MessageBody,
+    context_of,
+    message_to_client,
+    messages_from_client,
+    messages_to_client,
+)
+from perdure.server.agentflow.views import state_to_client, update_state
+from perdure.server.problems import HttpProblem
+from perdure.server.runs.hub import Follower, StreamedEvent
+from perdure.server.runs.runs import ServedRun
+from perdure.server.runs.start import failure_of, input_from_messages, start
+from perdure.server.threads.conversation import LONGEST_NAME, SHOWN_TURNS, conversation, output_messages, with_run_ids
+from perdure.server.threads.tenancy import check_id
+from perdure.server.threads.threads import Threads
+from perdure.server.threads.to_json import event_to_json, request_to_json
+from perdure.workflows.workflow import Workflow
+
+Granularity = Literal["full", "partial", "low"]
+
+
+class InvokeBody(msgspec.Struct, frozen=True):
+    """A turn: messages, or the answer to a pending request."""
+
+    messages: list[MessageBody] = []
+    resume: Any | UnsetType = UNSET
+    """The answer to the one pending request, or answers by request id."""
+    initial_state: dict[str, Any] | None = None
+    """Merged into the shared state before the turn."""
+    config: dict[str, Any] = {}
+    """`thread_id`, `run_id`, `thread_name`, `thread_meta`, `on_busy`."""
+    recursion_limit: Annotated[int, Meta(ge=1, le=100)] | None = None
+    """Maximum supersteps; the default is the workflow's limit."""
+    response_granularity: Granularity = "low"
+
+
+class InvokedTurn:
+    """One turn of a conversation."""
+
+    def __init__(self, threads: Threads, body: InvokeBody) -> None:
+        self.threads = threads
+        self.body = body
+        self.workflow: Workflow = threads.service.workflow(None)
+        thread_id = body.config.get("thread_id")
+        if thread_id is not None and (isinstance(thread_id, bool) or not isinstance(thread_id, str | int)):
+            raise HttpProblem(422, "invalid_id", "config.thread_id must be a text.", field="config.thread_id")
+        self.thread_id = new_thread_id() if thread_id is None else str(thread_id)
+        self.stored_id = threads.space.stored_id(self.thread_id)
+        self.served: ServedRun | None = None
+        self._name: str | None = None
+        self._message_count = 0
+        """Output messages so far."""
+
+    async def begin(self, *, stream: bool = False) -> ServedRun:
+        """Start the run. Raises HttpProblem and the error that rejected the run."""
+        body = self.body
+        is_resumed = body.resume is not UNSET
+        if is_resumed == bool(body.messages):
+            raise HttpProblem(
+                422, "invalid_body", "Send either messages or resume. Nothing was started.", field="messages"
+            )
+        message = None
+        if not is_resumed:
+            message = input_from_messages(self.workflow, self._messages())
+        on_busy = body.config.get("on_busy", "reject")
+        if on_busy not in ("reject", "enqueue"):
+            raise HttpProblem(422, "invalid_body", "config.on_busy is reject or enqueue.", field="config.on_busy")
+        run_id = body.config.get("run_id")
+        if run_id is not None:
+            check_id("config.run_id", run_id if isinstance(run_id, str) else "")
+        responses = await self._answers() if is_resumed else None
+        self._check_names()
+        options: dict[str, Any] = {
+            "responses": responses,
+            "on_busy": on_busy,
+            "stream": stream,
+            "run_id": run_id,
+            "max_iterations": body.recursion_limit,
+            "afterwards": self._name_thread,
+        }
+        if body.initial_state:
+            options["change_state"] = partial(update_state, changes=body.initial_state)
+        try:
+            self.served = await start(self.threads, self.workflow, self.stored_id, message, **options)
+        except IncompatibleWorkflow:
+            # Rare, so checked only after the failure: the thread belongs to another served workflow.
+            _, other = await self.threads.workflow(self.thread_id)
+            if other is self.workflow:
+                raise
+            self.workflow = other
+            message = input_from_messages(other, self._messages())
+            self.served = await start(self.threads, other, self.stored_id, message, **options)
+        return self.served
+
+    def _messages(self) -> list[Message]:
+        """The messages of the initial state's context, then the new ones."""
+        context = context_of(self.body.initial_state or {}, "initial_state.context")
+        earlier = messages_from_client(context, "initial_state.context")
+        return [*earlier, *messages_from_client(self.body.messages)]
+
+    def _check_names(self) -> None:
+        name, metadata = self.body.config.get("thread_name"), self.body.config.get("thread_meta")
+        if name is not None and (not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME):
+            message = f"config.thread_name must be a text of 1 to {LONGEST_NAME} characters."
+            raise HttpProblem(422, "invalid_body", message, field="config.thread_name")
+        if metadata is not None and not isinstance(metadata, dict):
+            raise HttpProblem(422, "invalid_body", "config.thread_meta must be an object.", field="config.thread_meta")
+
+    async def _answers(self) -> dict[str, Any]:
+        info, workflow, head = await self.threads.head(self.thread_id)
+        self.workflow = workflow
+        pending, answer = head.pending_request_info_events, self.body.resume
+        if not pending:
+            raise NoPendingRequests(info.thread_id)
+        if isinstance(answer, dict) and answer and all(key in pending for key in answer):
+            return await self.threads.answers_for(self.thread_id, answer)
+        if len(pending) > 1:
+            names = ", ".join(sorted(pending))
+            raise HttpProblem(
+                422,
+                "several_requests",
+                f"Thread {self.thread_id!r} waits for several answers ({names}). Send resume as an object by request "
+                "id. Nothing was written.",
+                field="resume",
+            )
+        return await self.threads.answers_for(self.thread_id, {next(iter(pending)): answer})
+
+    async def wait_for_reply(self) -> dict[str, Any]:
+        """Wait for the end and return the reply of `invoke`. Raises HttpProblem if the run fails or takes too long."""
+        served = self.served
+        if served is None:
+            raise RuntimeError("This turn has not begun.")
+        seconds = self.threads.service.config.limits.request_seconds
+        if not await served.wait_ended(seconds):
+            raise HttpProblem(
+                504,
+                "run_takes_longer",
+                f"Run {served.run_id} of thread {self.thread_id!r} is still running after {seconds:g} s. Follow it at "
+                f"/v1/threads/{self.thread_id}/events.",
+                headers={"X-Run-Id": served.run_id},
+                thread_id=self.thread_id,
+            )
+        if served.result is None:
+            raise failure_of(self.threads, served)
+        self._message_count = 0
+        messages = [
+            message for event in served.result.outputs if event.type == "output" for message in self.messages_of(event)
+        ]
+        body: dict[str, Any] = {
+            "messages": messages_to_client(messages),
+            "state": None,
+            "context": None,
+            "summary": None,
+        }
+        if self.body.response_granularity != "low":
+            state = await self.state()
+            body["context"] = state["context"]
+            body["state"] = state if self.body.response_granularity == "full" else None
+        return {**body, "meta": self.meta()}
+
+    def messages_of(self, event: WorkflowEvent) -> list[Message]:
+        """The messages of an output, with the ids that they have in the thread."""
+        messages = output_messages(event)
+        if self.served is not None:
+            messages = with_run_ids(messages, f"{self.served.run_id}-out", self._message_count)
+        self._message_count += len(messages)
+        return messages
+
+    def meta(self) -> dict[str, Any]:
+        served = self.served
+        is_new = served is not None and served.is_new_thread
+        requests = [] if served is None or served.result is None else served.result.get_request_info_events()
+        return {
+            "thread_id": self.thread_id,
+            "is_new_thread": is_new,
+            "thread_name": self._name,
+            "run_id": None if served is None else served.run_id,
+            "state": None if served is None else served.state,
+            "pending_requests": [event.request_id for event in requests],
+        }
+
+    async def state(self) -> dict[str, Any]:
+        info, workflow, head = await self.threads.head(self.thread_id)
+        messages = await conversation(self.threads.storage, workflow, head, last=SHOWN_TURNS)
+        return state_to_client(info, head, messages, self.threads.space)
+
+    async def _name_thread(self, result: WorkflowRunResult) -> None:
+        """Store the client's name and metadata, or generate a name for a thread without one."""
+        config = self.body.config
+        name, metadata = config.get("thread_name"), config.get("thread_meta")
+        self._name = result.about.get("name")
+        if isinstance(name, str) or isinstance(metadata, dict):
+            about = {"name": name, "metadata": metadata}
+            await self.workflow.describe(
+                self.stored_id,
+                {key: value for key, value in about.items() if value is not None},
+                on_busy="enqueue",
+                checkpoint_storage=self.threads.storage,
+            )
+            self._name = name if isinstance(name, str) else self._name
+        elif self._name is None and self.threads.service.name_threads is not None:
+            inputs = messages_from_client(self.body.messages)
+            messages = [*inputs, *(message for event in result.outputs for message in output_messages(event))]
+            self._name = await self.threads.service.name_threads(self.workflow, self.stored_id, messages)
+
+
+LOOK_SECONDS = 1.0
+"""How often a stream without events checks whether its run has ended."""
+
+Chunk = tuple[int | None, dict[str, Any]]
+"""The number of the committed event, if any, and the chunk."""
+
+
+async def chunks(turn: InvokedTurn, follower: Follower) -> AsyncIterator[Chunk | None]:
+    """The chunks of a turn that has begun, until its run ends; None for each second without an event."""
+    served = turn.served
+    if served is None or served.task is None:
+        raise RuntimeError("This turn has not begun.")
+    yield None, chunk(turn, "updates", data={"status": "started", "cursor": follower.cursor})
+    has_end_event = False
+    while not has_end_event:
+        has_ended = served.task.done()
+        events = await follower.next(0 if has_ended else LOOK_SECONDS)
+        for event in events:
+            if event.event.run_id == served.run_id:
+                for part in chunks_of_event(turn, event):
+                    yield part
+                has_end_event = has_end_event or _is_end(event)
+        if has_ended and not events:  # its end could not be stored: no event follows
+            break
+        if not events:
+            yield None
+    if turn.body.response_granularity == "full":
+        yield None, chunk(turn, "state", state=await turn.state())
+    await turn.served.wait_ended()  # type: ignore[union-attr]  # checked above
+    yield None, chunk(turn, "updates", data={**turn.meta(), "status": "done", "cursor": follower.cursor})
+
+
+def _is_end(streamed: StreamedEvent) -> bool:
+    state = streamed.event.state
+    return (
+        streamed.event.type == "status" and state is not None and not state.value.startswith(("IN_PROGRESS", "STARTED"))
+    )
+
+
+def chunks_of_event(turn: InvokedTurn, streamed: StreamedEvent) -> list[Chunk]:
+    """The chunks of one event."""
+    event, seq = streamed.event, streamed.seq
+    if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
+        return [(None, chunk(turn, "message", message=_delta(event.data)))]
+    if event.type == "output":
+        return [
+            (seq, chunk(turn, "message", message=message)) for message in messages_to_client(turn.messages_of(event))
+        ]
+    if event.type == "failed":
+        body = event_to_json(event, streamed.space, hides_errors=streamed.hides)
+        return [(seq, chunk(turn, "error", data=body.get("details")))]
+    if event.type == "request_info":
+        data = {"status": "interrupted", "request": request_to_json(event, streamed.space)}
+        return [(seq, chunk(turn, "updates", data=data))]
+    return [(seq, chunk(turn, "updates", data=_event_fields(event, streamed)))]
+
+
+def _event_fields(event: WorkflowEvent, streamed: StreamedEvent) -> dict[str, Any]:
+    body = event_to_json(event, streamed.space, hides_errors=streamed.hides)
+    return {key: value for key, value in body.items() if key not in ("thread_id", "run_id", "timestamp", "seq")}
+
+
+def _delta(update: AgentResponseUpdate) -> dict[str, Any]:
+    from perdure.agents.conversation.message import Message
+
+    message = Message(update.role or "assistant", update.contents, update.author_name, update.message_id)
+    return {**message_to_client(message, ""), "message_id": update.message_id, "delta": True}
+
+
+def chunk(
+    turn: InvokedTurn,
+    event: str,
+    *,
+    message: dict[str, Any] | None = None,
+    state: dict[str, Any] | None = None,
+    data: Any = None,
+) -> dict[str, Any]:
+    return {
+        "event": event,
+        "message": message,
+        "state": state,
+        "data": data,
+        "thread_id": turn.thread_id,
+        "run_id": None if turn.served is None else turn.served.run_id,
+        "metadata": {},
+        "timestamp": time.time(),
+    }
