@@ -116,7 +116,7 @@ async def test_what_lists_say_is_not_made_to_look_sound_either(tmp_path: Path) -
     await store.close()
     changed(path, "UPDATE commits SET status = 'FORGED' WHERE number = 2")
     found = await store.check()
-    assert "what the lists say of commit 2 was changed" in found[0].reason
+    assert "the columns of commit 2 were changed" in found[0].reason
     assert await store.rewrite("t", wrapped) > 0
     assert await store.check() == found
     await store.close()

@@ -204,8 +204,8 @@ class ThreadFiles:
 
     def list_foreign(self) -> list[str]:
         """Names of files that are not a thread's. An empty file is of a thread that was only claimed."""
-        known = {self.path_of(thread_id).name for thread_id in self.thread_ids()}
-        others = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if path.name not in known]
+        names = {self.path_of(thread_id).name for thread_id in self.thread_ids()}
+        others = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if path.name not in names]
         return [path.name for path in others if path.stat().st_size]
 
     def total_size(self) -> int:

@@ -253,7 +253,7 @@ def check_files(access: FileAccess) -> list[Damage]:
     """Damage of the index, and of files that cannot be read as a whole."""
     index = access.index
     index.make_ready()
-    damage = [Damage(f"{name!r} is no file of a thread") for name in access.files.list_foreign()]
+    damage = [Damage(f"{name!r} is not the file of a thread") for name in access.files.list_foreign()]
     checks: list[Callable[[Database], list[str]]] = [find_orphans, check_schema]
     reasons = [*index.check_integrity(), *(reason for check in checks for reason in index.read(check))]
     damage += [Damage(f"{index.path.name}: {reason}. Delete it: the store rebuilds it") for reason in reasons]

@@ -192,28 +192,28 @@ class FileIndex(Connection):
     def catch_up(self, file: ThreadFile) -> None:
         """Read the lines of a locked file that the index does not have. Raises DamagedStore."""
         row = self.read(lambda db: read_file_size(db, file.thread_id))
-        known = 0 if row is None else row[0]
+        indexed = 0 if row is None else row[0]
         uncut = self._files.to_cut.get(file.thread_id)
         if uncut is not None:
-            if known is not None and uncut == known < file.size:  # else another process has read the rest
+            if indexed is not None and uncut == indexed < file.size:  # else another process has read the rest
                 file.cut(uncut)
             del self._files.to_cut[file.thread_id]
         size = file.size
-        if known == size:
+        if indexed == size:
             return
-        if size < (known or 0):
-            raise self._lost(file, size, known or 0)
-        lines = list(file.scan(known or 0, may_cut=True))
+        if size < (indexed or 0):
+            raise self._lost(file, size, indexed or 0)
+        lines = list(file.scan(indexed or 0, may_cut=True))
         if not self._is_rebuilding:
             file.sync()  # their process may have died before it did
-        self.transact(lambda db: _index_lines(db, file, lines, from_start=known is None))
+        self.transact(lambda db: _index_lines(db, file, lines, from_start=indexed is None))
 
-    def _lost(self, file: ThreadFile, size: int, known: int) -> DamagedStore:
+    def _lost(self, file: ThreadFile, size: int, indexed: int) -> DamagedStore:
         head = self.read(lambda db: read_head(db, file.thread_id))
         was = "" if head is None else f", whose last checkpoint was {head.checkpoint_id!r},"
         reason = (
-            f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {known} were acknowledged: commits were "
-            f"lost. To continue from what is there, delete {INDEX!r} beside it"
+            f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {indexed} were acknowledged: commits "
+            f"were lost. To continue from what is there, delete {INDEX!r} beside it"
         )
         return DamagedStore(str(file.path), reason)
 

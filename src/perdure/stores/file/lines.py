@@ -150,7 +150,7 @@ class PendingLines(NamedTuple):
 
 
 class LineContext(NamedTuple):
-    """What the lines before a line said, and it need not repeat."""
+    """Fields of the lines before a line, which it need not repeat."""
 
     workflow_name: str | None = None
     run_id: str | None = None

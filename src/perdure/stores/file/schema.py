@@ -125,7 +125,7 @@ def raise_thread(db: Database, thread_id: str, *, number: int = 0, fence: int = 
 
 
 def restore_status(db: Database, thread_id: str, number: int, status: str, updated_at: str) -> None:
-    """Set what the last commit said, where its line is no longer in the thread's file."""
+    """Set status and time of the last commit, if its line is no longer in the thread's file."""
     db.execute(
         "UPDATE threads SET status = ?, updated_at = ? WHERE thread_id = ? AND NOT EXISTS"
         " (SELECT 1 FROM commits c WHERE c.thread = threads.thread AND c.number >= ?)",
@@ -136,7 +136,7 @@ def restore_status(db: Database, thread_id: str, number: int, status: str, updat
 def restore_retention(
     db: Database, thread: int, first_seq: int, events_dropped_before: int, pins: Iterable[int], garbage: int
 ) -> None:
-    """Set what the first line of a thread's file says of its retention."""
+    """Set the fields of retention that the first line of a thread's file has."""
     db.execute(
         "UPDATE threads SET first_seq = ?, events_dropped_before = ?, garbage = garbage + ? WHERE thread = ?",
         (first_seq, events_dropped_before, garbage, thread),
@@ -146,7 +146,7 @@ def restore_retention(
 
 
 def clear_thread(db: Database, thread_id: str) -> dict[int, int]:
-    """Delete all that the thread's file says, but not its owner. The seqs of its commits, by number."""
+    """Delete all rows of the thread that come from its file, but not its owner. The seqs of its commits, by number."""
     thread = find_thread(db, thread_id)
     seqs = dict(db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
     newest = newest_seq(db)
@@ -213,7 +213,7 @@ def order_commits(db: Database) -> None:
 
 
 def read_columns(db: Database, thread_id: str) -> dict[int, tuple[Any, ...]]:
-    """What the index says of each commit of a thread, by number; first the checkpoint's id."""
+    """The columns of each commit of a thread, by number; first the checkpoint's id."""
     rows = db.execute(
         "SELECT c.number, c.checkpoint_id, w.name, c.iteration, c.parent, c.previous, c.timestamp, c.run_id,"
         " c.status, c.first_seq, c.events, c.place, c.size FROM commits c JOIN threads t USING (thread)"

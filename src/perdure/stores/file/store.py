@@ -2,8 +2,8 @@
 
 The files are the truth. Beside them lies `index.db` (`index.py`), which answers lists, names owners, and knows how much
 of each file was acknowledged. The store appends a line and syncs it, then updates the index. A process that dies in
-between leaves a file that is longer than the index says: the next one to open the thread reads the rest, and cuts off a
-torn last line, which was never acknowledged. A file that is shorter has lost acknowledged lines: that is an error.
+between leaves a file that is longer than the index knows. The next process that opens the thread reads the rest, and
+cuts off a torn last line, which was never acknowledged. A file that is shorter has lost acknowledged lines: an error.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def check_thread(db: Database, read: ReadPayloads, thread_id: str) -> list[Damag
     attempt(lambda: read_inbox(db, thread_id))
     attempt(lambda: check_consumed(db, thread_id))
     for number, checkpoint_id in _find_changed_columns(db, thread.thread):
-        damage.append(Damage(f"what the lists say of commit {number} was changed", thread_id, checkpoint_id))
+        damage.append(Damage(f"the columns of commit {number} were changed", thread_id, checkpoint_id))
     numbers = set()
     for commit in read_commit_rows(db, thread_id, 0, None):
         numbers.add(commit.number)

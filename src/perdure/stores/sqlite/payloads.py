@@ -57,15 +57,15 @@ def select_commits(db: Database, columns: str, thread_id: str, numbers: Collecti
         return db.execute(f"{query} = ?", (thread_id, *numbers)).fetchall()
     wanted = sorted(numbers)
     if wanted and wanted[-1] - wanted[0] < 2 * len(wanted):  # dense: reading a range is faster than reading by number
-        rows = db.execute(f"{query} BETWEEN ? AND ? ORDER BY number", (thread_id, wanted[0], wanted[-1]))
+        stretch = db.execute(f"{query} BETWEEN ? AND ? ORDER BY number", (thread_id, wanted[0], wanted[-1]))
         chosen = set(wanted)
-        return [row for row in rows if row[0] in chosen]
-    found: list[Any] = []
+        return [row for row in stretch if row[0] in chosen]
+    rows: list[Any] = []
     for start in range(0, len(wanted), MAX_PARAMETERS):
         part = wanted[start : start + MAX_PARAMETERS]
         marks = ",".join("?" * len(part))
-        found += db.execute(f"{query} IN ({marks}) ORDER BY number", (thread_id, *part)).fetchall()
-    return found
+        rows += db.execute(f"{query} IN ({marks}) ORDER BY number", (thread_id, *part)).fetchall()
+    return rows
 
 
 class CommitRow(NamedTuple):
