@@ -373,12 +373,13 @@ def first_line(db: Database, thread_id: str) -> FileThreadLine:
 
 
 def pending_lines(db: Database, thread_id: str) -> PendingLines:
-    fence = read_thread(db, ensure_thread(db, thread_id)).fence
+    thread = ensure_thread(db, thread_id)
+    fence = read_thread(db, thread).fence
     return PendingLines(
         [request_part(request) for request in list_requests(db, ListQuery(thread_id=thread_id))],
-        [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in read_inbox(db, thread_id)],
+        [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in read_inbox(db, thread, thread_id)],
         [
             JournalLine(fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
-            for entry in read_journal(db, thread_id, 0)
+            for entry in read_journal(db, thread, thread_id, 0)
         ],
     )

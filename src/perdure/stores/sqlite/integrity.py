@@ -71,9 +71,9 @@ def check_thread(db: Database, read: ReadPayloads, thread_id: str) -> list[Damag
         return damage
     thread = read_thread(db, row)
     attempt(lambda: check_thread_row(db, thread_id, thread, newest_checkpoint(db, thread.thread)))
-    attempt(lambda: read_journal(db, thread_id, thread.number))
-    attempt(lambda: read_inbox(db, thread_id))
-    attempt(lambda: check_consumed(db, thread_id))
+    attempt(lambda: read_journal(db, thread.thread, thread_id, thread.number))
+    attempt(lambda: read_inbox(db, thread.thread, thread_id))
+    attempt(lambda: check_consumed(db, thread.thread, thread_id))
     for number, checkpoint_id in _find_changed_columns(db, thread.thread):
         damage.append(Damage(f"the columns of commit {number} were changed", thread_id, checkpoint_id))
     numbers = set()

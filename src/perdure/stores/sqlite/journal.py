@@ -19,11 +19,11 @@ def append_journal(db: Database, thread: int, thread_id: str, delivery_id: int, 
     )
 
 
-def read_journal(db: Database, thread_id: str, number: int) -> list[JournalEntry]:
+def read_journal(db: Database, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
     """Entries of the deliveries after commit `number`. Raises DamagedCheckpoint."""
     entries = []
     for delivery_id, body, sealed in db.execute(
-        "SELECT delivery_id, body, seal FROM journal WHERE thread = ? ORDER BY entry", (find_thread(db, thread_id),)
+        "SELECT delivery_id, body, seal FROM journal WHERE thread = ? ORDER BY entry", (thread,)
     ):
         if not is_entry_sealed(thread_id, delivery_id, body, sealed):
             raise changed_entry(thread_id, delivery_id)
@@ -53,12 +53,12 @@ def has_item(db: Database, thread_id: str, item_id: str) -> bool:
     return db.execute(query, (find_thread(db, thread_id), item_id)).fetchone() is not None
 
 
-def read_inbox(db: Database, thread_id: str) -> list[InboxItem]:
+def read_inbox(db: Database, thread: int, thread_id: str) -> list[InboxItem]:
     """Raises DamagedCheckpoint."""
     items = []
     for item_id, kind, body, sealed in db.execute(
         "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item",
-        (find_thread(db, thread_id),),
+        (thread,),
     ):
         if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
             raise changed_item(thread_id, item_id)
@@ -81,10 +81,10 @@ def consume_items(db: Database, thread_id: str, item_ids: Iterable[str]) -> None
         )
 
 
-def check_consumed(db: Database, thread_id: str) -> None:
+def check_consumed(db: Database, thread: int, thread_id: str) -> None:
     """Raises DamagedCheckpoint for a consumed item that was changed."""
     query = "SELECT item_id, seal FROM inbox WHERE thread = ? AND body IS NULL"
-    for item_id, sealed in db.execute(query, (find_thread(db, thread_id),)):
+    for item_id, sealed in db.execute(query, (thread,)):
         if sealed != consumed_seal(thread_id, item_id):
             raise changed_item(thread_id, item_id)
 

@@ -182,7 +182,8 @@ def open_thread(db: Database, read: ReadPayloads, thread_id: str, owner: str, *,
         if newest is not None and info is None:
             raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
         root = None if info is None else read_root(db, read, info)
-        journal, inbox = read_journal(db, thread_id, thread.number), read_inbox(db, thread_id)
+        journal = read_journal(db, thread.thread, thread_id, thread.number)
+        inbox = read_inbox(db, thread.thread, thread_id)
         db.without_journal.discard(thread_id)
         if not journal:
             db.without_journal.add(thread_id)

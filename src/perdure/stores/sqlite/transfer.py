@@ -153,8 +153,8 @@ def read_standing(db: Database, thread_id: str) -> ThreadHeader | None:
         head,
         None if due_at is None else to_time(due_at),
         tuple(list_requests(db, ListQuery(thread_id=thread_id))),
-        read_journal(db, thread_id, number),
-        read_inbox(db, thread_id),
+        read_journal(db, thread, thread_id, number),
+        read_inbox(db, thread, thread_id),
         list_consumed(db, thread),
         sorted(list_pins(db, thread)),
     )
@@ -208,7 +208,7 @@ def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) ->
     if thread is None:
         return False
     if if_unmoved_since is not None:
-        is_needed = list_pins(db, thread) or read_inbox(db, thread_id)
+        is_needed = list_pins(db, thread) or read_inbox(db, thread, thread_id)
         if is_needed or read_thread(db, thread).number != if_unmoved_since:
             return False
     for table in ("commits", "pins", "journal", "inbox", "requests", "threads"):

@@ -60,7 +60,8 @@ class Job(Generic[W]):
     def settle(self, error: BaseException | None) -> None:
         """Fix the outcome. Later calls change nothing."""
         if not self.is_settled:
-            self.error, self.is_settled = error, True
+            self.error = error
+            self.is_settled = True
 
     async def outcome(self, *, uncancellable: bool = False) -> Any:
         """The result, or raise the error. The work is done even if this is cancelled.
@@ -239,7 +240,8 @@ class Batch:
             except BaseException as raised:  # noqa: BLE001  # `outcome` raises it
                 error = raised
             for job in jobs:
-                job.settle(error)
+                if not job.is_settled:
+                    job.settle(error)
             _wake(jobs)
 
 
