@@ -61,7 +61,7 @@ class WorkflowBuilder(GraphBuilder):
             self.with_checkpointing(checkpoint_storage)
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        """Save a checkpoint after every superstep. Any class with the six methods of CheckpointStorage will do."""
+        """Save a checkpoint after every superstep. Accepts any class with the six methods of CheckpointStorage."""
         check_storage(checkpoint_storage)
         self._storage = checkpoint_storage
         return self
@@ -78,12 +78,12 @@ class WorkflowBuilder(GraphBuilder):
         )
 
     def _add(self, thing: Any) -> str:
-        """Agents of other frameworks that have no `run` are given one."""
+        """Wrap agents of other frameworks that have no `run`."""
         if isinstance(thing, (str, Executor)) or id(thing) in self._ids_by_thing or is_agent(thing):
             return super()._add(thing)
         agent = adapted(thing)
         executor_id = super()._add(agent)
         if agent is not thing:
             self._ids_by_thing[id(thing)] = executor_id
-            self._things.append(thing)  # so that its id stays its own
+            self._things.append(thing)  # keeps it alive, so that its id() stays unique
         return executor_id

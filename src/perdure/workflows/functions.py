@@ -1,4 +1,4 @@
-"""Function workflows: `@workflow` makes an async function whose steps are recorded, run like any other workflow."""
+"""Function workflows: `@workflow` makes an async function with recorded steps a workflow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class FunctionalWorkflow(Generic[P, R]):
-    """What `@workflow` makes of a function. `run` it, or `build` a Workflow with a storage of its own."""
+    """The result of `@workflow`. `run` it, or `build` a Workflow with its own storage."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class FunctionalWorkflow(Generic[P, R]):
         migrations: Iterable[AnyMigration] | None = None,
         clock: Clock | None = None,
     ) -> Workflow:
-        """A Workflow of its own, with threads of its own: everything a graph's workflow can do, it can."""
+        """A new Workflow with its own threads. It has all methods of a graph's workflow."""
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if storage is not None:
             check_storage(storage)
@@ -78,7 +78,7 @@ class FunctionalWorkflow(Generic[P, R]):
 
     @property
     def graph(self) -> Graph:
-        """One executor: what a WorkflowExecutor and a drawing need."""
+        """A graph of one executor, for a WorkflowExecutor and for drawings."""
         return self._workflow.graph
 
     @overload
@@ -90,7 +90,7 @@ class FunctionalWorkflow(Generic[P, R]):
         self, message: Any = None, *, stream: Literal[True], **options: Unpack[RunOptions]
     ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]: ...
     def run(self, message: Any = None, *, stream: bool = False, **options: Unpack[RunOptions]) -> Any:
-        """As `Workflow.run`: a new message, answers to pending requests, or a resume."""
+        """Like `Workflow.run`: a new message, answers to pending requests, or a resume."""
         return self._workflow.run(message, stream=stream, **options)  # type: ignore[call-overload]  # a plain bool
 
     def open(
@@ -101,7 +101,7 @@ class FunctionalWorkflow(Generic[P, R]):
         on_busy: OnBusy = "reject",
         takeover: bool = False,
     ) -> RunHandle:
-        """As `Workflow.open`: a live handle on a thread."""
+        """Like `Workflow.open`: a live handle on a thread."""
         return self._workflow.open(
             thread_id=thread_id, checkpoint_storage=checkpoint_storage, on_busy=on_busy, takeover=takeover
         )
@@ -111,12 +111,12 @@ class FunctionalWorkflow(Generic[P, R]):
         context = current_context.get()
         if context is None:
             raise InvalidRun(
-                f"Workflow {self.name!r} was called like a function, outside of a workflow, where nothing can record "
-                f"its steps. Use `await {self.name}.run(message)`."
+                f"Workflow {self.name!r} was called like a function outside of a workflow, where its steps are not "
+                f"recorded. Use `await {self.name}.run(message)`."
             )
         if self._shape.context is not None and len(args) + len(kwargs) < self._shape.parameters:
-            given: Any = get_run_context()
-            args = (*args, given)  # type: ignore[assignment]  # the context that the caller left out
+            run_context: Any = get_run_context()
+            args = (*args, run_context)  # type: ignore[assignment]  # the caller omitted the context
         return await self.function(*args, **kwargs)
 
     def as_agent(
@@ -132,7 +132,7 @@ class FunctionalWorkflow(Generic[P, R]):
         return self._workflow.to_svg()
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """For notebooks."""
         return self.to_svg()
 
     def __repr__(self) -> str:
@@ -163,8 +163,8 @@ def workflow(
 ) -> Any:
     """Make an async function a workflow: `@workflow` or `@workflow(name="triage", checkpoint_storage=...)`.
 
-    It takes the message and, if it wants one, a `RunContext`. It may be run again from the top at any time: what it
-    does outside of steps must come out the same, and have no effect.
+    It takes the message and optionally a `RunContext`. The engine may run it again from the top at any time: code
+    outside of steps must be deterministic and without side effects.
     """
 
     def make(function: Callable[..., Any]) -> FunctionalWorkflow[Any, Any]:

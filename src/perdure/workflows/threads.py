@@ -12,14 +12,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.any_storage import load_checkpoint, read_lineage, require_event_log
+from perdure.checkpoints.any_storage import load_checkpoint, read_events, read_lineage, require_event_log
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.follow import follow as follow_storage
-from perdure.checkpoints.level import every_delivery
+from perdure.checkpoints.level import ChildCheckpoint, every_delivery
 from perdure.checkpoints.storage import StoreCheckpointStorage, check_limit
 from perdure.engine.run.options import check_storage
-from perdure.errors import CheckpointNotFound, InvalidRun, NoStorage, StorageFailed, ThreadNotFound
+from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, StorageFailed, ThreadNotFound
 from perdure.events import WorkflowEvent
+from perdure.graph.drawing.outcomes import DUE, WAITING, outcomes_of
 from perdure.names import check_identifier, checkpoint_id_of
 from perdure.records import CheckpointInfo, ThreadInfo, WorkflowMessage
 
@@ -81,6 +82,38 @@ async def messages(
         raise ThreadNotFound(chosen)
     deliveries = {message.delivery_id: message for checkpoint in lineage for message in every_delivery(checkpoint)}
     return [deliveries[delivery_id] for delivery_id in sorted(deliveries)]
+
+
+async def outcomes(
+    workflow: Workflow, thread_id: str | None = None, *, checkpoint_storage: Any = None
+) -> dict[str, str]:
+    """The outcome of each executor in a thread, by path: `completed`, `failed`, `waiting`, `due`, ...
+
+    A storage without an event log has only due and waiting executors. Raises ThreadNotFound.
+    """
+    storage = choose_storage(workflow, "Reading the outcomes of a thread", checkpoint_storage)
+    chosen = choose_thread(workflow, thread_id or None, "outcomes")
+    lineage = await read_lineage(storage, chosen, workflow.name)
+    if not lineage:
+        raise ThreadNotFound(chosen)
+    try:
+        events = [event async for event in read_events(storage, chosen, None, workflow.declared_types)]
+    except NoEventLog:
+        events = []
+    return outcomes_of(events) | _unfinished(lineage[-1], "")
+
+
+def _unfinished(level: WorkflowCheckpoint | ChildCheckpoint, path: str) -> dict[str, str]:
+    """Executors that are due or wait at the head: the log has no event for an answered request."""
+    requests = level.pending_request_info_events.values()
+    outcomes = {f"{path}{message.target_id}": DUE for message in level.deliveries}
+    outcomes |= {f"{path}{delivery.message.target_id}": WAITING for delivery in level.suspended.values()}
+    outcomes |= {f"{path}{event.source_executor_id}": WAITING for event in requests}
+    for child in level.children.values():
+        inner = _unfinished(child, f"{path}{child.executor_id}/")
+        outcomes[f"{path}{child.executor_id}"] = DUE if DUE in inner.values() else WAITING
+        outcomes |= inner
+    return outcomes
 
 
 def follow(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -142,6 +144,7 @@ class Workflow:
     history = threads.history
     head = threads.head
     messages = threads.messages
+    outcomes = threads.outcomes
     follow = threads.follow
     branches = threads.branches
     diff = threads.diff
@@ -243,14 +246,6 @@ class Workflow:
 
         return to_dot(self._graph, include_internal_executors)
 
-    async def outcomes(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> dict[str, str]:
-        """The outcome of each executor in a thread, by path: `completed`, `failed`, `waiting`, `due`, ..."""
-        from perdure.workflows.outcomes import thread_outcomes
-
-        storage = threads.choose_storage(self, "Reading the outcomes of a thread", checkpoint_storage)
-        chosen = threads.choose_thread(self, thread_id or None, "outcomes")
-        return await thread_outcomes(storage, chosen, self._compiled)
-
     def to_svg(
         self,
         *,
@@ -267,9 +262,7 @@ class Workflow:
         from perdure.graph.drawing.svg import to_svg
 
         if isinstance(thread, str):
-            from perdure.workflows.outcomes import run_in_worker_thread
-
-            outcomes = run_in_worker_thread(self.outcomes(thread))
+            outcomes = _run_in_worker_thread(self.outcomes(thread))
         elif thread is not None:
             outcomes = outcomes_of(thread)
         return to_svg(self._graph, outcomes=outcomes, include_internal_executors=include_internal_executors)
@@ -280,6 +273,25 @@ class Workflow:
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"
+
+
+def _run_in_worker_thread(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result, for code that is not async, even inside an event loop: a worker thread runs its own loop."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller
+            errors.append(error)
+
+    worker = threading.Thread(target=run, name="perdure drawing")
+    worker.start()
+    worker.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def show_options(function: Any) -> None:

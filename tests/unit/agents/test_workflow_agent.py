@@ -242,7 +242,7 @@ async def test_a_request_for_approval_is_told_as_it_is_and_answered_with_a_respo
 
 
 async def test_answers_and_new_messages_in_one_turn_are_refused() -> None:
-    with pytest.raises(ValueError, match="give the answers first"):
+    with pytest.raises(ValueError, match="send the answers first"):
         asking(None).as_agent().run([Message("tool", Content.from_function_result("colour", result="red")), "hi"])
 
 
