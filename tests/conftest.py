@@ -105,6 +105,13 @@ def _no_coroutine_is_left_unawaited() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _a_test_with_an_event_loop_leaves_no_task(request: pytest.FixtureRequest) -> None:
+    """Half of the tests have none, and making one takes longer than many of them."""
+    if request.node.get_closest_marker("asyncio") is not None:
+        request.getfixturevalue("_no_task_is_left_running")
+
+
+@pytest.fixture
 async def _no_task_is_left_running() -> AsyncIterator[None]:
     """Whatever a test starts has ended, or was cancelled and awaited, when the test ends."""
     before = asyncio.all_tasks()
