@@ -63,41 +63,42 @@ class Job(Generic[W]):
             self.error = error
             self.is_settled = True
 
-    async def outcome(self, *, uncancellable: bool = False) -> Any:
-        """The result, or raise the error. The work is done even if this is cancelled.
+    def wake(self) -> None:
+        """On the event loop."""
+        if not self.waiter.done():  # it may be cancelled
+            self.waiter.set_result(None)
 
-        `uncancellable`: a cancellation does not show here, only in `Task.cancelling`: whether the work was done must
-        not stay unknown.
-        """
-        while True:
+    async def wait(self) -> None:
+        """Until the work is done, although the task was cancelled, which shows only in `Task.cancelling`."""
+        while not self.is_settled:
+            self.waiter = self.loop.create_future()
             try:
                 await self.waiter
-                break
             except asyncio.CancelledError:
-                if not uncancellable:
-                    raise
-                if self.is_settled:
-                    break
-                self.waiter = self.loop.create_future()
+                pass
+
+    def take(self) -> Any:
+        """The result, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
 
 
-def _wake(jobs: Sequence[Job[Any]]) -> None:
+def _wake_all(jobs: Sequence[Job[Any]]) -> None:
     """One call for each event loop: waking a loop costs more than writing."""
-    loops = {jobs[0].loop} if len(jobs) == 1 else {job.loop for job in jobs}
-    for loop in loops:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job[Any]]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, waiting in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, jobs if len(loops) == 1 else [job for job in jobs if job.loop is loop])
+            loop.call_soon_threadsafe(_resolve, waiting)
         except RuntimeError:
             pass  # the loop was closed: its tasks have ended
 
 
 def _resolve(jobs: Sequence[Job[Any]]) -> None:
     for job in jobs:
-        if not job.waiter.done():  # it may be cancelled
-            job.waiter.set_result(None)
+        job.wake()
 
 
 class Worker:
@@ -123,10 +124,19 @@ class Worker:
         self._process_id = 0
 
     async def run(self, work: Callable[[], T], *, uncancellable: bool = False) -> T:
-        """What the work returns or raises; see `Job.outcome`."""
+        """What the work returns or raises. The work is done even if this is cancelled.
+
+        `uncancellable`: a cancellation does not show here: whether the work was done must not stay unknown.
+        """
         job = Job(work)
         self.submit(partial(_do, job))
-        result: T = await job.outcome(uncancellable=uncancellable)
+        try:
+            await job.waiter
+        except asyncio.CancelledError:
+            if not uncancellable:
+                raise
+            await job.wait()
+        result: T = job.take()
         return result
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -162,9 +172,12 @@ def _do(job: Job[Callable[[], Any]]) -> None:
         job.settle(None)
     except StopIteration as error:  # a coroutine cannot raise it
         job.settle(RuntimeError(f"the work raised {error!r}"))
-    except BaseException as error:  # noqa: BLE001  # `outcome` raises it
+    except BaseException as error:  # noqa: BLE001  # `take` raises it
         job.settle(error)
-    _wake([job])
+    try:
+        job.loop.call_soon_threadsafe(job.wake)  # last: the woken loop waits for the interpreter until this thread does
+    except RuntimeError:
+        pass  # the loop was closed: its tasks have ended
 
 
 def _work_off(
@@ -212,7 +225,10 @@ class Batch:
         self._is_submitted = False
 
     async def run(self, job: Job[W], do: Callable[[list[Any]], None], *, uncancellable: bool = False) -> Any:
-        """The job's outcome. `do` settles each job of a batch; an error that it raises is that of all others."""
+        """The job's outcome, as `Worker.run` has it.
+
+        `do` settles each job of a batch; an error that it raises is that of all others.
+        """
         with self._lock:
             self._waiting.append(job)
             must_submit, self._is_submitted = not self._is_submitted, True
@@ -224,7 +240,13 @@ class Batch:
                     self._is_submitted = False
                     self._waiting.remove(job)
                 raise
-        return await job.outcome(uncancellable=uncancellable)
+        try:
+            await job.waiter
+        except asyncio.CancelledError:
+            if not uncancellable:
+                raise
+            await job.wait()
+        return job.take()
 
     def _do_all(self, do: Callable[[list[Any]], None]) -> None:
         """On the worker thread."""
@@ -237,12 +259,12 @@ class Batch:
             error: BaseException | None = None
             try:
                 do(jobs)
-            except BaseException as raised:  # noqa: BLE001  # `outcome` raises it
+            except BaseException as raised:  # noqa: BLE001  # `take` raises it
                 error = raised
             for job in jobs:
                 if not job.is_settled:
                     job.settle(error)
-            _wake(jobs)
+            _wake_all(jobs)
 
 
 class _Write(Job[Callable[[Database], Any]]):
@@ -297,7 +319,7 @@ class SqliteWriter:
                 try:
                     write.result = self.connection.transact(write.work, writes=True, syncs=write.syncs)
                     write.settle(None)
-                except BaseException as error:  # noqa: BLE001  # `outcome` raises it
+                except BaseException as error:  # noqa: BLE001  # `take` raises it
                     write.settle(error)
 
     def _write_together(self, writes: list[_Write]) -> None:
@@ -330,7 +352,7 @@ def _attempt_all(db: Database, writes: list[_Write]) -> None:
             write.needs_own_transaction = True
         except OSError:
             raise
-        except Exception as error:  # noqa: BLE001  # `outcome` raises it
+        except Exception as error:  # noqa: BLE001  # `take` raises it
             write.error = error
 
 
