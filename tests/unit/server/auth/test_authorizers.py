@@ -146,9 +146,9 @@ async def test_one_that_fails_or_hangs_refuses(
         await asyncio.Event().wait()
         return True
 
+    assert not await authorizer(fail, backend="custom", path="app:policy").may(ADA, "graph:read", None)
     monkeypatch.setattr(authorizers, "LONGEST_SECONDS", 0.01)
-    for found in (fail, hang):
-        assert not await authorizer(found, backend="custom", path="app:policy").may(ADA, "graph:read", None)
+    assert not await authorizer(hang, backend="custom", path="app:policy").may(ADA, "graph:read", None)
     assert "app:policy failed: RuntimeError at " in caplog.text and "TimeoutError" in caplog.text
     assert "s3cret" not in caplog.text
 
