@@ -178,20 +178,20 @@ class Metrics:
         self._http = collector.counter("perdure_http_requests", "HTTP requests", ("method", "route", "status"))
         self._http_seconds = collector.histogram(
             "perdure_http_request_seconds",
-            "Until the answer was sent; of a stream, until it ended",
+            "Time to the end of the response; for a stream, to its end",
             ("method", "route"),
             bounds=REQUEST_SECONDS,
         )
-        self._streams = collector.gauge("perdure_streams_open", "Event streams and sockets that are open")
+        self._streams = collector.gauge("perdure_streams_open", "Open event streams and sockets")
         self._served = collector.counter("perdure_served_runs", "Runs of clients", ("workflow", "outcome"))
         self._served_seconds = collector.histogram(
             "perdure_served_run_seconds",
-            "Of a client's run, its time in the queue included",
+            "Time of a client's run, including the queue",
             ("workflow",),
             bounds=RUN_SECONDS,
         )
         self._served_started = collector.counter(
-            "perdure_served_runs_started", "Runs of clients that left the queue", ("workflow",)
+            "perdure_served_runs_started", "Clients' runs that left the queue", ("workflow",)
         )
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -218,30 +218,32 @@ class Metrics:
     def _create_engine_metrics(self) -> None:
         collector = self._collector
         self._runs = collector.counter("perdure_runs", "Runs that ended", ("workflow", "outcome"))
-        self._run_seconds = collector.histogram("perdure_run_seconds", "Of a run", ("workflow",), bounds=RUN_SECONDS)
-        self._active = collector.gauge("perdure_runs_active", "Runs that own their thread now")
+        self._run_seconds = collector.histogram(
+            "perdure_run_seconds", "Time of a run", ("workflow",), bounds=RUN_SECONDS
+        )
+        self._active = collector.gauge("perdure_runs_active", "Runs that own their thread")
         self._queued = collector.gauge("perdure_runs_queued", "Runs that wait for their thread")
         self._queued_seconds = collector.histogram(
-            "perdure_run_queued_seconds", "A run's wait for its thread", bounds=RUN_SECONDS
+            "perdure_run_queued_seconds", "Time that a run waited for its thread", bounds=RUN_SECONDS
         )
-        self._lost = collector.counter("perdure_lease_losses", "Runs whose thread was taken from them")
+        self._lost = collector.counter("perdure_lease_losses", "Runs that lost their thread to another run")
         self._supersteps = collector.counter("perdure_supersteps", "Supersteps", ("workflow", "outcome"))
         self._superstep_seconds = collector.histogram(
-            "perdure_superstep_seconds", "Of a superstep, its commit included", bounds=REQUEST_SECONDS
+            "perdure_superstep_seconds", "Time of a superstep, including its commit", bounds=REQUEST_SECONDS
         )
         self._commit_seconds = collector.histogram(
-            "perdure_commit_seconds", "Until a commit was stored, its time in the line included", bounds=COMMIT_SECONDS
+            "perdure_commit_seconds", "Time to store a commit, including the queue", bounds=COMMIT_SECONDS
         )
-        self._commit_failures = collector.counter("perdure_commit_failures", "Commits that were not stored")
+        self._commit_failures = collector.counter("perdure_commit_failures", "Failed commits")
         self._commits_unsaved = collector.gauge(
-            "perdure_commits_unsaved", "Commits that are not stored yet: the lag of durability=async"
+            "perdure_commits_unsaved", "Commits not stored yet: the lag of durability=async"
         )
         self._commit_bytes = collector.histogram(
-            "perdure_commit_bytes", "What a commit adds, as encoded", bounds=COMMIT_BYTES
+            "perdure_commit_bytes", "Encoded size of a commit", bounds=COMMIT_BYTES
         )
         self._asked = collector.counter("perdure_requests_asked", "Requests to people", ("workflow",))
         self._settled = collector.counter(
-            "perdure_requests_settled", "Requests that do not wait any more", ("workflow", "outcome")
+            "perdure_requests_settled", "Requests that are no longer pending", ("workflow", "outcome")
         )
         self._handlers: dict[type, Callable[..., None]] = {
             RunWaits: self._run_waits,

@@ -182,7 +182,7 @@ ROLES = {"backend": "rbac", "roles": {"a": ["graph"]}}
         ({"limits": {"max_waiting": -1}}, "limits.max_waiting: expected 0 or more, got -1."),
         ({"limits": {"max_runs": True}}, "limits.max_runs: expected a whole number, got true."),
         ({"limits": {"body_seconds": 0}}, "limits.body_seconds: expected a number of seconds, more than 0"),
-        ({"port": 70000}, "port: expected a port: 1 to 65535"),
+        ({"port": 70000}, "port: expected a port from 1 to 65535"),
         ({"host": "http://x"}, "host: expected an address or a name of this machine"),
         ({"root_path": "x/"}, "root_path: expected a path such as '/agents'"),
         ({"mode": "prod"}, "mode: expected one of 'development', 'production', got 'prod'"),

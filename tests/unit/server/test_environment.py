@@ -135,7 +135,7 @@ def test_a_name_that_is_not_set_is_told_with_its_key(tmp_path: Path) -> None:
         load(tmp_path, {"redis": "redis://${REDIS_HOST}", "checkpointer": "${bad-name}"}, REDIS_HOSTS="h")
     said = str(caught.value)
     assert "redis: the environment variable REDIS_HOST is not set (did you mean 'REDIS_HOSTS'?)." in said
-    assert "checkpointer: '${bad-name}' names no environment variable" in said
+    assert "checkpointer: '${bad-name}' is not an environment variable" in said
 
 
 # ---------------------------------------------------------------- files of variables

@@ -46,7 +46,7 @@ def project_found(path: str | None) -> Judged:
         registry = Registry.of(config, project)
         findings += [
             Finding(
-                "ok", "workflow", f"{item.name}: {item.named}" + (", the default" if item is registry.default else "")
+                "ok", "workflow", f"{item.name}: {item.path}" + (", the default" if item is registry.default else "")
             )
             for item in registry
         ]

@@ -31,7 +31,7 @@ class MessageBody(msgspec.Struct, frozen=True):
 def message_from_client(body: MessageBody, path: str) -> Message:
     """Raises HttpProblem for tool calls and tool results, which clients may not send."""
     if body.role not in ("user", "assistant", "system"):
-        raise _invalid_message(f"{path}.role", f"role is user, assistant or system, got {body.role!r}")
+        raise _invalid_message(f"{path}.role", f"role must be user, assistant or system, got {body.role!r}")
     if body.tools_calls:
         raise _invalid_message(f"{path}.tools_calls", "only agents make tool calls; clients cannot send them")
     if isinstance(body.content, str):

@@ -82,7 +82,7 @@ class InvokedTurn:
             message = input_from_messages(self.workflow, self._messages())
         on_busy = body.config.get("on_busy", "reject")
         if on_busy not in ("reject", "enqueue"):
-            raise HttpProblem(422, "invalid_body", "config.on_busy is reject or enqueue.", field="config.on_busy")
+            raise HttpProblem(422, "invalid_body", "config.on_busy must be reject or enqueue.", field="config.on_busy")
         run_id = body.config.get("run_id")
         if run_id is not None:
             check_id("config.run_id", run_id if isinstance(run_id, str) else "")

@@ -88,14 +88,14 @@ def make_storage(config: ServerConfig, project: Project, registry: Registry) -> 
 
     Nothing is opened yet. Raises NotImportable, NotServable, or ValueError for an invalid URL.
     """
-    named = config.checkpointer
+    checkpointer = config.checkpointer
     own = None if registry.default is None else registry.default.workflow.checkpoint_storage
-    if named is not None and not is_store_url(named):
-        storage = _require_store(named, _import_storage(named, project))
-    elif named is None and own is not None and registry.default is not None:
-        storage = _require_store(registry.default.named, own, "has")
+    if checkpointer is not None and not is_store_url(checkpointer):
+        storage = _require_store(checkpointer, _import_storage(checkpointer, project))
+    elif checkpointer is None and own is not None and registry.default is not None:
+        storage = _require_store(registry.default.path, own, "has")
     else:
-        storage = open_storage(named or DEFAULT_STORE, config.redis, project.folder)
+        storage = open_storage(checkpointer or DEFAULT_STORE, config.redis, project.folder)
     for served in registry:
         if served.workflow.checkpoint_storage not in (None, storage):
             logger.warning(
@@ -127,31 +127,31 @@ def resolve_paths(folder: Path, url: str) -> str:
     return f"sqlite:///{absolute}" if scheme == "sqlite" else f"file://{absolute}"
 
 
-def _import_storage(named: str, project: Project) -> Any:
-    target = project.import_object(named)
+def _import_storage(path: str, project: Project) -> Any:
+    target = project.import_object(path)
     if isinstance(target, type) or not callable(target):
         return target
     try:
         return target()
     except Exception as error:
-        raise NotServable(named, f"failed when called without arguments: {project.describe_error(error)}.") from error
+        raise NotServable(path, f"failed when called without arguments: {project.describe_error(error)}.") from error
 
 
-def _require_store(named: str, storage: Any, verb: str = "is") -> StoreCheckpointStorage:
+def _require_store(path: str, storage: Any, verb: str = "is") -> StoreCheckpointStorage:
     if isinstance(storage, StoreCheckpointStorage):
         return storage
     if isinstance(storage, type):
-        raise NotServable(named, f"{verb} the class {storage.__name__}, not an object of it. Call it.")
+        raise NotServable(path, f"{verb} the class {storage.__name__}, not an object of it. Call it.")
     kind = type(storage).__name__
     if isinstance(storage, CheckpointStorage):
         raise NotServable(
-            named,
+            path,
             f"{verb} a custom storage ({kind}) without an event log, so clients could not follow a thread and other "
             "servers could not resume it. Write a Store and use StoreCheckpointStorage(store), or name a URL, such as "
             "sqlite:///perdure.db.",
         )
     raise NotServable(
-        named, f"{verb} a {kind}, not a storage. Use open_store('sqlite:///threads.db'), or name the URL itself."
+        path, f"{verb} a {kind}, not a storage. Use open_store('sqlite:///threads.db'), or name the URL itself."
     )
 
 
@@ -207,7 +207,7 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the host. A name is resolved now; all its addresses must be loopback."""
     bare = host.strip().removeprefix("[").removesuffix("]").lower()
     if not bare:
-        return False  # all addresses of the machine
+        return False  # binds all addresses of the machine
     if bare == "localhost":
         return True
     try:

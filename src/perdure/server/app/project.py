@@ -27,18 +27,18 @@ class Project:
     def __repr__(self) -> str:
         return f"Project({str(self.folder)!r})"
 
-    def import_object(self, named: str) -> Any:
+    def import_object(self, object_path: str) -> Any:
         """Import `module:attribute`. Raises NotImportable, with the line of user code that failed."""
-        name, colon, attribute = named.partition(":")
+        name, colon, attribute = object_path.partition(":")
         if not colon or not name or not attribute:
-            raise NotImportable(named, "expected module:attribute, such as 'graph.react:app'.")
-        target: Any = self._import_module(named, name)
+            raise NotImportable(object_path, "expected module:attribute, such as 'graph.react:app'.")
+        target: Any = self._import_module(object_path, name)
         module = target
         for part in attribute.split("."):
             try:
                 target = getattr(target, part)
             except AttributeError:
-                raise NotImportable(named, self._no_attribute(module, target, part)) from None
+                raise NotImportable(object_path, self._no_attribute(module, target, part)) from None
         return target
 
     def put_first(self) -> None:
@@ -65,20 +65,20 @@ class Project:
         kind = type(error).__name__
         return (f"{kind}: {text}" if text else kind) + (f" ({location})" if location else "")
 
-    def _import_module(self, named: str, name: str) -> ModuleType:
+    def _import_module(self, object_path: str, name: str) -> ModuleType:
         self.put_first()
         top = name.partition(".")[0]
-        self._claim(named, top)
+        self._claim(object_path, top)
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-                raise NotImportable(named, self._no_module(name)) from None
-            raise NotImportable(named, f"{self.describe_error(error)}.") from error
+                raise NotImportable(object_path, self._no_module(name)) from None
+            raise NotImportable(object_path, f"{self.describe_error(error)}.") from error
         except (Exception, SystemExit) as error:
-            raise NotImportable(named, f"{self.describe_error(error)}.") from error
+            raise NotImportable(object_path, f"{self.describe_error(error)}.") from error
 
-    def _claim(self, named: str, top: str) -> None:
+    def _claim(self, object_path: str, top: str) -> None:
         """Ensure that a module name of the project refers to the project and not to an installed package."""
         ours = self.folder / top
         has_file = (self.folder / f"{top}.py").is_file()
@@ -88,7 +88,7 @@ class Project:
         if loaded is not None:
             if not self._is_ours(loaded):
                 raise NotImportable(
-                    named,
+                    object_path,
                     f"another module {top!r} was imported before, from {_home_of(loaded)}. Rename the project's "
                     "module.",
                 )

@@ -28,50 +28,50 @@ ACCEPTED = (
 )
 
 
-def load_workflow(named: str, project: Project) -> tuple[Workflow, Kind, Any]:
+def load_workflow(path: str, project: Project) -> tuple[Workflow, Kind, Any]:
     """The workflow of a `module:attribute` or a document, its kind, and the source object.
 
     Raises NotImportable or NotServable.
     """
-    source = _read_document(named, project) if named.lower().endswith(DOCUMENTS) else project.import_object(named)
+    source = _read_document(path, project) if path.lower().endswith(DOCUMENTS) else project.import_object(path)
     if not _is_servable(source) and callable(source) and not isinstance(source, type):
-        source = _call_factory(named, source, project)
+        source = _call_factory(path, source, project)
     if not _is_servable(source):
-        raise NotServable(named, f"is {_describe_object(source)}. A server runs {ACCEPTED}.")
+        raise NotServable(path, f"is {_describe_object(source)}. A server runs {ACCEPTED}.")
     try:
         workflow, kind = _build_workflow(source)
     except Exception as error:
-        raise NotServable(named, f"cannot be built: {_describe_failure(error, project)}") from error
+        raise NotServable(path, f"cannot be built: {_describe_failure(error, project)}") from error
     return workflow, kind, source
 
 
-def _read_document(named: str, project: Project) -> Any:
+def _read_document(path: str, project: Project) -> Any:
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
-    path = project.folder / named
-    if not path.is_file():
-        raise NotServable(named, f"is not a file in {project.folder}.")
+    file = project.folder / path
+    if not file.is_file():
+        raise NotServable(path, f"is not a file in {project.folder}.")
     project.put_first()  # the document's imports are resolved there
     try:
-        return AgentWorkflow.from_config(path)
+        return AgentWorkflow.from_config(file)
     except Exception as error:
-        raise NotServable(named, f"cannot be read: {_describe_failure(error, project)}") from error
+        raise NotServable(path, f"cannot be read: {_describe_failure(error, project)}") from error
 
 
-def _call_factory(named: str, function: Any, project: Project) -> Any:
+def _call_factory(path: str, function: Any, project: Project) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
-        raise NotServable(named, f"is a function that needs arguments: {error}. A server runs {ACCEPTED}.") from None
+        raise NotServable(path, f"is a function that needs arguments: {error}. A server runs {ACCEPTED}.") from None
     except ValueError:
         pass  # a builtin has no signature
     try:
         target = function()
     except Exception as error:
-        raise NotServable(named, f"failed when called without arguments: {project.describe_error(error)}.") from error
+        raise NotServable(path, f"failed when called without arguments: {project.describe_error(error)}.") from error
     if inspect.iscoroutine(target):
         target.close()
-        raise NotServable(named, "is an async function. Make it synchronous: no event loop runs yet.")
+        raise NotServable(path, "is an async function. Make it synchronous: no event loop runs yet.")
     return target
 
 
@@ -128,7 +128,7 @@ class ServedWorkflow(msgspec.Struct, frozen=True):
     kind: Kind
     source: Any
     """The project's object, such as the agent."""
-    named: str
+    path: str
     """Its `module:attribute` or document."""
 
 
@@ -148,7 +148,7 @@ class Registry:
             if path is not None:
                 loaded[path] = load_workflow(path, project)  # once, even if two names refer to it
         served = [ServedWorkflow(name, *loaded[path], path) for name, path in config.workflows.items()]
-        default = next((entry for entry in served if entry.named == config.agent), None)
+        default = next((entry for entry in served if entry.path == config.agent), None)
         if default is None and config.agent is not None:
             default = ServedWorkflow(loaded[config.agent][0].name, *loaded[config.agent], config.agent)
             _refuse_taken_name(default, served)
@@ -189,8 +189,8 @@ def _refuse_taken_name(default: ServedWorkflow, others: list[ServedWorkflow]) ->
     for other in others:
         if other.name == default.name:
             raise NotServable(
-                default.named,
-                f"and {other.named!r} in `workflows` are both called {default.name!r}. Rename one of them.",
+                default.path,
+                f"and {other.path!r} in `workflows` are both called {default.name!r}. Rename one of them.",
             )
 
 
@@ -201,8 +201,8 @@ def _refuse_ambiguous_names(served: list[ServedWorkflow]) -> None:
         other = first.setdefault(entry.workflow.name, entry)
         if other.workflow.graph_signature_hash != entry.workflow.graph_signature_hash:
             raise NotServable(
-                entry.named,
-                f"and {other.named!r} are different graphs with the same name {entry.workflow.name!r}, so a thread "
+                entry.path,
+                f"and {other.path!r} are different graphs with the same name {entry.workflow.name!r}, so a thread "
                 f"could not be matched to its workflow. Rename one: {_how_to_name(entry)}.",
             )
 

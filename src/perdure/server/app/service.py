@@ -252,7 +252,7 @@ class Recovery:
             )  # perdure's messages hold no secrets
             logger.warning("looking for threads to resume failed: %s", reason)
         elif error is None and self._is_away:
-            logger.info("the storage can be reached again")
+            logger.info("the storage is reachable again")
         self._is_away = error is not None
 
     async def _resume_interrupted(self) -> None:

@@ -330,8 +330,8 @@ class ApiKeys:
 
 def _principal(stored: StoredKey) -> Principal:
     scopes = None if stored.scopes is None else frozenset(stored.scopes)
-    named = {} if stored.name is None else {"key_name": stored.name}
-    return Principal(stored.user, stored.roles, scopes, {"key_id": stored.id, **named})
+    label = {} if stored.name is None else {"key_name": stored.name}
+    return Principal(stored.user, stored.roles, scopes, {"key_id": stored.id, **label})
 
 
 def revoke_key(keys: tuple[StoredKey, ...], key_id: str, at: datetime) -> tuple[StoredKey, ...]:

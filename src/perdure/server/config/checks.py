@@ -54,8 +54,8 @@ def _demand(reader: ConfigReader, path: str, is_right: bool, what: str, value: A
 def _check_workflows(config: ServerConfig, reader: ConfigReader) -> None:
     if config.agent is None and not config.workflows and reader.has_no_problem("agent", "workflows"):
         reader.report("agent", "no workflow is configured. Name a workflow or an agent, such as 'graph.react:app'.")
-    named = {"agent": config.agent} | {f"workflows.{name}": path for name, path in config.workflows.items()}
-    for path, value in named.items():
+    paths = {"agent": config.agent} | {f"workflows.{name}": path for name, path in config.workflows.items()}
+    for path, value in paths.items():
         if value is not None and not value.lower().endswith(DOCUMENTS):
             _check_object(reader, path, value, " or a workflow document, such as 'review.yaml'")
     for name in config.workflows:
@@ -196,7 +196,7 @@ def _check_limits(limits: LimitsConfig, reader: ConfigReader) -> None:
 
 
 def _check_address(config: ServerConfig, reader: ConfigReader) -> None:
-    _demand(reader, "port", 0 <= config.port < 65536, "a port: 1 to 65535, or 0 for one that is free", config.port)
+    _demand(reader, "port", 0 <= config.port < 65536, "a port from 1 to 65535, or 0 for a free one", config.port)
     is_host = bool(config.host) and re.fullmatch(r"[\w.:%\[\]-]+", config.host) is not None
     _demand(reader, "host", is_host, "an address or a name of this machine, without a scheme", config.host)
     root = config.root_path

@@ -182,10 +182,10 @@ def _load_variables(
     variable = f"{PREFIX}ENV"
     if environ.get(variable):
         reader.variables["env"] = variable
-    named = environ.get(variable) or tree.get("env")
-    if not isinstance(named, str) or not named:
+    file_name = environ.get(variable) or tree.get("env")
+    if not isinstance(file_name, str) or not file_name:
         return dict(environ)
-    path = home / named
+    path = home / file_name
     try:
         return {**read_variables(path), **environ}
     except FileNotFoundError:
@@ -303,7 +303,7 @@ def expand_references(tree: Any, environ: Mapping[str, str], reader: ConfigReade
             return match[1]
         name = match[2]
         if not _NAME.fullmatch(name):
-            reader.report(path, f"'${{{name}}}' names no environment variable: expected letters, digits and '_'.")
+            reader.report(path, f"'${{{name}}}' is not an environment variable: expected letters, digits and '_'.")
         elif name not in environ:
             guess = did_you_mean(name, environ)
             reader.report(path, f"the environment variable {name} is not set{guess}.")

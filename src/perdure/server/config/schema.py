@@ -38,7 +38,7 @@ class AuthorizationConfig(ConfigPart, frozen=True):
     backend: Literal["ownership", "allow_all", "rbac", "custom"] = "ownership"
     """`ownership`: all scopes, own threads. `rbac`: scopes by role. `allow_all`: all scopes, all threads."""
     roles: dict[str, tuple[str, ...]] = {}
-    """`rbac`: scopes by role, such as `graph:invoke`; `*` is all of them."""
+    """`rbac`: scopes by role, such as `graph:invoke`; `*` grants all scopes."""
     default_scopes: tuple[str, ...] = ()
     """`rbac`: of users without a configured role."""
     isolation: Literal["owner", "none"] = "owner"

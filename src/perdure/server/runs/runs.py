@@ -183,7 +183,7 @@ class Runs:
         return served
 
     def refuse_if_full(self) -> None:
-        """Raises HttpProblem if no run could be started now."""
+        """Raises HttpProblem if the server is stopping or full."""
         if self.is_stopping:
             raise HttpProblem(
                 503, "stopping", "The server is stopping. Nothing was started.", headers={"Retry-After": "5"}

@@ -281,7 +281,7 @@ def make_naming(path: str, generator: Any, storage: StoreCheckpointStorage) -> N
     maker = generator() if isinstance(generator, type) else generator
     generate = getattr(maker, "generate_name", maker)
     if not callable(generate):
-        raise invalid("thread_name_generator", f"{path!r} has no generate_name(messages), and cannot be called.")
+        raise invalid("thread_name_generator", f"{path!r} has no generate_name(messages) and is not callable.")
 
     next_attempt = 0.0
 

@@ -23,7 +23,9 @@ class Space(msgspec.Struct, frozen=True):
         """The id in the storage. Raises HttpProblem for an invalid id."""
         check_id("thread_id", thread_id)
         if thread_id == "import":
-            raise HttpProblem(422, "invalid_id", "thread_id 'import' is the name of a route.", field="thread_id")
+            raise HttpProblem(
+                422, "invalid_id", "thread_id must not be 'import', which is the name of a route.", field="thread_id"
+            )
         return f"{self.prefix}{thread_id}"
 
     def public_id(self, stored_id: str) -> str:
@@ -60,4 +62,4 @@ def check_id(name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise HttpProblem(422, "invalid_id", f"{name} must be text that can be written as UTF-8.", field=name) from None
+        raise HttpProblem(422, "invalid_id", f"{name} must be text that UTF-8 can encode.", field=name) from None

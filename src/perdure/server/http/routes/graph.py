@@ -190,7 +190,7 @@ def _body(text: Any) -> InvokeBody:
     try:
         body = msgspec.json.decode(text, type=FrameBody)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise HttpProblem(422, "invalid_frame", f"A frame is a JSON object of a turn: {error}") from error
+        raise HttpProblem(422, "invalid_frame", f"A frame must be a JSON object of a turn: {error}") from error
     if body.tool_result is not UNSET:
         raise HttpProblem(422, "invalid_frame", "tool_result is not supported: this server has no client tools.")
     if (body.invoke_type == "resume") is (body.resume is UNSET):
