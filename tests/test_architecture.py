@@ -142,10 +142,12 @@ def imports_of(path: Path) -> Iterator[Import]:
 
 
 def _statements(node: ast.AST, *, on_top: bool) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node, and whether it runs when the module is imported: not in a function, not for type checkers."""
+    """Every statement, and whether it runs when the module is imported: not in a function, not for type checkers."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):  # holds no statement
+            continue
         yield child, on_top
-        lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or _is_for_type_checkers(child)
+        lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or _is_for_type_checkers(child)
         yield from _statements(child, on_top=on_top and not lazy)
 
 
