@@ -86,10 +86,10 @@ def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgr
     ("wrong", "said", "remedy"),
     [
         ({"password": "gue55ed"}, "the password is wrong", "PGPASSWORD"),
-        ({"user": "nobody_here"}, "there is no such user", "PGPASSWORD"),
-        ({"database": "no_such"}, "there is no such database", "createdb"),
+        ({"user": "nobody_here"}, "no such user exists", "PGPASSWORD"),
+        ({"database": "no_such"}, "no such database exists", "createdb"),
         ({"port": 1}, "no server listens there", "Is the server running"),
-        ({"host": "no-such-host.invalid"}, "there is no host of that name", "Correct it in the URL"),
+        ({"host": "no-such-host.invalid"}, "no host has that name", "Correct it in the URL"),
         ({"password": "a#b"}, "the URL cannot be read", "%XX"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_url_that_is_mistyped_shows_no_password(call: Call) -> None:
 def test_a_server_without_tls_is_not_talked_to_where_the_url_asks_for_it(call: Call, postgres_dsn: str) -> None:
     done = call("doctor", f"{postgres_dsn}?sslmode=require")
     assert marks(done, 1) == {"connection": "fail"}
-    assert "no connection with TLS came about" in done.stdout
+    assert "a connection with TLS failed" in done.stdout
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_user_who_gets_no_more_connections_is_told_so(
         session.execute("SELECT 1")
         done = call("doctor", low)
     assert marks(done, 1) == {"connection": "fail"}
-    assert "all its connections are taken" in done.stdout and "pool_size" in done.stdout
+    assert "all its connections are in use" in done.stdout and "pool_size" in done.stdout
 
 
 def test_a_schema_of_a_newer_perdure_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
@@ -176,7 +176,7 @@ def test_a_schema_of_a_newer_perdure_or_of_something_else_fails(call: Call, post
     assert "version 99" in done.stdout and "Upgrade perdure" in done.stdout
     done = call("doctor", f"{postgres_dsn}?schema=shop")
     assert marks(done, 1)["schema"] == "fail"
-    assert "tables of something else (orders)" in done.stdout and "?schema=NAME" in done.stdout
+    assert "tables of another program (orders)" in done.stdout and "?schema=NAME" in done.stdout
 
 
 def test_the_command_that_a_run_tells_shows_no_password_and_needs_it_only_once(

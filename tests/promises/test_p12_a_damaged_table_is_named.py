@@ -106,7 +106,7 @@ async def test_a_schema_of_something_else_is_named_and_left_alone(place: Place) 
     for statement in ("CREATE SCHEMA {s}", "CREATE TABLE {s}.accounts (name text)"):
         SCHEMAS.fetch(place.folder, statement)
     async with place.storage() as storage:
-        with pytest.raises(WorkflowCheckpointException, match=rf"{schema}.*tables of something else"):
+        with pytest.raises(WorkflowCheckpointException, match=rf"{schema}.*tables of another program"):
             await storage.list_threads()
     assert SCHEMAS.fetch(place.folder, "SELECT relname FROM pg_class WHERE relnamespace = '{s}'::regnamespace") == [
         ("accounts",)

@@ -169,7 +169,7 @@ async def _look_at_schema(dsn: str, schema: str, named: str | None = None) -> St
 
     named = named or redacted_url(dsn)
     try:
-        report = await postgres_report.look(dsn, schema)
+        report = await postgres_report.inspect_database(dsn, schema)
     except Unreachable as problem:
         failure = Finding("fail", "connection", problem.reason, problem.remedy)
         return StoreFindings(named, "postgresql", [failure], {"server": None})

@@ -7,7 +7,7 @@ import re
 from perdure.cli.doctor.findings import Finding, contents_found, version_found
 from perdure.cli.output.amounts import format_count, format_size
 from perdure.stores.postgres.health import Connections, Holder, Report, Schema, Server, Standby, Table
-from perdure.stores.postgres.schema import quoted
+from perdure.stores.postgres.schema import quote_identifier
 from perdure.stores.valkey.health import ValkeyReport
 
 OLDEST, NEWEST = 14, 18
@@ -197,7 +197,7 @@ def _schema(schema: Schema, server: Server) -> list[Finding]:
 
 def _name(name: str) -> str:
     """As one writes it in SQL."""
-    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else quoted(name)
+    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else quote_identifier(name)
 
 
 def _sizes(tables: tuple[Table, ...]) -> Finding:

@@ -120,14 +120,14 @@ def open_named_store(url: str, named: str, *, encryption: AesGcm | None = None) 
 def _check_postgres(url: str, *, may_be_new: bool) -> None:
     """Whether it can be reached, and is there: a storage would make it, and wait for a server that is away. Raises
     Mistake."""
-    from perdure.stores.postgres.health import look_at_schema
+    from perdure.stores.postgres.health import inspect_schema
     from perdure.stores.postgres.urls import Unreachable
 
     dsn, named = split_schema(url)
     schema = named or DEFAULT_SCHEMA
     try:
         with ThreadPoolExecutor(1) as own:  # the command may be in an event loop already
-            result = own.submit(asyncio.run, look_at_schema(dsn, schema)).result()
+            result = own.submit(asyncio.run, inspect_schema(dsn, schema)).result()
     except Unreachable as problem:
         raise Mistake(str(problem)) from None
     if result.version or result.foreign:  # the storage itself refuses what it cannot use

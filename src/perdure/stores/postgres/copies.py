@@ -1,4 +1,4 @@
-"""Pins, and operations on a thread as a whole: delete it, copy it, transfer it to and from other stores."""
+"""Pins, and threads as a whole: copied, transferred to and from other stores, rewritten."""
 
 from __future__ import annotations
 
@@ -10,25 +10,40 @@ from uuid import uuid4
 
 import msgspec
 
-from perdure.errors import CheckpointNotFound, StorageFailed, ThreadBusy, ThreadExists, ThreadNotFound
+from perdure.errors import (
+    CheckpointNotFound,
+    DamagedCheckpoint,
+    StorageFailed,
+    ThreadBusy,
+    ThreadExists,
+    ThreadNotFound,
+)
 from perdure.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadHeader
+from perdure.store import Rewrite
 from perdure.stores.packing import consumed_seal, seal
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, PgSession, Queries
+from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.pool import IdTaken
-from perdure.stores.postgres.processes import OWNER, live_owner
 from perdure.stores.postgres.rows import (
     COLUMNS,
     TYPES,
     check_id,
     commit_row,
+    events_seal,
     is_text,
     item_seal,
+    join_words,
     pack_id,
     read_commit,
+    read_events,
     read_inbox,
     read_journal,
+    read_root,
+    root_seal,
+    sealed_fields_of_row,
     thread_key,
+    unpack_chunks,
     unpack_id,
 )
 
@@ -63,8 +78,6 @@ FROM {{s}}.threads t WHERE t.thread = $1
 """
 """All of a thread except its commits, in one snapshot."""
 
-_TABLES = ("commits", "journal", "inbox", "requests", "threads")
-
 
 async def set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound. A lock prevents that the thread is deleted meanwhile."""
@@ -78,44 +91,6 @@ async def set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
     )
     if not rows:
         raise CheckpointNotFound(checkpoint_id)
-
-
-async def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) -> bool:
-    is_retry = False
-
-    async def attempt() -> bool:
-        nonlocal is_retry
-        async with db.transaction() as session:
-            row = await _lock_unowned(session, thread_id)
-            if row is None:
-                return is_retry  # an earlier attempt with an unknown outcome deleted it
-            if if_unmoved_since is not None and (row["is_needed"] or row["number"] != if_unmoved_since):
-                return False
-            is_retry = True
-            for table in _TABLES:
-                await session.rows(f"DELETE FROM {{s}}.{table} WHERE thread = $1", thread_key(thread_id))
-        return True
-
-    return await db.retry(attempt)
-
-
-async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
-    """Raises ThreadBusy."""
-    key = thread_key(thread_id)
-    await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
-    # Read after the lock, which may have waited: from now on no process can claim, post or pin.
-    row = await session.row(
-        "SELECT t.number, t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased,"
-        " EXISTS (SELECT 1 FROM {s}.commits WHERE thread = $1 AND is_pinned) OR EXISTS (SELECT 1 FROM {s}.inbox"
-        " WHERE thread = $1 AND body IS NOT NULL) AS is_needed FROM {s}.threads t"
-        " LEFT JOIN {s}.processes p ON p.process = t.process"
-        " WHERE t.thread = $1",
-        key,
-    )
-    owner = live_owner(row)
-    if owner is not None:
-        raise ThreadBusy(thread_id, owner)
-    return row
 
 
 async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
@@ -317,3 +292,90 @@ def _rename(commit: Commit, thread_id: str, ids: dict[str, str]) -> Commit:
         is_pinned=False,
     )
     return msgspec.structs.replace(commit, lease=lease, info=copy)
+
+
+async def rewrite(db: Database, thread_id: str, change: Rewrite) -> int:
+    key, count, after = thread_key(thread_id), 0, 0
+    damage: DamagedCheckpoint | None = None
+    while numbers := [
+        row["number"]
+        for row in await db.rows(
+            "SELECT number FROM {s}.commits WHERE thread = $1 AND number > $2 ORDER BY number LIMIT $3",
+            key,
+            after,
+            BATCH_SIZE,
+        )
+    ]:
+        after = numbers[-1]
+        for number in numbers:
+            try:
+                count += await _rewrite_commit(db, thread_id, number, change)
+            except DamagedCheckpoint as error:
+                damage = damage or error
+    count += await _rewrite_uncommitted(db, thread_id, change)
+    if damage is not None:  # raised after the rest is rewritten
+        raise damage
+    return count
+
+
+async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rewrite) -> int:
+    key = thread_key(thread_id)
+
+    async def attempt() -> int:
+        async with db.transaction() as session:
+            row = await session.row(
+                "SELECT * FROM {s}.commits WHERE thread = $1 AND number = $2 FOR UPDATE", key, number
+            )
+            if row is None:
+                return 0
+            root, events, chunks = row["root"], row["events"], unpack_chunks(thread_id, row)
+            read_events(thread_id, row)
+            if row["checkpoint_id"] is not None:
+                read_root(thread_id, row)
+            new_root = None if root is None else change("root", str(number), root)
+            new_events = None if events is None else change("events", str(number), events)
+            new_chunks = {name: change("chunk", name, chunk) for name, chunk in chunks.items()}
+            changed = (new_root != root) + (new_events != events)
+            changed += sum(new_chunks[name] != chunks[name] for name in chunks)
+            if changed:
+                seqs = (row["first_seq"], row["event_count"])
+                new_seal = root_seal(thread_id, number, sealed_fields_of_row(row), new_root)
+                await session.rows(
+                    "UPDATE {s}.commits SET root = $3, events = $4, names = $5, chunks = $6, seal = $7"
+                    " WHERE thread = $1 AND number = $2",
+                    key,
+                    number,
+                    new_root,
+                    new_events,
+                    join_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()]),
+                    b"".join(new_chunks.values()) or None,
+                    new_seal + events_seal(thread_id, number, *seqs, new_events) + row["seal"][16:],
+                )
+            return int(changed)
+
+    return await db.retry(attempt)
+
+
+async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite) -> int:
+    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit."""
+    key, count = thread_key(thread_id), 0
+    for row in await db.rows("SELECT mark, delivery_id, body FROM {s}.journal WHERE thread = $1", key):
+        body = change("journal", str(row["delivery_id"]), row["body"])
+        if body != row["body"]:
+            count += 1
+            new_seal = seal(thread_id, row["delivery_id"], body)
+            await db.rows(
+                "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2",
+                *(key, row["mark"], body, new_seal),
+            )
+    items = "SELECT item_id, kind, body FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
+    for row in await db.rows(items, key):
+        body = change("inbox", row["item_id"], row["body"])
+        if body != row["body"]:
+            count += 1
+            new_seal = item_seal(thread_id, row["item_id"], row["kind"], body)
+            await db.rows(
+                "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL",
+                *(key, row["item_id"], body, new_seal),
+            )
+    return count

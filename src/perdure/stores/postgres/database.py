@@ -199,7 +199,7 @@ class Database:
     def _drop_connections(self) -> None:
         pool = self._pools.get(asyncio.get_running_loop())
         if pool is not None:
-            pool.forget_free()
+            pool.drop_free()
 
     async def close(self) -> None:
         with self._lock:

@@ -1,7 +1,6 @@
-"""What `perdure doctor` asks a PostgreSQL: facts, without a judgement.
+"""What `perdure doctor` reads from a PostgreSQL server: facts, without a judgement.
 
-Nothing is made or changed: each question is a transaction that may only read. What the user may not see, or what takes
-too long, stays unanswered, and the rest is told.
+Each query is a read-only transaction. A query that the user may not run, or that takes too long, stays unanswered.
 """
 
 from __future__ import annotations
@@ -17,21 +16,127 @@ from typing import Any, TypeVar
 from perdure.errors import StorageFailed
 from perdure.names import RESERVED_THREAD
 from perdure.stores.health import StoreContents, is_owner_dead
-from perdure.stores.postgres import health_queries as ask
 from perdure.stores.postgres.pool import CONNECT_SECONDS, Lost, Pool, Refused
 from perdure.stores.postgres.rows import thread_key
-from perdure.stores.postgres.schema import TABLES, VERSION, find_version, quoted
+from perdure.stores.postgres.schema import TABLES, VERSION, find_version, quote_identifier
 from perdure.stores.postgres.urls import explain_unreachable
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 10.0
-"""What takes longer to find out is not found out."""
+"""The limit of one query."""
 PROBES = 5
-MOST_COUNTED = 1_000_000
-"""Rows. Of more, the server's own estimate is told."""
+MAX_COUNTED = 1_000_000
+"""Rows that are counted; beyond that the report has the server's estimate."""
 NAMES = re.findall(r"CREATE TABLE \{s\}\.(\w+)", TABLES)
 INDEXES = re.findall(r"CREATE INDEX (\w+)", TABLES)
+
+_SERVER = """
+SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS version_number,
+  current_user::text AS user, current_database()::text AS database, pg_is_in_recovery() AS is_standby,
+  current_setting('default_transaction_read_only') = 'on' AS is_read_only,
+  (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()) AS has_tls,
+  (SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND usename <> current_user
+    AND state IS NULL) AS hidden_sessions
+"""
+_SETTINGS = """
+SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum',
+  'track_counts', 'synchronous_standby_names', 'statement_timeout', 'idle_in_transaction_session_timeout')
+"""
+_SCHEMA = """
+SELECT n.oid IS NOT NULL AS is_there,
+  CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')
+    ELSE has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE') END AS may_create,
+  COALESCE(has_schema_privilege(n.oid, 'USAGE'), false) AS may_use
+FROM (SELECT 1) one LEFT JOIN pg_namespace n ON n.nspname = $1
+"""
+_RIGHTS = """
+SELECT format('%s on %s', p.name, c.relname) AS missing
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(name)
+WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2) AND NOT has_table_privilege(c.oid, p.name)
+  AND (c.relname <> 'meta' OR p.name = 'SELECT')
+UNION ALL
+SELECT 'USAGE on the sequence ' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname = 'moves' AND NOT has_sequence_privilege(c.oid, 'USAGE')
+ORDER BY 1
+"""
+_OWNED_BY_OTHERS = """
+SELECT count(*) AS count FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2) AND NOT pg_has_role(c.relowner, 'USAGE')
+"""
+_INDEXES = """
+SELECT c.relname::text AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_index i ON i.indexrelid = c.oid WHERE n.nspname = $1 AND i.indisvalid
+"""
+_TABLES = """
+WITH RECURSIVE part AS (
+  SELECT c.oid AS root, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2)
+  UNION ALL SELECT part.root, i.inhrelid FROM part JOIN pg_inherits i ON i.inhparent = part.oid
+)
+SELECT max(r.relname::text) AS name, (count(*) - 1)::int AS partitions,
+  sum(CASE WHEN c.relkind = 'p' THEN 0 ELSE GREATEST(c.reltuples, s.n_live_tup, 0) END)::bigint AS rows,
+  COALESCE(sum(s.n_dead_tup), 0)::bigint AS dead_rows,
+  sum(pg_table_size(c.oid))::bigint AS table_bytes, sum(pg_indexes_size(c.oid))::bigint AS index_bytes,
+  COALESCE(sum(s.n_tup_upd), 0)::bigint AS updates, COALESCE(sum(s.n_tup_hot_upd), 0)::bigint AS hot_updates,
+  max(GREATEST(s.last_vacuum, s.last_autovacuum)) AS vacuumed_at
+FROM part JOIN pg_class c ON c.oid = part.oid JOIN pg_class r ON r.oid = part.root
+LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
+GROUP BY part.root ORDER BY sum(pg_total_relation_size(c.oid)) DESC, 1
+"""
+_THREADS = """
+SELECT count(*) FILTER (WHERE thread <> $1)::bigint AS threads, count(owner)::bigint AS owned,
+  count(*) FILTER (WHERE thread = $1) > 0 AS is_encrypted,
+  count(*) FILTER (WHERE owner IS NULL AND due_at < clock_timestamp() - interval '1 minute')::bigint AS overdue
+FROM {s}.threads
+"""
+_OWNERS = """
+SELECT p.identity, COALESCE(p.leased_until > clock_timestamp(), false) AS is_leased, count(t.thread)::int AS threads
+FROM {s}.processes p FULL JOIN (SELECT thread, process FROM {s}.threads WHERE owner IS NOT NULL) t
+  ON t.process = p.process
+GROUP BY p.process, p.identity, p.leased_until
+"""
+_COMMITS = "SELECT count(*)::bigint AS commits, count(checkpoint_id)::bigint AS checkpoints FROM {s}.commits"
+
+_ESTIMATED_CHECKPOINTS = """
+SELECT COALESCE(sum(c.reltuples), 0)::bigint AS count FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'i' AND (c.relname = 'commits_checkpoint' OR c.oid IN (SELECT i.inhrelid
+  FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname = 'commits_checkpoint'))
+"""
+_WAITING = """
+SELECT (SELECT count(*) FROM {s}.requests)::bigint AS requests,
+  (SELECT count(*) FROM {s}.requests WHERE deadline < clock_timestamp())::bigint AS late_requests,
+  (SELECT count(*) FROM {s}.inbox WHERE body IS NOT NULL AND thread <> $1)::bigint AS inbox
+"""
+_HOLDERS = """
+SELECT 'session' AS kind, concat_ws(' ', pid, usename, NULLIF(application_name, '')) AS name, state,
+  extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
+FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+UNION ALL
+SELECT 'prepared transaction', gid || ' of ' || owner, 'prepared',
+  extract(epoch FROM clock_timestamp() - prepared)::float8
+FROM pg_prepared_xacts WHERE database = current_database()
+UNION ALL
+SELECT 'replication slot', slot_name::text, 'inactive', 0 FROM pg_replication_slots
+WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)
+ORDER BY 4 DESC LIMIT 20
+"""
+_CONNECTIONS = """
+SELECT (SELECT COALESCE(sum(numbackends), 0) FROM pg_stat_database)::int AS used,
+  (current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - COALESCE(current_setting('reserved_connections', true), '0')::int) AS limit
+"""
+_STANDBYS = """
+SELECT COALESCE(NULLIF(application_name, ''), host(client_addr), pid::text) AS name, state, sync_state AS sync,
+  pg_wal_lsn_diff(pg_current_wal_lsn(), COALESCE(replay_lsn, flush_lsn))::bigint AS behind_bytes,
+  extract(epoch FROM replay_lag)::float8 AS behind_seconds
+FROM pg_stat_replication ORDER BY 1
+"""
+_BEHIND = """
+SELECT CASE WHEN pg_last_wal_receive_lsn() IS NOT DISTINCT FROM pg_last_wal_replay_lsn() THEN 0
+  ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END::float8 AS seconds
+"""
 
 
 @dataclass(frozen=True)
@@ -43,14 +148,14 @@ class Server:
     is_standby: bool
     is_read_only: bool
     has_tls: bool | None
-    """Between the server and whoever talks to it, which may be a pooler."""
+    """Between the server and its client, which may be a pooler."""
     settings: dict[str, str]
     hidden_sessions: int
-    """Sessions of others, of which this user may not see what they do."""
+    """Sessions of other users, whose statements this user may not see."""
     is_pooled: bool = False
     round_trip_seconds: float = 0.0
     clock_ahead_seconds: float = 0.0
-    """The server's clock, compared with the one here."""
+    """The server's clock, compared with this machine's."""
     clock_error_seconds: float = 0.0
 
 
@@ -58,14 +163,14 @@ class Server:
 class Schema:
     name: str
     known_version: int
-    """What this perdure writes."""
+    """The version that this perdure writes."""
     is_there: bool = False
     version: int = 0
-    """0: no tables yet."""
+    """0: without tables."""
     foreign: str = ""
-    """Why it is none of ours, if it is not."""
+    """Why the schema is not perdure's; empty if it is."""
     may_create: bool = False
-    """Whether this user may make what is missing."""
+    """Whether this user may create what is missing."""
     may_use: bool = False
     may_upgrade: bool = True
     missing_rights: tuple[str, ...] = ()
@@ -77,7 +182,7 @@ class Table:
     name: str
     partitions: int
     rows: int
-    """As the server estimates."""
+    """The server's estimate."""
     dead_rows: int
     table_bytes: int
     index_bytes: int
@@ -88,10 +193,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Holder:
-    """Something that keeps dead rows from being removed."""
+    """A session, prepared transaction or replication slot that keeps dead rows from being removed."""
 
     kind: str
-    """`session`, `prepared transaction` or `replication slot`."""
     name: str
     state: str
     seconds: float
@@ -101,7 +205,7 @@ class Holder:
 class Connections:
     used: int
     limit: int
-    """For this user: what is reserved for others is left out."""
+    """Without the connections that are reserved for other users."""
 
 
 @dataclass(frozen=True)
@@ -123,64 +227,47 @@ class Report:
     connections: Connections | None = None
     standbys: tuple[Standby, ...] = ()
     behind_seconds: float | None = None
-    """Of a standby: how old what it shows is."""
+    """The age of the data of a standby."""
     unanswered: dict[str, str] = field(default_factory=dict)
-    """What was asked, and why there is no answer."""
+    """Queries without an answer, and the reason."""
 
 
-async def look(dsn: str, schema: str) -> Report:
-    """Raises NotReached."""
-    async with _session(dsn) as session:
-        looking = Looking(session, schema)
-        server = await looking.server()
-        found = await looking.schema()
+async def inspect_database(dsn: str, schema: str) -> Report:
+    """Raises Unreachable."""
+    async with _inspection(dsn, schema) as inspection:
+        server = await inspection.server()
+        found = await inspection.schema()
         is_usable = found.version and not found.foreign and not found.missing_rights
-        tables = await looking.ask("sizes", looking.tables) if is_usable else None
+        tables = await inspection.ask("sizes", inspection.tables) if is_usable else None
         return Report(
             server,
             found,
             tables or (),
-            await looking.ask("contents", looking.contents) if is_usable else None,
-            holders=await looking.ask("transactions", looking.holders) or (),
-            connections=await looking.ask("connections", looking.connections),
-            standbys=() if server.is_standby else await looking.ask("replication", looking.standbys) or (),
-            behind_seconds=await looking.ask("replication", looking.behind) if server.is_standby else None,
-            unanswered=looking.unanswered,
+            await inspection.ask("contents", inspection.contents) if is_usable else None,
+            holders=await inspection.ask("transactions", inspection.holders) or (),
+            connections=await inspection.ask("connections", inspection.connections),
+            standbys=() if server.is_standby else await inspection.ask("replication", inspection.standbys) or (),
+            behind_seconds=await inspection.ask("replication", inspection.behind) if server.is_standby else None,
+            unanswered=inspection.unanswered,
         )
 
 
-async def look_at_schema(dsn: str, schema: str) -> Schema:
-    """Only that: enough to know whether a command can use it. Raises NotReached."""
-    async with _session(dsn) as session:
-        return await Looking(session, schema).schema()
-
-
-class HealthSession:
-    """One connection, for reading."""
-
-    def __init__(self, connection: Any, is_pooled: bool) -> None:
-        self.connection = connection
-        self.is_pooled = is_pooled
-
-    async def rows(self, text: str, *given: Any) -> list[Any]:
-        async with self.connection.transaction(readonly=True):
-            found: list[Any] = await self.connection.fetch(text, *given)
-            return found
-
-    async def row(self, text: str, *given: Any) -> Any:
-        return (await self.rows(text, *given))[0]
+async def inspect_schema(dsn: str, schema: str) -> Schema:
+    """Enough to know whether a command can use the schema. Raises Unreachable."""
+    async with _inspection(dsn, schema) as inspection:
+        return await inspection.schema()
 
 
 @asynccontextmanager
-async def _session(dsn: str) -> AsyncIterator[HealthSession]:
+async def _inspection(dsn: str, schema: str) -> AsyncIterator[_Inspection]:
     pool = Pool(dsn, 1, CONNECT_SECONDS, ANSWER_SECONDS)
     try:
         connection = await pool.take()
     except (*Lost, Refused, ValueError) as error:
         await pool.close()
-        raise explain_unreachable(error, dsn) from None  # what it says may hold parts of the URL
+        raise explain_unreachable(error, dsn) from None  # its text may contain parts of the URL
     try:
-        yield HealthSession(connection, bool(pool.is_pooled))
+        yield _Inspection(connection, bool(pool.is_pooled), schema)
     except (*Lost, Refused) as error:
         raise explain_unreachable(error, dsn) from None
     finally:
@@ -188,33 +275,37 @@ async def _session(dsn: str) -> AsyncIterator[HealthSession]:
         await pool.close()
 
 
-class Looking:
-    """The questions, one by one."""
+class _Inspection:
+    """The queries, one by one, on one connection."""
 
-    def __init__(self, session: HealthSession, schema: str) -> None:
-        self._session = session
+    def __init__(self, connection: Any, is_pooled: bool, schema: str) -> None:
+        self._connection = connection
+        self._is_pooled = is_pooled
         self._schema = schema
         self.unanswered: dict[str, str] = {}
 
-    def _sql(self, text: str) -> str:
-        return text.replace("{s}", quoted(self._schema))
+    async def _rows(self, text: str, *values: Any) -> list[Any]:
+        async with self._connection.transaction(readonly=True):
+            rows: list[Any] = await self._connection.fetch(text.replace("{s}", quote_identifier(self._schema)), *values)
+            return rows
 
-    async def ask(self, name: str, question: Callable[[], Awaitable[T]]) -> T | None:
-        """None for what the server does not say, or not in time."""
+    async def _row(self, text: str, *values: Any) -> Any:
+        return (await self._rows(text, *values))[0]
+
+    async def ask(self, name: str, query: Callable[[], Awaitable[T]]) -> T | None:
+        """The answer; None if the server rejects the query, or does not answer in time."""
         try:
-            return await question()
+            return await query()
         except TimeoutError:
             self.unanswered[name] = f"it took more than {ANSWER_SECONDS:g} s"
         except Refused as error:
             self.unanswered[name] = str(error)
         return None
 
-    # ------------------------------------------------------------ the server
-
     async def server(self) -> Server:
-        row = await self._session.row(ask.SERVER)
-        settings = {one["name"]: one["setting"] for one in await self._session.rows(ask.SETTINGS)}
-        connection = self._session.connection
+        server = await self._row(_SERVER)
+        settings = {row["name"]: row["setting"] for row in await self._rows(_SETTINGS)}
+        connection = self._connection
         trips, clocks = [], []
         async with connection.transaction(readonly=True):
             for _ in range(PROBES):
@@ -227,77 +318,75 @@ class Looking:
                 clocks.append((took, now - before - took / 2))
         took, ahead = min(clocks)
         return Server(
-            **row,
+            **server,
             settings=settings,
-            is_pooled=self._session.is_pooled,
+            is_pooled=self._is_pooled,
             round_trip_seconds=min(trips),
             clock_ahead_seconds=ahead,
             clock_error_seconds=took / 2,
         )
 
     async def holders(self) -> tuple[Holder, ...]:
-        return tuple(Holder(**row) for row in await self._session.rows(ask.HOLDERS))
+        return tuple(Holder(**row) for row in await self._rows(_HOLDERS))
 
     async def connections(self) -> Connections:
-        return Connections(**await self._session.row(ask.CONNECTIONS))
+        return Connections(**await self._row(_CONNECTIONS))
 
     async def standbys(self) -> tuple[Standby, ...]:
-        return tuple(Standby(**row) for row in await self._session.rows(ask.STANDBYS))
+        return tuple(Standby(**row) for row in await self._rows(_STANDBYS))
 
     async def behind(self) -> float | None:
-        found: float | None = (await self._session.row(ask.BEHIND))["seconds"]
-        return found
-
-    # ------------------------------------------------------------ our tables
+        seconds: float | None = (await self._row(_BEHIND))["seconds"]
+        return seconds
 
     async def schema(self) -> Schema:
-        row = await self._session.row(ask.SCHEMA, self._schema)
-        found = Schema(self._schema, VERSION, **row)
-        if not found.may_use:
-            return found
+        row = await self._row(_SCHEMA, self._schema)
+        schema = Schema(self._schema, VERSION, **row)
+        if not schema.may_use:
+            return schema
         try:
-            async with self._session.connection.transaction(readonly=True):
-                version = await find_version(self._session.connection, self._schema)
+            async with self._connection.transaction(readonly=True):
+                version = await find_version(self._connection, self._schema)
         except StorageFailed as error:
-            return replace(found, foreign=str(error))
-        except Refused as error:  # `meta` may not be read
-            return replace(found, version=VERSION, missing_rights=(str(error),))
+            return replace(schema, foreign=str(error))
+        except Refused as error:  # the user may not read `meta`
+            return replace(schema, version=VERSION, missing_rights=(str(error),))
         if not version:
-            return found
-        missing = await self._session.rows(ask.RIGHTS, self._schema, NAMES)
-        others = await self._session.row(ask.OWNED_BY_OTHERS, self._schema, NAMES)
-        there = {one["name"] for one in await self._session.rows(ask.INDEXES, self._schema)}
+            return schema
+        missing = await self._rows(_RIGHTS, self._schema, NAMES)
+        others = await self._row(_OWNED_BY_OTHERS, self._schema, NAMES)
+        indexes = {row["name"] for row in await self._rows(_INDEXES, self._schema)}
         return replace(
-            found,
+            schema,
             version=version,
-            may_upgrade=found.may_create and not others["count"],
-            missing_rights=tuple(one["missing"] for one in missing),
-            missing_indexes=tuple(name for name in INDEXES if name not in there),
+            may_upgrade=schema.may_create and not others["count"],
+            missing_rights=tuple(row["missing"] for row in missing),
+            missing_indexes=tuple(name for name in INDEXES if name not in indexes),
         )
 
     async def tables(self) -> tuple[Table, ...]:
-        return tuple(Table(**row) for row in await self._session.rows(ask.TABLES, self._schema, NAMES))
+        return tuple(Table(**row) for row in await self._rows(_TABLES, self._schema, NAMES))
 
     async def contents(self) -> StoreContents:
         reserved = thread_key(RESERVED_THREAD)
-        threads = await self._session.row(self._sql(ask.THREADS), reserved)
-        owners = await self._session.rows(self._sql(ask.OWNERS))
-        gone = [is_owner_dead(one["identity"], one["is_leased"]) for one in owners]
-        left_behind = sum(one["threads"] for one, is_dead in zip(owners, gone, strict=True) if is_dead)
+        threads = await self._row(_THREADS, reserved)
+        owners = await self._rows(_OWNERS)
+        are_dead = [is_owner_dead(owner["identity"], owner["is_leased"]) for owner in owners]
+        left_behind = sum(owner["threads"] for owner, is_dead in zip(owners, are_dead, strict=True) if is_dead)
         return StoreContents(
             threads=threads["threads"],
             owned=threads["owned"] - left_behind,
             left_behind=left_behind,
             overdue=threads["overdue"],
             **await self._commits(),
-            **await self._session.row(self._sql(ask.WAITING), reserved),
-            processes=gone.count(False),
+            **await self._row(_WAITING, reserved),
+            processes=are_dead.count(False),
             is_encrypted=threads["is_encrypted"],
         )
 
     async def _commits(self) -> dict[str, Any]:
-        (estimate,) = [one.rows for one in await self.tables() if one.name == "commits"]
-        if estimate <= MOST_COUNTED:
-            return dict(await self._session.row(self._sql(ask.COMMITS)))
-        checkpoints = (await self._session.row(ask.ESTIMATED_CHECKPOINTS, self._schema))["count"]
+        (estimate,) = [table.rows for table in await self.tables() if table.name == "commits"]
+        if estimate <= MAX_COUNTED:
+            return dict(await self._row(_COMMITS))
+        checkpoints = (await self._row(_ESTIMATED_CHECKPOINTS, self._schema))["count"]
         return {"commits": estimate, "checkpoints": checkpoints, "is_estimated": True}

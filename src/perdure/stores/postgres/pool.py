@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: the one place that knows asyncpg.
 
-asyncpg's own pool ends each use with a second round trip, and in a task of its own. Nothing here leaves anything behind
-in a session that would have to be taken back, so connections are simply handed on.
+asyncpg's pool resets a connection after each use, with a second round trip in a separate task. Statements of perdure
+leave no state in a session, so this pool does without the reset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ except ImportError as error:
 
 CONNECT_SECONDS = 10.0
 READ_BYTES = 64 * 1024
-"""Read at once from a connection. asyncio would make room for 256 KB with each answer: a tenth of a commit's time."""
+"""The read buffer of a connection. asyncio's 256 KB, allocated for each answer, cost a tenth of a commit."""
 
 Rolled = (
     asyncpg.SerializationError,
@@ -30,8 +30,8 @@ Rolled = (
     asyncpg.LockNotAvailableError,
     asyncpg.UniqueViolationError,
 )
-"""The server undid the statement: it can be sent again. (Of two that bring the same checkpoint id at once, one finds
-the other then.)"""
+"""The server rolled the statement back: it can be sent again. (Of two concurrent statements with the same checkpoint
+id, one finds the other in the second attempt.)"""
 
 Lost = (
     OSError,
@@ -47,11 +47,10 @@ Lost = (
     asyncpg.QueryCanceledError,
     asyncpg.ReadOnlySQLTransactionError,  # it became a standby
 )
-"""The connection is of no use any more (a time that ran out is an OSError), or there was none: whether the statement
-was executed is not known."""
+"""The connection is lost, or was never open (a timeout is an OSError). The server may have executed the statement."""
 
 Refused = asyncpg.PostgresError
-"""Whatever else the server says."""
+"""Any error that the server returns."""
 
 NameTooLong = asyncpg.ProgramLimitExceededError
 
@@ -61,35 +60,35 @@ IdTaken = asyncpg.UniqueViolationError
 """Another commit has the checkpoint's id."""
 
 DataError = asyncpg.DataError
-"""What was given cannot be sent: nothing was."""
+"""A value cannot be encoded: the statement was not sent."""
 
 
 _FIRST_OWN_TYPE = 16384
-"""Below this, the numbers of types are PostgreSQL's own, and the same in every database."""
+"""Type numbers below this are PostgreSQL's own, and the same in every database."""
 
-_known_types: dict[frozenset[int], Any] = {}
+_types: dict[frozenset[int], Any] = {}
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """Asks what PostgreSQL's own types are once for all connections: the answer takes the server some milliseconds."""
+    """Reads the definitions of PostgreSQL's own types once for all connections: each read takes some milliseconds."""
 
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
-        asked = frozenset(typeoids)
-        known = _known_types.get(asked)
-        if known is not None:
-            return known, _NO_STATEMENT
-        found, statement = await super()._introspect_types(asked, timeout)
-        if max(asked) < _FIRST_OWN_TYPE:
-            _known_types[asked] = found
-        return found, statement
+        numbers = frozenset(typeoids)
+        cached = _types.get(numbers)
+        if cached is not None:
+            return cached, _NO_STATEMENT
+        types, statement = await super()._introspect_types(numbers, timeout)
+        if max(numbers) < _FIRST_OWN_TYPE:
+            _types[numbers] = types
+        return types, statement
 
 
 _NO_STATEMENT = SimpleNamespace(name="none")
-"""In place of the one that asked: it has a name, so no other was displaced by it."""
+"""Stands for the introspection statement. It has a name, so asyncpg does not replace a prepared statement."""
 
 
 class Pool:
-    """Connections of one event loop, at most so many. Who waits longest gets the next one."""
+    """At most `size` connections of one event loop. The task that waits longest gets the next one."""
 
     def __init__(self, dsn: str, size: int, acquire_seconds: float, statement_seconds: float) -> None:
         self._dsn = dsn
@@ -98,23 +97,23 @@ class Pool:
         self._statement_seconds = statement_seconds
         self._free: list[Any] = []
         self._used = 0
-        """Those that are taken, or being opened."""
+        """Connections that are taken, or being opened."""
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._is_closed = False
         self._closing: set[asyncio.Future[None]] = set()
         self._at_end: AsyncGenerator[None, None] | None = None
         self.is_pooled: bool | None = None
-        """Whether there is a pooler between us and the server, which gives each transaction another session."""
+        """Whether a pooler stands before the server, and gives each transaction another session."""
 
     async def take(self) -> Any:
         """Raises PoolExhausted, or one of `Lost`."""
         connection = None
         if self._used >= self._size or self._waiting:
-            connection = await self._wait()  # counted by whoever handed it over
+            connection = await self._wait()  # counted when it was handed over
         else:
             self._used += 1
         while connection is None and self._free:
-            connection = self._free.pop()  # the one that was used last: the others may rest
+            connection = self._free.pop()  # the most recently used one: the others may stay idle
             if connection.is_closed():
                 connection = None
         return await self._open() if connection is None else connection
@@ -127,7 +126,7 @@ class Pool:
             async with asyncio.timeout(self._acquire_seconds):
                 return await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():  # it came, and nobody is there to take it
+            if turn.done() and not turn.cancelled():  # handed over to a task that is cancelled
                 self._hand_on(turn.result())
             elif turn in self._waiting:
                 self._waiting.remove(turn)
@@ -137,7 +136,7 @@ class Pool:
             raise
 
     def _hand_on(self, connection: Any) -> None:
-        """To who waits longest; None: the right to open one."""
+        """Give it to the task that waits longest; None: the right to open one."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -149,7 +148,7 @@ class Pool:
 
     async def _open(self) -> Any:
         if self._at_end is None:
-            self._at_end = _closing_with_its_loop(self)
+            self._at_end = _close_with_loop(self)
             await anext(self._at_end)
         connection = None
         try:
@@ -167,7 +166,7 @@ class Pool:
             raise
 
     async def _connect(self) -> Any:
-        # Named statements live in a session, and a pooler gives the next transaction another.
+        # Prepared statements belong to a session, and a pooler gives the next transaction another one.
         cached = {"statement_cache_size": 0} if self.is_pooled else {}
         connection = await asyncpg.connect(
             self._dsn,
@@ -188,12 +187,12 @@ class Pool:
             self._hand_on(connection)
 
     def drop(self, connection: Any) -> None:
-        """One of which it is not known where it stands."""
+        """Terminate a connection in an unknown state."""
         connection.terminate()
         self._hand_on(None)
 
     def drop_gently(self, connection: Any) -> None:
-        """One whose statement was given up: the server is told so, else it would go on with it."""
+        """Close a connection whose statement was abandoned, and cancel the statement on the server."""
         if connection.is_closed():
             self.drop(connection)
             return
@@ -207,25 +206,25 @@ class Pool:
         connection = await self.take()
         try:
             async with connection.transaction(isolation=isolation):
-                if is_brisk:  # who vanishes in the middle must not keep what it locked until the network gives up
+                if is_brisk:  # the server frees the locks of a client that vanishes, before TCP times out
                     idle = int(min(10.0, self._statement_seconds) * 1000)
                     await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
                 yield connection
         except (PerdureError, Refused):
-            self.give_back(connection)  # it was rolled back
+            self.give_back(connection)  # the transaction was rolled back
             raise
-        except BaseException:  # lost, or cancelled: a BEGIN may still be on its way
+        except BaseException:  # lost, or cancelled: a BEGIN may still be under way
             self.drop_gently(connection)
             raise
         self.give_back(connection)
 
-    def forget_free(self) -> None:
-        """The server was restarted: whatever was open is of no use."""
+    def drop_free(self) -> None:
+        """Terminate the idle connections: the server was restarted."""
         while self._free:
             self._free.pop().terminate()
 
     async def close(self) -> None:
-        """Those that are in use are closed when they are given back."""
+        """Close the idle connections. Connections in use are closed when they are given back."""
         self._is_closed = True
         free, self._free = self._free, []
         await asyncio.gather(*map(_close, free))
@@ -243,8 +242,8 @@ async def _close(connection: Any) -> None:
         connection.terminate()
 
 
-async def _closing_with_its_loop(pool: Pool) -> AsyncGenerator[None, None]:
-    """A loop that ends closes its generators first: so connections are closed though nobody closed the store."""
+async def _close_with_loop(pool: Pool) -> AsyncGenerator[None, None]:
+    """An event loop that ends closes its async generators: this one closes the connections of an unclosed store."""
     try:
         yield
     finally:

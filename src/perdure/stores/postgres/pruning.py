@@ -20,7 +20,7 @@ from perdure.log import get_logger
 from perdure.stores.garbage import Lineage, plan_pruning
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.database import Database, OutcomeUnknown, PgSession
-from perdure.stores.postgres.processes import OWNER, live_owner
+from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.rows import (
     MAX_NUMBER,
     is_text,

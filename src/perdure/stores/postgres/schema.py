@@ -1,19 +1,19 @@
 """The tables of a PostgreSQL store.
 
-A commit is one row of `commits`, and one thread has one row of `threads`, which every commit updates in place: none of
-the columns that change each time is in an index, so the update stays within its page. Every key begins with the thread,
-a hash of its id, so that the tables can be partitioned by it.
+A commit is one row of `commits`. A thread is one row of `threads`, which every commit updates in place: no index covers
+the columns that change each time, so the update stays within its page. Every key begins with the thread, a hash of its
+id, so that the tables can be partitioned by it.
 
 Invariants:
 * `threads.number` is the number of the thread's last commit, `head` that of its newest checkpoint. The next commit is
-  `number + 1`, made by the owner whose fence is the row's.
-* A commit's checkpoint is there if it has an id that is not among the thread's `pruned`, or is pinned. What was
-  pruned is freed later, by a sweep.
-* Lists of names and references are texts of words. A chunk is kept while its commit has a checkpoint, or events that
+  `number + 1`, by the owner whose fence is the row's.
+* A commit has a checkpoint if it has an id, and is pinned or not among the thread's `pruned`. A collection of garbage
+  frees pruned checkpoints later.
+* Lists of names and references are texts of words. A chunk stays while its commit has a checkpoint, or events that
   refer to it, or while the `carried` references of another commit of the thread name it.
-* A `parent` is the commit whose checkpoint it continues from, or the nearest before that which was not swept.
-* Journal entries are of the thread's owner, in the order of `entry`.
-* An inbox item whose `body` is NULL was consumed: posting it again does nothing.
+* A `parent` is the commit whose checkpoint it continues from, or its nearest ancestor that was not freed.
+* Journal entries belong to the thread's owner, in the order of `entry`.
+* An inbox item whose `body` is NULL was consumed: posting it again has no effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TABLES = """
 CREATE TABLE {s}.meta (version int NOT NULL);
 
 CREATE TABLE {s}.processes (
-  process uuid PRIMARY KEY,              -- a hash of who it is
+  process uuid PRIMARY KEY,              -- a hash of its identity
   identity varchar(400) NOT NULL,
   leased_until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
@@ -40,20 +40,20 @@ CREATE TABLE {s}.threads (
   thread_id text NOT NULL,
   workflow text NOT NULL DEFAULT '',
   fence bigint NOT NULL DEFAULT 0,
-  owner text,                            -- the run that holds it
-  process uuid,                          -- and where that runs
+  owner text,                            -- the run that owns it
+  process uuid,                          -- the process of that run
   number bigint NOT NULL DEFAULT 0,
   head bigint,
-  moved bigint NOT NULL DEFAULT 0,       -- the place of its last commit in the order of all
+  moved bigint NOT NULL DEFAULT 0,       -- the position of its last commit in the order of all
   journal_writes bigint NOT NULL DEFAULT 0,       -- grows with every write to the journal
   status text NOT NULL DEFAULT '',
   updated_at text NOT NULL DEFAULT '',
   due_at timestamptz,
-  first_seq bigint NOT NULL DEFAULT 1,   -- the oldest event that is kept
+  first_seq bigint NOT NULL DEFAULT 1,   -- the oldest kept event
   last_seq bigint NOT NULL DEFAULT 0,
-  events_dropped_before bigint NOT NULL DEFAULT 0,  -- events of commits before this one are pruned
-  events_freed_before bigint NOT NULL DEFAULT 0,   -- and before this one they are freed
-  collect_at int NOT NULL DEFAULT 16,      -- so much is pruned before it is freed
+  events_dropped_before bigint NOT NULL DEFAULT 0,  -- readers do not see events of earlier commits
+  events_freed_before bigint NOT NULL DEFAULT 0,   -- events of earlier commits are freed
+  collect_at int NOT NULL DEFAULT 16,      -- the size of `pruned` that starts a collection
   pruned bigint[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 CREATE INDEX threads_by_id ON {s}.threads (left(thread_id, 200) COLLATE "C");
@@ -72,17 +72,17 @@ CREATE TABLE {s}.commits (
   event_count int,
   refers boolean NOT NULL,               -- its events refer to chunks of its checkpoint
   is_pinned boolean NOT NULL DEFAULT false,
-  checkpoint_id bytea,                   -- ids of hexadecimal digits as bytes; others behind a zero
+  checkpoint_id bytea,                   -- hexadecimal digits as bytes; other ids after a zero byte
   workflow text,
-  previous text,                         -- the checkpoint it continues from, where that is one of another thread
-  timestamp text,                        -- as it was given, where `made_at` could not say it to the letter
-  run_id bytea NOT NULL,                 -- the same, without run-
+  previous text,                         -- the checkpoint it continues from, if it belongs to another thread
+  timestamp text,                        -- the original text, if `made_at` cannot restore it
+  run_id bytea NOT NULL,                 -- packed likewise, without run-
   status text NOT NULL,
-  names text,                            -- of its chunks: digest:length, in the order in which they lie in `chunks`
-  dropped text,                          -- what its parent has and it has not
-  carried text,                          -- what it has of commits that are no longer in its line
+  names text,                            -- of its chunks: digest:length, in the order of `chunks`
+  dropped text,                          -- references of its parent that it does not have
+  carried text,                          -- references to commits that are no longer its ancestors
   own text,                              -- chunks that only its events refer to
-  seal bytea NOT NULL,                   -- 8 bytes prove the root, 8 the events, 4 the links
+  seal bytea NOT NULL,                   -- 8 bytes prove the root, 8 the events, 4 the references
   root bytea,
   events bytea,
   chunks bytea,
@@ -97,7 +97,7 @@ CREATE INDEX commits_kept ON {s}.commits (thread, number) WHERE carried IS NOT N
 
 CREATE TABLE {s}.journal (
   thread uuid NOT NULL,
-  mark uuid NOT NULL,                    -- made by the owner: writing one again does nothing
+  mark uuid NOT NULL,                    -- chosen by the owner: a repeated write has no effect
   entry bigint NOT NULL DEFAULT nextval('{s}.moves'),
   delivery_id bigint NOT NULL,
   body bytea NOT NULL,
@@ -128,43 +128,45 @@ CREATE INDEX requests_asked ON {s}.requests (asked_at);
 """
 
 
-def quoted(schema: str) -> str:
-    """As an identifier in SQL."""
+def quote_identifier(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
 def in_schema(text: str, schema: str) -> str:
-    """A statement with `{s}` for the schema."""
-    name = quoted(schema)
+    """The statement with `{s}` replaced by the schema."""
+    name = quote_identifier(schema)
     in_literal = "'" + name.replace("'", "''")
-    return re.sub("'?{s}", lambda found: in_literal if found[0][0] == "'" else name, text)
+    return re.sub("'?{s}", lambda match: in_literal if match[0][0] == "'" else name, text)
 
 
 async def find_version(connection: Any, schema: str) -> int:
-    """0 where there are no tables yet. Raises StorageFailed for a schema of something else."""
-    named = await connection.fetchval(
+    """0 for a schema without tables. Raises StorageFailed for a schema with tables of another program."""
+    tables = await connection.fetchval(
         "SELECT array_agg(c.relname::text) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')",
         schema,
     )
-    if not named:
+    if not tables:
         return 0
-    if "meta" not in named or "commits" not in named:
-        reason = f"it holds tables of something else ({', '.join(sorted(named)[:3])}); give perdure a schema of its own"
+    if "meta" not in tables or "commits" not in tables:
+        reason = (
+            f"it holds tables of another program ({', '.join(sorted(tables)[:3])}); give perdure a schema of its own"
+        )
         raise StorageFailed("PostgresStore", f"use schema {schema!r}", reason)
-    return int(await connection.fetchval(f"SELECT version FROM {quoted(schema)}.meta"))
+    return int(await connection.fetchval(f"SELECT version FROM {quote_identifier(schema)}.meta"))
 
 
-async def _version_at_once(connection: Any, schema: str) -> int | None:
-    """In one statement, as whoever begins asks it. None where there is more to look at."""
+async def _find_version_quickly(connection: Any, schema: str) -> int | None:
+    """In one statement, for the usual case. None if `find_version` has to look closer."""
     only_if = "to_regclass($1) IS NOT NULL"
     try:
-        found = await connection.fetchval(
-            f"SELECT version FROM {quoted(schema)}.meta WHERE {only_if}", f"{quoted(schema)}.commits"
+        version = await connection.fetchval(
+            f"SELECT version FROM {quote_identifier(schema)}.meta WHERE {only_if}",
+            f"{quote_identifier(schema)}.commits",
         )
-    except Refused:  # there are no tables, or they are of something else
+    except Refused:  # no tables, or tables of another program
         return None
-    return found if isinstance(found, int) else None
+    return version if isinstance(version, int) else None
 
 
 async def prepare(connection: Any, schema: str) -> None:
@@ -172,7 +174,7 @@ async def prepare(connection: Any, schema: str) -> None:
 
     Raises NewerFormat for tables of another version.
     """
-    if await _version_at_once(connection, schema) == VERSION:
+    if await _find_version_quickly(connection, schema) == VERSION:
         return
     async with connection.transaction(isolation="read_committed"):
         # The second process waits here, and then finds the tables. The lock ends with the transaction.
@@ -184,6 +186,6 @@ async def prepare(connection: Any, schema: str) -> None:
             raise NewerFormat(f"schema {schema!r}", version, VERSION)
         exists = await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema)
         if not exists:  # an administrator may have created the schema before
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)}")
         await connection.execute(in_schema(TABLES, schema))
         await connection.execute(in_schema("INSERT INTO {s}.meta VALUES ($1)", schema), VERSION)

@@ -22,7 +22,7 @@ from perdure.records import (
 )
 from perdure.store import Rewrite, Subscription
 from perdure.stores.notify import PollInterval, bus_for
-from perdure.stores.postgres import checkpoints, copies, journal, maintenance, pruning, threads
+from perdure.stores.postgres import checkpoints, copies, journal, pruning, threads
 from perdure.stores.postgres.commits import write_commit
 from perdure.stores.postgres.database import Database
 from perdure.stores.postgres.journal import HeldThread
@@ -59,7 +59,8 @@ class PostgresStore:
         await self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
-        await self._leases.release(lease)
+        if await self._leases.release(lease):
+            await pruning.collect_garbage(self.db, lease.thread_id)
         self.bus.notify(lease.thread_id)
 
     async def commit(self, commit: Commit) -> None:
@@ -153,7 +154,7 @@ class PostgresStore:
         return await pruning.prune(self.db, thread_id, checkpoint_ids, events_before)
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        return await copies.delete_thread(self.db, thread_id, if_unmoved_since)
+        return await threads.delete_thread(self.db, thread_id, if_unmoved_since)
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await copies.copy_thread(self.db, thread_id, to)
@@ -168,13 +169,13 @@ class PostgresStore:
         await copies.add_thread(self.db, header, commits)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        return await maintenance.rewrite(self.db, thread_id, change)
+        return await copies.rewrite(self.db, thread_id, change)
 
     async def check(self) -> Sequence[Damage]:
-        return await maintenance.find_damage(self.db)
+        return await threads.find_damage(self.db)
 
     async def size(self) -> int:
-        return await maintenance.measure_size(self.db)
+        return await threads.measure_size(self.db)
 
     async def close(self) -> None:
         if self._leases.has_heartbeat:

@@ -1,18 +1,31 @@
-"""Lists of threads and of their pending requests."""
+"""The threads of a store: lists of them and of their pending requests, deletion, damage and size."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from perdure.errors import ThreadNotFound
-from perdure.records import PendingRequest, ThreadInfo
-from perdure.stores.packing import first_after
-from perdure.stores.postgres.database import Queries
-from perdure.stores.postgres.processes import live_owner
-from perdure.stores.postgres.rows import is_text, thread_key, unpack_id
+from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, ThreadNotFound
+from perdure.records import Damage, PendingRequest, ThreadInfo
+from perdure.stores.packing import consumed_seal, first_after
+from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
+from perdure.stores.postgres.copies import BATCH_SIZE
+from perdure.stores.postgres.database import Database, PgSession, Queries
+from perdure.stores.postgres.leases import live_owner
+from perdure.stores.postgres.rows import (
+    are_links_intact,
+    is_text,
+    read_events,
+    read_inbox,
+    read_journal,
+    read_root,
+    thread_key,
+    unpack_chunks,
+    unpack_id,
+)
 
 _COLUMNS = """
 SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, t.owner, t.process, p.identity,
@@ -29,6 +42,20 @@ _START = f'left(t.thread_id, {INDEXED_CHARACTERS}) COLLATE "C"'
 _IS_IN_USE = """
 (t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)
   OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))
+"""
+
+_TABLES = ("commits", "journal", "inbox", "requests", "threads")
+
+_PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
+_ROW_BYTES = 120
+"""What a row needs beside its payloads, in its table and in indexes."""
+_COMMIT_BYTES = " + ".join(f"COALESCE(pg_column_size({column}), 0)" for column in _PAYLOADS)
+_SIZE = f"""
+SELECT COALESCE((SELECT sum({_ROW_BYTES} + {_COMMIT_BYTES})
+    FROM {{s}}.commits), 0)
+  + COALESCE((SELECT sum({_ROW_BYTES} + pg_column_size(body)) FROM {{s}}.journal), 0)
+  + COALESCE((SELECT sum({_ROW_BYTES} + COALESCE(pg_column_size(body), 0)) FROM {{s}}.inbox), 0)
+  + (SELECT count(*) * {_ROW_BYTES} FROM {{s}}.threads)
 """
 
 
@@ -125,6 +152,131 @@ async def list_due(db: Queries, now: datetime, limit: int | None) -> Sequence[Th
         if len(rows) < page_size or (limit is not None and len(due) >= limit):
             break
     return [*due.values()][:limit]
+
+
+async def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) -> bool:
+    is_retry = False
+
+    async def attempt() -> bool:
+        nonlocal is_retry
+        async with db.transaction() as session:
+            row = await _lock_unowned(session, thread_id)
+            if row is None:
+                return is_retry  # an earlier attempt with an unknown outcome deleted it
+            if if_unmoved_since is not None and (row["is_needed"] or row["number"] != if_unmoved_since):
+                return False
+            is_retry = True
+            for table in _TABLES:
+                await session.rows(f"DELETE FROM {{s}}.{table} WHERE thread = $1", thread_key(thread_id))
+        return True
+
+    return await db.retry(attempt)
+
+
+async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
+    """Raises ThreadBusy."""
+    key = thread_key(thread_id)
+    await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
+    # Read after the lock, which may have waited: from now on no process can claim, post or pin.
+    row = await session.row(
+        "SELECT t.number, t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased,"
+        " EXISTS (SELECT 1 FROM {s}.commits WHERE thread = $1 AND is_pinned) OR EXISTS (SELECT 1 FROM {s}.inbox"
+        " WHERE thread = $1 AND body IS NOT NULL) AS is_needed FROM {s}.threads t"
+        " LEFT JOIN {s}.processes p ON p.process = t.process"
+        " WHERE t.thread = $1",
+        key,
+    )
+    owner = live_owner(row)
+    if owner is not None:
+        raise ThreadBusy(thread_id, owner)
+    return row
+
+
+async def find_damage(db: Database) -> Sequence[Damage]:
+    damage = [Damage(reason) for reason in await _find_orphans(db)]
+    after: str | None = None
+    while ids := await list_thread_ids(db, None, after, BATCH_SIZE):
+        after = ids[-1]
+        for thread_id in ids:
+            try:
+                damage += await _check_thread(db, thread_id)
+            except (PerdureError, TypeError, ValueError) as error:  # rows with impossible values
+                damage.append(Damage(f"it cannot be checked: {error}", thread_id))
+    return damage
+
+
+async def _find_orphans(db: Database) -> list[str]:
+    orphans = []
+    for table in ("commits", "journal", "inbox", "requests"):
+        count = await db.value(
+            f"SELECT count(*) FROM {{s}}.{table} o WHERE NOT EXISTS"
+            " (SELECT 1 FROM {s}.threads t WHERE t.thread = o.thread)"
+        )
+        if count:
+            orphans.append(f"{count} rows of {table} belong to a thread that does not exist")
+    return orphans
+
+
+async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
+    damage: list[Damage] = []
+    key = thread_key(thread_id)
+
+    def attempt(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except DamagedCheckpoint as error:
+            checkpoint_id = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
+            damage.append(Damage(error.reason, thread_id, checkpoint_id))
+
+    row = await db.row(THREAD_ROW, key)
+    attempt(partial(check_thread_row, thread_id, row))
+    # The thread's row names the workflow of the newest checkpoint, also if that was pruned.
+    if row["is_newest_ever"] and row["newest_workflow"] not in (None, row["workflow"]):
+        workflows = f"{row['workflow']!r}, and its head belongs to {row['newest_workflow']!r}"
+        damage.append(Damage(f"the thread's row names workflow {workflows}", thread_id))
+    consumed = await db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key)
+    damage += [
+        Damage(f"item {item_id!r} in its inbox was changed", thread_id)
+        for item_id, stored_seal in consumed
+        if stored_seal != consumed_seal(thread_id, item_id)
+    ]
+    journal = await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key)
+    attempt(partial(read_journal, thread_id, 0, journal))
+    inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
+    attempt(partial(read_inbox, thread_id, await db.rows(inbox, key)))
+    numbers: set[int] = set()
+    after = 0
+    query = (
+        f"SELECT c.*, ({HAS_CHECKPOINT}) AS has_checkpoint, c.number = ANY (t.pruned) AS is_pruned"
+        " FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
+        " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
+    )
+    while rows := await db.rows(query, key, after, BATCH_SIZE):
+        for row in rows:
+            numbers.add(row["number"])
+            _check_row(thread_id, row, attempt)
+            if row["has_checkpoint"] and not are_links_intact(row):
+                reason = f"the references of commit {row['number']} to earlier commits were changed"
+                damage.append(Damage(reason, thread_id, unpack_id(row["checkpoint_id"])))
+            if row["root"] is not None and row["checkpoint_id"] is None and not row["is_pruned"]:
+                damage.append(Damage(f"the checkpoint of commit {row['number']} has lost its id", thread_id))
+            if row["parent"] is not None and row["parent"] not in numbers:
+                reason = f"commit {row['number']} continues from commit {row['parent']}, which does not exist"
+                damage.append(Damage(reason, thread_id, unpack_id(row["checkpoint_id"])))
+        after = rows[-1]["number"]
+    return damage
+
+
+async def measure_size(db: Database) -> int:
+    """Bytes of all rows. PostgreSQL reuses the space of deleted rows, and its vacuum frees it."""
+    return int(await db.value(_SIZE))
+
+
+def _check_row(thread_id: str, row: Any, attempt: Callable[[Callable[[], object]], None]) -> None:
+    if row["has_checkpoint"]:
+        attempt(partial(read_root, thread_id, row))
+    attempt(partial(read_events, thread_id, row))
+    attempt(partial(unpack_chunks, thread_id, row))
 
 
 class _Where:

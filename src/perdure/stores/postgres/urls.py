@@ -1,13 +1,10 @@
-"""Why a PostgreSQL cannot be used, in a sentence, and what to do about it. Never with a password."""
+"""URLs of PostgreSQL, and errors of connecting: the reason in a sentence, and what to do. Never with a password."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
-
-# ---------------------------------------------------------------- urls
-
 
 SCHEMES = ("postgresql://", "postgres://")
 
@@ -17,37 +14,37 @@ def is_postgres(url: str) -> bool:
 
 
 def split_schema(url: str) -> tuple[str, str | None]:
-    """The URL without `schema=` in its query, and what it said: a driver would send it on, and be refused."""
-    before, found, query = url.partition("?")
-    if not found:
+    """The URL without `schema=` in its query, and that schema. The server would reject the parameter."""
+    before, mark, query = url.partition("?")
+    if not mark:
         return url, None
-    given = parse_qsl(query, keep_blank_values=True)
-    schemas = [value for name, value in given if name == "schema"]
+    parameters = parse_qsl(query, keep_blank_values=True)
+    schemas = [value for name, value in parameters if name == "schema"]
     if not schemas:
         return url, None
-    rest = urlencode([(name, value) for name, value in given if name != "schema"], quote_via=quote, safe="/:,")
+    rest = urlencode([(name, value) for name, value in parameters if name != "schema"], quote_via=quote, safe="/:,")
     return f"{before}?{rest}" if rest else before, schemas[-1]
 
 
 def redacted_url(url: str) -> str:
-    """For people: with its user and its schema, without its password and whatever else its query may hold.
+    """The URL with its user and schema, without its password and the rest of its query.
 
-    A password may hold characters that should have been escaped, so the last `@` decides where it ends.
+    A password may contain characters that should have been escaped, so it ends at the last `@`.
     """
     dsn, schema = split_schema(url)
-    scheme, found, rest = dsn.partition("://")
-    if not found:
+    scheme, mark, rest = dsn.partition("://")
+    if not mark:
         return "..."
     before, at, behind = rest.rpartition("@")
-    if "?" in before:  # the query may hold a password too, with an `@` in it
+    if "?" in before:  # the query may contain a password, too, with an `@` in it
         return f"{scheme}://..."
     user = before.partition(":")[0] + at if "/" not in before.partition(":")[0] else ""
-    place = behind.partition("?")[0].partition("#")[0]
-    return f"{scheme}://{user}{place}" + ("" if schema is None else f"?schema={quote(schema)}")
+    address = behind.partition("?")[0].partition("#")[0]
+    return f"{scheme}://{user}{address}" + ("" if schema is None else f"?schema={quote(schema)}")
 
 
 def location_of(url: str, schema: str) -> str:
-    """Server, database and schema, without who uses them."""
+    """Server, database and schema, without the user."""
     rest = url.partition("://")[2].rpartition("@")[2].partition("?")[0]
     host, _, database = rest.partition("/")
     named = host if ":" in host.rpartition("]")[2] else f"{host}:5432"
@@ -62,22 +59,22 @@ _CREDENTIALS_REMEDY = "Correct it in the URL, in PGPASSWORD or in ~/.pgpass"
 
 _BY_STATE = {
     "28P01": ("the password is wrong, or no such user exists", _CREDENTIALS_REMEDY),
-    "3D000": ("there is no such database", "Make it (`createdb NAME`), or correct its name in the URL"),
+    "3D000": ("no such database exists", "Create it (`createdb NAME`), or correct its name in the URL"),
     "53300": (
-        "all its connections are taken",
+        "all its connections are in use",
         "Raise max_connections, give storages a smaller pool_size, or put a pooler in between",
     ),
     "57P03": (
         "the server is starting, or shutting down",
         "Try again in a moment; if it stays so, see its log",
     ),
-    "42501": ("this user may not", "Ask whoever administers the database for the right"),
+    "42501": ("this user lacks a privilege", "Ask the administrator of the database for it"),
 }
-"""By SQLSTATE, where it says more than the server's sentence."""
+"""By SQLSTATE, for errors whose text from the server is not enough."""
 
 
 class Unreachable(Exception):
-    """A PostgreSQL, or what is wanted of it, is out of reach."""
+    """A server, or a database of it, cannot be used."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason = reason
@@ -86,29 +83,29 @@ class Unreachable(Exception):
 
 
 def explain_unreachable(error: BaseException, dsn: str) -> Unreachable:
-    """For what connecting raised."""
+    """The reason and remedy for an error of connecting."""
     where = redacted_url(dsn)
     state = getattr(error, "sqlstate", None)
     if isinstance(state, str):
-        what, remedy = _BY_STATE.get(state, ("it refuses", "See what it says, and the server's log"))
-        return Unreachable(f"{where}: {what} ({_said(error)})", remedy)
-    if isinstance(error, ValueError):  # its text may hold a part of the password that was taken for a port
+        what, remedy = _BY_STATE.get(state, ("it refuses", "See its message, and the server's log"))
+        return Unreachable(f"{where}: {what} ({_text(error)})", remedy)
+    if isinstance(error, ValueError):  # its text may contain a part of the password, taken for a port
         return Unreachable(f"{where}: the URL cannot be read", URL_FORMAT)
     if isinstance(error, socket.gaierror):
-        return Unreachable(f"{where}: there is no host of that name ({_host(dsn)})", "Correct it in the URL")
+        return Unreachable(f"{where}: no host has that name ({_host(dsn)})", "Correct it in the URL")
     if isinstance(error, TimeoutError):
         remedy = "Is it the right host and port, and does a firewall let this machine through?"
-        return Unreachable(f"{where}: nothing came back in time", remedy)
+        return Unreachable(f"{where}: it does not answer in time", remedy)
     if isinstance(error, ssl.SSLError) or "SSL" in str(error):
         remedy = "See sslmode and sslrootcert in the URL, and whether the server has ssl = on"
-        return Unreachable(f"{where}: no connection with TLS came about ({_said(error)})", remedy)
+        return Unreachable(f"{where}: a connection with TLS failed ({_text(error)})", remedy)
     if isinstance(error, OSError) and ("refused" in str(error) or "Connect call failed" in str(error)):
         remedy = "Is the server running, is that its port, and does its listen_addresses let this machine in?"
         return Unreachable(f"{where}: no server listens there", remedy)
-    return Unreachable(f"{where}: it cannot be talked to ({_said(error)})", "Is it a PostgreSQL that listens there?")
+    return Unreachable(f"{where}: connecting failed ({_text(error)})", "Is it a PostgreSQL server that listens there?")
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
