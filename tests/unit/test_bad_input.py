@@ -374,7 +374,7 @@ async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_che
     start, one, two = relay("start"), function("one", write), function("two", write)
     builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
     workflow = builder.add_multi_selection_edge_group(start, [one, two], choose).build()
-    with pytest.raises(InvalidSelection, match="chose 'nobody', which is none of its targets"):
+    with pytest.raises(InvalidSelection, match="chose 'nobody', which is not one of its targets"):
         await workflow.run("lost", thread_id="selection")
     with pytest.raises(StateConflict, match="both wrote the state key 'key'"):
         await workflow.run("x", thread_id="conflict")

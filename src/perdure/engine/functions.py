@@ -1,4 +1,4 @@
-"""RunContext: what a function workflow may do beside calling its steps."""
+"""Function workflows: their context, their executor, and `@step`."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class RunContext:
         default: Any = ...,
         assignee: str | None = None,
     ) -> Any:
-        """Ask somebody outside, and get the answer, maybe weeks later and in another process.
+        """Request input from outside and return the answer, maybe weeks later and in another process.
 
-        When `deadline` passes unanswered, `default` is the answer; without a default RequestExpired is raised.
+        When `deadline` passes without an answer, returns `default`; without a default raises RequestExpired.
         """
         return await self._inner.ask(
             request_data,
@@ -110,7 +110,7 @@ class RunContext:
         timeout: Seconds | None = None,
         on_error: Any = STOP,
     ) -> Any:
-        """Call any function as a step: its result is recorded, and it is not called again."""
+        """Call any function as a step: its result is recorded, and a recorded step is not called again."""
         return await self._inner.step(
             function, *arguments, name=name, key=key, retry=retry, timeout=timeout, on_error=on_error
         )
@@ -120,14 +120,14 @@ class RunContext:
         await self._inner.sleep(duration)
 
     async def add_event(self, event: WorkflowEvent) -> None:
-        """Tell the run's consumer something of your own, now."""
+        """Emit an event of your own to the run's consumer, now."""
         await self._inner.add_event(event)
 
     def get_state(self, key: str, default: Any = None) -> Any:
         return self._inner.get_state(key, default)
 
     def set_state(self, key: str, value: Any) -> None:
-        """Keep a value with the thread: also one that is set in a step which is replayed later."""
+        """Store a value with the thread, also from a step that is replayed later."""
         if str(key).startswith("_"):
             raise InvalidRun(f"State keys that start with '_' are reserved, got {key!r}.")
         self._inner.set_state(key, value)
@@ -140,12 +140,12 @@ class RunContext:
         return self._inner.state
 
     def is_streaming(self) -> bool:
-        """Whether somebody watches events as they happen."""
+        """Whether the run's events are streamed."""
         return self._inner.is_streaming()
 
     @property
     def idempotency_key(self) -> str:
-        """For outside services: the same whenever this run of the function, or the step that runs now, is tried."""
+        """For outside services: stable over all attempts of this call of the function, or of the present step."""
         return self._inner.idempotency_key
 
     @property
@@ -185,44 +185,45 @@ class FunctionShape:
     function: Callable[..., Any]
     name: str
     message_type: Any
-    """What it accepts: the annotation of its first parameter; `None` where it takes no message."""
+    """The annotation of its first parameter; `None` if it takes no message."""
     output_type: Any
     message: inspect.Parameter | None
     context: inspect.Parameter | None
     parameters: int
 
     def arguments(self, message: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
-        """How it is to be called: those that it takes only by name are given by name."""
-        given = [(one, value) for one, value in ((self.message, message), (self.context, context)) if one is not None]
-        named = {one.name: value for one, value in given if one.kind is one.KEYWORD_ONLY}
-        by_place = [(one, value) for one, value in given if one.kind is not one.KEYWORD_ONLY]
+        """Positional and keyword arguments of a call."""
+        pairs = ((self.message, message), (self.context, context))
+        passed = [(parameter, value) for parameter, value in pairs if parameter is not None]
+        named = {parameter.name: value for parameter, value in passed if parameter.kind is parameter.KEYWORD_ONLY}
+        by_place = [(parameter, value) for parameter, value in passed if parameter.name not in named]
         order = list(inspect.signature(self.function).parameters)
         by_place.sort(key=lambda pair: order.index(pair[0].name))
         return [value for _, value in by_place], named
 
 
 def read_function(function: Any) -> FunctionShape:
-    """Raises TypeError, saying what to do, for what cannot be a workflow."""
+    """The parameters of a workflow function. Raises TypeError for a function that cannot be a workflow."""
     name = getattr(function, "__name__", "") or type(function).__name__
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError(
-            f"@workflow: {name!r} is a generator, which would never run. Return the result, and tell progress with "
+            f"@workflow: {name!r} is a generator, which would never run. Return the result, and report progress with "
             "`await ctx.add_event(...)`."
         )
     if not inspect.iscoroutinefunction(function):
-        what = "must be an `async def`" if callable(function) else "is no function"
-        raise TypeError(
-            f"@workflow: {name!r} {what}. What is not async belongs into a @step, which runs it in a thread."
-        )
-    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+        what = "must be an `async def`" if callable(function) else "is not a function"
+        raise TypeError(f"@workflow: {name!r} {what}. Put code that is not async into a @step, which runs in a thread.")
+    every = inspect.signature(function).parameters.values()
+    parameters = [parameter for parameter in every if parameter.kind is not parameter.VAR_KEYWORD]
     hints = hints_of(function)
-    contexts = [one for one in parameters if _is_context(one, hints)]
-    others = [one for one in parameters if one not in contexts]
-    needed = [one for one in others[1:] if one.default is one.empty]
+    contexts = [parameter for parameter in parameters if _is_context(parameter, hints)]
+    others = [parameter for parameter in parameters if parameter not in contexts]
+    needed = [parameter for parameter in others[1:] if parameter.default is parameter.empty]
     if needed or len(contexts) > 1 or (contexts and parameters.index(contexts[0]) > 1):
+        names = ", ".join(parameter.name for parameter in parameters)
         raise TypeError(
-            f"@workflow: {name!r} takes {', '.join(one.name for one in parameters)}; expected a message, a RunContext, "
-            "or both: `async def f(message: T, ctx: RunContext) -> R`."
+            f"@workflow: {name!r} takes {names}; expected a message, a RunContext, or both: "
+            "`async def f(message: T, ctx: RunContext) -> R`."
         )
     message_type = hints.get(others[0].name, Any) if others else None
     output = hints.get("return", Any)
@@ -232,11 +233,11 @@ def read_function(function: Any) -> FunctionShape:
 
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
     hint = hints.get(parameter.name)
-    return any(one is RunContext for one in flatten_union(hint)) or (hint is None and parameter.name == "ctx")
+    return any(member is RunContext for member in flatten_union(hint)) or (hint is None and parameter.name == "ctx")
 
 
 class FunctionNode(Executor):
-    """The executor of a function workflow: each message runs the function from the top."""
+    """The executor of a function workflow: each message runs the function from the start."""
 
     is_function = True
 
@@ -275,7 +276,7 @@ R = TypeVar("R")
 
 
 class StepWrapper(Generic[P, R]):
-    """What `@step` makes of a function: call it in a workflow, and it is not called again once it has ended."""
+    """A function as a step: a workflow records its result and does not call it again."""
 
     def __init__(
         self,
@@ -293,7 +294,7 @@ class StepWrapper(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Raises StepOutsideWorkflow where there is nothing to record it in."""
+        """Raises StepOutsideWorkflow outside of a workflow."""
         context = current_context.get()
         if context is None:
             raise StepOutsideWorkflow(self.name)
@@ -307,7 +308,7 @@ class StepWrapper(Generic[P, R]):
         self: StepWrapper[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> StepWrapper[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a method: the instance is not among the arguments that tell one call from another."""
+        """As a method: the instance does not identify the call."""
         if instance is None:
             return self
         bound = StepWrapper.__new__(type(self))
@@ -320,7 +321,7 @@ class StepWrapper(Generic[P, R]):
 
 
 class StepMaker(Protocol):
-    """What `@step(...)` with arguments gives: it makes a step of a function, async or not."""
+    """The decorator that `@step(...)` returns: makes a step of a function, async or not."""
 
     @overload
     def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> StepWrapper[P, R]: ...
@@ -351,7 +352,7 @@ def step(
 ) -> Any:
     """Make a function a step: `@step` or `@step(name="fetch", retry=RetryPolicy(3), timeout=30)`.
 
-    Async or not: one that is not runs in a thread. Its result is found again by its name and arguments.
+    A function that is not async runs in a thread. Name and arguments identify the recorded result.
     """
 
     def make(function: Callable[..., Any]) -> StepWrapper[Any, Any]:

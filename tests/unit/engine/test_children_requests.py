@@ -138,7 +138,7 @@ async def test_a_second_answer_in_the_same_superstep_is_dropped_with_a_warning()
 
     events = await seen(answered_by(Twice("twice"), asking()).run("p", stream=True))
     assert [event.data for event in events if event.type == "output"] == ["p=once"]
-    assert any("came after another one" in str(event.data) for event in events if event.type == "warning")
+    assert any("has an answer already" in str(event.data) for event in events if event.type == "warning")
 
 
 async def test_an_answer_to_a_question_that_nobody_asked_is_dropped_with_a_warning() -> None:

@@ -192,7 +192,7 @@ async def test_a_function_that_never_gives_up_its_sleep_fails_and_leaves_the_eve
                 await ctx.sleep(60)
 
     other = asyncio.create_task(turn())
-    with pytest.raises(WorkflowRunnerException, match="'poller' keeps its cancellation to itself"):
+    with pytest.raises(WorkflowRunnerException, match="'poller' catches its cancellation"):
         await begin(poller, None, clock=SkippingClock())
     other.cancel()
     assert turns > 50

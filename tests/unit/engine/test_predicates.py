@@ -108,7 +108,7 @@ async def test_a_selection_that_is_no_list_of_ids_fails_and_says_what_it_was(ans
     def choose(number: int, ids: list[str]) -> Any:
         return answer
 
-    says = rf"The selection function 'choose' of 'start' gave {answer!r}, expected a list of executor ids"
+    says = rf"The selection function 'choose' of 'start' returned {answer!r}, expected a list of executor ids"
     with pytest.raises(InvalidSelection, match=says):
         await selecting(choose).run(5)
 

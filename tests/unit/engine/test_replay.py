@@ -157,7 +157,7 @@ async def test_a_step_that_is_no_longer_reached_is_a_warning_with_its_name() -> 
     result = await interrupted(steps("a", "b"), steps("a"))
     assert result.get_outputs() == [["A"]]
     [warning] = warnings_of(result)
-    assert "'only' ended without reaching what it had recorded: 'take'" in warning
+    assert "'only' ended without reaching recorded steps: 'take'" in warning
 
 
 async def test_steps_in_another_order_get_their_own_results_and_a_warning() -> None:

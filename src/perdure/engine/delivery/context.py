@@ -142,9 +142,8 @@ class DeliveryContext:
         terms = make_terms(response_type, deadline, default, assignee)
         # Derived from the delivery: when it runs again after a crash, it makes the same request, not a second one.
         chosen = request_id if request_id is not None else f"{self.delivery_name}-{self.delivery.requests_made + 1}"
-        made = (*self._effects.requests, *self.delivery.sink.requests)
-        taken = any(chosen == request.request_id for request in made)
-        if taken or self.is_pending(chosen):
+        made = [request.request_id for request in (*self._effects.requests, *self.delivery.sink.requests)]
+        if chosen in made or self.is_pending(chosen):
             raise InvalidRun(
                 f"Request {chosen!r} is already pending in thread {self.thread_id!r}. Choose another request_id."
             )

@@ -1,4 +1,4 @@
-"""What comes in with a run: checked first, then made due. Nothing is written here."""
+"""The input of a run: check it, then make it due. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from perdure.isolation import isolate
 
 @dataclass(frozen=True)
 class Entry:
-    """How a run begins."""
+    """The start of a run."""
 
     position: Position | None
-    """To be committed first; None to go on from where the thread stands."""
+    """Committed first; None to continue from the thread's present position."""
     replayed_events: tuple[WorkflowEvent, ...] = ()
     """Outputs and pending requests from before this run, for its consumer."""
     warnings: tuple[WorkflowEvent, ...] = ()
@@ -43,9 +43,9 @@ class Entry:
 def enter(
     graph: Graph, thread: LiveThread, standing: Position, request: RunRequest, now: datetime, *, is_restored: bool
 ) -> Entry:
-    """Make what the caller sent due, in a thread that stands or is to stand at `standing`.
+    """Make the caller's input due, in a thread that is or will be at `standing`.
 
-    Raises, with the thread as it was, if it cannot be accepted.
+    Raises, without changing the thread, if the input cannot be accepted.
     """
     position, expired = pass_deadlines(standing, now)
     has_passed = position is not standing
@@ -53,7 +53,7 @@ def enter(
     if request.message is not None:
         check_message(graph, request.message)
     if request.message is not None and standing.is_interrupted and request.on_busy == "reject":
-        raise ThreadNotIdle(thread.thread_id, sum(_unfinished(one) for one in every_level(standing)))
+        raise ThreadNotIdle(thread.thread_id, sum(_unfinished(level) for level in every_level(standing)))
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
     if request.responses is not None and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
@@ -84,11 +84,11 @@ def _accepted(
         return _message(graph, position, request, inbox)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
     if inbox and not position.is_interrupted:
-        return Entry(None)  # what is in the inbox is the input of this run
+        return Entry(None)  # the inbox items are the input of this run
     if is_resume or position.is_busy or position.requests or has_run:
         replayed_events = _replayed((*position.outputs, *position.requests.values()))
-        given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
-        return Entry(_with_arguments(graph, position.successor(), request) if given else None, replayed_events)
+        has_arguments = request.function_invocation_kwargs is not None or request.client_kwargs is not None
+        return Entry(_with_arguments(graph, position.successor(), request) if has_arguments else None, replayed_events)
     if accepts(graph, None):
         return _message(graph, position, request, inbox)
     if request.thread_id is not None:
@@ -106,7 +106,7 @@ def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mappi
         waiting = ", ".join(map(repr, position.requests))
         text = f"A new message was sent while requests are pending ({waiting}); they stay pending."
         warnings = (WorkflowEvent("warning", text),)
-    waiting_before, undeliverable = take_inbox(graph, position, inbox)  # sent earlier: it is not overtaken
+    waiting_before, undeliverable = take_inbox(graph, position, inbox)  # sent earlier, so delivered first
     after = add_message(graph, waiting_before, request.message)
     after.run_kwargs = {}
     return Entry(_with_arguments(graph, after, request), (), (*warnings, *undeliverable), tuple(inbox))
@@ -117,13 +117,13 @@ def _unfinished(position: Position) -> int:
 
 
 def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Position:
-    """A continuation keeps the run arguments there are, unless it brings some."""
-    kept = dict(after.run_kwargs)
+    """A continuation keeps the earlier run arguments, unless the request has new ones."""
+    run_kwargs = dict(after.run_kwargs)
     for parameter in ("function_invocation_kwargs", "client_kwargs"):
-        given = getattr(request, parameter)
-        if given is not None:
-            kept[parameter] = arrange_arguments(given, graph.nodes, parameter)
-    after.run_kwargs = kept
+        arguments = getattr(request, parameter)
+        if arguments is not None:
+            run_kwargs[parameter] = arrange_arguments(arguments, graph.nodes, parameter)
+    after.run_kwargs = run_kwargs
     return after
 
 

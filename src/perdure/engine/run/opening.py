@@ -1,4 +1,4 @@
-"""Opening a thread: which one a run is for, and where it stands according to its store."""
+"""Opening a thread: choose it, claim it in its store, and load its position."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_compatibility(
 
 
 def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[list[str], list[str]]:
-    """(what breaks, what was only added) since the checkpoint was made."""
+    """Breaking changes, and additions, since the checkpoint was made."""
     name = compiled.graph.name
     breaking: list[str] = []
     added: list[str] = []
@@ -65,8 +65,8 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
             broken, added = differences(checkpoint.graph_signature, compiled.signature)
             breaking += broken
         else:
-            breaking.append("its graph signature is another one")
-    gone = sorted(_gone(checkpoint, compiled, ""))
+            breaking.append("its graph signature is different")
+    gone = sorted(_missing_executors(checkpoint, compiled, ""))
     if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
         reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
         raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
@@ -74,45 +74,45 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
     return breaking, added
 
 
-def _gone(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:
-    """Executors that something is due to, and that the graph does not have, by path."""
-    known = compiled.graph.nodes
-    due = {*(str(one.target_id) for one in level.deliveries)}
-    due |= {_asker(one, known) for one in level.pending_request_info_events.values()}
-    due |= {str(one.message.target_id) for one in level.suspended.values()}
-    due |= {one.executor_id for one in level.children.values()}
-    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in known}
+def _missing_executors(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:
+    """Executors with due deliveries that the graph does not have, by path."""
+    nodes = compiled.graph.nodes
+    due = {*(str(message.target_id) for message in level.deliveries)}
+    due |= {_asker(request, nodes) for request in level.pending_request_info_events.values()}
+    due |= {str(delivery.message.target_id) for delivery in level.suspended.values()}
+    due |= {child.executor_id for child in level.children.values()}
+    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes}
     for child in level.children.values():
         inner = compiled.children.get(child.executor_id)
         if inner is not None:
-            gone |= _gone(child, inner, f"{path}{child.executor_id}/")
-        elif child.executor_id in known:  # it is there, but runs no sub-workflow any more
+            gone |= _missing_executors(child, inner, f"{path}{child.executor_id}/")
+        elif child.executor_id in nodes:  # it exists, but no longer runs a sub-workflow
             gone.add(f"{path}{child.executor_id}")
     return gone
 
 
-def _asker(request: WorkflowEvent, known: Iterable[str]) -> str:
-    """The executor of this very workflow that waits for the answer, itself or for its sub-workflow."""
+def _asker(request: WorkflowEvent, executor_ids: Iterable[str]) -> str:
+    """The executor of this workflow that waits for the answer, itself or for its sub-workflow."""
     asker = str(request.source_executor_id)
     if request.child_id is None:
         return asker
-    return next((one for one in known if asker.startswith(f"{one}/")), asker)
+    return next((executor_id for executor_id in executor_ids if asker.startswith(f"{executor_id}/")), asker)
 
 
 def compatible_position(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> Position:
-    """Where the checkpoint is. With force=True what was due to executors that are gone is left out."""
+    """The position of the checkpoint, without deliveries to executors that no longer exist (force=True)."""
     position = position_of(checkpoint)
     _leave_out(position, compiled)
     return position
 
 
 def _leave_out(position: Position, compiled: Compiled) -> None:
-    known = compiled.graph.nodes
-    position.mailbox = [message for message in position.mailbox if message.target_id in known]
-    position.requests = {key: one for key, one in position.requests.items() if _asker(one, known) in known}
-    position.suspended = {key: one for key, one in position.suspended.items() if one.message.target_id in known}
-    position.children = {key: one for key, one in position.children.items() if one.executor_id in compiled.children}
-    position.saved = {key: one for key, one in position.saved.items() if key in known}
+    nodes, suspended, children = compiled.graph.nodes, position.suspended.items(), position.children.items()
+    position.mailbox = [message for message in position.mailbox if message.target_id in nodes]
+    position.requests = {key: event for key, event in position.requests.items() if _asker(event, nodes) in nodes}
+    position.suspended = {key: delivery for key, delivery in suspended if delivery.message.target_id in nodes}
+    position.children = {key: child for key, child in children if child.executor_id in compiled.children}
+    position.saved = {key: memory for key, memory in position.saved.items() if key in nodes}
     for child in position.children.values():
         _leave_out(child.position, compiled.children[child.executor_id])
 
@@ -121,7 +121,7 @@ logger = get_logger("engine")
 
 
 class Opening:
-    """For one run: finds its thread and puts the live one where the store says."""
+    """For one run: finds its thread, and moves the live thread to the position in the store."""
 
     def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
         self._compiled = compiled
@@ -133,9 +133,9 @@ class Opening:
         """The checkpoint that the caller named."""
         self.warnings: list[WorkflowEvent] = []
         self._inbox_before: set[str] = set()
-        """What was in the thread's inbox here before it was opened in the store."""
+        """Ids in the live thread's inbox before the store opened it."""
         self.becomes_default = False
-        """Whether the chosen thread is to be the object's own from now on, if the run is accepted."""
+        """Whether the chosen thread becomes the default thread, if the run is accepted."""
 
     async def choose_thread(self) -> str:
         """The thread to run. Raises CheckpointNotFound, IncompatibleWorkflow or InvalidRun before anything is done."""
@@ -146,14 +146,14 @@ class Opening:
         named = await load_checkpoint(request.storage, request.checkpoint_id, self._compiled.declared, migrator)
         self.warnings += check_compatibility(named, self._compiled, force=request.force, migrator=migrator)
         self.named = named
-        kept = None if request.fork else named.thread_id
-        if kept and request.thread_id is not None and request.thread_id != kept:
+        thread_id = None if request.fork else named.thread_id
+        if thread_id and request.thread_id is not None and request.thread_id != thread_id:
             raise InvalidRun(
-                f"Checkpoint {named.checkpoint_id!r} belongs to thread {kept!r}, not to {request.thread_id!r}. "
+                f"Checkpoint {named.checkpoint_id!r} belongs to thread {thread_id!r}, not to {request.thread_id!r}. "
                 "Nothing was changed. Leave thread_id out to rewind its thread, or pass fork=True to make a new one."
             )
         self.becomes_default = request.thread_id is None
-        return kept or request.thread_id or new_thread_id()
+        return thread_id or request.thread_id or new_thread_id()
 
     async def open(self, thread: LiveThread, ownership: Ownership) -> OpenThread | None:
         """Claim the thread in its store; None without a storage. Raises ThreadBusy."""
@@ -168,7 +168,7 @@ class Opening:
                 except ThreadBusy as busy:
                     ending = find_ending_run(busy.run_id)
                     ended = (*self._place(thread), busy.run_id)
-                    if busy.is_here and ended in unreleased:  # a run of this process that ended, and could not say so
+                    if busy.is_here and ended in unreleased:  # a run of this process that ended without a release
                         stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)
                         unreleased.pop(ended, None)
                         return stored_thread
@@ -185,11 +185,11 @@ class Opening:
     async def _open_now(self, thread: LiveThread, run_id: str, *, takeover: bool = False) -> OpenThread:
         request = self._request
         place = self._place(thread)
-        while place in _leftovers:  # else a late answer of the store would take the thread from this run
+        while place in _leftovers:  # else a late claim of a cancelled run could take the thread from this run
             loop = _leftovers[place].get_loop()
             if loop is asyncio.get_running_loop():
                 await asyncio.wait([_leftovers[place]])
-            elif loop.is_closed():  # nobody is left to give it up
+            elif loop.is_closed():  # its task can no longer release the thread
                 del _leftovers[place]
                 takeover = True
             else:
@@ -215,9 +215,9 @@ class Opening:
         except ThreadBusy:
             raise
         except Exception:
-            note_unreleased((*place, run_id))  # the store may have given it the thread before it failed
+            note_unreleased((*place, run_id))  # the store may have granted the claim before it failed
             raise
-        unreleased.pop((*place, run_id), None)  # it was tried again, and owns it now
+        unreleased.pop((*place, run_id), None)  # the retry succeeded
         thread.is_abandoned = False
         return stored_thread
 
@@ -225,9 +225,9 @@ class Opening:
         return storage_key(self._request.storage), thread.thread_id
 
     async def synchronise(self, thread: LiveThread, loop: Loop, stored_thread: OpenThread | None) -> None:
-        """Stand where the store says, if it was moved since this process last looked.
+        """Move the live thread to the position in the store, if that changed since this process read it.
 
-        A run that names an older checkpoint does not read the head: it is the way back from a damaged one.
+        A run that names an older checkpoint does not read the head, so that it can rewind from a damaged one.
         """
         if stored_thread is None:
             await loop.tidy()
@@ -252,55 +252,52 @@ class Opening:
                     head, self._compiled, force=self._request.force, migrator=self._migrator
                 )
             if head is not None:
-                await self._stand_at(head, thread, loop)
+                await self._move_to(head, thread, loop)
             elif named is None and thread.head_id is not None and not is_elsewhere:
-                # All that was saved of it was deleted.
+                # All its checkpoints were deleted.
                 await loop.restore(Position(), {})
             thread.number, thread.head_id = stored_thread.number, stored_thread.head_id
-        elif (
-            is_at_head and stored_thread.is_stale
-        ):  # it stands at a migrated head that was not stored: the last run did not get that far
+        elif is_at_head and stored_thread.is_stale:  # the last run migrated the head but did not store it
             await stored_thread.load_head()
         await loop.tidy()
-        if stored_thread.has_inbox:  # what the store has, and only that: another object may have delivered the rest
+        if stored_thread.has_inbox:  # only the store's items: another object may have delivered the others
             standing = thread.position if named is None else named
             loaded = stored_thread.load_inbox(standing.renamed_types)
-            came = {
-                key: one for key, one in thread.inbox.items() if key not in self._inbox_before and key not in loaded
-            }
-            thread.inbox = {**loaded, **came}  # what came since it was opened: nobody else can have delivered it
+            seen = self._inbox_before | loaded.keys()
+            # Items that arrived after the thread was opened: no other owner can have delivered them.
+            thread.inbox = {**loaded, **{key: item for key, item in thread.inbox.items() if key not in seen}}
         if stored_thread.has_journal and not thread.is_ahead and self._request.durability != "exit":
-            # Only what the store has: what a run with durability="exit" recorded in memory would leave a gap there.
+            # Only the store's records: those of a run with durability="exit" are in memory, and would leave a gap.
             thread.records = {}
         if named is None or named.checkpoint_id == thread.head_id:
             take_journal(thread, stored_thread)
         absorb_records(thread)
 
     def rewound(self, thread: LiveThread, *, is_new: bool) -> Position | None:
-        """Where the caller's checkpoint is; None if none was named, or the thread stands there already."""
+        """The position of the caller's checkpoint; None if the caller named none, or the thread is at it."""
         named, fork = self.named, self._request.fork
         if fork and not (is_new and thread.position.next_delivery_id == 1):
             raise InvalidRun(
                 f"Thread {thread.thread_id!r} exists already, so a fork cannot become it. Nothing was changed. Choose "
-                "another thread_id, or leave it out to have one made."
+                "another thread_id, or leave it out to get a new one."
             )
         if named is None or (named.checkpoint_id == thread.head_id and not fork and not thread.is_ahead):
             return None
         position = compatible_position(named, self._compiled)
-        if not fork:  # deliveries after it are others than those that followed the checkpoint the first time
+        if not fork:  # deliveries after a rewind need other idempotency keys than those of the first time
             position.epoch = thread.number + 1
         return position
 
     async def rewind(self, thread: LiveThread, loop: Loop) -> None:
-        """Go to the checkpoint that the caller named, once it is sure that the run is accepted."""
+        """Move to the checkpoint that the caller named, once the run is accepted."""
         if self.named is not None:
-            # Until the rewind is committed the store stands elsewhere: should anything fail before, it is read anew.
+            # Until the rewind is committed, the store has another position. If it fails, the next run reads the store.
             thread.number = NOT_IN_STEP
-            await self._stand_at(self.named, thread, loop)
+            await self._move_to(self.named, thread, loop)
 
-    async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: LiveThread, loop: Loop) -> None:
-        known = self._compiled.graph.nodes
-        saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
+    async def _move_to(self, checkpoint: WorkflowCheckpoint, thread: LiveThread, loop: Loop) -> None:
+        nodes, memories = self._compiled.graph.nodes, checkpoint.executors.items()
+        saved = {key: memory.saved for key, memory in memories if memory.saved is not None and key in nodes}
         await loop.restore(compatible_position(checkpoint, self._compiled), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
@@ -311,34 +308,34 @@ _Place = tuple[object, str]
 
 
 def storage_key(storage: Any) -> object:
-    """Where it keeps things: another storage object of this process may be over the same file or folder."""
+    """Identifies the storage's location: another storage object of this process may use the same file or folder."""
     return getattr(getattr(storage, "store", None), "path", None) or id(storage)
 
 
 unreleased: dict[tuple[object, str, str | None], bool] = {}
-"""Runs of this process that have ended, and that a store may still take for owners: a release failed. By storage and
+"""Ended runs of this process whose release failed, so that a store may still name them as owners. By storage and
 thread."""
 
 
 def note_unreleased(run: tuple[object, str, str]) -> None:
     unreleased[run] = True
-    if len(unreleased) > 1000:  # the oldest is long since made good, or takeover=True is the way
+    if len(unreleased) > 1000:  # for the oldest, takeover=True remains
         del unreleased[next(iter(unreleased))]
 
 
 _leftovers: dict[_Place, asyncio.Future[None]] = {}
-"""What stores still open for runs that were cancelled meanwhile: given up as soon as it comes."""
+"""Claims of cancelled runs that stores have not finished yet. Each is released once it succeeds."""
 
 
 def _give_back(opening: asyncio.Future[OpenThread], place: _Place, run_id: str) -> None:
-    """The caller did not wait for the store: a store that hangs must not hold up a run that was cancelled."""
+    """Release the thread in the background once the store grants it: a hanging store must not block cancelled runs."""
 
     async def release() -> None:
         try:
             await (await opening).release()
-        except Exception as error:  # noqa: BLE001  # nobody waits for it; what was not opened need not be given up
+        except Exception as error:  # noqa: BLE001  # in the background; a failed claim needs no release
             note_unreleased((*place, run_id))
-            logger.debug("a thread that was opened too late was not given up: %r", error)
+            logger.debug("the claim of a cancelled run was not released: %r", error)
         finally:
             _leftovers.pop(place, None)
 

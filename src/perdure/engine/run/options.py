@@ -1,4 +1,4 @@
-"""What a caller of `run` may ask for, and whether it has a meaning."""
+"""The options of `run`, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RunOptions(TypedDict, total=False):
     responses: Mapping[Any, Any] | None
     """Answers to pending requests, by request id. (Any: `event.request_id` may be None for a checker, not here.)"""
     answered_by: str | None
-    """Who gave the responses; kept with each answer."""
+    """Who gave the responses; stored with each answer."""
     checkpoint_id: str | CheckpointInfo | None
-    """Go back to this checkpoint first."""
+    """Rewind to this checkpoint first."""
     checkpoint_storage: Any
     """Used for this run in place of the workflow's own."""
     thread_id: str | None
-    """The thread to move; the object's own where it is left out."""
+    """The thread to run; default: the workflow's default thread."""
     run_id: str | None
     durability: Durability
     """When to save: after every superstep, before the next one starts (`sync`) or while it runs (`async`); or only when
@@ -36,15 +36,15 @@ class RunOptions(TypedDict, total=False):
     on_busy: OnBusy
     """What to do if the thread is being run."""
     takeover: bool
-    """Take the thread from whoever holds it."""
+    """Take the thread from its present owner."""
     fork: bool
     """Make a new thread from `checkpoint_id`."""
     force: bool
-    """Go on although the workflow has changed since the checkpoint was made."""
+    """Continue although the workflow has changed since the checkpoint was made."""
     change_state: Callable[[dict[str, Any]], dict[str, Any]] | None
-    """What becomes of the state with what comes in, in one commit; what it raises refuses the run."""
+    """Changes the state in the commit of the input. An error that it raises rejects the run."""
     max_iterations: int | None
-    """At most so many supersteps since the last input; the workflow's own limit, where that is lower."""
+    """Limit of supersteps since the last input. The workflow's own limit applies if it is lower."""
     include_status_events: bool
     """Keep `status` events in the result."""
     function_invocation_kwargs: Mapping[str, Any] | None
@@ -53,7 +53,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the caller of `run` asked for; the combinations are checked already."""
+    """The checked options of a call of `run`."""
 
     message: Any = None
     responses: Mapping[str, Any] | None = None
@@ -70,7 +70,7 @@ class RunRequest:
     force: bool = False
     max_iterations: int | None = None
     change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """What becomes of the state with what came in, in the same commit; what it raises refuses the run."""
+    """Changes the state in the commit of the input. An error that it raises rejects the run."""
     include_status_events: bool = False
     function_invocation_kwargs: Mapping[str, Any] | None = None
     client_kwargs: Mapping[str, Any] | None = None
@@ -82,16 +82,16 @@ def check_durability(durability: Any) -> None:
 
 
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
-    """Raises InvalidRun for a call that has no meaning, and TypeError for an option that there is not."""
+    """Raises InvalidRun for a call without meaning, and TypeError for an unknown option."""
     given: dict[str, Any] = dict(options)
     for name in given:
         if name not in RunOptions.__annotations__:
-            known = did_you_mean(name, RunOptions.__annotations__)
-            raise TypeError(f"run() got an unexpected keyword argument {name!r}{known}")
+            hint = did_you_mean(name, RunOptions.__annotations__)
+            raise TypeError(f"run() got an unexpected keyword argument {name!r}{hint}")
     responses, checkpoint_id = given.get("responses"), given.get("checkpoint_id")
     _refuse_meaningless(message, responses, checkpoint_id, given.get("fork", False))
     if given.get("answered_by") is not None and responses is None:
-        raise InvalidRun("run(answered_by=...) says who gave the responses, and there are none.")
+        raise InvalidRun("run(answered_by=...) needs responses=...: it names who gave them.")
     check_identifier("answered_by", given.get("answered_by"))
     check_durability(given.get("durability", "sync"))
     _one_of("on_busy", given.get("on_busy", "reject"), OnBusy)
@@ -130,7 +130,7 @@ _STORAGE_METHODS = ("save", "load", "list_checkpoints", "delete", "get_latest", 
 
 
 def check_storage(storage: Any) -> None:
-    """Raises InvalidRun for something that is no checkpoint storage."""
+    """Raises InvalidRun for an object that is not a checkpoint storage."""
     missing = [method for method in _STORAGE_METHODS if not callable(getattr(storage, method, None))]
     if missing:
         raise InvalidRun(

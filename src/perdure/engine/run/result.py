@@ -1,4 +1,4 @@
-"""ResponseStream: events as they happen, then the result."""
+"""The result of a run, its stream of events, and `run_sync`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from perdure.events import WorkflowEvent, WorkflowRunState
 
 
 class WorkflowRunResult(list[WorkflowEvent]):
-    """The run's events in order; `status` events only if asked for. Outputs since the last outside input are all
-    here, those from before an interruption marked `replayed`."""
+    """The run's events in order, `status` events only on request. Contains all outputs since the last outside input;
+    those from before an interruption are marked `replayed`."""
 
     def __init__(
         self,
@@ -30,18 +30,17 @@ class WorkflowRunResult(list[WorkflowEvent]):
     ) -> None:
         super().__init__(events)
         self._status_events = status_events
-        # As committed: in the order of the deliveries, whichever sibling was quicker, so that a resumed run gives
-        # the same.
+        # As committed: in the order of the deliveries, so that a resumed run returns the same.
         self._outputs = outputs
         self._requests = requests
         self.thread_id = thread_id
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
-        """Where the thread stands now; None without a storage."""
+        """The thread's latest checkpoint; None without a storage."""
         self.usage: dict[str, int] = usage or {}
-        """What the thread's agents used since it began: tokens and the like, by name."""
+        """Usage of the thread's agents since it began, such as tokens, by name."""
         self.about: dict[str, Any] = about or {}
-        """What is said of the thread: what `workflow.describe` was given."""
+        """Metadata of the thread, set with `workflow.describe`."""
 
     @property
     def outputs(self) -> list[WorkflowEvent]:
@@ -55,11 +54,11 @@ class WorkflowRunResult(list[WorkflowEvent]):
         return [event.data for event in self._outputs if event.type == "intermediate"]
 
     def get_request_info_events(self) -> list[WorkflowEvent]:
-        """Requests that are pending now, those asked earlier included."""
+        """All pending requests, those of earlier runs included."""
         return list(self._requests)
 
     def get_final_state(self) -> WorkflowRunState:
-        """How the run ended."""
+        """The final state of the run."""
         if not self._status_events or self._status_events[-1].state is None:
             raise RuntimeError("This result has no final state: the run did not end.")
         return self._status_events[-1].state
@@ -72,11 +71,11 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 Start = Callable[[Callable[[Any], None]], Coroutine[Any, Any, ResultT]]
-"""Begins the work; it is handed a function that takes each event."""
+"""Starts the work. Its argument is a function that takes each event."""
 
 
 class _Flow(Generic[ItemT, ResultT]):
-    """The running work and the events that nobody has taken yet."""
+    """The running work, and its events that are not consumed yet."""
 
     def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
         self._interrupt = interrupt
@@ -95,7 +94,7 @@ class _Flow(Generic[ItemT, ResultT]):
                 taker.set_result(None)
 
     async def take(self) -> ItemT:
-        """The next event; StopAsyncIteration at the end, or the error that ended it."""
+        """The next event. At the end raises StopAsyncIteration, or the error of the work."""
         while not self.waiting:
             if self.task.done():
                 if not self.task.cancelled() and (error := self.task.exception()) is not None:
@@ -112,7 +111,7 @@ class _Flow(Generic[ItemT, ResultT]):
     def cancel(self) -> None:
         if self.task.done() or self.task.get_loop().is_closed():
             return
-        if not self._interrupt():  # it does not own its thread yet, so there is nothing to end in good order
+        if not self._interrupt():  # it does not own its thread yet, so nothing needs an orderly end
             self.task.cancel()
 
     async def close(self) -> None:
@@ -120,11 +119,11 @@ class _Flow(Generic[ItemT, ResultT]):
         self.cancel()
         await asyncio.wait([self.task])
         if not self.task.cancelled():
-            self.task.exception()  # seen: whoever closes early does not want it
+            self.task.exception()  # retrieved: a caller that closes early does not want it
 
 
 class _Taker(AsyncIterator[ItemT]):
-    """One `async for`. Dropping it before the end, as `break` does, ends the work."""
+    """One `async for`. Discarding it before the end, as `break` does, ends the work."""
 
     def __init__(self, flow: _Flow[ItemT, Any]) -> None:
         self._flow = flow
@@ -137,8 +136,8 @@ class _Taker(AsyncIterator[ItemT]):
             raise
 
     def __del__(self) -> None:
-        # Not an async generator's cleanup, which runs some time later: a run that is started in the next line
-        # must find this one ending, not running.
+        # The cleanup of an async generator would run later, but a run that starts in the next line must find this one
+        # ending, not running.
         self._flow.cancel()
 
 
@@ -165,7 +164,7 @@ class ResponseStream(Generic[ItemT, ResultT]):
         return self.get_final_response().__await__()
 
     async def get_final_response(self) -> ResultT:
-        """The result; runs to the end if that has not happened yet. Raises what the work raised."""
+        """The result, after the work has ended. Raises the error of the work."""
         flow = self._begin()
         try:
             await asyncio.wait([flow.task])
@@ -191,7 +190,7 @@ T = TypeVar("T")
 
 
 def run_sync(work: Awaitable[T]) -> T:
-    """Run to the end and give the result: `run_sync(workflow.run("hello"))`. For scripts.
+    """Run to the end and return the result: `run_sync(workflow.run("hello"))`. For scripts.
 
     Raises NotInAsyncCode where an event loop runs already, as in a notebook: `await` it there.
     """

@@ -34,7 +34,7 @@ logger = get_logger("engine")
 
 
 class Run:
-    """Claims its thread, takes in what the caller sent, drives supersteps, and gives the thread up again."""
+    """Claims its thread, commits the caller's input, drives supersteps, and releases the thread."""
 
     def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
         self.run_id = request.run_id or new_run_id()
@@ -48,26 +48,26 @@ class Run:
         self._listener: Callable[[WorkflowEvent], None] | None = None
         self._is_streaming = False
         self._publish: Callable[[WorkflowEvent], None] | None = None
-        """Those who follow the thread, in this process or another."""
+        """Publishes events to followers of the thread, in this process or another."""
         self._ownership: Ownership | None = None
         self._watch: Watch | None = None
         self._loop: Loop | None = None
         self._began = False
         self._owes_message = False
-        """Whether it lets the thread come to rest before its own message: an interruption then makes that due."""
+        """Whether its message waits until the thread is idle. An interruption then makes the message due."""
         self._entering: Position | None = None
-        """The position with its input; where the thread stands once that is committed."""
+        """The position with its input, which the entry commit stores."""
         self.thread_id: str | None = None
         """Known once it has begun."""
         self.on_begun: Callable[[], None] | None = None
-        """Called once what it was given is stored."""
+        """Called once its input is stored."""
         self.next_deadline: datetime | None = None
-        """Known once it has ended: when the first of the pending requests runs out."""
+        """Known once it has ended: when the first of the pending requests expires."""
 
     async def execute(
         self, listener: Callable[[WorkflowEvent], None] | None = None, *, is_streaming: bool = False
     ) -> WorkflowRunResult:
-        """Run to the end. Raises what a handler raised, after the thread was put back to its head and released."""
+        """Run to the end. Raises the error of a handler, after the thread was restored to its head and released."""
         self._listener = listener
         self._is_streaming = is_streaming or listener is not None
         self._ownership = Ownership(self.run_id)
@@ -100,13 +100,13 @@ class Run:
         return self._finish(thread, ownership, error)
 
     async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
-        """Give the thread up, whatever happens."""
+        """Release the thread, here and in its store. Logs an error of the store."""
         try:
             if stored_thread is not None:
                 await await_uncancelled(stored_thread.release())
-        except Exception as error:  # noqa: BLE001  # how the run ended says more; the next run here takes it over
+        except Exception as error:  # noqa: BLE001  # the run's own outcome matters more; the next run here takes over
             note_unreleased((storage_key(self._request.storage), thread.thread_id, self.run_id))
-            logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
+            logger.warning("run %s: releasing its lease failed: %s", self.run_id, type(error).__name__)
         finally:
             self._live.release(thread, ownership, forget=self._request.storage is not None)
 
@@ -168,19 +168,19 @@ class Run:
         thread.status = state
         try:
             await await_uncancelled(committer.finish(state, events))
-        except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
+        except Exception as error:  # noqa: BLE001  # the storage failed: the error that ended the run matters more
             logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
 
     async def _leave(self, ownership: Ownership, committer: Committer) -> None:
-        """Record no end: whoever resumes the thread goes on with it."""
+        """Save the rest without a final status: the next run continues the thread."""
         ownership.was_left = True
         try:
             await await_uncancelled(committer.leave())
-        except Exception as error:  # noqa: BLE001  # the storage is what failed: the thread stands at its head
+        except Exception as error:  # noqa: BLE001  # the storage failed: the thread is at its head
             logger.warning("run %s left its thread; saving the rest failed: %s", self.run_id, type(error).__name__)
 
     def _finish(self, thread: LiveThread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
-        """The final status, after the commit and after the thread was released; then the result or the error."""
+        """Emit the final status, after the commit and the release. Returns the result or raises the error."""
         self.next_deadline = next_deadline(thread.position)
         if not self._began:
             self._live.drop_new(thread)
@@ -188,7 +188,7 @@ class Run:
             self._status(thread.status)
         was_interrupted = ownership.take_interruption()
         if ownership.is_cancelled and (error is None or isinstance(error, asyncio.CancelledError) or not self._began):
-            raise asyncio.CancelledError from error  # it may have come when there was only a commit to wait for
+            raise asyncio.CancelledError from error  # it may have arrived during the last commit
         is_asked_to_end = was_interrupted or ownership.is_leaving
         if ownership.was_left or (is_asked_to_end and not self._began and isinstance(error, asyncio.CancelledError)):
             raise RunInterrupted(self.run_id, thread.thread_id, has_begun=ownership.was_left) from error
@@ -209,7 +209,7 @@ class Run:
             thread,
             stored_thread,
             self.run_id,
-            # Nobody listens: keeping an event costs one append.
+            # Without listeners, an event costs one append.
             self._events.append if self._listener is None and self._publish is None else self._emit,
             self._first_request,
             self._retract,
@@ -222,7 +222,7 @@ class Run:
         )
 
     def interrupt(self) -> bool:
-        """End it; its result says CANCELLED. False if it does not own its thread yet: then cancel its task instead."""
+        """End it with the state CANCELLED. False if it does not own its thread yet: cancel its task instead."""
         if self._ownership is None or self._loop is None:
             return False
         self._ownership.interrupt()
@@ -235,7 +235,7 @@ class Run:
 
     @property
     def has_begun(self) -> bool:
-        """Whether what it was given was accepted; otherwise nothing was written."""
+        """Whether its input was accepted; otherwise nothing was written."""
         return self._began
 
     @property
@@ -289,18 +289,18 @@ class Run:
             committer.emit(WorkflowEvent("warning", text))
 
     def _waits_for(self, thread: LiveThread) -> bool:
-        """A message that was told to wait lets an interrupted thread come to rest first."""
+        """Whether its message waits until an interrupted thread is idle (`on_busy="enqueue"`)."""
         request = self._request
         return request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
 
     async def _prepare(self, thread: LiveThread, loop: Loop, *, is_new: bool) -> Entry:
-        """Check what the caller sent. Raises, with nothing written, if it cannot be accepted."""
+        """Check the caller's input. Raises, with nothing written, if it cannot be accepted."""
         rewound = self._opening.rewound(thread, is_new=is_new)
         standing = thread.position if rewound is None else rewound
         now, is_restored = self._clock.now(), self._opening.named is not None
         entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)
         if rewound is None and entry.position is None and thread.is_ahead and self._request.storage is not None:
-            # It was moved without this storage: before anything builds on that, it is saved.
+            # The thread was moved without this storage: save it before the run builds on it.
             return replace(entry, position=add_records(thread.position, thread.records))
         if rewound is None:
             return entry

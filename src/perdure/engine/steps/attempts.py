@@ -1,4 +1,4 @@
-"""Performing a step: attempt after attempt, each of which counts wholly or not at all, as its policy says."""
+"""Performing a step: attempts under its policy. Each attempt counts completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TimeLimitReached(Exception):  # a signal to the caller, who knows what took too long
-    """The work did not end in time. It has ended now."""
+    """The work did not end in time. It was cancelled and has ended."""
 
 
 async def run_with_timeout(
@@ -35,10 +35,9 @@ async def run_with_timeout(
     on_task: Callable[[asyncio.Task[Any]], None] | None = None,
     on_cancel: Callable[[], None] | None = None,
 ) -> Any:
-    """The work's result, by a task of its own; without a limit if `seconds` is None. Raises TimeIsUp, or what the work
-    raises.
+    """Run the work in a task of its own, without a limit if `seconds` is None. Returns its result.
 
-    Work that keeps its cancellation to itself and ends well all the same has done what it was asked to do: its result
+    Raises TimeLimitReached, or the error of the work. If the work catches its cancellation and succeeds, its result
     counts.
     """
     loop = asyncio.get_running_loop()
@@ -60,11 +59,11 @@ async def run_with_timeout(
         task.cancel()
         try:
             await asyncio.wait([task])
-        except asyncio.CancelledError as error:  # cancelled once more while waiting: the work still comes first
+        except asyncio.CancelledError as error:  # cancelled again while waiting: still await the work
             cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # looked at: the cancellation stands for it
+            task.exception()  # retrieved: the cancellation replaces it
         raise cancelled
     if was_late and (task.cancelled() or task.exception() is not None):
         raise TimeLimitReached from (None if task.cancelled() else task.exception())
@@ -82,13 +81,13 @@ class Work:
         return await self._call(self.function)
 
     async def perform_fallback(self) -> Any:
-        """By the fallback, which gets the same arguments."""
+        """Call the fallback with the same arguments."""
         return await self._call(self.policy.on_error)
 
     async def _call(self, function: Callable[..., Any]) -> Any:
         if is_async(function):
             return await function(*self.arguments, **self.keywords)
-        # A thread cannot be cancelled, so it is waited for: its side effects must not outlive the delivery.
+        # An OS thread cannot be cancelled, so await it: its side effects must not outlive the delivery.
         returned, cancelled = await await_uncancelled(asyncio.to_thread(self._call_in_thread, function))
         if cancelled is not None:
             raise cancelled
@@ -97,7 +96,7 @@ class Work:
     def _call_in_thread(self, function: Callable[..., Any]) -> Any:
         try:
             return function(*self.arguments, **self.keywords)
-        except StopIteration as error:  # a future cannot hold one: whoever waits for it would wait for ever
+        except StopIteration as error:  # a future cannot hold it, and its waiter would wait forever
             raise RuntimeError(f"{function!r} raised StopIteration: {error!r}") from error
 
 
@@ -115,8 +114,8 @@ class StepEvents:
         self._delivery.emit(WorkflowEvent(kind, data, executor_id=path, details=details))
 
     def is_news(self, call: StepCall, record: Record) -> bool:
-        """Whether the replay is worth telling: once a run, of what another run recorded. A delivery that sleeps a lot
-        runs from the top a lot."""
+        """Whether to emit the replay: once per run, for records of other runs. A delivery that sleeps often runs from
+        the start often."""
         scope = self._lane.scope
         mark = (self._delivery.message.delivery_id, call.key)
         if record.run_id == scope.run_id or mark in scope.bypassed:
@@ -134,10 +133,10 @@ class StepEvents:
 
     def warn_of_unreached(self, names: Sequence[str]) -> None:
         if names:
-            shown = ", ".join(repr(name) for name in dict.fromkeys(names))
+            listed = ", ".join(repr(name) for name in dict.fromkeys(names))
             self._warn(
-                f"{self._lane.full_id!r} ended without reaching what it had recorded: {shown}. The code changed since, "
-                "or does not do the same every time; the recorded results were not used."
+                f"{self._lane.full_id!r} ended without reaching recorded steps: {listed}. The code changed since, or "
+                "is not deterministic. The recorded results were not used."
             )
 
     def _warn(self, text: str) -> None:
@@ -170,11 +169,12 @@ class Attempts:
         self._clock = delivery.lane.scope.clock
         self._events = StepEvents(delivery)
         self.again: dict[str, Record] = {}
-        """Recorded in a step whose attempt failed: its next attempt takes them up."""
+        """Records inside a step whose attempt failed. Its next attempt replays them."""
 
     async def made(self, call: StepCall, work: Work) -> Any:
-        """The step's result, recorded; or its error, recorded too, once no attempt is left."""
-        attempts = [one for one in self._recorder.records if one.kind == "attempt" and one.key == call.key]
+        """The step's recorded result. Raises its error, also recorded, after the last attempt."""
+        records = self._recorder.records
+        attempts = [record for record in records if record.kind == "attempt" and record.key == call.key]
         number = len(attempts)
         if attempts and attempts[-1].until is not None:
             await self._pause(attempts[-1].until)
@@ -192,7 +192,7 @@ class Attempts:
             await self._retry(call, failure, number, retry.delay_after(number))
 
     async def grouped(self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Once, and not recorded itself: only the steps in it are."""
+        """Call the function once. Only the steps in it are recorded."""
         value, failure = await self._traced(call, self._once(call, work, is_recorded=False))
         if failure is not None:
             raise failure
@@ -205,14 +205,14 @@ class Attempts:
     async def _once(
         self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
     ) -> tuple[Any, Exception | None]:
-        """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
+        """One attempt: its result, recorded with its effects; or its error, and its effects are undone."""
         last, began = self._calls.last, asyncio.get_running_loop().time()
         frame = enter_frame(call, self._delivery)
         try:
             value = await work()
         except BaseException as error:
             self._delivery.undo_frame(frame)
-            if is_recorded:  # else it is not tried again, and what failed in it stays failed
+            if is_recorded:  # else it is not retried, and failures in it stay recorded
                 self._calls.go_back(last)
                 if isinstance(error, Exception):
                     await self._recorder.take_back_inner(call.key, error)
@@ -222,7 +222,7 @@ class Attempts:
             is_inner = frame.outer is not None and frame.outer.owner is self._delivery  # whose attempt may be over
             is_own = isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled
             if is_own and not is_inner and is_recorded:
-                # The code itself did that: it would do so again, so the step need not be called again.
+                # The code itself cancelled it and would do so again, so the step need not be called again.
                 elapsed = asyncio.get_running_loop().time() - began
                 await self._recorder.record("cancelled", call, elapsed)
             raise
@@ -237,11 +237,11 @@ class Attempts:
         return value, None
 
     def _keep_for_next_attempt(self, call: StepCall) -> None:
-        """What was recorded in an attempt that failed is not done again in the next one."""
+        """Keep the records of a failed attempt for the next one."""
         for key in [key for key in self._in_flight if key.endswith(inside(call.key))]:
             del self._in_flight[key]
-        run_with_timeout = inside(call.key)
-        inner = [one for one in self._recorder.records if one.key.endswith(run_with_timeout) and one.kind in SETTLES]
+        suffix, records = inside(call.key), self._recorder.records
+        inner = [record for record in records if record.key.endswith(suffix) and record.kind in SETTLES]
         self.again.update((record.key, record) for record in inner)
 
     async def _limited(self, call: StepCall, work: Work) -> Any:
@@ -255,13 +255,13 @@ class Attempts:
 
     async def _retry(self, call: StepCall, error: Exception, number: int, delay: float) -> None:
         until = self._clock.now() + timedelta(seconds=delay)
-        said = self._delivery.lane.scope.journal.kept_error(error)
-        await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
+        value = self._delivery.lane.scope.journal.kept_error(error)
+        await self._recorder.append(Record("attempt", call.key, call.name, value=value, until=until))
         self._events.emit("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
         await self._pause(until)
 
     async def _failed(self, call: StepCall, error: Exception, work: Work) -> Any:
-        """All attempts are made: raise the error, or give what the policy puts in its place."""
+        """After the last attempt: raise the error, or return the policy's replacement."""
         mode = work.policy.on_error
         self._events.emit("executor_failed", call, error=error)
         if mode == STOP:
@@ -275,6 +275,5 @@ class Attempts:
             if second is not None:
                 await self._recorder.record_failure(call, second)
                 raise second from error
-        shown = mode if mode in (SKIP, ISOLATE) else "fallback"
-        self._events.emit("executor_skipped", call, shown, error)
+        self._events.emit("executor_skipped", call, mode if mode in (SKIP, ISOLATE) else "fallback", error)
         return value

@@ -1,4 +1,4 @@
-"""Calls of a delivery that are recorded: how each is told from the others, in this run and in the next."""
+"""Recorded calls of a delivery: stable keys that identify each, in this run and the next."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from perdure.isolation import is_immutable
 
 @dataclass(frozen=True)
 class StepCall:
-    """One call of a step, a sleep or a question, as its records know it."""
+    """One call of a step, a sleep or a request, as its records identify it."""
 
     name: str
     key: str
     after: str | None
-    """The call before it in the same flow of control: code that was changed shows here."""
+    """The call before it in the same flow of control. A difference shows that the code changed."""
     within: str | None
-    """The step that it is made in."""
+    """The enclosing step."""
 
 
 class Frame:
-    """What one attempt of a step does while it runs: it counts, and is recorded, only if the attempt ends well."""
+    """Effects of one running attempt of a step. They count, and are recorded, only if the attempt succeeds."""
 
     __slots__ = ("call", "effects", "emitted", "outer", "owner", "private", "read", "seen", "waiting", "written")
 
     def __init__(self, call: StepCall, owner: object, outer: Frame | None) -> None:
         self.call = call
         self.owner = owner
-        """The delivery that it belongs to: a workflow that is run inside of a step has deliveries of its own."""
+        """Its delivery: a workflow that runs inside a step has deliveries of its own."""
         self.outer = outer
         self.effects = Effects()
         self.emitted: list[WorkflowEvent] = []
@@ -52,17 +52,17 @@ class Frame:
         self.waiting = 0
         """Calls in it that wait."""
         self.read: dict[str, Any] = {}
-        """State keys that it read, and what they were then: what it changes in place is found by that."""
+        """State keys that it read, with their values then, to detect in-place changes."""
         self.private: dict[str, Any] = {}
-        """Keys of the executor's private state that it touched, and what they were before."""
+        """Keys of the executor's private state that it used, with their values before."""
         self.seen: Counter[str] = Counter()
         """How often each call was made in it."""
         self.written: dict[str, Any] = {}
-        """State keys that it wrote, and what had been written of them before."""
+        """State keys that it wrote, with the writes before."""
 
 
 _current_frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
-"""The step that runs in this task, the innermost one."""
+"""The innermost step that runs in this task."""
 
 
 def enter_frame(call: StepCall, owner: object) -> Frame:
@@ -89,17 +89,17 @@ def frames_of(owner: object) -> Iterator[Frame]:
 
 
 _last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
-"""What stands for the calls of a delivery, and the one that this flow of control made last. Tasks inherit it."""
+"""A mark of the delivery, and the key of the last call of this flow of control. Tasks inherit it."""
 
 
 def name_in(key: str) -> str:
     """The name of a call, from its key."""
-    found = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
-    return found.group(1) if found is not None else key.partition(" ")[0]
+    match = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
+    return match.group(1) if match is not None else key.partition(" ")[0]
 
 
 def inside(key: str) -> str:
-    """How the keys of calls end that are made in this step."""
+    """The suffix of the keys of calls inside this step."""
     return f" in {key}"
 
 
@@ -109,23 +109,23 @@ class Calls:
     def __init__(self, owner: object, codec: Codec, renamed: Sequence[RenamedType] = ()) -> None:
         self._owner = owner
         self._mark = object()
-        """Kept alive by whoever remembers it: the id of a delivery that is gone may be another's."""
+        """Identifies the delivery. References keep it alive; the `id()` of an ended delivery could be reused."""
         self._codec = codec
         self._renamed = renamed
-        """Types that have other names now than when the thread began."""
+        """Types renamed since the thread began."""
         self._names: dict[str, Any] = {}
-        """Step name -> the code that bears it."""
+        """Step name -> its code."""
         self._seen: Counter[str] = Counter()
 
     def identify(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], key: str | None) -> StepCall:
-        """Raises StepArgumentsUnsavable if the arguments have no digest, and no `key` was given."""
+        """The call's identity. Raises StepArgumentsUnsavable for arguments without a digest, if `key` is None."""
         if key is not None:
             return self._call(name, f"{name} = {key}")
-        found = f"{name} {self._digest(name, arguments, keywords)}"
+        digest = f"{name} {self._digest(name, arguments, keywords)}"
         frame = frame_of(self._owner)
-        seen = self._seen if frame is None else frame.seen  # a step that is tried again makes its calls again
-        seen[found] += 1
-        return self._call(name, found if seen[found] == 1 else f"{found} #{seen[found]}")
+        seen = self._seen if frame is None else frame.seen  # a retried step repeats its calls
+        seen[digest] += 1
+        return self._call(name, digest if seen[digest] == 1 else f"{digest} #{seen[digest]}")
 
     def _call(self, name: str, key: str) -> StepCall:
         last = _last_call.get()
@@ -139,11 +139,11 @@ class Calls:
         return _last_call.get()
 
     def go_back(self, last: Any) -> None:
-        """What was called since `last` was taken does not count: it belongs to an attempt that failed."""
+        """Ignore calls since `last`: they belong to a failed attempt."""
         _last_call.set(last)
 
     def made(self, call: StepCall) -> None:
-        """The call has come back: what this flow of control calls next comes after it."""
+        """Note that the call returned: the next call of this flow of control follows it."""
         _last_call.set((self._mark, call.key))
 
     def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
@@ -160,27 +160,27 @@ class Calls:
     def check_name(self, name: str, function: Any) -> None:
         """Raises StepNameTaken if the delivery called another function by the name."""
         code = code_of(function)
-        known = self._names.setdefault(name, code)
-        if known is not code and known != code:
+        first = self._names.setdefault(name, code)
+        if first is not code and first != code:
             raise StepNameTaken(name)
 
 
 def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by the names of their parameters, without those that are a parameter's default: however a call is
-    written, it is the same call. As they are, where the function does not tell its parameters."""
+    """The arguments by parameter name, without defaults, so that every spelling of a call has one identity. Unchanged
+    if the function has no readable signature."""
     try:
         signature = _signature_of(function)
         bound = signature.bind(*arguments, **keywords).arguments
     except (TypeError, ValueError):
         return {"arguments": list(arguments), **keywords}
-    given: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for name, value in bound.items():
         parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_KEYWORD:
-            given.update(value)
+            named.update(value)
         elif not _is_default(value, parameter.default):
-            given[name] = value
-    return given
+            named[name] = value
+    return named
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -193,17 +193,17 @@ def _signature_of(function: Any) -> inspect.Signature:
 
 
 def code_of(function: Any) -> Any:
-    """What makes two functions the same: a lambda in a loop is another object each time, of the same code."""
+    """The code that identifies a function: a lambda in a loop is a new object each time, with the same code."""
     while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
         function = function.func if isinstance(function, functools.partial) else function.__wrapped__
     function = getattr(function, "__func__", function)
     if not hasattr(function, "__code__") and not isinstance(function, type):
-        function = type(function).__call__  # an object that can be called
+        function = type(function).__call__  # a callable object
     return getattr(function, "__code__", function)
 
 
 def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Those that a partial brings along, or a method of a value: they tell one call from another like any argument."""
+    """Arguments bound by a partial, or by a method of a value. They identify a call like any argument."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     while isinstance(function, functools.partial):
@@ -211,7 +211,7 @@ def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
         named = {**function.keywords, **named}
         function = function.func
     owner = getattr(function, "__self__", None)
-    # Not of an object that may change: it would not be found again.
+    # Not a mutable object: its digest would change.
     if owner is not None and not isinstance(owner, (type, ModuleType)) and is_immutable(owner):
         positional = [owner, *positional]
     return positional, named

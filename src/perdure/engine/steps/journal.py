@@ -1,4 +1,4 @@
-"""The journal of a run's thread: what deliveries record before their superstep is committed."""
+"""The journal of a thread: records of deliveries before the commit of their superstep."""
 
 from __future__ import annotations
 
@@ -18,65 +18,64 @@ from perdure.isolation import isolate
 from perdure.records import Record, WorkflowMessage
 
 GONE = Record("gone")
-"""Stands where a record was taken back, so that the others keep their places."""
+"""Replaces a revoked record, so that the others keep their places."""
 
 
 class Journal:
-    """Appends to the records of deliveries: in memory, and in the store where it keeps a journal."""
+    """Appends records of deliveries: in memory, and in a store that has a journal."""
 
     def __init__(self, thread: LiveThread, stored_thread: OpenThread | None, *, is_kept: bool) -> None:
         self._thread = thread
         self._stored_thread = stored_thread if is_kept else None
         self._codec: Codec | None = None if stored_thread is None else stored_thread.codec
-        # An entry names the head that it extends: none may be on its way while a commit makes another one.
+        # An entry names the head that it extends: none may be in flight while a commit creates a new head.
         self.lock = asyncio.Lock()
-        self._on_their_way = 0
+        self._in_flight = 0
         self._has_arrived = asyncio.Event()
         self.since_commit = 0
         """Records appended since the last commit."""
 
     @asynccontextmanager
     async def beside_others(self) -> AsyncIterator[None]:
-        """For an outcome, which has no place among others: many may be on their way at once, and a store can write them
-        together."""
+        """For an outcome, which needs no order: many may be in flight, and a store can write them together."""
         async with self.lock:
-            self._on_their_way += 1
+            self._in_flight += 1
         try:
             yield
         finally:
-            self._on_their_way -= 1
+            self._in_flight -= 1
             self._has_arrived.set()
 
     async def wait_for_others(self) -> None:
-        """With the lock held: until nothing is on its way."""
-        while self._on_their_way:
+        """With the lock held: wait until no entry is in flight."""
+        while self._in_flight:
             self._has_arrived.clear()
             await self._has_arrived.wait()
 
     def records_of(self, message: WorkflowMessage, position: Position) -> list[Record]:
-        """All that a delivery has recorded, with what it had when it was last suspended."""
+        """All records of a delivery, those of its last suspension included."""
         delivery_id = message.delivery_id
-        found = self._thread.records.get(delivery_id)
-        if found is None:
+        records = self._thread.records.get(delivery_id)
+        if records is None:
             before = position.suspended.get(delivery_id)
-            found = self._thread.records[delivery_id] = list(before.records) if before is not None else []
-        return found
+            records = self._thread.records[delivery_id] = list(before.records) if before is not None else []
+        return records
 
     def kept(self, value: Any, what: str) -> Any:
-        """The value as a record keeps it: nothing that user code does later reaches it. Raises UnsavableValue."""
+        """The value for a record, which user code cannot change later. Raises UnsavableValue."""
         if value is None:
             return None
         return isolate(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
 
     def kept_error(self, error: BaseException) -> Any:
-        """The error as it can be kept: itself, or what it said."""
+        """The error for a record: itself, or its text if it cannot be encoded."""
         try:
             return self.kept(error, "error")
         except UnsavableValue:
             return self.kept(f"{type(error).__name__}: {error}", "error")
 
     async def append(self, delivery_id: int, record: Record) -> int:
-        """Recorded when this returns, at this place: it is not done again, whatever happens to the process."""
+        """Record durably. Returns the place of the record."""
         records = self._thread.records[delivery_id]
         if self._stored_thread is None:
             records.append(record)
@@ -85,12 +84,12 @@ class Journal:
         async with self.lock:
             tree["n"] = place = len(records)
             await self._stored_thread.record(delivery_id, tree)
-            records.append(record)  # only what the store took: places there and here must be the same
+            records.append(record)  # after the store: places there and here must be equal
             self.since_commit += 1
         return place
 
     async def take_back(self, delivery_id: int, places: Iterable[int]) -> None:
-        """These records do not count any more: what they recorded is done again."""
+        """Revoke these records: their calls run again."""
         records = self._thread.records[delivery_id]
         for place in places:
             records[place] = GONE
@@ -100,14 +99,14 @@ class Journal:
 
 
 def value_of(kept: Any, what: str) -> Any:
-    """What `kept` was made of, as a copy of one's own."""
+    """A copy of the value that `kept` records."""
     return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolate(kept)
 
 
 def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
-    """What the store has recorded since the head. Raises DamagedCheckpoint.
+    """Take the store's records since the head. Raises DamagedCheckpoint.
 
-    Also where the number is the same: another owner may have recorded deliveries and ended before its commit.
+    Also if the number is unchanged: another owner may have recorded deliveries and ended before its commit.
     """
     messages = _unsettled(thread.position)
     for delivery_id, trees in stored_thread.load_journal().items():
@@ -115,13 +114,13 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
             try:
                 _take(thread, messages[delivery_id], trees, stored_thread.codec)
             except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
-                reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
+                reason = f"the journal entry of delivery {delivery_id} is invalid ({error!r})"
                 raise DamagedCheckpoint(str(stored_thread.head_id), reason) from error
 
 
 def _unsettled(position: Position) -> Mapping[int, WorkflowMessage]:
     due = [message for level in every_level(position) for message in level.mailbox]
-    due += [one.message for level in every_level(position) for one in level.suspended.values()]
+    due += [delivery.message for level in every_level(position) for delivery in level.suspended.values()]
     return {message.delivery_id: message for message in due}
 
 

@@ -1,4 +1,4 @@
-"""Making the records of one delivery: results with what their steps did, errors, and taking these back."""
+"""The records of one delivery: results with the effects of their steps, errors, and revocations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ABSENT: Any = type("Absent", (), {})()
 
 
 class PrivateView(MutableMapping[str, Any]):
-    """`ctx.private` where steps may run: the same dict, and `touch` is told of each key before it is used."""
+    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
 
     def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
         self._private = private
@@ -54,13 +54,13 @@ class PrivateView(MutableMapping[str, Any]):
 
 
 def value_before(private: Mapping[str, Any], key: str) -> Any:
-    """What a key is before it is used, to be compared with later."""
+    """A copy of a key's value, for a later comparison."""
     return isolate(private[key]) if key in private else _ABSENT
 
 
 def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What became of the keys that were touched, as it is recorded; None if they are as they were."""
-    changed = {key: one for key, one in before.items() if not same_structure(private.get(key, _ABSENT), one)}
+    """The recorded form of changes to the used keys; None if nothing changed."""
+    changed = {key for key, value in before.items() if not same_structure(private.get(key, _ABSENT), value)}
     if not changed:
         return None
     return {
@@ -76,7 +76,7 @@ def redo_private(private: MutableMapping[str, Any], recorded: Mapping[str, Any])
 
 
 def undo_private(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
-    """Make the keys that were touched what they were."""
+    """Restore the used keys."""
     for key, value in before.items():
         if value is _ABSENT:
             private.pop(key, None)
@@ -96,14 +96,14 @@ class Recorder:
         self._delivery_id = message.delivery_id
         self.records = self._journal.records_of(message, lane.level.position)
         self._failures: dict[int, BaseException] = {}
-        """Place among the records -> the error recorded there, as it was raised in this run."""
+        """Place of a record -> its error, as raised in this run."""
         self.broken: Exception | None = None
-        """Why nothing can be recorded any more. The delivery fails with it, whatever its code makes of it."""
+        """Why nothing can be recorded any more. The delivery fails with it, even if its code catches it."""
 
     async def append(self, record: Record) -> int:
-        """Raises what the storage raises, now and whenever something is to be recorded again.
+        """Record, even if the delivery is cancelled meanwhile. Returns the place of the record.
 
-        To its end: what happened is recorded, even if its delivery is cancelled just now.
+        Raises the error of the storage, now and for every later record.
         """
         self.check()
         place, cancelled = await self.unless_broken(await_uncancelled(self._journal.append(self._delivery_id, record)))
@@ -112,7 +112,7 @@ class Recorder:
         return place
 
     async def unless_broken(self, work: Awaitable[T]) -> T:
-        """Its result. What it raises is no matter of the step: the delivery fails with it."""
+        """The result of the work. Its error fails the delivery, not the step."""
         try:
             return await work
         except Exception as error:
@@ -129,7 +129,7 @@ class Recorder:
         return await self.append(record)
 
     async def record_result(self, call: StepCall, value: Any, frame: Frame | None = None) -> None:
-        """Raises UnsavableValue, naming the step, for a result that cannot be stored."""
+        """Raises UnsavableValue, with the step's name, for a result that cannot be stored."""
         effects: Any = None if frame is None else self._done_in(frame)
         codec = self._lane.scope.codec
         try:
@@ -142,7 +142,7 @@ class Recorder:
         await self.record("step", call, kept, effects)
 
     def _done_in(self, frame: Frame) -> Effects | None:
-        """What the step did, with what it changed in place of what it had read; None if it did nothing."""
+        """The effects of the step, its in-place changes included; None if it has none."""
         lane, did = self._lane, Effects()
         did.sends, did.outputs, did.requests = frame.effects.sends, frame.effects.outputs, frame.effects.requests
         did.write(frame.effects.writes)
@@ -156,7 +156,7 @@ class Recorder:
         return did if is_something else None
 
     async def record_failure(self, call: StepCall, error: Exception) -> None:
-        """So that code which caught the error goes the same way when it runs again."""
+        """Record an error, so that code that caught it takes the same path when it runs again."""
         try:
             kept = [error] if self._lane.scope.codec is None else self._kept_chain(error)
         except UnsavableValue:
@@ -166,7 +166,7 @@ class Recorder:
         self._failures[await self.record("failed", call, kept)] = error
 
     def _kept_chain(self, error: BaseException) -> Any:
-        """The error and what it was raised from, as far as that can be stored. Raises UnsavableValue for the error."""
+        """The error and its causes, as far as they can be stored. Raises UnsavableValue for the error itself."""
         chain = [error]
         self._journal.kept(error, "error")
         while chain[-1].__cause__ is not None:
@@ -178,9 +178,9 @@ class Recorder:
         return self._journal.kept(chain, "error")
 
     def read(self, record: Record) -> tuple[Effects | None, Any]:
-        """What a recorded call did, and its value; of one that failed, the error to be raised.
+        """Effects and value of a recorded call; for a failed one, the error to raise.
 
-        Raises UnreadableValue, and the delivery fails with it: a damaged record is no failure of the step.
+        Raises UnreadableValue for a damaged record. The delivery fails with it, not the step.
         """
         try:
             value = value_of(record.value, f"record of {record.name!r}")
@@ -201,72 +201,71 @@ class Recorder:
         return effects
 
     def _error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
-        if not chain or not all(isinstance(one, BaseException) for one in chain):
-            raise TypeError("it holds no error")
+        if not chain or not all(isinstance(error, BaseException) for error in chain):
+            raise TypeError("it contains no error")
         for error, cause in pairwise(chain):
             error.__cause__ = cause
-        place = next(place for place, one in enumerate(self.records) if one is record)
+        place = next(place for place, other in enumerate(self.records) if other is record)
         self._failures[place] = chain[0]
         return chain[0]
 
     async def take_back(self, record: Record) -> None:
-        places = [place for place, one in enumerate(self.records) if one is record]
+        places = [place for place, other in enumerate(self.records) if other is record]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
     def _failed_because_of(self, error: BaseException) -> set[str]:
         """Keys of the calls whose recorded failures led to the error."""
         causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
-        return {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
+        return {self.records[place].key for place, failure in self._failures.items() if id(failure) in causes}
 
     async def take_back_inner(self, within: str, error: BaseException) -> None:
-        """An attempt of a step failed because of calls that it made: the next attempt makes them again."""
+        """Revoke the calls that made an attempt of a step fail: the next attempt repeats them."""
         if self.broken is not None:
             return
         failed = self._failed_because_of(error)
         kinds = ("failed", "attempt")
         places = [
             place
-            for place, one in enumerate(self.records)
-            if one.kind == "cancelled" or (one.key in failed and one.kind in kinds)
-            if one.key.endswith(inside(within))
+            for place, record in enumerate(self.records)
+            if record.kind == "cancelled" or (record.key in failed and record.kind in kinds)
+            if record.key.endswith(inside(within))
         ]
-        if getattr(error, "asks_again", False):  # what the last call gave is what was wrong with it
-            made = [place for place, one in enumerate(self.records) if one.kind == "step"]
-            places += [place for place in made if self.records[place].key.endswith(inside(within))][-1:]
+        if getattr(error, "asks_again", False):  # the result of the last call was the cause
+            steps = [place for place, record in enumerate(self.records) if record.kind == "step"]
+            places += [place for place in steps if self.records[place].key.endswith(inside(within))][-1:]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
     async def take_back_failures(self, error: BaseException) -> bool:
-        """The delivery failed with these errors, rather than going on after them: next time their steps are tried.
+        """Revoke the failures that ended the delivery: its next attempt repeats their steps.
 
-        False, and nothing is taken back, where something was recorded after one of them in the same flow of control:
-        then the code has met the failure, such as by undoing what came before. It stays failed, or the failed step
-        would be done, and what it needs undone.
+        Returns False, and revokes nothing, if a call was recorded after such a failure in the same flow of control.
+        The code has then handled the failure, for example by compensating earlier steps, so a repeated step would
+        succeed after its compensation.
         """
         if self.broken is not None:
             return False
         failed = self._failed_because_of(error)
-        # What was cancelled may have been so because of the failure.
-        failed |= {one.key for one in self.records if one.kind == "cancelled"}
-        if failed & {one.after for one in self.records if one.kind in ("step", "failed")}:
+        # Calls may have been cancelled because of the failure.
+        failed |= {record.key for record in self.records if record.kind == "cancelled"}
+        if failed & {record.after for record in self.records if record.kind in ("step", "failed")}:
             return False
         kinds = ("failed", "cancelled", "attempt")
-        places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
+        places = [place for place, record in enumerate(self.records) if record.key in failed and record.kind in kinds]
         await self._journal.take_back(self._delivery_id, places)
         return True
 
 
 def _causes(error: BaseException, recorded: set[int]) -> list[BaseException]:
-    """An error, those in its group, and what they came from.
+    """An error, those in its group, and all their causes.
 
-    Where one was raised while another was handled, that other one is a cause, but not of a recorded failure: the step
-    that failed then had its own reason.
+    An error that was being handled counts as a cause, except for a recorded failure: that step had its own reason.
     """
-    found: dict[int, BaseException] = {}
+    causes: dict[int, BaseException] = {}
     todo: list[BaseException | None] = [error]
     while todo:
-        one = todo.pop()
-        if one is not None and id(one) not in found:
-            found[id(one)] = one
-            context = None if id(one) in recorded else one.__context__
-            todo += [one.__cause__, context, *getattr(one, "exceptions", ())]
-    return list(found.values())
+        cause = todo.pop()
+        if cause is not None and id(cause) not in causes:
+            causes[id(cause)] = cause
+            context = None if id(cause) in recorded else cause.__context__
+            todo += [cause.__cause__, context, *getattr(cause, "exceptions", ())]
+    return list(causes.values())

@@ -1,7 +1,7 @@
-"""Replay: recorded results handed out again in the order in which they came, whichever branch asks first.
+"""Replay: return recorded results in their recorded order. Suspension: cancel a delivery that only waits.
 
-Code that runs several steps at once may go one way or another depending on which ends first. Given the same results
-in the same order it goes the same way again, so that it asks for the steps that were recorded, and no others.
+Code that runs steps concurrently may depend on which ends first. With the same results in the same order it takes the
+same path again, and makes the recorded calls and no others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from perdure.engine.steps.calls import inside
 from perdure.records import SETTLES, Record
 
 QUIET_TURNS = 8
-"""Turns of the event loop without news after which nothing more comes by itself: enough for a result to pass
-through a few layers of gather, task groups and timeouts."""
+"""Turns of the event loop without activity after which a delivery is quiet: enough for a result to pass through a few
+layers of gather, task groups and timeouts."""
 
 
 class Quiet:
-    """Calls back once nothing has stirred for a few turns of the event loop."""
+    """Calls back after QUIET_TURNS turns of the event loop without activity."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -32,7 +32,7 @@ class Quiet:
         self._news += 1
 
     def watch(self) -> None:
-        """Begin, or begin again, to wait for quiet."""
+        """Start, or restart, waiting for quiet."""
         self._news += 1
         if not self._is_watching:
             self._is_watching = True
@@ -54,13 +54,13 @@ class Quiet:
 
 
 class Replay:
-    """The settled calls of one delivery, to be taken up by the code that runs again."""
+    """The settled calls of one delivery, for the code that runs again."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         settled = [record for record in records if record.kind in SETTLES]
         whole = {record.key for record in settled}
         self._found = {record.key: record for record in settled}
-        # A step that was made in another step is not made again once that one is settled, however deep.
+        # A step inside a settled step is not called again, at any depth.
         self._order = [record.key for record in settled if not _is_covered(record, whole)]
         self._place = {key: place for place, key in enumerate(self._order)}
         self._next = 0
@@ -77,7 +77,7 @@ class Replay:
         return self._next >= len(self._order)
 
     async def turn_of(self, record: Record) -> None:
-        """Return when what settled before this record has been taken up, or clearly will not be."""
+        """Return when the earlier records have been replayed, or will clearly not be."""
         key = record.key
         self._called.add(key)
         self._quiet.stir()
@@ -94,7 +94,7 @@ class Replay:
             self._quiet.watch()
 
     def _release_next(self) -> None:
-        """Nothing has stirred: those that have not come by now stay behind, and the next that waits goes on."""
+        """The delivery is quiet: skip the records that no call asked for, and release the next that waits."""
         for place in range(self._next, len(self._order)):
             waiting = self._waiting.pop(self._order[place], None)
             if waiting is not None:
@@ -106,8 +106,7 @@ class Replay:
             self._quiet.watch()
 
     async def over(self) -> None:
-        """Return when everything recorded has been taken up, and code has had the time to act on it, or when it clearly
-        will not be."""
+        """Return when all records have been replayed and the code had time to act on them, or will clearly not be."""
         if self._is_past or not self._order:
             return
         turns = QUIET_TURNS
@@ -127,15 +126,15 @@ class Replay:
 
 
 def _is_covered(record: Record, whole: Collection[str]) -> bool:
-    """Whether it was made in a step that is settled itself, maybe with groups between, which are not recorded."""
+    """Whether its enclosing step is settled, possibly with groups between, which are not recorded."""
     if record.within is None or record.within in whole:
         return record.within is not None
     return any(record.within.endswith(inside(key)) for key in whole)
 
 
 class Waits:
-    """What the branches of one delivery wait for. While a step of it runs the delivery goes on; when none does, it is
-    suspended: its superstep is committed without it, and nobody has to keep it in memory."""
+    """The waits of the branches of one delivery. It keeps running while a step runs. When none does, it is suspended:
+    its superstep commits without it, and it leaves memory."""
 
     def __init__(self, task: asyncio.Task[object], clock: Clock) -> None:
         self._task = task
@@ -157,7 +156,7 @@ class Waits:
         return tuple(dict.fromkeys(self._requests.values()))
 
     def begin(self) -> None:
-        """A call starts: a step, a sleep or a question, until it waits."""
+        """Note an active call: a step, a sleep or a request, until it waits."""
         self._active += 1
         self._quiet.stir()
 
@@ -166,13 +165,13 @@ class Waits:
         self._look()
 
     async def until(self, time: datetime) -> None:
-        """Return at that time, if something else keeps the delivery going until then."""
+        """Return at that time, if a step keeps the delivery running until then."""
         future = self._future()
         self._times[future] = time
         await self._wait(future, self._times)
 
     async def answered(self, request_id: str) -> None:
-        """Never returns: the answer finds the delivery suspended."""
+        """Wait for an answer. Never returns: the answer resumes the suspended delivery."""
         future = self._future()
         self._requests[future] = request_id
         await self._wait(future, self._requests)
@@ -185,7 +184,7 @@ class Waits:
         try:
             await future
         finally:
-            if not self.is_suspended:  # a branch that was cancelled does not wait any more
+            if not self.is_suspended:  # a cancelled branch no longer waits
                 del waiting[future]
                 self._look()
 
@@ -195,7 +194,7 @@ class Waits:
 
     def _suspend_if_idle(self) -> None:
         if self.is_suspended or (not self._times and not self._requests):
-            return  # once is enough: code that cleans up must not be cut off
+            return  # cancel only once: a second cancellation would interrupt cleanup code
         if self._active:
             self._set_alarms()
         elif not self._task.done():
@@ -204,7 +203,7 @@ class Waits:
             self._task.cancel()
 
     def _set_alarms(self) -> None:
-        """A step runs on: sleepers are woken here, should their time come before it has ended."""
+        """Wake sleepers whose time comes while a step still runs."""
         self._drop_alarms()
         for future, time in self._times.items():
             self._alarms.add(asyncio.get_running_loop().create_task(self._wake(future, time)))
@@ -221,7 +220,7 @@ class Waits:
         self._alarms.clear()
 
     def stop(self) -> None:
-        """The delivery has ended: what it left behind must not cancel whatever its task does now."""
+        """The delivery has ended: its waits must no longer cancel its task."""
         self._is_over = True
         self._quiet.stop()
         self._drop_alarms()

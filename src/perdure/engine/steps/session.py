@@ -1,4 +1,4 @@
-"""Steps, sleeps and questions inside one delivery: recorded when they settle, and not done again."""
+"""Steps, sleeps and requests inside one delivery: recorded when they settle, and not repeated."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 MAX_REJECTED_CALLS = 100
-"""How often code may go on after it was cancelled, before that is called an error."""
+"""How many calls after its cancellation code may make before the delivery fails."""
 
 
 class StepSession:
-    """The recorded side of one delivery, made when its handler first needs it."""
+    """The recorded side of one delivery, created with its first recorded call."""
 
     def __init__(self, delivery: Delivery, task: asyncio.Task[Any]) -> None:
         lane, message = delivery.lane, delivery.message
@@ -44,16 +44,16 @@ class StepSession:
         self._calls = Calls(delivery, scope.codec or scope.compiled.codec, scope.thread.position.renamed_types)
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
-        """Steps that were called in this run, by key, and what came of them: `key=` names one step, however often."""
+        """Results of steps called in this run, by key. Calls with the same `key=` share one step."""
         self._attempts = Attempts(delivery, self._recorder, self._calls, self._pause, self._in_flight)
         self._events = StepEvents(delivery)
         self._asked: Counter[str] = Counter()
         """How often each request id was used."""
         self._rejected_calls = 0
-        """Calls that code made after the engine had cancelled it."""
+        """Calls after the engine cancelled the code."""
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
-        """Tasks that the handler made, while they are in a step, asleep, or wait for an answer."""
+        """The handler's own tasks that are in a step, asleep, or wait for an answer."""
         self.waits = Waits(task, scope.clock)
 
     async def step(
@@ -65,7 +65,7 @@ class StepSession:
         key: str | None,
         policy: FailurePolicy,
     ) -> Any:
-        """The function's result: from the record, if there is one, otherwise by calling it now."""
+        """The function's result: from its record, or by calling it now."""
         await self._check()
         if key is not None:
             check_identifier("A step's key", key)
@@ -79,13 +79,13 @@ class StepSession:
                 await self._cancelled_again(record)
             elif record is not None:
                 return await self._replayed(call, record)
-            # What the step does to its arguments, or the caller to its result, would be missing when it is replayed.
-            own = arguments if key is not None else [_own(one) for one in arguments]
-            named = keywords if key is not None else {name: _own(one) for name, one in keywords.items()}
+            # Copies: a replay would lack changes of the step to its arguments, or of the caller to its result.
+            own = arguments if key is not None else [_own(argument) for argument in arguments]
+            named = keywords if key is not None else {name: _own(value) for name, value in keywords.items()}
             return isolate(await self._performed(call, Work(function, own, named, policy)))
 
     async def group(self, function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
-        """The function's result; it is called whenever its delivery is run, and takes what the steps in it recorded."""
+        """The function's result. Each run of the delivery calls it; the steps in it are replayed."""
         await self._check()
         self._calls.check_name(name, function)
         call = self._calls.identify(name, *_identifying_arguments(function, arguments, {}), None)
@@ -105,42 +105,40 @@ class StepSession:
             self.waits.end()
             if is_other and task is not None:
                 self._others.discard(task)
-            if is_recorded:  # else what was called last is the step in it
+            if is_recorded:  # else the last call is the step in it
                 self._calls.made(call)
 
     async def close(self) -> None:
-        """The handler has ended. What it left behind in the middle of a call is cancelled and awaited: its side effects
-        would belong to nobody."""
+        """The handler has ended. Cancel and await its tasks that are still in a call: no side effect may follow."""
         cancelled: asyncio.CancelledError | None = None
         while self._others:
             for task in self._others:
                 task.cancel()
             try:
                 await asyncio.wait(list(self._others))
-            except asyncio.CancelledError as error:  # it still comes first
+            except asyncio.CancelledError as error:  # still await the tasks
                 cancelled = error
             self._others = {task for task in self._others if not task.done()}
         if cancelled is not None:
             raise cancelled
 
     async def _check(self) -> None:
-        """Raises what there is against a new call.
+        """Reject new calls after the engine cancelled the handler, or once nothing can be recorded.
 
-        Code that cleans up after a cancellation by the engine has not come to its end: it runs again, and what it did
-        now would be missing, or done, then. Nor may code go on once nothing can be recorded any more. Both are told by
-        CancelledError, which code that catches every Exception lets pass.
+        A cancelled handler will run again, so anything recorded now would be lost or done twice. Raises CancelledError,
+        which code that catches every Exception lets pass.
         """
         self._delivery.check_open()
         if self._recorder.broken is None and not self._delivery.is_cancelled:
             return
-        # Code that does not give up must not keep the event loop to itself.
+        # Code that keeps calling must not block the event loop.
         await asyncio.sleep(0 if self._rejected_calls < MAX_REJECTED_CALLS else 0.05)
         self._rejected_calls += 1
         if self._rejected_calls <= MAX_REJECTED_CALLS:
             raise asyncio.CancelledError
         if self._recorder.broken is None:
             self._recorder.broken = WorkflowRunnerException(
-                f"{self._lane.full_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
+                f"{self._lane.full_id!r} catches its cancellation and keeps running. Its work was discarded. Let "
                 "asyncio.CancelledError pass: catch Exception, not BaseException."
             )
         raise self._recorder.broken
@@ -153,8 +151,7 @@ class StepSession:
         if effects is not None:
             self._delivery.do_again(effects, is_news=is_news)
         if is_news:
-            told = isolate(value) if record.kind == "step" else None
-            self._events.emit("executor_bypassed", call, told)
+            self._events.emit("executor_bypassed", call, isolate(value) if record.kind == "step" else None)
             if self._lane.scope.spans is not None:
                 self._lane.scope.spans.bypassed("step", self._events.path(call))
         if record.kind == "failed":
@@ -164,12 +161,12 @@ class StepSession:
 
     async def _turn_of(self, record: Record) -> None:
         await self._replay.turn_of(record)
-        await asyncio.sleep(0)  # as when it was made: tasks that were begun before it get to run
+        await asyncio.sleep(0)  # as in the first run: tasks that started before it get a turn
 
     async def _cancelled_again(self, record: Record) -> None:
-        """The code itself cancelled the step, such as by a timeout or a lost race, and does so again.
+        """Wait for the code to cancel the step again, as it did before by a timeout or a lost race.
 
-        Returns if it does not, given somewhat more time than then: it goes another way now.
+        Returns if it does not within twice the time: the code takes another path now.
         """
         await self._replay.turn_of(record)
         await self._replay.over()
@@ -178,7 +175,7 @@ class StepSession:
         await self._recorder.take_back(record)
 
     def _replay_done(self, call: StepCall, value: Any) -> None:
-        """A step whose key was given may be called again by another branch."""
+        """Keep the result of a step with an explicit key: another branch may call it again."""
         if " = " in call.key:
             done = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
             done.set_result(value)
@@ -187,8 +184,7 @@ class StepSession:
         settled = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
         settled.add_done_callback(_look_at)
         try:
-            # While recorded results are still handed out new work waits: what lost a race then may lose it again now,
-            # before it has begun.
+            # New work waits for the end of the replay: a step that lost a race then may lose it again before it starts.
             await self._replay.over()
             value = await self._attempts.made(call, work)
         except GeneratorExit:  # the event loop is being closed: its futures must be left alone
@@ -201,18 +197,18 @@ class StepSession:
         return value
 
     async def _pause(self, until: datetime) -> None:
-        """Between two attempts: the step does not count as running, so its delivery may be suspended meanwhile."""
+        """Wait between two attempts. The step does not count as running, so its delivery may be suspended."""
         if until > self._clock.now():
             with self._paused():
                 await self.waits.until(until)
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        """This call waits, and so do the steps that it is made in: they do not keep the delivery going. Should it be
-        suspended, they are called again."""
+        """Mark this call and its enclosing steps as waiting, so that they do not prevent a suspension. After one, they
+        are called again."""
         frames = list(frames_of(self._delivery))
         self.waits.end()
-        for frame in frames:  # a step counts once, in however many branches it waits
+        for frame in frames:  # a step counts once, even if several branches of it wait
             frame.waiting += 1
             if frame.waiting == 1:
                 self.waits.end()
@@ -226,7 +222,7 @@ class StepSession:
             self.waits.begin()
 
     async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
-        """Return at that time: the time is recorded, so it is the same after a restart."""
+        """Return at that time. The time is recorded, so it is the same after a restart."""
         await self._check()
         call = self._calls.identify("sleep", arguments, {}, None)
         slept = self._replay.find(call.key)
@@ -234,18 +230,19 @@ class StepSession:
             if slept is not None:
                 await self._turn_of(slept)
                 return
-            began = next((one.until for one in self.records if one.kind == "sleeping" and one.key == call.key), None)
-            if began is None:
-                began = until()
-                await self._recorder.append(Record("sleeping", call.key, "sleep", until=began))
+            sleeping = (record for record in self.records if record.kind == "sleeping" and record.key == call.key)
+            due_at = next((record.until for record in sleeping), None)
+            if due_at is None:
+                due_at = until()
+                await self._recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
             await self._replay.over()
-            if began > self._clock.now():
+            if due_at > self._clock.now():
                 with self._paused():
-                    await self.waits.until(began)
+                    await self.waits.until(due_at)
             await self._recorder.record("slept", call)
 
     async def answer(self, call: StepCall, ask: Callable[[], None], request_id: str) -> Any:
-        """The answer to a question. `ask` asks it, unless it is pending already. Raises RequestExpired."""
+        """The answer to a request. Calls `ask` unless the request is settled. Raises RequestExpired."""
         await self._check()
         self._asked[request_id] += 1
         call = replace(call, key=request_key(request_id, self._asked[request_id]))
@@ -272,7 +269,7 @@ class StepSession:
         return self._recorder.broken
 
     def end(self) -> None:
-        """The handler came to its end by itself: recorded steps that it did not reach are worth a warning."""
+        """The handler ended by itself: warn about recorded steps that it did not reach."""
         self._events.warn_of_unreached(self._replay.unreached())
 
     def stop(self) -> None:
@@ -283,15 +280,15 @@ class StepSession:
 def _identifying_arguments(
     function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """What tells one call of a step from another."""
-    given = normalise_arguments(function, arguments, keywords)
+    """The arguments that identify a call of a step."""
+    passed = normalise_arguments(function, arguments, keywords)
     bound, bound_named = bound_arguments(function)
-    named = {name: one for name, one in {**bound_named, **given}.items() if not _is_context(one)}
-    return [one for one in bound if not _is_context(one)], named
+    named = {name: value for name, value in {**bound_named, **passed}.items() if not _is_context(value)}
+    return [value for value in bound if not _is_context(value)], named
 
 
 def _is_context(argument: Any) -> bool:
-    """A context among the arguments says nothing about which call it is."""
+    """Whether the argument is a context, which does not identify a call."""
     return bool(getattr(type(argument), "is_context_of_perdure", False))
 
 
@@ -300,6 +297,6 @@ def _own(argument: Any) -> Any:
 
 
 def _look_at(settled: asyncio.Future[Any]) -> None:
-    """Whoever called the step has its error; a future that nobody else waited for must not complain."""
+    """Retrieve the error, which the caller has: the event loop would report a future without a waiter."""
     if not settled.cancelled():
         settled.exception()

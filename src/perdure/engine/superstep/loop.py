@@ -1,4 +1,4 @@
-"""The loop: runs supersteps, has each of them committed, and records deliveries that end before their siblings."""
+"""The loop: runs supersteps, commits each, and records deliveries that end before their siblings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from perdure.records import WorkflowMessage
 logger = get_logger("engine")
 
 SUPERSTEPS_PER_TURN = 16
-"""How many supersteps may follow each other before other tasks get a turn, when nobody watches."""
+"""How many supersteps of a run without streaming may follow each other before other tasks get a turn."""
 
 
 RECORDS_PER_CHECKPOINT = 100
@@ -58,14 +58,14 @@ class Loop:
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
         self._supersteps = 0
-        """Run so far."""
+        """Number of supersteps so far."""
         self.takes_input = True
         """Whether a message put into the thread's inbox will still be delivered by this run."""
         self.failed_executor_id: str | None = None
 
     async def drive(self) -> None:
-        """Run supersteps until nothing is due, or the run is to leave. Raises what a handler raised; the thread then
-        stands at its head."""
+        """Run supersteps until nothing is due, or the run is asked to leave. Raises the error of a handler; the thread
+        is then at its head."""
         thread = self._thread
         limit = min(self._compiled.graph.max_iterations, self._scope.max_iterations or sys.maxsize)
         scope = self._scope
@@ -89,24 +89,24 @@ class Loop:
             self.takes_input = False
 
     def _raise_if_cancelled(self) -> None:
-        """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
+        """End a cancelled run even if a handler caught the cancellation and finished its work."""
         if self._scope.is_cancelled():
             raise asyncio.CancelledError
 
     async def _give_way(self) -> None:
-        """Let others run: a consumer sees each superstep before the next one starts, and quick handlers that never
-        wait do not keep the event loop to themselves."""
+        """Yield to other tasks: a consumer receives each superstep before the next one starts, and handlers that never
+        wait do not block the event loop."""
         if self._scope.is_streaming or self._supersteps % SUPERSTEPS_PER_TURN == 0:
             await asyncio.sleep(0)
 
     async def _take_in(self) -> None:
-        """What was sent while a superstep ran is committed before the next one starts."""
+        """Commit inbox items that arrived during a superstep, before the next one starts."""
         thread, graph = self._thread, self._compiled.graph
         before = thread.position
         after, warnings = take_inbox(graph, before, thread.inbox)
         for warning in warnings:
             self._committer.emit(warning)
-        if self._supersteps:  # in the middle of a run: it goes on counting, and gives the outputs of both
+        if self._supersteps:  # in the middle of a run: the count continues, and the outputs of both stay
             after.iteration, after.outputs = before.iteration, before.outputs
         await self.enter(before.successor() if after is before else after, consumed=tuple(thread.inbox))
 
@@ -122,7 +122,7 @@ class Loop:
             lanes = plan(level, self._now, self._open_lane, self._nesting.open_child)
             self._unfinished = sum([len(lane.messages) for lane in lanes])
             if len(lanes) == 1:
-                await self._run_any_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
+                await self._run_any_lane(lanes[0])  # in place: a task costs more than the rest of the superstep
                 was_cancelled = False
             else:
                 was_cancelled = await run_side_by_side(lanes, self._run_any_lane if level.levels else self._run_lane)
@@ -150,10 +150,10 @@ class Loop:
             if outer is not None:
                 raise outer from error
             raise
-        level.lanes = ()  # they refer back: without this only the collector of garbage could free them
+        level.lanes = ()  # breaks a cycle, which only the garbage collector could free
         thread.journal = {}
         if thread.records or thread.children:
-            thread.records = {}  # those of what still waits are in the checkpoint
+            thread.records = {}  # records of suspended deliveries are in the checkpoint
             self._scope.journal.since_commit = 0
             self._nesting.forget_ended()
         self._emit(superstep_completed(after, ran, info, last_seq))
@@ -170,7 +170,7 @@ class Loop:
         return Lane(self._scope, level, executor_id)
 
     async def _save_progress(self) -> None:
-        """After a number of records, make a checkpoint that holds them, so that the journal stays short."""
+        """Save a checkpoint after every RECORDS_PER_CHECKPOINT records, so that the journal stays short."""
         journal = self._scope.journal
         if journal.since_commit < RECORDS_PER_CHECKPOINT or not self._committer.has_journal:
             return
@@ -207,16 +207,16 @@ class Loop:
                 await self._record(lane, message, effects)
 
     def _must_record_now(self, lane: Lane) -> bool:
-        """Whether a record made only when a sibling has failed would come too late: a store needs it before the process
-        may die, and a later delivery to the same executor may change what this one left."""
+        """Whether the delivery must be recorded before a sibling fails: a store needs the record before the process may
+        die, and a later delivery to the same executor may change its memory."""
         if self._committer.has_journal or len(lane.messages) > 1:
             return True
         return lane.executor_id in lane.level.compiled.hooked
 
     async def _undo(self, lane: Lane) -> None:
-        """The delivery failed or has to wait: its executor goes back to where the deliveries before left it."""
+        """The delivery failed or was suspended: restore its executor to the state after the earlier deliveries."""
         if lane.executor.saves_state:
-            saved = next((one.saved for one in reversed(lane.results) if one.saved is not None), None)
+            saved = next((effects.saved for effects in reversed(lane.results) if effects.saved is not None), None)
             lane.executor = await self._memory.put_back_in(lane.level, lane.executor_id, saved)
 
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
@@ -230,9 +230,9 @@ class Loop:
             await self._memory.put_back(lane.executor, recorded.saved, seen)
 
     async def _record(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
-        """Siblings are still at work: should one of them fail or the process die, this delivery is not run again.
+        """Record a delivery while siblings still run. If one fails or the process dies, it does not run again.
 
-        The last delivery to end needs no record of its own: the commit is it.
+        The last delivery to end needs no record: the commit contains it.
         """
         if not self._committer.records and len(lane.messages) == 1:
             return
@@ -256,8 +256,8 @@ class Loop:
             await self._unrecord(lanes_in_conflict(level, lanes, error))
 
     async def _record_finished(self, lanes: Iterable[Lane]) -> None:
-        """What ended well beside a delivery that failed or was cancelled is not run again, even if its hook was still
-        saving. Not so where all of them ended and their merge or commit failed: then they are what has to change."""
+        """Record the deliveries that succeeded beside a failed or cancelled one, even if a hook was still saving.
+        Not called if all of them succeeded and their merge or commit failed: they must then run again."""
         for lane in lanes:
             for message, effects in zip(lane.messages, lane.results, strict=False):
                 if effects.suspended is None and message.delivery_id not in self._thread.journal:
@@ -265,7 +265,7 @@ class Loop:
                         await self._record(lane, message, effects)
 
     async def _unrecord(self, lanes: Iterable[Lane]) -> None:
-        """Outcomes that cannot be merged must not be replayed: the thread could never go on, however it is mended."""
+        """Delete recorded outcomes that cannot be merged: a replay would block the thread forever."""
         for lane in lanes:
             for message in lane.messages:
                 if (
@@ -275,7 +275,7 @@ class Loop:
                     await self._scope.stored_thread.record(message.delivery_id, None)
 
     async def _discard(self, level: Level, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
-        """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
+        """Undo a failed superstep, except for the journal: restore the executors from the head."""
 
         async def settle_journal() -> None:
             await self._settle_journal(level, lanes, error)
@@ -283,24 +283,24 @@ class Loop:
         for undo in (settle_journal, self._memory.restore_here):
             try:
                 await undo()
-            except Exception as second:  # noqa: BLE001  # what failed first says more; the next run restores again
+            except Exception as second:  # noqa: BLE001  # the first error is the cause; the next run restores again
                 error.add_note(f"While it was undone: {second!r}")
         self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))
 
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
-        """Stand at another position, executors included. `saved` holds their dicts as values."""
+        """Move to another position, executors included. `saved` has their dicts as values."""
         await self._memory.restore_all(position, saved)
 
     async def tidy(self) -> None:
-        """Complete what an interrupted undoing left: executors that do not stand where the position says."""
+        """Complete an interrupted undo: restore executors that differ from the position."""
         if self._thread.is_dirty:
             await self._memory.restore_here()
 
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
-        """Commit a position that came from outside: an input, answers, a rewind. Always saved at once."""
+        """Commit a position with an input, answers or a rewind. Always saved synchronously."""
         if self._compiled.has_hooks:
             await self._memory.remember(after)
-        # To its end, so that what is committed and what the live thread believes cannot part.
+        # Uncancelled, so that the store and the live thread cannot diverge.
         _, cancelled = await await_uncancelled(self._committer.commit(after, consumed))
         if cancelled is not None:
             raise cancelled

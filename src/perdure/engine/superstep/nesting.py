@@ -1,4 +1,4 @@
-"""Guards: sub-workflows whose executor has a failure policy. What fails inside of one need not end the superstep."""
+"""Failure policies of sub-workflows: a failure inside a child need not end the superstep."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 
 NOT_ITS_OWN = (WorkflowCheckpointException, ThreadConflict)
-"""Failures of the thread's storage, or about what it holds: no policy of a sub-workflow meets them."""
+"""Failures of the thread's storage or its content. No policy of a sub-workflow applies to them."""
 
 RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
 
 
 def enclosing_levels(level: Level) -> Iterator[Level]:
-    """The level and those around it, without the thread's own workflow, which nothing guards."""
+    """The level and those around it, without the thread's own workflow, which has no policy."""
     while level.parent is not None:
         yield level
         level = level.parent
 
 
 def find_policy_level(level: Level, error: BaseException) -> Level | None:
-    """The nearest sub-workflow around the failure whose policy meets it."""
-    return next((one for one in enclosing_levels(level) if _meets(one, error)), None)
+    """The nearest sub-workflow around the failure whose policy handles it."""
+    return next((outer for outer in enclosing_levels(level) if _handles(outer, error)), None)
 
 
-def _meets(level: Level, error: BaseException) -> bool:
+def _handles(level: Level, error: BaseException) -> bool:
     policy, child, parent = level.policy, level.child, level.parent
     if child is None or parent is None or not isinstance(error, Exception) or isinstance(error, NOT_ITS_OWN):
         return False
@@ -60,10 +60,10 @@ def _meets(level: Level, error: BaseException) -> bool:
 
 
 async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
-    """Run a lane of a sub-workflow. A failure that a guard meets ends the lanes inside of that guard, and no others."""
+    """Run a lane of a sub-workflow. A failure that a policy handles ends only the lanes inside that sub-workflow."""
     levels = list(enclosing_levels(lane.level))
     if any(level.failure is not None for level in levels):
-        return  # it failed before this lane had begun
+        return  # the sub-workflow failed before this lane began
     task = asyncio.current_task()
     for level in levels:
         level.running[lane] = task
@@ -77,7 +77,7 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
         error = timeout_error(late.level)
         error.__cause__ = late.__cause__
         _meet(lane, late.level, error)
-    except Exception as error:  # noqa: BLE001  # raised again, unless a guard meets it
+    except Exception as error:  # noqa: BLE001  # raised again, unless a policy handles it
         _meet(lane, lane.level, error)
     finally:
         for level in levels:
@@ -91,14 +91,14 @@ async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, levels: list[Lev
     if not limits:
         await run_lane(lane)
         return
-    deadline, level = min(limits, key=lambda one: one[0])
+    deadline, level = min(limits, key=lambda limit: limit[0])
     try:
         await run_with_timeout((deadline - clock.now()).total_seconds(), run_lane(lane), clock)
     except TimeLimitReached as error:
         raise _OutOfTime(level) from error.__cause__
 
 
-class _OutOfTime(Exception):  # a signal: whose time it was, however deep the lane
+class _OutOfTime(Exception):  # a signal that names the level that timed out, however deep the lane
     def __init__(self, level: Level) -> None:
         super().__init__()
         self.level = level
@@ -109,14 +109,14 @@ def timeout_error(level: Level) -> TimedOut:
 
 
 def _meet(lane: Lane, where: Level, error: Exception) -> None:
-    """Let the guard in charge take the failure. Raises it, if there is none."""
+    """Let the nearest policy handle the failure. Raises it if there is none."""
     if lane.failure is None:
         lane.failure = error
-    met = find_policy_level(where, error)
-    if met is None:
+    failed = find_policy_level(where, error)
+    if failed is None:
         raise error
-    met.failure = error
-    _drop_others(met, lane)
+    failed.failure = error
+    _drop_others(failed, lane)
 
 
 def _drop_others(level: Level, failed: Lane) -> None:
@@ -135,7 +135,7 @@ def _take_off_cancellation(lane: Lane) -> None:
 def apply_child_policy(
     level: Level, now: datetime, next_delivery_id: int
 ) -> tuple[Child | None, Effects, list[WorkflowEvent]]:
-    """The child that takes its place, if it is tried again; the effects of its executor; and what is to be told."""
+    """The child that replaces it, if it is retried; the effects of its executor; and events to emit."""
     child, parent, error = level.child, level.parent, level.failure
     assert child is not None and parent is not None and error is not None  # noqa: S101, PT018  # a failed child's level
     effects = Effects()
@@ -166,14 +166,14 @@ class Nesting:
         self._now = scope.clock.now
         self._emit = scope.emit
         self._deadlines: dict[int, datetime] = {}
-        """Children whose executor has a timeout -> when their time is over. It counts while a run works on them."""
+        """Deadlines of children whose executor has a timeout. Time counts only while a run works on them."""
 
     @property
     def next_deadline(self) -> datetime | None:
         return min(self._deadlines.values(), default=None)
 
     def open_child(self, parent: Level, child: Child) -> Level | None:
-        """None if nothing is due in it. Raises if it took too long, unless its own policy meets that."""
+        """The child's level; None if nothing is due. Raises if it timed out, unless its own policy handles that."""
         now, child_id = self._now(), child.message.delivery_id
         deadline = self._deadlines.get(child_id)
         if not child.is_due(now) and (deadline is None or deadline > now):
@@ -188,35 +188,35 @@ class Nesting:
         elif level.position.mailbox and level.position.since_input >= limit:
             level.failure = WorkflowConvergenceException(self._thread.thread_id, limit)
         if level.failure is not None and find_policy_level(level, level.failure) is not level:
-            parent.levels = [level]  # where the failure is looked for
+            parent.levels = [level]  # `failure` searches here
             raise level.failure
         return level
 
     def failure(self, root: Level, lane: Lane | None, error: BaseException) -> SubWorkflowFailed | None:
-        """A failure in a sub-workflow is one of the executors that it runs in, up to the thread's own workflow.
+        """The error of the outermost executor around a failed sub-workflow. Emits `executor_failed` for each of them.
 
-        None for one that happened elsewhere.
+        None for a failure outside of sub-workflows.
         """
         level = lane.level if lane is not None else _failed_level(root, error)
         failure: SubWorkflowFailed | None = None
         if isinstance(error, NOT_ITS_OWN):
             return None
-        for one in enclosing_levels(level) if level is not None and isinstance(error, Exception) else ():
-            failure = SubWorkflowFailed(one.full_id, one.compiled.graph.name, error)
-            details = WorkflowErrorDetails.from_exception(error, executor_id=one.full_id)
-            above = None if one.parent is None else one.parent.child_id
-            self._emit(WorkflowEvent("executor_failed", executor_id=one.full_id, details=details, child_id=above))
+        for outer in enclosing_levels(level) if level is not None and isinstance(error, Exception) else ():
+            failure = SubWorkflowFailed(outer.full_id, outer.compiled.graph.name, error)
+            details = WorkflowErrorDetails.from_exception(error, executor_id=outer.full_id)
+            above = None if outer.parent is None else outer.parent.child_id
+            self._emit(WorkflowEvent("executor_failed", executor_id=outer.full_id, details=details, child_id=above))
         return failure
 
     def forget_ended(self) -> None:
-        """Children that are not there any more need no executors."""
+        """Drop the executors of children that have ended."""
         alive = {child_id for level in every_level(self._thread.position) for child_id in level.children}
         for child_id in self._thread.children.keys() - alive:
             self._forget(child_id)
 
     def superstep_ended(self, level: Level) -> None:
-        """A child that failed is tried again with executors that know nothing of it; one that had to wait for others to
-        end is given that time back."""
+        """Drop the executors of failed children, so that a retry starts with new ones. Extend the deadlines of children
+        that waited for others to end."""
         for child in level.levels:
             if child.failure is not None and child.child_id is not None:
                 self._forget(child.child_id)
@@ -230,15 +230,15 @@ class Nesting:
 
 
 def _failed_level(level: Level, error: BaseException) -> Level | None:
-    """The sub-workflow that the error ended, however deep; None if it was none of them."""
+    """The sub-workflow that the error ended, at any depth; None if it ended none."""
     if level.failure is error:
         return level
-    found = (_failed_level(inner, error) for inner in level.levels)
-    return next((one for one in found if one is not None), None)
+    failed = (_failed_level(inner, error) for inner in level.levels)
+    return next((inner for inner in failed if inner is not None), None)
 
 
 def lanes_in_conflict(root: Level, lanes: Iterable[Lane], error: StateConflict | DuplicateRequest) -> list[Lane]:
-    """Those whose outcomes cannot be merged. Executors of other levels may have the same ids."""
+    """The lanes whose outcomes cannot be merged. Executors of other levels may have the same ids."""
     where = _failed_level(root, error) or root
     inside = [lane for lane in lanes if where is root or where in enclosing_levels(lane.level)]
     return [lane for lane in inside if lane.full_id.removeprefix(where.path) in error.executors]

@@ -1,4 +1,4 @@
-"""One superstep as pure functions: which lanes to run, and what their effects make of the position."""
+"""One superstep: `plan` makes its lanes, `apply` folds their effects into the next position."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def plan(
     open_lane: Callable[[Level, str], Lane],
     open_child: Callable[[Level, Child], Level | None],
 ) -> Sequence[Lane]:
-    """A lane for each executor that has something to do, in the order of their first deliveries; then those of
-    sub-workflows: `open_child` gives None for one that waits. The clock is only asked where something may be asleep."""
+    """A lane for each executor with due deliveries, in the order of the first deliveries, then those of sub-workflows.
+    `open_child` returns None for a child that waits. Reads the clock only if deliveries may be asleep."""
     position = level.position
     mailbox = position.mailbox
     if position.suspended:
@@ -55,29 +55,28 @@ def plan(
 
 
 def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
-    awake = [one.message for one in level.position.suspended.values() if is_awake(one, now)]
+    awake = [delivery.message for delivery in level.position.suspended.values() if is_awake(delivery, now)]
     level.woken = [message.delivery_id for message in awake]
     return sorted([*awake, *level.position.mailbox], key=lambda message: message.delivery_id)
 
 
 Applied = tuple[Position, list[WorkflowEvent], list[Effects]]
-"""The next position, what is to be told of it (warnings, sub-workflows that ended), and all effects."""
+"""The next position, events to emit (warnings, sub-workflows that ended), and all effects."""
 
 
 async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied:
-    """What the lanes did, merged.
+    """Merge the effects of all lanes into the next position. The present position does not change.
 
-    The position given is left as it is. Effects are folded in the order of the deliveries, then in that of the sends,
-    so the outcome does not depend on which lane ended first. Only a condition of an edge may await. Raises
-    StateConflict or DuplicateRequest.
+    Effects are folded in the order of the deliveries, then of the sends, so the outcome does not depend on which lane
+    ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.
     """
     merge = _Merge(level, level.position.next_delivery_id, now)
     return merge.finished(await merge.merged(codec))
 
 
 def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied | None:
-    """`apply` for the common case: one delivery, which did nothing special and asks no predicate. None for the others,
-    and nothing was done."""
+    """`apply` for the common case: one plain delivery whose sends need no predicate. Returns None, without effect, for
+    the others."""
     if len(level.lanes) != 1 or level.levels or level.woken:
         return None
     merge = _Merge(level, level.position.next_delivery_id, now)
@@ -89,7 +88,7 @@ class _Merge:
     """Folds the effects of one level, those of its sub-workflows included, into its next position."""
 
     withdrawn: tuple[str, ...] = ()
-    """Requests that were asked outside of this level, and that nobody waits for any more."""
+    """Requests to outer levels whose answers are no longer awaited."""
 
     def __init__(self, level: Level, next_delivery_id: int, now: Callable[[], datetime]) -> None:
         self._level = level
@@ -100,10 +99,10 @@ class _Merge:
         self.requests: list[WorkflowEvent] = []
         self.notices: list[WorkflowEvent] = []
         self.effects: list[Effects] = []
-        """All of them, for the thread's log."""
+        """All effects, for the thread's log."""
 
     def finished(self, after: Position) -> Applied:
-        """At the level of the thread's own workflow."""
+        """Complete the position of the thread's own workflow."""
         if self.outputs:
             after.outputs = [*after.outputs, *self.outputs]
         if self.requests:
@@ -115,7 +114,7 @@ class _Merge:
         return after, self.notices, self.effects
 
     def merged_now(self, codec: Codec | None) -> Position | None:
-        """`merged` for one delivery; None, and nothing was done, if it did something special or asks a predicate."""
+        """`merged` for one plain delivery; None, without effect, if it is special or needs a predicate."""
         level = self._level
         lane = level.lanes[0]
         effects = lane.results[0]
@@ -140,7 +139,7 @@ class _Merge:
         after.next_delivery_id = sorter.next_delivery_id
         if sorter.warnings:
             self.notices += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
-        # Those in which only sleepers woke up do not count, nor those of sub-workflows, which have limits of their own.
+        # Supersteps that only wake sleepers do not count. Sub-workflows have limits of their own.
         if level.position.mailbox:
             after.since_input += 1
 
@@ -151,7 +150,7 @@ class _Merge:
         if level.levels:
             done = [*await self._children(codec), *done]
         if level.woken:
-            after.suspended = {key: one for key, one in after.suspended.items() if key not in level.woken}
+            after.suspended = {key: delivery for key, delivery in after.suspended.items() if key not in level.woken}
         sorter = Sorter(after.buffers, self._next_delivery_id)
         routes = level.compiled.routes
         for executor_id, effects in done:
@@ -206,13 +205,13 @@ class _Merge:
             self._answer(executor_id, answer, sorter)
 
     def _withdraw(self, request_id: str, executor_id: str) -> None:
-        """Nobody waits for the answer any more."""
+        """Settle a request whose answer is no longer awaited."""
         after = self._after
         after.asked -= {request_id}
         if request_id not in after.requests:
             self.withdrawn += (request_id,)
         else:
-            after.requests = {key: one for key, one in after.requests.items() if key != request_id}
+            after.requests = {key: request for key, request in after.requests.items() if key != request_id}
             after.answered = {**after.answered, request_id: Answer(self._now(), is_withdrawn=True)}
 
     def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage, sorter: Sorter) -> None:
@@ -225,11 +224,11 @@ class _Merge:
             answered.since_input = 0
             after.children = {**after.children, child_id: child.at(answered)}
             return
-        text = f"The answer to request {request_id!r} came after another one, and was dropped."
+        text = f"The answer to request {request_id!r} was dropped: the request has an answer already."
         sorter.warnings.append(WorkflowEvent("warning", text, executor_id=executor_id))
 
     async def _children(self, codec: Codec | None) -> list[tuple[str, Effects]]:
-        """Advance the sub-workflows that had something to do; what they yielded and asked rises to this level."""
+        """Advance the sub-workflows that had work. Their outputs and requests become effects at this level."""
         done = []
         after = self._after
         children = dict(after.children)
@@ -246,7 +245,7 @@ class _Merge:
         return done
 
     async def _advanced(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
-        """One sub-workflow after the superstep, None if it has ended, and what its executor has of it."""
+        """One sub-workflow after the superstep, None if it has ended, and the effects of its executor."""
         if level.failure is None:
             try:
                 return await self._merged_child(level, codec)
@@ -268,7 +267,7 @@ class _Merge:
         effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
         effects.also(withdrawn=merge.withdrawn)
         if level.executor.propagate_request:
-            position.asked |= {str(one.request_id) for one in merge.requests if one.child_id is None}
+            position.asked |= {str(request.request_id) for request in merge.requests if request.child_id is None}
         elif merge.requests:
             position.requests = _with_requests(position.requests, merge.requests)
         self._next_delivery_id = position.next_delivery_id
@@ -282,7 +281,7 @@ class _Merge:
 
 
 def _events_of(level: Level) -> Effects:
-    """What is left of a sub-workflow that failed: that its executors ran, and how they ended, for the thread's log."""
+    """The executor events of a failed sub-workflow, for the thread's log."""
     kept = Effects()
     for lane in level.lanes:
         events = [event for effects in lane.results for event in effects.events]
@@ -294,7 +293,7 @@ def _events_of(level: Level) -> Effects:
 
 
 def in_delivery_order(lanes: Sequence[Lane]) -> list[tuple[str, Effects]]:
-    """What each delivery did, whichever lane was quicker."""
+    """Executor and effects of each delivery, in delivery order."""
     if len(lanes) == 1:
         return [(lanes[0].executor_id, effects) for effects in lanes[0].results]
     if all(len(lane.messages) == 1 for lane in lanes):
@@ -304,7 +303,7 @@ def in_delivery_order(lanes: Sequence[Lane]) -> list[tuple[str, Effects]]:
         for lane in lanes
         for message, effects in zip(lane.messages, lane.results, strict=True)
     ]
-    done.sort(key=lambda one: one[0])
+    done.sort(key=lambda item: item[0])
     return [(executor_id, effects) for _, executor_id, effects in done]
 
 

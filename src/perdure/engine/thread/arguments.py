@@ -1,4 +1,4 @@
-"""Arguments of a run for tools and clients: kept for resumes, secrets left out of checkpoints."""
+"""Arguments of a run for tools and clients: saved for resumes, without secrets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from perdure.errors import InvalidRun, MissingSecret, UnknownExecutor
 T = TypeVar("T")
 
 GLOBAL = "__global__"
-"""Under this name stand arguments that were not given by executor."""
+"""The key of arguments for all executors."""
 
 
 class Secret(Generic[T]):
     """Marks a run argument that must not be stored: `client_kwargs={"api_key": Secret(key)}`.
 
-    Handlers get the value itself. A run that is resumed from a checkpoint must be given it again.
+    Handlers get the value itself. A run that resumes from a checkpoint needs it again.
     """
 
     __slots__ = ("value",)
@@ -31,13 +31,13 @@ class Secret(Generic[T]):
 
 @dataclass(frozen=True)
 class WithheldSecret:
-    """Stands in a checkpoint where a secret argument was."""
+    """Replaces a secret argument in a checkpoint."""
 
     name: str
 
 
 class RunArguments(Mapping[str, Any]):
-    """What a handler sees: secrets opened, and an error that helps for one that was not given again."""
+    """The arguments with opened secrets. Raises MissingSecret for a secret that was not passed again."""
 
     __slots__ = ("_given", "_seen")
 
@@ -47,12 +47,12 @@ class RunArguments(Mapping[str, Any]):
 
     @property
     def as_given(self) -> dict[str, Any]:
-        """Secrets still closed, to be handed on."""
+        """The arguments with closed secrets, for a sub-workflow."""
         return dict(self._given)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._seen:
-            self._seen[key] = _opened(self._given[key])
+            self._seen[key] = _open(self._given[key])
         return self._seen[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -89,36 +89,36 @@ def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str
     return RunArguments({**shared, **arranged_arguments.get(executor_id, {})})
 
 
-def _opened(value: Any) -> Any:
-    """The value with its secrets open, in containers of its own: what a handler does to them reaches nobody else."""
+def _open(value: Any) -> Any:
+    """The value with opened secrets, in new containers, so that handlers cannot change each other's."""
     if isinstance(value, WithheldSecret):
         raise MissingSecret(value.name)
     if isinstance(value, Secret):
         return value.value
-    return _with_parts(value, _opened)
+    return _map_parts(value, _open)
 
 
-def _with_parts(value: Any, made: Callable[[Any], Any]) -> Any:
-    """Plain containers made anew; anything else, such as a client, is shared."""
+def _map_parts(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A new plain container with changed parts; anything else, such as a client, is shared."""
     if type(value) is dict:
-        return {key: made(one) for key, one in value.items()}
+        return {key: change(part) for key, part in value.items()}
     if type(value) in (list, tuple, set):
-        return type(value)(map(made, value))
+        return type(value)(map(change, value))
     return value
 
 
 def _own(value: Any) -> Any:
-    return _with_parts(value, _own)
+    return _map_parts(value, _own)
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """What may be stored: secrets are replaced by a mark, wherever they stand in dicts, lists and tuples."""
+    """The value for a checkpoint: secrets in dicts, lists and tuples are replaced by WithheldSecret."""
     if isinstance(value, Secret):
         return WithheldSecret(name)
     if type(value) is dict:
-        items = {key: without_secrets(one, str(key)) for key, one in value.items()}
-        return items if any(items[key] is not one for key, one in value.items()) else value
+        items = {key: without_secrets(part, str(key)) for key, part in value.items()}
+        return items if any(items[key] is not part for key, part in value.items()) else value
     if type(value) in (list, tuple):
-        parts = [without_secrets(one, name) for one in value]
-        return type(value)(parts) if any(part is not one for part, one in zip(parts, value, strict=True)) else value
+        parts = [without_secrets(part, name) for part in value]
+        return type(value)(parts) if any(new is not old for new, old in zip(parts, value, strict=True)) else value
     return value

@@ -1,4 +1,4 @@
-"""Where a message goes: edges followed, fan-ins filled, and a warning for what no edge takes."""
+"""A compiled graph: its routes, its codec and its migrations. All runs share it, and none changes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sorter:
     def __init__(self, buffers: Buffers, next_delivery_id: int) -> None:
         self._buffers = buffers
         self._owned: Buffers = {}
-        """Copies of the buffers that this superstep fills: those of the position stay as they are."""
+        """Copies of the buffers that this superstep fills: the position's own do not change."""
         self.next_delivery_id = next_delivery_id
         self.mailbox: list[WorkflowMessage] = []
         self.warnings: list[WorkflowEvent] = []
@@ -50,7 +50,7 @@ class Sorter:
         self.next_delivery_id += 1
 
     def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:
-        """The same message to another executor."""
+        """Deliver the same message to another executor."""
         passed = msgspec.structs.replace(
             message, target_id=target_id, delivery_id=self.next_delivery_id, in_place_of=in_place_of
         )
@@ -58,7 +58,7 @@ class Sorter:
         self.next_delivery_id += 1
 
     def held(self, group_id: str) -> dict[str, list[Any]]:
-        """What a fan-in has received so far, to be added to; emptied with `clear()` when it is joined."""
+        """Messages of a fan-in so far, by sender. The caller adds to it, and clears it after the join."""
         held = self._owned.get(group_id)
         if held is None:
             before = self._buffers.get(group_id, {})
@@ -73,9 +73,9 @@ class Sorter:
 
 
 Way = Callable[["Sorter", Any, "str | None"], bool]
-"""Takes a message along one edge group. True if the group was one for it, even if a condition kept it."""
+"""Sends a message along one edge group. True if the group applies to it, even if a condition stopped it."""
 AsyncWay = Callable[["Sorter", Any, "str | None"], Coroutine[Any, Any, bool]]
-"""The same where users' predicates are asked, which may await."""
+"""The same for groups with predicates, which may await."""
 
 
 class Routes:
@@ -98,13 +98,13 @@ class Routes:
             for source_id, ways in self._ways.items()
             if ways and not any(map(inspect.iscoroutinefunction, ways))
         }
-        """Senders whose messages ask no predicate: the common case, taken without awaiting."""
+        """Senders without predicates: the common case, sent without awaiting."""
 
     def has_edges(self, executor_id: str) -> bool:
         return bool(self._ways[executor_id])
 
     def send_now(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
-        """`send` for a sender whose messages ask no predicate; False for the others, and nothing was done."""
+        """`send` for a sender without predicates. Returns False, without effect, for the others."""
         ways = self._sync_ways.get(source_id)
         if ways is None:
             return False
@@ -116,7 +116,7 @@ class Routes:
         return True
 
     async def send(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
-        """Send a message along the sender's edges. One that no edge takes is a warning."""
+        """Send a message along the sender's edges. Adds a warning if no edge applies."""
         taken = False
         for way in self._ways[source_id]:
             answer = way(sorter, data, target_id)
@@ -125,7 +125,7 @@ class Routes:
             self._warn(sorter, source_id, data, target_id)
 
     def go_without(self, sorter: Sorter, source_id: str) -> None:
-        """Fan-ins that wait for this sender take what the others sent; if nobody sent anything, nothing is joined."""
+        """Let fan-ins that wait for this sender join the messages of the others, if there are any."""
         for join in self._joins.get(source_id, ()):
             held = sorter.held(join.group_id)
             held.setdefault(source_id, [])
@@ -209,14 +209,14 @@ async def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> li
     who = f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r}"
     if not isinstance(answer, list | tuple | set | frozenset):
         raise InvalidSelection(
-            f"{who} gave {answer!r}, expected a list of executor ids. Nothing of the superstep was kept."
+            f"{who} returned {answer!r}, expected a list of executor ids. The superstep was discarded."
         )
     chosen = list(dict.fromkeys(answer))
     unknown = [target for target in chosen if target not in targets]
     if unknown:
         raise InvalidSelection(
-            f"{who} chose {unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of "
-            "the superstep was kept."
+            f"{who} chose {unknown[0]!r}, which is not one of its targets: {', '.join(map(repr, targets))}. The "
+            "superstep was discarded."
         )
     return chosen
 
@@ -229,7 +229,7 @@ def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> AsyncWa
             return False
         chosen = await _case(group, sorter, source_id, data)
         if target_id is not None and target_id != chosen:
-            # Kept by the switch, as a condition keeps what it does not want.
+            # The switch stops it, as a condition does.
             return graph.executors[target_id].table.find(data) is not None
         if graph.executors[chosen].table.find(data) is None:
             return False
@@ -247,7 +247,7 @@ async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data
             answer: Any = case.condition(isolate(data))
             if await answer if isinstance(answer, Awaitable) else answer:
                 return case.target_id
-        except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; it is told, not lost
+        except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; the warning has it
             text = (
                 f"The case {case.condition_name!r} of {source_id!r} raised {type(error).__name__} and counts as false."
             )
@@ -257,7 +257,7 @@ async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data
 
 
 class _Join:
-    """A fan-in as messages meet it: worked out once, since every message of every sender comes by."""
+    """A fan-in, prepared once: every message of every sender passes it."""
 
     def __init__(self, graph: Graph, group: FanInEdgeGroup) -> None:
         self.group_id = group.id
@@ -269,12 +269,12 @@ class _Join:
         if len(held) < len(self.sources):
             return
         present = tuple(source for source in self.sources if held[source])
-        joined = [one for source in present for one in held[source]]
+        joined = [message for source in present for message in held[source]]
         held.clear()
         if joined and self._table.find(joined) is not None:
             sorter.deliver(joined, self.group_id, self.target, present)
         elif joined:
-            kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
+            kinds = ", ".join(sorted({type_name(type(message)) for message in joined}))
             text = (
                 f"The list of {kinds} joined for {self.target!r} was not delivered: it has no handler for such a list."
             )
@@ -308,27 +308,28 @@ class Compiled:
         self.routes = Routes(graph)
         self.signature = graph_signature(graph)
         self.signature_hash = signature_hash(self.signature)
-        self.hooked = {executor_id: None for executor_id, one in graph.executors.items() if one.saves_state}
-        """Executors that have checkpoint hooks; the others are never asked."""
+        self.hooked = {executor_id: None for executor_id, executor in graph.executors.items() if executor.saves_state}
+        """Executors that have checkpoint hooks."""
         self.children = {
-            executor_id: Compiled(one.graph, getattr(one.workflow, "allowed_types", ()))
-            for executor_id, one in graph.executors.items()
-            if isinstance(one, WorkflowExecutor)
+            executor_id: Compiled(executor.graph, getattr(executor.workflow, "allowed_types", ()))
+            for executor_id, executor in graph.executors.items()
+            if isinstance(executor, WorkflowExecutor)
         }
         self.has_hooks: bool = bool(self.hooked) or any(child.has_hooks for child in self.children.values())
         """Here or in any sub-workflow."""
-        self.declared = declared_for(graph.annotations, (one.code for one in graph.executors.values()), allowed_types)
+        codes = (executor.code for executor in graph.executors.values())
+        self.declared = declared_for(graph.annotations, codes, allowed_types)
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
         self._codec: Codec | None = None
 
     def migrator(self, *, force: bool = False) -> Migrator:
-        """For one run: brings what is stored of its thread to this graph."""
+        """The migrator of one run: adapts stored data of its thread to this graph."""
         return Migrator(self.migrations, self.graph.name, self.signature, signature_hash, force=force)
 
     @property
     def codec(self) -> Codec:
-        """For digests where there is no storage, and so no codec of its own."""
+        """The codec for digests in runs without a storage."""
         if self._codec is None:
             self._codec = codec_for(self.declared)
         return self._codec

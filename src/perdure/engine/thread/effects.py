@@ -1,4 +1,4 @@
-"""Effects: everything one delivery did, kept apart until its superstep is merged."""
+"""Effects: all results of one delivery, separate from others until its superstep is merged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from perdure.graph.sub_workflow import SubWorkflowResponseMessage
 from perdure.records import SuspendedDelivery, WorkflowMessage
 
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()
-"""Written in place of a value: the key goes."""
+"""Written in place of a value: deletes the key."""
 
 
 class Replaced:
-    """Written in place of a value that was changed where it stood: it replaces what was there, reducer or not."""
+    """Written for a value that was changed in place: replaces the old value, even if the key has a reducer."""
 
     __slots__ = ("value",)
 
@@ -25,9 +25,9 @@ class Replaced:
 
 
 class Effects:
-    """What a delivery sent, yielded, asked and wrote. Nobody else sees any of it before the merge.
+    """Messages, outputs, requests and writes of a delivery. No other delivery sees them before the merge.
 
-    One is made for every delivery: what few of them have stands in the class, not in each instance.
+    Every delivery has one, so rare fields are class attributes with defaults, not set in each instance.
     """
 
     saved: Any = None
@@ -35,31 +35,31 @@ class Effects:
     private: dict[str, Any] | None = None
     """The executor's private state after this delivery; None if it was not touched."""
     is_settled = False
-    """Whether what was changed in place has been added to the writes."""
+    """Whether in-place changes have been added to the writes."""
     is_undone = False
-    """Whether what the handler did is not to count: it failed, or has to wait."""
+    """Whether the handler's work is discarded: it failed or was suspended."""
 
     is_plain = True
-    """Whether it did nothing of what follows, as almost always. Set by `also` alone."""
+    """Whether none of the fields below is set, as in most deliveries. Only `also` changes it."""
     message: WorkflowMessage | None = None
-    """The delivery itself, where it is needed again."""
+    """The delivery itself, where the merge needs it."""
     suspended: SuspendedDelivery | None = None
-    """Set if the delivery waits: then it did nothing yet but ask, and runs again later."""
+    """Set if the delivery waits: it has only made requests so far, and runs again later."""
     withdrawn: tuple[str, ...] = ()
-    """Requests that it had asked and does not wait for any more."""
+    """Requests whose answers it no longer awaits."""
     is_start = False
     """Whether the message starts a sub-workflow."""
     answers: tuple[SubWorkflowResponseMessage, ...] = ()
     """For sub-workflows that were started earlier."""
     is_isolated = False
-    """It failed, and fan-ins go on without it."""
+    """It failed, and fan-ins join without it."""
     sent_as: str | None = None
     """The executor that it stands in for, whose edges its messages follow."""
     forwarded_to: str | None = None
     """It failed, and this executor gets its message."""
 
     usage: Mapping[str, int] | None = None
-    """What it adds to the counts of the thread."""
+    """Counts that it adds to the usage of the thread."""
     requests: Sequence[WorkflowEvent] = ()
     writes: Sequence[tuple[str, Any]] = ()
     """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
@@ -84,10 +84,10 @@ class Effects:
             self.writes = list(writes)
 
     def also(self, **special: Any) -> None:
-        """Set what few deliveries do: nothing of it is looked at in those that are plain."""
+        """Set rare fields. The merge does not read them in plain effects."""
         for name, value in special.items():
             if name not in _SPECIAL:
-                raise AttributeError(f"{name!r} is nothing special")
+                raise AttributeError(f"{name!r} is not one of {', '.join(_SPECIAL)}")
             setattr(self, name, value)
         self.is_plain = self.is_plain and not any(special.values())
 
@@ -104,7 +104,7 @@ _SPECIAL = ("message", "suspended", "withdrawn", "is_start", "answers", "is_isol
 
 
 def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
-    """For the journal. Raises UnsavableValue with the path of what cannot be stored."""
+    """The effects as a journal entry. Raises UnsavableValue with the path of a value that cannot be stored."""
     path = f"effects of {executor_id!r}"
     tree: dict[str, Tree] = {
         "sends": [[codec.encode(data, f"{path}.sends"), target] for data, target in effects.sends],
@@ -119,8 +119,8 @@ def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
         tree["usage"] = dict(effects.usage)
     if effects.answers:
         tree["answers"] = [
-            [codec.encode(one.data, f"{path}.answers"), encode_request(one.source_event, codec)]
-            for one in effects.answers
+            [codec.encode(answer.data, f"{path}.answers"), encode_request(answer.source_event, codec)]
+            for answer in effects.answers
         ]
     for part in ("is_start", "is_isolated", "forwarded_to", "withdrawn"):
         if getattr(effects, part):
@@ -144,15 +144,15 @@ def _decode_write(key: str, kind: str, tree: Tree = None, *, path: str, codec: C
 
 
 def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: WorkflowMessage | None = None) -> Effects:
-    """`message` is the delivery whose effects they are, which the journal does not repeat."""
+    """The effects of a journal entry. `message` is their delivery, which the entry does not contain."""
     path = f"journal of {executor_id!r}"
     effects = Effects()
     effects.sends = [(codec.decode(data, path), target) for data, target in tree["sends"]]
     effects.outputs = [
         WorkflowEvent(kind, codec.decode(data, path), executor_id=executor_id) for kind, data in tree["outputs"]
     ]
-    effects.requests = [decode_request(one, codec) for one in tree["requests"]]
-    effects.writes = [_decode_write(*one, path=path, codec=codec) for one in tree["writes"]]
+    effects.requests = [decode_request(request, codec) for request in tree["requests"]]
+    effects.writes = [_decode_write(*write, path=path, codec=codec) for write in tree["writes"]]
     effects.saved = None if tree["saved"] is None else Encoded(tree["saved"], codec)
     if "private" in tree:
         effects.private = codec.decode(tree["private"], path)

@@ -1,4 +1,4 @@
-"""Questions to people: answers checked before they are accepted, and deadlines that pass."""
+"""Inputs of a thread: messages, answers, passed deadlines and records. Each changes a copy of the position."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from perdure.records import Answer, MessageType, Record, SuspendedDelivery, Work
 def make_terms(
     response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
 ) -> RequestTerms | None:
-    """What a request says beside its question. Raises InvalidRun for terms that could never be kept."""
+    """The terms of a request. Raises InvalidRun for terms that cannot be met."""
     if deadline is not None and not isinstance(deadline, datetime):
         raise InvalidRun(f"A deadline is a datetime with a time zone, got {deadline!r}.")
     if deadline is not None and deadline.tzinfo is None:
@@ -52,12 +52,12 @@ def make_terms(
 
 
 def _waits_inside(position: Position, request_id: str) -> bool:
-    """Whether a suspended delivery takes the answer itself, rather than a response handler."""
-    return any(request_id in one.waits for one in position.suspended.values())
+    """Whether a suspended delivery awaits the answer itself, rather than a response handler."""
+    return any(request_id in delivery.waits for delivery in position.suspended.values())
 
 
 def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers, coerced to what was asked for. All of them are sound, or an error is raised and none counts."""
+    """The answers, coerced to their response types. Raises if any is invalid; then none is accepted."""
     if not position.requests and not any(request_id in position.answered for request_id in answers):
         raise NoPendingRequests(thread_id)
     checked = {}
@@ -81,10 +81,10 @@ def _checked(graph: Graph, position: Position, request: WorkflowEvent, answer: A
         value = coerce(answer, request.response_type)
     except (ValueError, TypeError) as error:
         raise AnswerRejected(str(request.request_id), request.response_type, answer, str(error)) from error
-    found = find_asking_level(graph, position, request)
-    if found is None:
+    source = find_asking_level(graph, position, request)
+    if source is None:
         raise UnknownRequest(str(request.request_id), str(request.source_executor_id), ())
-    graph, level, asker = found
+    graph, level, asker = source
     if _waits_inside(level, str(request.request_id)):
         return value
     if graph.executors[asker].table.find_response(request.data, value) is None:
@@ -99,7 +99,7 @@ def deliver_answers(
     next_delivery_id: int | None = None,
     answered_by: str | None = None,
 ) -> Position:
-    """The position in which each answer is due to whoever asked. The position given is left as it is."""
+    """A position in which each answer is due to the executor that asked. `position` is not changed."""
     after = position.successor()
     if next_delivery_id is not None:
         after.next_delivery_id = next_delivery_id
@@ -123,17 +123,17 @@ def _delivered(position: Position, request: WorkflowEvent, value: Any, how: Answ
 def _settled(
     position: Position, request: WorkflowEvent, how: Answer, change: Callable[[Position, WorkflowEvent], Position]
 ) -> Position:
-    """The position in which the request is not pending any more, and the level that asked it was changed."""
+    """A position in which the request is no longer pending, and the level that made it is changed."""
     request_id = str(request.request_id)
     after = position.successor()
-    after.requests = {key: one for key, one in position.requests.items() if key != request_id}
+    after.requests = {key: pending for key, pending in position.requests.items() if key != request_id}
     after.answered = {**position.answered, request_id: how}
-    found = None if request.child_id is None else request_at_source(after, request)
-    if found is None or request.child_id is None:
+    source = None if request.child_id is None else request_at_source(after, request)
+    if source is None or request.child_id is None:
         return change(after, request)
 
     def change_level(level: Position) -> Position:
-        changed = change(level, found).successor()
+        changed = change(level, source).successor()
         changed.asked -= {request_id}
         changed.since_input = 0
         return changed
@@ -142,18 +142,19 @@ def _settled(
 
 
 def request_key(request_id: str, occurrence: int = 1) -> str:
-    """How the answer to a request is found in the records of the delivery that asked: an id may be used again."""
+    """The record key of the answer to a request. `occurrence` counts the uses of one id in a delivery."""
     return f"request {request_id}" if occurrence == 1 else f"request {request_id} #{occurrence}"
 
 
 def _woken(level: Position, request_id: str, record: Record) -> Position | None:
-    """The level with the delivery that waits for the request made ready; None if none does."""
-    for delivery_id, one in level.suspended.items():
-        if request_id in one.waits:
-            waits = tuple(key for key in one.waits if key != request_id)
-            asked_before = sum(1 for old in one.records if old.name == "request" and _is_about(old.key, request_id))
-            settled = msgspec.structs.replace(record, key=request_key(request_id, asked_before + 1))
-            ready = msgspec.structs.replace(one, records=(*one.records, settled), is_ready=True, waits=waits)
+    """The level with the delivery that waits for the request made ready; None if none waits."""
+    for delivery_id, delivery in level.suspended.items():
+        if request_id in delivery.waits:
+            waits = tuple(key for key in delivery.waits if key != request_id)
+            earlier = [old for old in delivery.records if old.name == "request" and _is_about(old.key, request_id)]
+            settled = msgspec.structs.replace(record, key=request_key(request_id, len(earlier) + 1))
+            records = (*delivery.records, settled)
+            ready = msgspec.structs.replace(delivery, records=records, is_ready=True, waits=waits)
             after = level.successor()
             after.suspended = {**level.suspended, delivery_id: ready}
             return after
@@ -174,14 +175,14 @@ def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_i
 
 
 def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[WorkflowEvent]]:
-    """Requests whose time is over: their default is delivered, or they expire with an `error` event."""
+    """Settle requests whose deadline has passed: deliver their default, or expire them with an `error` event."""
     expired: list[WorkflowEvent] = []
     after = _pass_own_deadlines(position, now, expired, "")
     return _pass_below(after, now, expired, ""), expired
 
 
 def _pass_below(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
-    """Sub-workflows have requests of their own, which their parents answer."""
+    """Pass the deadlines of requests that sub-workflows make to their parents."""
     for child_id, child in position.children.items():
         inner_path = f"{path}{child.executor_id}/"
         before = child.position
@@ -198,17 +199,20 @@ def _pass_below(position: Position, now: datetime, expired: list[WorkflowEvent],
 
 
 def _pass_own_deadlines(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
-    due = [one for one in position.requests.values() if one.terms and one.terms.deadline and one.terms.deadline <= now]
-    for request in due:
+    for request in [request for request in position.requests.values() if _is_late(request, now)]:
         terms = request.terms
         if terms is not None and terms.default is not ...:
             position = _delivered(position, request, terms.default, Answer(now))
         elif terms is not None:
-            position = _expired(position, request, terms.deadline or now, expired, path)
+            position = _expire(position, request, terms.deadline or now, expired, path)
     return position
 
 
-def _expired(
+def _is_late(request: WorkflowEvent, now: datetime) -> bool:
+    return request.terms is not None and request.terms.deadline is not None and request.terms.deadline <= now
+
+
+def _expire(
     position: Position, request: WorkflowEvent, deadline: datetime, expired: list[WorkflowEvent], path: str
 ) -> Position:
     request_id, asker = str(request.request_id), f"{path}{request.source_executor_id}"
@@ -225,15 +229,15 @@ def _expired(
 
 
 def next_deadline(position: Position) -> datetime | None:
-    """When the thread goes on by itself although it is at rest: a request runs out, or a sleeper is due."""
-    every = (one for level in every_level(position) for one in level.requests.values())
-    deadlines = [one.terms.deadline for one in every if one.terms and one.terms.deadline]
+    """When an idle thread continues without input: a request expires, or a sleeper is due."""
+    requests = (request for level in every_level(position) for request in level.requests.values())
+    deadlines = [request.terms.deadline for request in requests if request.terms and request.terms.deadline]
     wake_up = next_wake_up(position)
     return min([*deadlines, wake_up] if wake_up is not None else deadlines, default=None)
 
 
 def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """The position in which what deliveries have recorded so far is part of them. The one given is left as it is."""
+    """A position in which deliveries have their records so far. `position` is not changed."""
     after = hold_back(position, records)
     running = {
         message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
@@ -247,17 +251,17 @@ def add_records(position: Position, records: Mapping[int, list[Record]]) -> Posi
 
 
 def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed,
-    and in which those that wait have all that they recorded."""
+    """A position in which deliveries that wait for their next attempt are suspended, and in which all suspended
+    deliveries have their records."""
     waiting = {
-        key: msgspec.structs.replace(one, records=tuple(records[key])) if key in records else one
-        for key, one in position.suspended.items()
+        key: msgspec.structs.replace(delivery, records=tuple(records[key])) if key in records else delivery
+        for key, delivery in position.suspended.items()
     }
     for message in position.mailbox:
         recorded = records.get(message.delivery_id, ())
-        own = [one for one in recorded if one.kind == "attempt" and not one.key]
-        if own:
-            waiting[message.delivery_id] = SuspendedDelivery(message, own[-1].until, records=tuple(recorded))
+        attempts = [record for record in recorded if record.kind == "attempt" and not record.key]
+        if attempts:
+            waiting[message.delivery_id] = SuspendedDelivery(message, attempts[-1].until, records=tuple(recorded))
     after = position.successor()
     after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
     after.suspended = waiting
@@ -266,11 +270,11 @@ def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Positi
 
 
 def absorb_records(thread: LiveThread) -> None:
-    """Let what waits have all that it recorded, before anything comes in: an answer is recorded after it."""
+    """Add all records to suspended deliveries before an input arrives: an answer is recorded after them."""
     if thread.records:
         thread.position = hold_back(thread.position, thread.records)
         waiting = {key for level in every_level(thread.position) for key in level.suspended}
-        thread.records = {key: one for key, one in thread.records.items() if key not in waiting}
+        thread.records = {key: records for key, records in thread.records.items() if key not in waiting}
 
 
 def accepts(graph: Graph, message: Any) -> bool:
@@ -287,7 +291,7 @@ def check_message(graph: Graph, message: Any) -> None:
 def take_inbox(
     graph: Graph, position: Position, inbox: Mapping[str, Any]
 ) -> tuple[Position, tuple[WorkflowEvent, ...]]:
-    """The position in which everything in the inbox is due, and a warning for what nobody takes any more."""
+    """A position in which all inbox items are due, and warnings for items without a handler."""
     warnings = []
     for message in inbox.values():
         if accepts(graph, message):
@@ -295,12 +299,12 @@ def take_inbox(
         else:
             kind = type_name(type(message))
             text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
-            warnings.append(WorkflowEvent("warning", f"{text} has no handler for it any more."))
+            warnings.append(WorkflowEvent("warning", f"{text} no longer has a handler for it."))
     return position, tuple(warnings)
 
 
 def add_message(graph: Graph, position: Position, message: Any) -> Position:
-    """The position in which the message is due to the start executor. The position given is left as it is."""
+    """A position in which the message is due to the start executor. `position` is not changed."""
     start_id = graph.start_executor_id
     after = position.successor()
     due = WorkflowMessage(isolate(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Instances(dict[str, Executor]):
-    """Executor instances of one thread, made when they are first needed."""
+    """Executor instances of one thread, created on first use."""
 
     def __init__(self, nodes: Mapping[str, Node], given: Mapping[str, Executor] | None = None) -> None:
         super().__init__(given or {})
         self._nodes = nodes
 
     def __missing__(self, executor_id: str) -> Executor:
-        made = self[executor_id] = self._nodes[executor_id].make()
-        return made
+        executor = self[executor_id] = self._nodes[executor_id].make()
+        return executor
 
 
 NOT_IN_STEP = -1
-"""Number of a live thread that stands elsewhere than its store says: the next run reads it anew."""
+"""Number of a live thread that differs from its store: the next run reads the store again."""
 
 
 class LiveThread:
@@ -66,65 +66,65 @@ class LiveThread:
         self.executors = executors
         self.position = Position()
         self.number = 0
-        """The commit it stands at; a store that says otherwise was moved by somebody else."""
+        """Its last commit. If the store has another number, another owner has moved the thread."""
         self.head_id: str | None = None
-        """The checkpoint it stands at: the next one's parent."""
+        """Its last checkpoint: the parent of the next one."""
         self.is_ahead = False
         """Whether it was moved without a storage since its head was saved."""
         self.journal: dict[int, Effects] = {}
-        """Outcomes of deliveries that ended in a superstep that did not; not run again."""
+        """Outcomes of deliveries that ended in an unfinished superstep. They do not run again."""
         self.records: dict[int, list[Record]] = {}
-        """All that a delivery has recorded, for those that recorded something since the head."""
+        """All records of each delivery that recorded something since the head."""
         self.children: dict[int, Instances] = {}
         """Executors of sub-workflows, by the delivery that started them."""
         self.waker: asyncio.Future[None] | None = None
-        """Resolved when something comes into the inbox while the run waits for a sleeper."""
+        """Resolved when an item arrives in the inbox while the run waits for a sleeper."""
         self.owner: Any = None
         """The Ownership of the run that moves it now."""
         self.is_abandoned = False
-        """Whether its last owner died without giving it up, here and in its store."""
+        """Whether its last owner died without releasing it, here and in its store."""
         self.is_kept_elsewhere = False
         """Whether a storage has it, so that it need not stay in memory."""
         self.storage: Any = None
-        """Where its number and head belong to."""
+        """The storage that its number and head refer to."""
         self.status = WorkflowRunState.IDLE
-        """How its last run ended, or what the present one is doing."""
+        """The final state of its last run, or the state of the present one."""
         self.queue: list[Any] = []
         """Runs that wait for their turn, first come first served."""
         self.inbox: dict[str, Any] = {}
-        """Messages that were sent to the thread and are in no commit yet, by item id, in the order of arrival."""
+        """Messages to the thread that are not committed yet, by item id, in the order of arrival."""
         self.is_dirty = False
-        """Whether executors may stand elsewhere than the position says: undoing a superstep was not completed."""
+        """Whether executors may differ from the position: undoing a superstep was not completed."""
 
     def wake(self) -> None:
-        """Something came into the inbox."""
+        """Wake a run that waits: an item arrived in the inbox."""
         if self.waker is not None and not self.waker.done():
             self.waker.set_result(None)
 
 
 _RUNS: WeakValueDictionary[str, Ownership] = WeakValueDictionary()
-"""The runs of this process, by id: a store that names an owner may mean one that is just ending."""
+"""The runs of this process, by id. The owner that a store names may be one that is just ending."""
 
 
 BUSY_POLL_SECONDS = 0.02
-"""How often a waiting run looks whether a thread is free whose owner cannot tell it."""
+"""How often a waiting run polls for a thread whose owner cannot notify it."""
 
 
 class Ownership:
-    """A run's hold on its thread, seen from outside: it can be asked to end, and waited for."""
+    """A run's ownership of its thread. Other runs can ask it to end, and wait for it."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.is_interrupted = False
-        """Asked to end by another run, a handle or a reader who left, rather than by its caller's cancellation."""
+        """Asked to end by another run, a handle, or a closed stream, not by its caller's cancellation."""
         self.is_leaving = False
-        """Asked to give its thread up between two supersteps, without an end."""
+        """Asked to release its thread between two supersteps, without a final status."""
         self.was_left = False
         """Whether it did."""
         self.drives = False
         """Whether it runs supersteps, rather than changing the thread by hand."""
         self.interrupts = False
-        """Whether it came to end the one before it, rather than to wait for it."""
+        """Whether it interrupts the run before it, rather than waiting for it."""
         self._has_entered = False
         self._waits = False
         self._cancels = 0
@@ -137,40 +137,39 @@ class Ownership:
 
     @property
     def is_dead(self) -> bool:
-        """Its event loop was closed under it: it will never give the thread up by itself."""
+        """Whether its event loop was closed: it can no longer release the thread itself."""
         return self._task is not None and self._task.get_loop().is_closed()
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs in the same event loop as whoever asks."""
+        """Whether it runs in the event loop of the caller."""
         return self._task is not None and self._task.get_loop() is asyncio.get_running_loop()
 
     @property
     def is_ending(self) -> bool:
-        # Not by `task.cancelling()`: a timeout inside a handler raises that too, and the run goes on.
+        # Not by `task.cancelling()`: a timeout inside a handler raises that too, and the run continues.
         return self.is_interrupted or self._task is None or self._task.done()
 
     def interrupt(self) -> None:
-        """End it now, or, where its input is not committed yet, as soon as that is done: what was sent is not lost."""
+        """End it now, or after the commit of its input: no input is lost."""
         if not self.is_ending:
             self.is_interrupted = True
             if self._has_entered or self._waits:
                 self._cancel()
 
     def leave(self) -> None:
-        """Ask it to stop between two supersteps. One that has nothing in hand yet, since its thread is somebody else's,
-        ends at once."""
+        """Ask it to stop between two supersteps. A run that still waits for its thread ends immediately."""
         self.is_leaving = True
         if self.is_waiting:
             self.interrupt()
 
     def leave_now(self) -> None:
-        """Stop it inside its superstep: only what that has recorded stays."""
+        """Stop it inside its superstep: only recorded work stays."""
         if not self._cancels:
             self._cancel()
 
     def call_soon(self, act: Callable[[], object]) -> None:
-        """In the event loop that it runs in."""
+        """Call `act` in the event loop of the run."""
         if self._task is not None and not self.is_here:
             self._task.get_loop().call_soon_threadsafe(act)
         else:
@@ -178,12 +177,12 @@ class Ownership:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits until its store gives it the thread."""
+        """Whether it waits for its store to grant the thread."""
         return self._waits
 
     @property
     def has_entered(self) -> bool:
-        """Whether it moves the thread: its input is committed."""
+        """Whether its input is committed, so that it moves the thread."""
         return self._has_entered
 
     def _cancel(self) -> None:
@@ -193,7 +192,7 @@ class Ownership:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While it waits for its thread it has nothing to bring to an end: an interruption ends it at once."""
+        """Mark that it waits for its thread: an interruption then ends it immediately."""
         self._waits = True
         try:
             if self.is_interrupted:  # from another OS thread, just now
@@ -203,7 +202,7 @@ class Ownership:
             self._waits = False
 
     def entered(self) -> None:
-        """Its input is committed; an interruption that waited for that is heeded now."""
+        """Mark that its input is committed. Raises CancelledError for an interruption that waited for that."""
         self._has_entered = True
         if self.is_interrupted:
             raise asyncio.CancelledError
@@ -217,14 +216,14 @@ class Ownership:
         self._released.set()
 
     async def wait(self) -> None:
-        """Until it has given up its thread, in its store as well."""
+        """Wait until it has released its thread, in its store as well."""
         if self.is_here:
             await self._released.wait()
         while not (self._released.is_set() or self.is_dead):  # noqa: ASYNC110  # an Event belongs to one loop
             await asyncio.sleep(BUSY_POLL_SECONDS)
 
     def take_interruption(self) -> bool:
-        """Whether it was ended through `interrupt`; its task then goes on as if it had not been cancelled."""
+        """Whether it was ended through `interrupt`. Removes that cancellation from its task."""
         for _ in range(self._cancels):
             if self._task is not None:
                 self._task.uncancel()
@@ -234,12 +233,12 @@ class Ownership:
 
 def find_ending_run(run_id: str | None) -> Ownership | None:
     """The run of this process with this id, if it was asked to end and has not ended yet."""
-    found = _RUNS.get(run_id or "")
-    return found if found is not None and found.is_interrupted else None
+    run = _RUNS.get(run_id or "")
+    return run if run is not None and run.is_interrupted else None
 
 
 def find_local_run(run_id: str | None) -> Ownership | None:
-    """Whichever workflow object it is of."""
+    """The run of this process with this id, of any workflow object."""
     return _RUNS.get(run_id or "")
 
 
@@ -249,18 +248,18 @@ class LiveThreads:
         self._threads: dict[str, LiveThread] = {}
         self._lock = threading.Lock()
         self._served_by_given: str | None = None
-        """The thread that the given executor instances serve: the first that ran."""
+        """The thread that uses the user's own executor instances: the first that ran."""
         self.default_thread_id: str | None = None
-        """The thread of runs that name none."""
+        """The default thread: that of runs without a thread_id."""
 
     def find(self, thread_id: str) -> LiveThread | None:
         return self._threads.get(thread_id)
 
     def runs(self) -> list[tuple[LiveThread, Ownership]]:
-        """Those that move a thread, and those that wait for their turn, with the thread they are for."""
+        """The runs that own a thread or wait for it, each with its thread."""
         threads = list(self._threads.values())
-        found = [(thread, one) for thread in threads for one in (thread.owner, *thread.queue) if one is not None]
-        return [(thread, one) for thread, one in found if one.drives and not one.is_dead]
+        runs = [(thread, run) for thread in threads for run in (thread.owner, *thread.queue) if run is not None]
+        return [(thread, run) for thread, run in runs if run.drives and not run.is_dead]
 
     def default_or_new_id(self) -> str:
         if self.default_thread_id is None:
@@ -280,8 +279,7 @@ class LiveThreads:
     async def claim(self, thread_id: str, ownership: Ownership, on_busy: str) -> LiveThread:
         """Make the run the thread's owner, first come first served.
 
-        Raises ThreadBusy if it has an owner and the caller does not wait for it. One that interrupts goes before those
-        that wait.
+        Raises ThreadBusy if the thread has an owner and `on_busy` is "reject". Interrupting runs precede waiting ones.
         """
         thread = self.get(thread_id)
         if self._take_if_free(thread, ownership):
@@ -295,8 +293,8 @@ class LiveThreads:
         if not owner.is_here:
             return await self._claim_across_loops(thread, ownership)
         ownership.turn = asyncio.get_running_loop().create_future()
-        before_me = [one for one in thread.queue if one.interrupts or not ownership.interrupts]
-        thread.queue.insert(len(before_me), ownership)
+        earlier = [run for run in thread.queue if run.interrupts or not ownership.interrupts]
+        thread.queue.insert(len(earlier), ownership)
         try:
             await ownership.turn
         except asyncio.CancelledError:
@@ -310,7 +308,7 @@ class LiveThreads:
         return thread
 
     async def _claim_across_loops(self, thread: LiveThread, ownership: Ownership) -> LiveThread:
-        """The owner runs in another event loop, maybe in another OS thread, so it cannot wake us: look now and then."""
+        """Poll for the thread: an owner in another event loop, maybe in another OS thread, cannot wake this one."""
         while not self._take_if_free(thread, ownership):  # noqa: ASYNC110  # an Event belongs to one loop
             await asyncio.sleep(BUSY_POLL_SECONDS)
         return thread
@@ -325,20 +323,20 @@ class LiveThreads:
             return True
 
     def _hand_over(self, thread: LiveThread) -> None:
-        """Directly to the next in the queue: nobody who comes meanwhile can overtake it."""
+        """Make the next run in the queue the owner, so that no newcomer can overtake it."""
         thread.owner = None
         while thread.queue and thread.owner is None:
             following: Ownership = thread.queue.pop(0)
-            if following.turn is not None and not following.turn.done():  # not one that was cancelled meanwhile
+            if following.turn is not None and not following.turn.done():  # else it was cancelled meanwhile
                 thread.owner = following
                 following.turn.set_result(None)
-        if thread.owner is not None and any(one.interrupts for one in thread.queue):
+        if thread.owner is not None and any(run.interrupts for run in thread.queue):
             thread.owner.interrupt()
 
     def release(self, thread: LiveThread, ownership: Ownership, *, forget: bool) -> None:
-        """Give the thread up. With a storage it need not stay in memory, unless it is the one that always does."""
+        """Release the thread. With `forget`, it leaves memory unless it is the default thread or the first."""
         ownership.released()
-        if thread.owner is not ownership:  # taken from a run whose event loop was closed
+        if thread.owner is not ownership:  # another run took it after the event loop was closed
             return
         thread.is_kept_elsewhere = forget
         self._hand_over(thread)
@@ -350,7 +348,7 @@ class LiveThreads:
             self._threads.pop(thread.thread_id, None)
 
     def drop_new(self, thread: LiveThread) -> None:
-        """Forget a thread that was claimed but never got anything, so that a refused run leaves no trace."""
+        """Forget a thread that was claimed but never received input, so that a rejected run leaves no trace."""
         is_new = thread.number == 0 and thread.position.next_delivery_id == 1 and not thread.inbox
         if is_new and thread.owner is None and thread.thread_id != self.default_thread_id:
             self._threads.pop(thread.thread_id, None)

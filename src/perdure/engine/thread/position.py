@@ -1,4 +1,4 @@
-"""Position: where a workflow stands between two supersteps; that of a thread holds those of its sub-workflows."""
+"""Position: the state of a workflow between two supersteps, those of its sub-workflows included."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from perdure.records import Answer, ExecutorMemory, SuspendedDelivery, WorkflowM
 
 
 class Position:
-    """Everything a superstep starts from. A superstep makes the next one and leaves this as it is, so that a
-    failure has nothing to undo. Values in it are never handed to user code: copies are."""
+    """Everything a superstep starts from. A superstep creates the next position and does not change this one, so a
+    failure has nothing to undo. User code gets copies of its values, never the values."""
 
     def __init__(self) -> None:
         self.mailbox: list[WorkflowMessage] = []
@@ -29,9 +29,9 @@ class Position:
         """Hook dicts by executor, frozen."""
         self.run_kwargs: dict[str, Any] = {}
         self.usage: dict[str, int] = {}
-        """What its agents used, since the thread began."""
+        """Usage of its agents since the thread began."""
         self.about: dict[str, Any] = {}
-        """What is said of the thread: its name and the like. Replaced, never changed in place."""
+        """Metadata of the thread, such as its name. Replaced, never changed in place."""
         self.suspended: dict[int, SuspendedDelivery] = {}
         """Deliveries that wait for a time or an answer, by id."""
         self.children: dict[int, Child] = {}
@@ -43,17 +43,17 @@ class Position:
         self.next_delivery_id = 1
         self.epoch = 0
         self.renamed_types: tuple[tuple[str, str, str], ...] = ()
-        """What migrations of the thread have renamed: steps stay found by the names that their arguments had."""
+        """Types that migrations of the thread renamed. Step keys use the original names."""
 
     def successor(self) -> Position:
-        """One that shares all parts; whoever changes a part replaces it."""
+        """A position that shares all parts. To change a part, replace it."""
         after = Position.__new__(Position)
         after.__dict__ = self.__dict__.copy()
         return after
 
     @property
     def is_busy(self) -> bool:
-        """Whether it goes on by itself, now or at some time: without an answer or a message from outside."""
+        """Whether it continues, now or later, without an answer or a message from outside."""
         if self.mailbox:
             return True
         if not self.suspended and not self.children:
@@ -65,8 +65,8 @@ class Position:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a run ended before its work was done. A thread where somebody outside is asked is at rest, even if
-        something sleeps in it."""
+        """Whether a run ended before its work was done. A thread with a pending request to the outside is idle, even if
+        deliveries sleep in it."""
         if any(level.mailbox or any(one.is_ready for one in level.suspended.values()) for level in every_level(self)):
             return True
         return not self.requests and self.is_busy
@@ -83,7 +83,7 @@ class Position:
 
     @property
     def has_ended(self) -> bool:
-        """Whether a child at this position has nothing more to do or to wait for."""
+        """Whether a child at this position has neither work nor anything to wait for."""
         return not (self.mailbox or self.suspended or self.children or self.requests or self.asked)
 
 
@@ -108,23 +108,23 @@ class Child:
         self.attempts = attempts
         """How often it was started and failed."""
         self.due_at = due_at
-        """When it is to be started again; until then nothing of it runs."""
+        """When its next attempt starts. It does not run before that."""
 
     def at(self, position: Position) -> Child:
-        """The same child, elsewhere."""
+        """The same child at another position."""
         return Child(self.executor_id, self.message, position, self.attempts, self.due_at)
 
     def tried_again(self, attempts: int, due_at: datetime) -> Child:
         return Child(self.executor_id, self.message, self.position, attempts, due_at)
 
     def begun(self) -> Child:
-        """The same, no longer waiting to be started again."""
+        """The same child, no longer waiting for its next attempt."""
         return self if self.due_at is None else Child(self.executor_id, self.message, self.position, self.attempts)
 
     def is_due(self, now: datetime) -> bool:
         if self.due_at is not None:
             return self.due_at <= now
-        # One that has nothing left to wait for, its last request having expired, is to be ended.
+        # A child without anything to wait for, because its last request expired, must be ended.
         return self.position.is_due(now) or self.position.has_ended
 
 
@@ -227,9 +227,9 @@ def counters_of(position: Position) -> Counters:
 
 
 def metadata_of(position: Position) -> dict[str, Any]:
-    """What there is of it, so that a thread without any keeps none."""
-    found = {"usage": position.usage, "about": position.about}
-    return {part: values for part, values in found.items() if values}
+    """Usage and metadata, without empty parts."""
+    parts = {"usage": position.usage, "about": position.about}
+    return {part: values for part, values in parts.items() if values}
 
 
 def messages_by_source(mailbox: list[WorkflowMessage]) -> dict[str, list[WorkflowMessage]]:

@@ -1,4 +1,4 @@
-"""Shared state during a superstep: snapshot reads, writes kept apart, one merge with conflicts found."""
+"""Shared state during a superstep: reads from a snapshot, separate writes, one merge that detects conflicts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MISSING: Any = object()
 
 
 class LaneState:
-    """The shared state as one executor sees it in one superstep: what was committed, and its own writes.
+    """The shared state of one executor in one superstep: the committed state, and its own writes.
 
-    Reading a value that can change gives a copy, so that nothing done to it reaches the committed state, a sibling,
-    a stored checkpoint, or the record of an earlier delivery. If it was changed in place, that counts as written.
+    Reading a mutable value returns a copy, so that changes to it do not reach the committed state, a sibling, a
+    stored checkpoint, or the record of an earlier delivery. A change in place counts as a write.
     """
 
     __slots__ = ("_committed", "_own", "_read", "_reducers")
@@ -28,9 +28,9 @@ class LaneState:
         self._committed = committed
         self._reducers = reducers
         self._own: dict[str, list[Any]] = {}
-        """Writes by key, in order: values, DELETED, Replaced. Without a reducer only the last one is kept."""
+        """Writes by key, in order: values, DELETED, Replaced. Without a reducer only the last write stays."""
         self._read: dict[str, Any] = {}
-        """Copies handed out since the last write, by key: in-place changes are found in them at the end."""
+        """Copies returned since the last write, by key. They show in-place changes at the end."""
 
     def get(self, key: str) -> Any:
         if key in self._read:
@@ -42,7 +42,7 @@ class LaneState:
         return copy
 
     def _base(self, key: str) -> Any:
-        """The value without what was changed in place since it was read."""
+        """The value without in-place changes since it was read."""
         if key not in self._own:
             return self._committed.get(key, _MISSING)
         view = {key: self._committed[key]} if key in self._committed else {}
@@ -60,7 +60,7 @@ class LaneState:
         self._own[key] = [*written, value]
 
     def changed_since(self, read: Mapping[str, Any], codec: Codec | None) -> list[tuple[str, Any]]:
-        """Of the values that were read, with what they were then: those that were changed in place."""
+        """The values that were changed in place since they were read with the values in `read`."""
         return [
             (key, self._read[key])
             for key, then in read.items()
@@ -68,22 +68,22 @@ class LaneState:
         ]
 
     def change_in_place(self, key: str, value: Any) -> None:
-        """Make a value that was changed in place what it was changed to; whoever holds it sees the change."""
+        """Apply a recorded in-place change to the value that code holds."""
         copy = self.get(key)
         if type(copy) is not type(value) or not change_to(copy, value):
             self._read[key] = value
 
     def written(self, key: str) -> Any:
-        """What was written of a key so far, to be put back."""
+        """The writes of a key so far, for `take_back`."""
         return list(self._own[key]) if key in self._own else None
 
     def take_back(self, key: str, mine: list[Any], before: Any) -> None:
-        """Forget these writes of a key, and no others; `before` is what had been written when the first was made."""
+        """Remove the writes `mine` of a key, and no others. `before` has the writes before the first of them."""
         own = self._own.get(key, [])
         self._read.pop(key, None)
         if key in self._reducers:
             before = _without(own, mine)
-        elif not own or not mine or own[-1] is not mine[-1]:  # somebody else has written since
+        elif not own or not mine or own[-1] is not mine[-1]:  # another branch has written since
             return
         if before:
             self._own[key] = before
@@ -95,22 +95,22 @@ class LaneState:
         return [key for key in every if self._base(key) is not _MISSING]
 
     def changes(self, codec: Codec | None) -> dict[str, list[Any]]:
-        """All that this executor wrote, by key: what is to be folded into the state."""
-        found = dict(self._own)
+        """All writes of this executor, by key, to be folded into the state."""
+        writes = dict(self._own)
         for key, copy in self.changed_in_place(codec):
-            found[key] = [*found.get(key, ()), Replaced(copy)]
-        return found
+            writes[key] = [*writes.get(key, ()), Replaced(copy)]
+        return writes
 
     def changed_in_place(self, codec: Codec | None) -> list[tuple[str, Any]]:
-        """Values that were read and then changed, rather than written."""
+        """Values that were read and then changed in place."""
         return [(key, copy) for key, copy in self._read.items() if not _same(copy, self._base(key), codec)]
 
 
 def _without(values: list[Any], some: list[Any]) -> list[Any]:
-    """The values without these very objects, each taken out once, from the end."""
+    """The values without these objects (by identity), each removed once, from the end."""
     left = list(values)
-    for one in reversed(some):
-        place = next((place for place in reversed(range(len(left))) if left[place] is one), None)
+    for removed in reversed(some):
+        place = next((place for place in reversed(range(len(left))) if left[place] is removed), None)
         if place is not None:
             del left[place]
     return left
@@ -123,7 +123,7 @@ def _same(copy: Any, base: Any, codec: Codec | None) -> bool:
         return same_structure(copy, base)
     try:
         return bool(codec.encode(copy, "") == codec.encode(base, ""))
-    except PerdureError:  # cannot be compared: call it written; the commit says why it cannot be saved
+    except PerdureError:  # cannot be compared: treat it as written; the commit raises the reason
         return False
 
 
@@ -133,7 +133,7 @@ def fold(state: dict[str, Any], key: str, written: list[Any], reducer: Reducer |
         if value is DELETED:
             state.pop(key, None)
         elif isinstance(value, Replaced):
-            # A handler may still hold this very object; the state must not change with it later.
+            # A handler may still hold this object; the state must not change with it later.
             state[key] = isolate(value.value)
         elif reducer is None:
             state[key] = value
@@ -144,10 +144,10 @@ def fold(state: dict[str, Any], key: str, written: list[Any], reducer: Reducer |
 def merge_state(
     state: dict[str, Any], lanes: list[tuple[str, LaneState]], reducers: Mapping[str, Reducer], codec: Codec | None
 ) -> dict[str, Any]:
-    """The state after the superstep. The one before is left as it is.
+    """The state after the superstep. `state` is not changed.
 
     Lanes are folded in the order of their deliveries, so the outcome does not depend on which ended first. Raises
-    StateConflict if two executors wrote one key that has no reducer, or one of them replaced what a reducer joins.
+    StateConflict if two executors wrote one key without a reducer, or one of them replaced a value with a reducer.
     """
     merged: dict[str, Any] | None = None
     writers: dict[str, tuple[str, bool]] = {}
@@ -166,7 +166,7 @@ def merge_state(
 
 
 def change_to(changed: Any, value: Any) -> bool:
-    """Make a container what another one is, in place. False for what is no container."""
+    """Give a container the content of another one, in place. Returns False if it is not a container."""
     if isinstance(changed, list):
         changed[:] = value
     elif isinstance(changed, (dict, set)):
@@ -198,7 +198,7 @@ class StateMapping(MutableMapping[str, Any]):
         self._write(key, isolate(value))
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """What is kept under the key: a change of it in place counts as written, as for any value that was read."""
+        """The value of the key. A change of it in place counts as a write, as for any value that was read."""
         if key not in self:
             self[key] = default
         return self[key]

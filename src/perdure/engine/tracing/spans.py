@@ -1,4 +1,4 @@
-"""The spans of one run: the run itself, its supersteps, deliveries and steps, what it asks and what was answered."""
+"""The spans of one run: the run itself, its supersteps, deliveries, steps, commits and requests."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RunSpans(Spans):
         super().__init__(tracing)
         self._durability = durability
         self._levels: dict[Level, Opened] = {}
-        """Sub-workflows that do something in the present superstep."""
+        """Spans of sub-workflows with work in the present superstep."""
         self._deliveries: dict[Lane, Opened] = {}
-        """Those that run now."""
+        """Spans of running deliveries."""
 
     def run(self, compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Opened:
-        """In the trace of the thread, and linked to whoever called."""
+        """Open the span of the run, in the thread's trace and linked to the caller."""
         from opentelemetry import trace
 
         caller = trace.get_current_span().get_span_context()
@@ -62,7 +62,7 @@ class RunSpans(Spans):
                 self._levels.clear()
 
     def _context_of(self, level: Level) -> Context | None:
-        """That of a sub-workflow's superstep; None, which is the current one, for the thread's own."""
+        """The context of a sub-workflow's superstep; None, the current context, for the thread's own workflow."""
         if level.parent is None:
             return None
         opened = self._levels.get(level)
@@ -107,13 +107,13 @@ class RunSpans(Spans):
             level = level.parent
 
     def delivery_failed(self, lane: Lane, error: BaseException) -> None:
-        """Whatever its policy makes of that."""
+        """Record the failure of a delivery, whatever its policy does."""
         opened = self._deliveries.get(lane)
         if opened is not None:
             opened.note(error)
 
     def bypassed(self, kind: str, path: str) -> None:
-        """`executor` or `step`: it was recorded by an earlier attempt, and is not done again."""
+        """Note a replay of an `executor` or `step` that an earlier attempt recorded."""
         self.add_event(f"{kind}.bypassed", {"executor.id" if kind == "executor" else "step.name": path})
 
     async def step(

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, if they are switched on: one thread is one trace, whatever process moves it."""
+"""OpenTelemetry spans, if switched on: one thread is one trace, in all processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Tracing:
-    """How spans are made. There is one while tracing is switched on, and none otherwise."""
+    """The tracing configuration. One exists while tracing is switched on."""
 
     def __init__(self, provider: Any, *, sensitive: bool) -> None:
         self._provider = provider
@@ -39,7 +39,7 @@ class Tracing:
 
     @property
     def provider(self) -> Any:
-        """The one given, or OpenTelemetry's own as it is now: an application may set it after the first import."""
+        """The configured provider, or OpenTelemetry's present one: an application may set it after the first import."""
         from opentelemetry import trace
 
         return trace.get_tracer_provider() if self._provider is None else self._provider
@@ -49,7 +49,7 @@ class Tracing:
         return tracer
 
     def thread_context(self, thread_id: str) -> Context:
-        """What a run's span has as its parent: the same for all runs of a thread, in every process."""
+        """The parent context of a run's span: the same for all runs of a thread, in every process."""
         from opentelemetry import trace
         from opentelemetry.context import Context
 
@@ -59,15 +59,15 @@ class Tracing:
         from opentelemetry.trace import SpanContext, TraceFlags
 
         trace_id, span_id = trace_ids(thread_id)
-        # A parent decides for its children, so the sampler is asked as it is for a root: by the trace's id.
+        # A parent decides for its children, so ask the sampler as for a root: by the trace's id.
         sampler = getattr(self.provider, "sampler", None)
         is_sampled = sampler is None or sampler.should_sample(None, trace_id, "workflow.run").decision.is_sampled()
         flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
         return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
     def note_error(self, span: Span, error: BaseException) -> None:
-        """The status and the exception. Its text may hold a message, so it is left out unless spans may be sensitive;
-        the frames say where."""
+        """Set the status and add the exception. Its text may contain a message, so only sensitive spans have it; the
+        frames show the location."""
         from opentelemetry.trace import Status, StatusCode
 
         kind = error_type(error)
@@ -81,12 +81,12 @@ class Tracing:
 
     def _frames(self, error: BaseException) -> str:
         if self.sensitive:
-            return to_text(error, lambda one: "".join(traceback.format_exception(one)))
+            return to_text(error, lambda raised: "".join(traceback.format_exception(raised)))
         return "".join([*traceback.format_tb(error.__traceback__), error_type(error)])
 
 
 class Opened:
-    """A span that is the current one while its block runs; it ends with the block, and has the block's error."""
+    """A span that is current while its block runs. It ends with the block, and records the block's error."""
 
     __slots__ = ("_noted", "_token", "_tracing", "context", "outcome", "span")
 
@@ -106,7 +106,7 @@ class Opened:
         return self._noted is not None
 
     def note(self, error: BaseException) -> None:
-        """That it failed, though the block may end well. The same error is noted once."""
+        """Record a failure, even if the block succeeds. The same error is recorded once."""
         if error is not self._noted:
             self._noted = error
             self._tracing.note_error(self.span, error)
@@ -131,7 +131,7 @@ class Opened:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is GeneratorExit:  # the event loop is being closed, and this is another context: nothing to go back to
+        if kind is GeneratorExit:  # the event loop is closing in another context: there is none to restore
             self.outcome = "abandoned"
             self.end()
             return
@@ -145,7 +145,7 @@ class Opened:
 
 
 class Spans:
-    """The spans of one run: made with one tracer, below one another by OpenTelemetry's current context."""
+    """The spans of one run, from one tracer, nested by OpenTelemetry's current context."""
 
     def __init__(self, tracing: Tracing) -> None:
         self.tracing = tracing
@@ -174,19 +174,19 @@ class Spans:
         return Opened(self.tracing, span)
 
     def add_event(self, name: str, attributes: Attributes) -> None:
-        """To the span that is the current one."""
+        """Add an event to the current span."""
         from opentelemetry import trace
 
         trace.get_current_span().add_event(name, attributes)
 
 
 def trace_ids(thread_id: str) -> tuple[int, int]:
-    """The trace of a thread, and the span that its runs have as their parent: nobody makes that one.
+    """The trace of a thread, and the parent span of its runs, which is never created.
 
     The trace's id is the column `thread` of a PostgreSQL store: the first 16 bytes of the SHA-256 of the thread's id.
     """
     digest = sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
-    # All zeros would mean none; no one will ever see that happen.
+    # An id of zeros is invalid.
     return int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1
 
 
@@ -196,30 +196,30 @@ def error_type(error: BaseException) -> str:
 
 
 def to_text(value: Any, how: Any = repr) -> str:
-    """Content, for spans that may hold it: cut off, and whatever a user's `__repr__` raises stays here."""
+    """Content for sensitive spans, truncated. Never raises, even if a user's `__repr__` does."""
     try:
         text: str = how(value)
-    except Exception as error:  # noqa: BLE001  # as said
-        return f"<cannot be shown: {type(error).__name__}>"
+    except Exception as error:  # noqa: BLE001  # a user's `__repr__` may raise anything
+        return f"<repr raised {type(error).__name__}>"
     return text if len(text) <= LONGEST_CONTENT else f"{text[:LONGEST_CONTENT]}..."
 
 
 active: Tracing | None = None
-"""None: there are no spans, and nothing of OpenTelemetry is imported."""
+"""None: no spans, and OpenTelemetry is not imported."""
 
 
 def configure_tracing(tracer_provider: Any = None, *, sensitive: bool = False) -> None:
-    """Switch spans on for runs that begin from now on; `configure_tracing(False)` switches them off.
+    """Switch spans on for later runs; `configure_tracing(False)` switches them off.
 
-    `tracer_provider`: whose spans they are; OpenTelemetry's global one where it is left out. `sensitive`: spans may
-    hold messages, answers and the texts of errors. Raises MissingExtra if OpenTelemetry is not installed.
+    `tracer_provider`: default is OpenTelemetry's global one. `sensitive`: spans may contain messages, answers and the
+    texts of errors. Raises MissingExtra if OpenTelemetry is not installed.
     """
     global active
     if tracer_provider is False:
         active = None
         return
     try:
-        import opentelemetry.trace  # noqa: F401  # only whether it is there
+        import opentelemetry.trace  # noqa: F401  # only checks that it is installed
     except ImportError as error:
         raise MissingExtra("configure_tracing()", "opentelemetry-api", "otel") from error
     if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
@@ -236,14 +236,14 @@ def configure_from_environment() -> None:
     if wanted in ("1", "true", "on", "yes", "sensitive"):
         configure_tracing(sensitive=wanted == "sensitive")
     elif wanted not in ("", "0", "false", "off", "no"):
-        logger.warning("%s=%s is not 1, 0 or sensitive; there are no spans", ENVIRONMENT_VARIABLE, wanted)
+        logger.warning("%s=%s is not 1, 0 or sensitive; tracing stays off", ENVIRONMENT_VARIABLE, wanted)
 
 
 @contextmanager
 def link_to_caller(headers: Mapping[str, str]) -> Iterator[None]:
-    """Runs that begin inside are linked to the caller that `traceparent` names. Names of headers are in lower case.
+    """Link runs that begin inside to the caller that `traceparent` names. Header names are in lower case.
 
-    Where there is a current span already, such as that of an instrumented web framework, it is the caller.
+    A current span, such as that of an instrumented web framework, takes precedence as the caller.
     """
     if active is None:
         yield

@@ -1,4 +1,4 @@
-"""A run that is watched: its spans, and what observers are told of it. Nothing of this is made while nobody watches."""
+"""Metrics and spans of one run. Created only if tracing is on or observers exist."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _OUTCOMES = {
 
 
 def start_watch(compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Watch | None:
-    """None if nobody watches."""
+    """The watch of one run; None without tracing and observers."""
     if tracing.active is None and not observers:
         return None
     return Watch(compiled, thread_id, run_id, request)
 
 
 class Watch:
-    """Sees one run from its call to its end."""
+    """Observes one run from its call to its end."""
 
     def __init__(self, compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> None:
         self._compiled, self._thread_id, self._run_id, self._request = compiled, thread_id, run_id, request
@@ -59,8 +59,8 @@ class Watch:
         self._began = perf_counter()
         self._owns = False
         self._has_observers = bool(observers)
-        """Whoever comes later must not hear of the end of what it has not seen begin."""
-        self.on_the_way: set[Saving] = set()
+        """An observer that registers later must not get the end of a run without its start."""
+        self.pending: set[Saving] = set()
         """Commits that are not stored yet."""
         self.spans: RunSpans | None = None
         if tracing.active is not None:
@@ -99,13 +99,13 @@ class Watch:
             outcome = _outcome_of(error, has_begun=has_begun())
             raise
         finally:
-            for one in tuple(self.on_the_way):
-                one.ended(is_stored=False)
+            for saving in tuple(self.pending):
+                saving.ended(is_stored=False)
             self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
         return result, outcome
 
     def claimed(self) -> None:
-        """It owns its thread from now on."""
+        """The run owns its thread from now on."""
         self._owns = True
         self.notify(RunBegan(self._workflow, perf_counter() - self._began))
 
@@ -124,7 +124,7 @@ class Watch:
         return Saving(self, checkpoint, events, on_saved)
 
     def moved(self, before: Position, after: Position) -> None:
-        """The thread stands elsewhere: who was asked, and what became of those who were."""
+        """The thread has a new position: report new and settled requests."""
         if after.requests is before.requests:
             return
         for request_id, request in after.requests.items():
@@ -134,14 +134,14 @@ class Watch:
                     self.spans.asked(request)
         for request_id, request in before.requests.items():
             answer = None if request_id in after.requests else after.answered.get(request_id)
-            if answer is not None:  # else the thread went back to before it was asked
+            if answer is not None:  # else the thread was rewound to before the request
                 self.notify(RequestSettled(self._workflow, _settled_how(answer)))
                 if self.spans is not None:
                     self.spans.settled(request, _settled_how(answer))
 
 
 class Saving:
-    """One commit, from where the engine gives it away until it is stored."""
+    """One commit, from the engine until it is stored."""
 
     def __init__(
         self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None
@@ -149,10 +149,10 @@ class Saving:
         self._watch = watch
         self._on_saved = on_saved
         self.on_saved = None if on_saved is None else self._saved
-        """To be called in place of the one given."""
+        """Replaces the caller's `on_saved`."""
         self._began = perf_counter()
         self._opened = None if watch.spans is None else watch.spans.commit(checkpoint, events)
-        watch.on_the_way.add(self)
+        watch.pending.add(self)
         watch.notify(CommitBegan())
 
     async def made(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
@@ -160,7 +160,7 @@ class Saving:
             self._opened.enter()
         try:
             info = await commit
-        except GeneratorExit:  # the event loop is being closed, and this is another context: nothing to go back to
+        except GeneratorExit:  # the event loop is closing in another context: there is none to restore
             self.ended(is_stored=False)
             raise
         except BaseException as error:
@@ -182,10 +182,10 @@ class Saving:
             self._on_saved(info, last_seq)
 
     def ended(self, error: BaseException | None = None, *, is_stored: bool) -> None:
-        """Once: what is called after that changes nothing."""
-        if self not in self._watch.on_the_way:
+        """Report the end of the commit. Only the first call has an effect."""
+        if self not in self._watch.pending:
             return
-        self._watch.on_the_way.discard(self)
+        self._watch.pending.discard(self)
         self._watch.notify(CommitEnded(perf_counter() - self._began, is_stored))
         if self._opened is not None:
             self._opened.outcome = "stored" if is_stored else "not stored"
