@@ -59,7 +59,7 @@ def test_every_command_reads_an_encrypted_store_with_the_keys_of_the_environment
 def test_without_keys_with_others_and_with_some_that_are_none_it_says_what_is_wrong(folder: Path) -> None:
     assert "is encrypted, and that key is missing" in refusal(folder, "threads")
     assert "is encrypted with key 'old'" in refusal(folder, "threads", keys=ONLY_NEW)
-    assert "PERDURE_KEYS is a text, and no base64" in refusal(folder, "threads", code=2, keys="k:???")
+    assert "PERDURE_KEYS is not valid base64" in refusal(folder, "threads", code=2, keys="k:???")
     plain = refusal(folder, "threads", store=PLAIN, keys=ONLY_OLD)
     assert "is not encrypted, although this storage uses a key" in plain and "`perdure transfer`" in plain
 

@@ -50,10 +50,10 @@ BUILTIN_DECODERS: dict[str, DecodeFn] = {name: coder.decode for name, coder in B
 
 
 class JsonCodec:
-    """Builds the built-in types and those declared.
+    """Builds the built-in types and the declared ones.
 
-    `lenient` is for tools and storages that know no workflow: any data type is saved, and types that no
-    workflow of this process declared come back as `Opaque`.
+    `lenient` is for tools and storages without a workflow: any data type is saved, and types that no workflow of
+    this process declared are decoded as `Opaque`.
     """
 
     def __init__(self, declared: DeclaredTypes | None = None, lenient: bool = False) -> None:
@@ -76,7 +76,7 @@ class JsonCodec:
         except Refusal as refusal:
             raise UnsavableValue(refusal.path(path), refusal.reason, refusal.remedy) from refusal.__cause__
         except Exception as error:
-            raise UnsavableValue(path, f"it cannot be walked through: {type(error).__name__}: {error}") from error
+            raise UnsavableValue(path, f"reading its parts failed: {type(error).__name__}: {error}") from error
 
     def decode(self, tree: Tree, path: str) -> Any:
         try:
@@ -90,21 +90,21 @@ class JsonCodec:
         return JsonCodec(declared)
 
     def _encoder_of(self, cls: type) -> EncodeFn:
-        known = registered(cls)
-        if known is not None:
-            return registered_coder(known).encode
+        registration = registered(cls)
+        if registration is not None:
+            return registered_coder(registration).encode
         if is_annotation_type(cls):
             return self._encode_annotation
         self._registry.name_of(generic_origin(cls)[0])
         return class_coder(cls).encode
 
     def _decoder_of(self, tag: str) -> DecodeFn:
-        known = registered_name(tag)
-        cls = self._registry.resolve(tag) if known is None else None
+        registration = registered_name(tag)
+        cls = self._registry.resolve(tag) if registration is None else None
         if cls is not None:
-            known = registered(cls)  # it may have registered itself as it was imported
-        if known is not None:
-            return registered_coder(known).decode
+            registration = registered(cls)  # its import may have registered it
+        if registration is not None:
+            return registered_coder(registration).decode
         if cls is None:
             raise NotDeclared(tag)
         return class_coder(cls).decode
@@ -139,27 +139,27 @@ def class_coder(cls: Any) -> Coder:
             raise no_data_type(cls)
 
 
-def registered_coder(known: Registered) -> Coder:
+def registered_coder(registration: Registered) -> Coder:
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
         if depth > MAX_DEPTH:
             raise TooDeep
         try:
-            plain = known.encode(value)
+            plain = registration.encode(value)
         except Exception as error:
-            raise Refusal(f"the encoder of {known.name} failed: {type(error).__name__}: {error}") from error
-        return {"$type": known.name, "$value": walk[type(plain)](plain, walk, depth + 1)}
+            raise Refusal(f"the encoder of {registration.name} failed: {type(error).__name__}: {error}") from error
+        return {"$type": registration.name, "$value": walk[type(plain)](plain, walk, depth + 1)}
 
     def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
-        value = known.decode(decode_any(tree["$value"], walk, depth + 1))
-        if not isinstance(value, known.cls):
-            raise Refusal(f"the decoder of {known.name} gave {type(value).__qualname__}")
+        value = registration.decode(decode_any(tree["$value"], walk, depth + 1))
+        if not isinstance(value, registration.cls):
+            raise Refusal(f"the decoder of {registration.name} returned {type(value).__qualname__}")
         return value
 
     return Coder(encode, decode)
 
 
 def _closing(refusal: TooDeep, path: str) -> UnsavableValue:
-    """A walk that does not end is a cycle: name the place where a container turns up inside itself."""
+    """The error for a value that is too deep. For a cycle it names the path where a container contains itself."""
     first: dict[int, str] = {}
     for step, container in reversed(refusal.steps):
         if id(container) in first:

@@ -1,4 +1,4 @@
-"""The opt-in codec for values that nothing else can store. It trusts what is stored completely."""
+"""The opt-in codec for values that no other codec can store. It trusts stored data completely."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from perdure.errors import UnreadableValue, UnsavableValue
 
 
 class PickleSerializer:
-    """Stores anything that pickle can. Loading runs whatever code the stored data names."""
+    """Stores anything that pickle can. Loading runs the code that the stored data names."""
 
     def __init__(self) -> None:
         warnings.warn(
-            "PickleSerializer loads stored data by running it: whoever can write to the storage can run code here. "
-            "Use it only with storage that nobody else can write to; allowed_types=[...] needs no pickle.",
+            "PickleSerializer runs stored data to load it: anyone who can write to the storage can run code here. Use "
+            "it only with a storage that no one else can write to; allowed_types=[...] needs no pickle.",
             UserWarning,
             stacklevel=2,
         )
@@ -26,7 +26,7 @@ class PickleSerializer:
         try:
             data = pickle.dumps(value, protocol=5)
         except Exception as error:
-            raise UnsavableValue(path, f"pickle refused it: {type(error).__name__}: {error}") from error
+            raise UnsavableValue(path, f"pickle rejected it: {type(error).__name__}: {error}") from error
         return {"$pickle": b2a_base64(data, newline=False).decode("ascii")}
 
     def decode(self, tree: Tree, path: str) -> Any:
@@ -40,5 +40,5 @@ class PickleSerializer:
             raise UnreadableValue(path, f"pickle failed: {type(error).__name__}: {error}") from error
 
     def for_types(self, declared: DeclaredTypes) -> PickleSerializer:
-        """Itself: what pickle builds cannot be limited."""
+        """Itself: pickle cannot be limited to types."""
         return self

@@ -1,4 +1,4 @@
-"""Which data types a workflow declares by its annotations: everything that its handlers' types are made of."""
+"""The data types that a workflow declares by its annotations: all parts of its handlers' types."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from perdure.codec import DeclaredTypes, declare
 from perdure.codecs.types import BUILTIN_NAMES, generic_origin, kind_of
 from perdure.names import stable_module
 
-# Data types of these are never meant by an executor that is defined in them.
+# An executor defined in one of these does not declare the package's data types.
 SHARED_PACKAGES = frozenset({*sys.stdlib_module_names, "perdure", "typing_extensions"}) - {"__main__"}
 
 
 def reachable_types(annotation: object) -> frozenset[type]:
-    """All data types that values of this annotation can be made of, as far as annotations tell.
+    """All data types that annotations show as parts of values of this annotation.
 
-    Subclasses are not found, nor are names that cannot be resolved.
+    Not subclasses, nor names that cannot be resolved.
     """
-    found: set[type] = set()
+    types: set[type] = set()
     seen: set[int] = set()
     waiting: list[object] = [annotation]
-    kept: list[object] = []
+    alive: list[object] = []
     while waiting:
         part = waiting.pop()
         if id(part) in seen:
             continue
         seen.add(id(part))
-        kept.append(part)  # an id is only unique while its object lives
+        alive.append(part)  # an id is unique only while its object lives
         waiting.extend(_parts(part))
         if isinstance(part, type) and part not in BUILTIN_NAMES and kind_of(part) is not None:
-            found.add(part)
-    return frozenset(found)
+            types.add(part)
+    return frozenset(types)
 
 
 def declared_types(
     annotations: Iterable[object], classes: Iterable[type], extra: Iterable[type | str]
 ) -> DeclaredTypes:
-    """What a workflow lets a decoder build, from its handlers' annotations, its executors' classes, and by name."""
-    given = declare(extra)
-    types = set(given.types)
-    for annotation in (*annotations, *given.types):
+    """The types that a decoder may build: from handlers' annotations, executors' packages, and `extra`."""
+    explicit = declare(extra)
+    types = set(explicit.types)
+    for annotation in (*annotations, *explicit.types):
         types |= reachable_types(annotation)
     packages = {stable_module(cls.__module__).partition(".")[0] for cls in classes}
-    return DeclaredTypes(frozenset(types), given.names, frozenset(packages - SHARED_PACKAGES))
+    return DeclaredTypes(frozenset(types), explicit.names, frozenset(packages - SHARED_PACKAGES))
 
 
 def _parts(annotation: Any) -> list[object]:
-    """What the annotation is directly made of."""
+    """The direct parts of the annotation."""
     parts: list[object] = []
     origin = typing.get_origin(annotation)
     if origin is typing.Literal:
@@ -86,13 +86,13 @@ def _class_parts(cls: type) -> list[object]:
 
 @functools.lru_cache(1024)
 def _all_hints(cls: type) -> list[object]:
-    """Every workflow that is built asks for many of them again. What raises is not remembered: a name that cannot be
-    resolved now may be later."""
+    """Cached, because every built workflow needs many of them. Errors are not cached: a name that cannot be resolved
+    now may be later."""
     return list(typing.get_type_hints(cls).values())
 
 
 def _hints(cls: type) -> list[object]:
-    """The fields' types; where one name cannot be resolved, those of the others."""
+    """The fields' types, without those whose names cannot be resolved."""
     with contextlib.suppress(Exception):  # evaluating a stranger's annotation can raise anything
         return _all_hints(cls)
     return [

@@ -1,4 +1,4 @@
-"""Which types a codec may build, and under what name each is stored."""
+"""The types that a codec may build, and their stored names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAKERS = BASES.union(EXCEPTIONS.values())
 
 
 def kind_of(cls: type) -> Kind | None:
-    """None for a class that is no data type: an instance may hold more than its fields."""
+    """The kind of a data type; None for any other class, whose instances may have more than their fields."""
     if issubclass(cls, Enum):
         return "enum"
     if issubclass(cls, BaseException):
@@ -57,7 +57,7 @@ def kind_of(cls: type) -> Kind | None:
 
 
 def layout_base(cls: type) -> type:
-    """The class written in C that makes instances of `cls`: its `__new__` builds them without running user code."""
+    """The C class that creates instances of `cls`. Its `__new__` runs no user code."""
     base = cls
     while base is not object and base not in MAKERS and not isbuiltin(vars(base).get("__new__")):
         base = base.__base__ or object
@@ -65,7 +65,7 @@ def layout_base(cls: type) -> type:
 
 
 def is_pydantic(cls: type) -> bool:
-    """Without importing pydantic: a model can only exist where its base class was imported."""
+    """Does not import pydantic: a model can exist only if its base class was imported."""
     main = sys.modules.get("pydantic.main")
     model = getattr(main, "BaseModel", None)
     return model is not None and issubclass(cls, model)
@@ -91,7 +91,7 @@ OTHER_TAGS = frozenset({"type", "alias", "union", "literal", "any", "ellipsis"})
 
 
 class Registered(NamedTuple):
-    """A type that users taught us."""
+    """A type with encode and decode functions of a user."""
 
     name: str
     cls: type
@@ -106,17 +106,17 @@ _registered_names: dict[str, Registered] = {}
 def register_type(
     cls: type, encode: Callable[[Any], object], decode: Callable[[Any], Any], *, name: str | None = None
 ) -> None:
-    """Store values of exactly this class as what `encode` gives, and build them with `decode`.
+    """Store values of exactly this class as the result of `encode`, and build them with `decode`.
 
-    Holds for every codec of the process from its first meeting with the class on, so register where the
-    class is defined. The name is what is stored; it must stay the same.
+    Applies to every codec of the process from its first use of the class, so register where the class is defined.
+    `name` is stored and must not change.
     """
     name = name or stable_name(cls)
     if cls in BUILTIN_NAMES or name in BUILTINS or name in OTHER_TAGS:
         raise ValueError(f"{name!r} is built in and cannot be registered. Register a class of your own.")
-    known = _registered_names.get(name)
-    if known is not None and known.cls is not cls:
-        raise ValueError(f"The name {name!r} is registered for {known.cls!r}. Give {cls!r} another name=.")
+    earlier = _registered_names.get(name)
+    if earlier is not None and earlier.cls is not cls:
+        raise ValueError(f"The name {name!r} is registered for {earlier.cls!r}. Give {cls!r} another name=.")
     _registered_classes[cls] = _registered_names[name] = Registered(name, cls, encode, decode)
 
 
@@ -149,19 +149,19 @@ _remembered = Declarations(WeakValueDictionary())
 
 
 def remember(declared: DeclaredTypes) -> None:
-    """Let lenient codecs of this process build these types too. Of two classes of one name the later counts."""
+    """Let lenient codecs of this process build these types too. The later of two classes with one name counts."""
     _remembered.add(declared)
 
 
 def remembered() -> DeclaredTypes:
-    """Everything that was declared by the workflows built in this process."""
+    """All declarations of the workflows built in this process."""
     return DeclaredTypes(
         frozenset(_remembered.types.values()), frozenset(_remembered.names), frozenset(_remembered.packages)
     )
 
 
 class TypeRegistry:
-    """The names that may be built. A lenient one also stores data types that nobody declared."""
+    """The names that may be built. A lenient registry also stores undeclared data types."""
 
     def __init__(self, declared: DeclaredTypes | None = None, lenient: bool = False) -> None:
         own = Declarations({})
@@ -171,9 +171,9 @@ class TypeRegistry:
 
     def name_of(self, cls: type) -> str:
         """The name to store. Raises Refusal for a type that `resolve` would not find again."""
-        known = registered(cls)
-        if known is not None:
-            return known.name
+        registration = registered(cls)
+        if registration is not None:
+            return registration.name
         if cls in BUILTIN_NAMES:
             return BUILTIN_NAMES[cls]
         name = stable_name(cls)
@@ -188,15 +188,15 @@ class TypeRegistry:
 
     def resolve(self, name: str) -> type | None:
         """The class of this name, if it may be built. Raises Refusal if its module cannot be imported."""
-        known = registered_name(name)
-        if known is not None:
-            return known.cls
+        registration = registered_name(name)
+        if registration is not None:
+            return registration.cls
         if name in BUILTINS:
             return BUILTINS[name]
         for declared in self._declarations:
-            found = declared.types.get(name)
-            if found is not None:
-                return found if kind_of(found) is not None else None
+            cls = declared.types.get(name)
+            if cls is not None:
+                return cls if kind_of(cls) is not None else None
         module, colon, qualname = name.partition(":")
         if not colon or not all(part.isidentifier() for part in [*module.split("."), *qualname.split(".")]):
             return None
@@ -206,11 +206,11 @@ class TypeRegistry:
         if module == OWN_PACKAGE:
             return _own_class(name)
         package = module.partition(".")[0]
-        if not any(name in known.names or package in known.packages for known in self._declarations):
+        if not any(name in declared.names or package in declared.packages for declared in self._declarations):
             return None
-        for found in _modules(module):
-            cls = _class_in(found, qualname)
-            # The name must be the class's own: a module also holds what it imported, such as subprocess.Popen.
+        for candidate in _modules(module):
+            cls = _class_in(candidate, qualname)
+            # The name must be the class's own: a module also contains imported classes, such as subprocess.Popen.
             if cls is not None and stable_name(cls) == name and kind_of(cls) is not None:
                 return cls
         return None
@@ -219,16 +219,16 @@ class TypeRegistry:
 def no_data_type(cls: type) -> Refusal:
     return Refusal(
         f"{stable_name(cls)} is not a data type: dataclass, msgspec Struct, pydantic model, NamedTuple, Enum or error",
-        f"Make it one, or teach perdure to store it with register_type({cls.__qualname__}, encode, decode).",
+        f"Make it one, or register how to store it: register_type({cls.__qualname__}, encode, decode).",
     )
 
 
 _own_classes: dict[str, type] = {}
-"""By stored name: looking through all modules takes a millisecond, and every stored value asks."""
+"""Cache by stored name: a search of all modules takes a millisecond, and every stored value needs it."""
 
 
 def _own_class(name: str) -> type | None:
-    """The data type of ours with this stored name, in whichever of our modules it lives. Imports nothing."""
+    """perdure's data type with this stored name, in any loaded module. Imports nothing."""
     if name in _own_classes:
         return _own_classes[name]
     qualname = name.removeprefix(f"{OWN_PACKAGE}:").removeprefix("client.")
@@ -261,12 +261,12 @@ def _modules(name: str) -> Iterator[ModuleType]:
 
 
 def _class_in(module: ModuleType, qualname: str) -> type | None:
-    """Looks into namespaces only; `getattr` would run a module's or a metaclass's own code."""
+    """Reads namespaces only; `getattr` would run a module's or a metaclass's own code."""
     names: Mapping[str, Any] = vars(module)
-    found: type | None = None
+    cls: type | None = None
     for part in qualname.split("."):
-        found = names.get(part)
-        if not isinstance(found, type):
+        cls = names.get(part)
+        if not isinstance(cls, type):
             return None
-        names = vars(found)
-    return found
+        names = vars(cls)
+    return cls

@@ -1,7 +1,7 @@
-"""The walk over values and over trees: one loop for each plain container, everything else by its type.
+"""The walk over values and trees: one loop for each plain container, and a function for each other type.
 
-Encoders are found by `type(value)`, decoders by the `$type` tag. Values that JSON holds as they are pass
-inside the loops without a call, because most of what a superstep saves is made of them.
+Encoders are found by `type(value)`, decoders by the `$type` tag. Plain JSON values pass inside the loops without a
+call, because most of a checkpoint consists of them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ def to_bytes(tree: Tree) -> bytes:
 
 
 def from_bytes(data: bytes | bytearray | memoryview | str, path: str) -> Tree:
-    """Raises UnreadableValue, and nothing else, for anything that is not JSON: cut off, too deep, a huge number."""
+    """Raises UnreadableValue, and no other error, for invalid JSON: truncated, too deep, a huge number."""
     try:
         return msgspec.json.decode(data)
     except Exception as error:
         raise UnreadableValue(path, f"it is not valid JSON: {error}") from error
 
 
-# A fixed limit, not the interpreter's: how deep the caller's own stack is must not decide whether what
-# was saved can be read again. A value of this depth makes a tree of at most three times the depth.
+# A fixed limit, not the interpreter's: the depth of the caller's stack must not decide whether a saved value can be
+# read. A value of this depth makes a tree of at most three times the depth.
 MAX_DEPTH = 100
-# A value at the deepest place may still be a time with a zone with an offset.
+# A value at the deepest level may still be a time with a zone with an offset.
 READ_DEPTH = MAX_DEPTH + 8
 
 
 class Refusal(Exception):
-    """Why a part cannot be saved or read. Each container on the way out adds where the part sits in it."""
+    """Why a part cannot be saved or read. Each container on the way out adds the part's path in it."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class Refusal(Exception):
 
 
 class TooDeep(Refusal):
-    """Nested beyond MAX_DEPTH; a cycle ends here too, so that the walk need not watch for one."""
+    """Nested beyond MAX_DEPTH. A cycle ends here too, so the walk need not detect cycles."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class TooDeep(Refusal):
 
 
 class NotDeclared(Refusal):
-    """A type that this decoder may not build; a lenient one leaves the value around it opaque."""
+    """A type that this decoder may not build. A lenient decoder returns it as Opaque."""
 
     def __init__(self, name: object) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class NotDeclared(Refusal):
         )
 
 
-def shown(key: object) -> str:
+def short_repr(key: object) -> str:
     try:
         text = repr(key)
     except Exception:  # noqa: BLE001 - any error of a user's __repr__; another error is being reported
@@ -88,7 +88,7 @@ ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
 class Encoders(dict[type, EncodeFn]):
-    """How to encode each type; types not met before are asked for once."""
+    """Encoders by type. `find` is called once for each new type."""
 
     def __init__(self, known: Mapping[type, EncodeFn], find: Callable[[type], EncodeFn]) -> None:
         super().__init__(known)
@@ -100,7 +100,7 @@ class Encoders(dict[type, EncodeFn]):
 
 
 class Decoders(dict[str, DecodeFn]):
-    """How to decode each tag. `find` raises NotDeclared; what then comes back is `opaque`'s, if it is given."""
+    """Decoders by tag. If `find` raises NotDeclared, `opaque` decodes the value, if it is set."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Decoders(dict[str, DecodeFn]):
         self.opaque = opaque
 
     def __missing__(self, tag: str) -> DecodeFn:
-        # Tags that are refused are not kept: stored data could fill the memory with names.
+        # Rejected tags are not cached: stored data could fill the memory with names.
         decode = self[tag] = self._find(tag)
         return decode
 
@@ -149,7 +149,7 @@ def encode_list(value: list[Any], walk: Encoders, depth: int) -> list[Tree]:
 
 
 def _all_plain(value: list[Any]) -> bool:
-    """Whether a list of one atomic type can be copied as it is, found out without a loop in Python."""
+    """Whether a list has one atomic type and can be copied. Runs without a Python loop."""
     kinds = set(map(type, value))
     if kinds == {str}:
         return all(map(str.isascii, value))
@@ -183,13 +183,13 @@ def encode_dict(value: dict[Any, Any], walk: Encoders, depth: int) -> dict[str, 
         else:
             return out
     except Refusal as refusal:
-        refusal.inside(value, f"[{shown(key)}]")
+        refusal.inside(value, f"[{short_repr(key)}]")
         raise
     return {"$type": "dict", "items": encode_pairs(value.items(), value, walk, depth)}
 
 
 def encode_pairs(pairs: Iterable[tuple[Any, Any]], owner: object, walk: Encoders, depth: int) -> list[Tree]:
-    """For dicts whose keys JSON cannot hold, or whose order must not be left to JSON."""
+    """For dicts whose keys are not JSON keys, or whose order matters."""
     if depth > MAX_DEPTH:
         raise TooDeep
     out: list[Tree] = []
@@ -197,7 +197,7 @@ def encode_pairs(pairs: Iterable[tuple[Any, Any]], owner: object, walk: Encoders
         try:
             out.append([walk[type(key)](key, walk, depth + 1), walk[type(item)](item, walk, depth + 1)])
         except Refusal as refusal:
-            refusal.inside(owner, f"[{shown(key)}]")
+            refusal.inside(owner, f"[{short_repr(key)}]")
             raise
     return out
 
@@ -205,7 +205,7 @@ def encode_pairs(pairs: Iterable[tuple[Any, Any]], owner: object, walk: Encoders
 def encode_fields(
     pairs: Iterable[tuple[str, Any]], out: dict[str, Tree], owner: object, walk: Encoders, depth: int
 ) -> dict[str, Tree]:
-    """Put the fields of an object into `out`. Their names are known to be plain."""
+    """Put the fields of an object into `out`. Their names must be plain."""
     if depth > MAX_DEPTH:
         raise TooDeep
     name = ""
@@ -269,10 +269,10 @@ def decode_dict(tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, 
     try:
         for key, item in tree.items():
             if type(key) is not str or "$" <= key < "%":
-                raise Refusal(f"the key {shown(key)} is not one that a plain object can have")
+                raise Refusal(f"the key {short_repr(key)} is not valid in a plain object")
             out[key] = item if type(item) in ATOMS else decode_any(item, walk, depth + 1)
     except Refusal as refusal:
-        refusal.inside(tree, f"[{shown(key)}]")
+        refusal.inside(tree, f"[{short_repr(key)}]")
         raise
     return out
 
@@ -280,7 +280,7 @@ def decode_dict(tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, 
 def decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
     tag = tree["$type"]
     if type(tag) is not str:
-        raise Refusal(f"its $type is {shown(tag)}, expected a name")
+        raise Refusal(f"its $type is {short_repr(tag)}, expected a name")
     if depth > READ_DEPTH:
         raise TooDeep
     try:
@@ -292,7 +292,7 @@ def decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
     except Refusal:
         raise
     except Exception as error:
-        raise Refusal(f"what is stored is not a {tag}: {type(error).__name__}: {error}") from error
+        raise Refusal(f"the stored data is not a valid {tag}: {type(error).__name__}: {error}") from error
 
 
 def decode_pairs(tree: Tree, walk: Decoders, depth: int) -> list[tuple[Any, Any]]:

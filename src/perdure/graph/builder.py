@@ -1,4 +1,4 @@
-"""GraphBuilder: the fluent way to a Graph. `perdure.WorkflowBuilder` is this, with a `build` that makes a Workflow."""
+"""GraphBuilder: collects a Graph by method calls. `perdure.WorkflowBuilder` adds `build`, which makes a Workflow."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from perdure.graph.graph import (
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupCase,
     SwitchCaseEdgeGroupDefault,
+    function_name,
 )
 from perdure.graph.policy import (
     DEFAULT,
@@ -42,7 +43,7 @@ from perdure.graph.validation import check_paths, designate, validate_workflow_g
 from perdure.names import check_identifier
 
 Participant: TypeAlias = Any
-"""An Executor, an agent, a function that makes one of these, or the name it was registered under."""
+"""An Executor, an agent, a function that makes one of these, or its registered name."""
 
 Designated: TypeAlias = "Sequence[Participant] | Literal['all', 'all_other'] | None"
 
@@ -55,7 +56,7 @@ class GraphBuilder:
     """Collects executors and edges; `graph()` checks them and freezes the result."""
 
     agent_host: ClassVar[AgentHost | None] = None
-    """What agents stand in; None where there may be none."""
+    """Makes executors of agents; None where agents are not supported."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class GraphBuilder:
         self._reducers = _checked_reducers(state)
         self._nodes: dict[str, Node] = {}
         self._ids_by_thing: dict[int, str] = {}
-        self._things: list[Any] = []  # keeps them alive: ids of objects are only unique while they live
+        self._things: list[Any] = []  # keeps them alive: `id()` is unique only among living objects
         self._names: dict[str, str] = {}
         self._policies: dict[str, FailurePolicy] = {}
         self._groups: list[EdgeGroup] = []
@@ -117,23 +118,23 @@ class GraphBuilder:
         timeout: Seconds | None = None,
         on_error: Any = STOP,
     ) -> Self:
-        """Say how failures of an executor or agent are met, in place of what it was made with."""
+        """Set the failure policy of an executor or agent. It replaces the policy of its constructor."""
         executor_id = self._add(executor)
         policy = executor_policy(executor_id, retry, timeout, on_error)
         self._set_policy(executor_id, policy)
         return self
 
     def _set_policy(self, executor_id: str, policy: FailurePolicy) -> None:
-        if not isinstance(policy.on_error, str):  # an executor that does the work instead: it joins the graph
+        if not isinstance(policy.on_error, str):  # a fallback executor joins the graph
             policy = replace(policy, on_error=self._add(policy.on_error))
         self._policies[executor_id] = policy
 
     def _add(self, thing: Participant) -> str:
         if isinstance(thing, str):
             return self._named(thing)
-        known = self._ids_by_thing.get(id(thing))
-        if known is not None:
-            return known
+        existing = self._ids_by_thing.get(id(thing))
+        if existing is not None:
+            return existing
         node = node_of(thing, type(self).agent_host)
         executor_id = node.executor.id
         if executor_id in self._nodes:
@@ -146,13 +147,13 @@ class GraphBuilder:
         return executor_id
 
     def _named(self, name: str) -> str:
-        found = self._names.get(name) or (name if name in self._nodes else None)
-        if found is None:
+        executor_id = self._names.get(name) or (name if name in self._nodes else None)
+        if executor_id is None:
             raise GraphConnectivityError(
                 f"No executor is registered as {name!r}{did_you_mean(name, [*self._names, *self._nodes])}. Register it "
                 "first: register_executor(factory, name)."
             )
-        return found
+        return executor_id
 
     def add_edge(self, source: Participant, target: Participant, condition: EdgeCondition | None = None) -> Self:
         _callable("condition", condition, or_none=True)
@@ -182,7 +183,7 @@ class GraphBuilder:
         if sum(isinstance(case, Default) for case in cases) != 1:
             raise ValueError("add_switch_case_edge_group needs exactly one Default among its cases.")
         if not isinstance(cases[-1], Default):
-            warnings.warn("The Default of a switch is not its last case; it is tried last all the same.", stacklevel=2)
+            warnings.warn("The Default of a switch is not its last case; it is still tried last.", stacklevel=2)
         source_id = self._add(source)
         ordered = sorted(cases, key=lambda case: isinstance(case, Default))
         self._groups.append(_switch(source_id, [(case, self._add(case.target)) for case in ordered]))
@@ -210,7 +211,7 @@ class GraphBuilder:
         return tuple(Edge(source_id, self._add(target)) for target in targets)
 
     def graph(self) -> Graph:
-        """The frozen graph. Raises a WorkflowValidationError that says what is not sound and what to do."""
+        """The frozen graph. Raises WorkflowValidationError for an invalid graph."""
         if self._start_id is None:
             raise GraphConnectivityError(
                 "The workflow has no start executor. Pass WorkflowBuilder(start_executor=...) or call "
@@ -226,7 +227,7 @@ class GraphBuilder:
         validate_workflow_graph(self._groups, executors, self._start_id, fallbacks)
         check_paths(executors)
         return Graph(
-            name=self._name or _made_up_name(executors[self._start_id]),
+            name=self._name or _default_name(executors[self._start_id]),
             description=self._description,
             start_executor_id=self._start_id,
             nodes=nodes,
@@ -247,14 +248,14 @@ class GraphBuilder:
         }
 
     def _fallback(self, executor_id: str, name: str) -> str:
-        found = self._names.get(name) or (name if name in self._nodes else None)
-        if found is None:
-            known = [STOP, SKIP, ISOLATE, *self._names, *self._nodes]
+        fallback_id = self._names.get(name) or (name if name in self._nodes else None)
+        if fallback_id is None:
+            names = [STOP, SKIP, ISOLATE, *self._names, *self._nodes]
             raise GraphConnectivityError(
                 f"on_error={name!r} of executor {executor_id!r} is neither 'stop', 'skip', 'isolate' nor an executor "
-                f"of the graph{did_you_mean(name, known)}. Pass the executor itself, or add it to the graph first."
+                f"of the graph{did_you_mean(name, names)}. Pass the executor itself, or add it to the graph first."
             )
-        return found
+        return fallback_id
 
     def _ids(self, designated: Designated) -> list[str] | str | None:
         if designated is None or isinstance(designated, str):
@@ -262,11 +263,11 @@ class GraphBuilder:
         return [self._known_id(thing) for thing in designated]
 
     def _known_id(self, thing: Participant) -> str:
-        """The id of something already in the graph; an unknown one is left for validation to refuse."""
+        """The id of a participant in the graph. Validation rejects an unknown one."""
         if isinstance(thing, str):
             return self._names.get(thing, thing)
-        found = self._ids_by_thing.get(id(thing))
-        return found if found is not None else str(getattr(thing, "id", thing))
+        executor_id = self._ids_by_thing.get(id(thing))
+        return executor_id if executor_id is not None else str(getattr(thing, "id", thing))
 
 
 def _switch(source_id: str, cases: Iterable[tuple[Case | Default, str]]) -> SwitchCaseEdgeGroup:
@@ -274,9 +275,8 @@ def _switch(source_id: str, cases: Iterable[tuple[Case | Default, str]]) -> Swit
     edges = []
     for case, target_id in cases:
         if isinstance(case, Case):
-            one = SwitchCaseEdgeGroupCase(case.condition, target_id)
-            described.append(one)
-            edges.append(Edge(source_id, target_id, None, one.condition_name))
+            described.append(SwitchCaseEdgeGroupCase(case.condition, target_id))
+            edges.append(Edge(source_id, target_id, None, function_name(case.condition)))
         else:
             described.append(SwitchCaseEdgeGroupDefault(target_id))
             edges.append(Edge(source_id, target_id, None, "default"))
@@ -312,6 +312,6 @@ def _at_least_two(things: Sequence[Any], method: str, what: str) -> None:
         raise ValueError(f"{method} needs at least two {what}, got {things!r}.")
 
 
-def _made_up_name(start: Any) -> str:
-    """Stable, since threads are found by it: a random name would lose them with the process."""
+def _default_name(start: Any) -> str:
+    """A stable name: threads are found by it in every process."""
     return f"{type(start).__name__}-{start.id}"

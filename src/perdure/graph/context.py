@@ -1,4 +1,4 @@
-"""What a handler may do: the contract between executors and whatever runs them (engine/context.py)."""
+"""The context of a handler: the contract between executors and the engine (engine/delivery/context.py)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ else:
 
 
 class WorkflowContext(Protocol[OutT, WOutT]):
-    """Handed to every handler: `WorkflowContext[Sent]`, or `WorkflowContext[Sent, Yielded]`.
+    """The context argument of a handler: `WorkflowContext[Sent]`, or `WorkflowContext[Sent, Yielded]`.
 
-    Nothing a handler does through its context is visible to anybody else before its superstep is committed,
-    except events, which stream at once. A handler that fails leaves no trace.
+    Effects of a handler are invisible to others until its superstep is committed, except events, which stream
+    immediately. A failed handler leaves no trace.
     """
 
     __slots__ = ()
@@ -38,19 +38,19 @@ class WorkflowContext(Protocol[OutT, WOutT]):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
-            given = parameters if isinstance(parameters, tuple) else (parameters,)
-            return super().__class_getitem__((*given, Never) if len(given) == 1 else given)
+            types = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*types, Never) if len(types) == 1 else types)
 
     async def send_message(self, message: OutT, target_id: str | None = None) -> None:
-        """Send along the executor's edges, or only to `target_id`. Delivered in the next superstep, as it is now."""
+        """Send a copy along the executor's edges, or only to `target_id`. Delivered in the next superstep."""
         ...
 
     async def yield_output(self, output: WOutT) -> None:
-        """Give a result to whoever runs the workflow."""
+        """Return a result to the caller of the workflow."""
         ...
 
     async def add_event(self, event: WorkflowEvent) -> None:
-        """Tell the run's consumer something of your own."""
+        """Emit an event of your own to the run's consumer."""
         ...
 
     async def request_info(
@@ -63,10 +63,9 @@ class WorkflowContext(Protocol[OutT, WOutT]):
         default: Any = ...,
         assignee: str | None = None,
     ) -> None:
-        """Ask somebody outside. The answer comes, maybe weeks later, to a matching `@response_handler`.
+        """Request input from outside. The answer arrives, maybe weeks later, at a matching `@response_handler`.
 
-        When `deadline` passes unanswered, `default` is delivered as the answer; without a default the request
-        expires.
+        When `deadline` passes without an answer, `default` is delivered; without a default the request expires.
         """
         ...
 
@@ -80,26 +79,25 @@ class WorkflowContext(Protocol[OutT, WOutT]):
         timeout: Seconds | None = None,
         on_error: Any = STOP,
     ) -> Any:
-        """Call a function and record its result: once that is recorded, it is not called again for this delivery.
+        """Call a function and record its result. A recorded step is not called again for this delivery.
 
-        The record is found again by name, arguments and occurrence, or by `key`. A function that is not async runs in
-        a thread. Raises StepArgumentsUnsavable, without calling it, if the arguments cannot be encoded and there is
-        no `key`.
+        Name, arguments and occurrence identify the record, or `key`. A function that is not async runs in a thread.
+        Raises StepArgumentsUnsavable, without calling it, if the arguments cannot be encoded and `key` is None.
         """
         ...
 
     async def sleep(self, duration: float | timedelta | datetime) -> None:
         """Wait for some seconds, or until a time, across restarts.
 
-        The handler is cancelled meanwhile, and runs again from the top when the time has come: its steps are not
-        called again, all else is done again.
+        The handler is cancelled meanwhile, and then runs again from the start. Its recorded steps are not called again;
+        it repeats all else.
         """
         ...
 
     @property
     def idempotency_key(self) -> str:
-        """For outside services: the same whenever this delivery, or the step that runs now, is tried; another after a
-        fork or rewind."""
+        """For outside services: stable over all attempts of this delivery, or of the step that runs now. A fork or
+        rewind changes it."""
         ...
 
     @property
@@ -108,7 +106,7 @@ class WorkflowContext(Protocol[OutT, WOutT]):
         ...
 
     def get_state(self, key: str, default: Any = None) -> Any:
-        """The committed value plus this executor's own writes; never a sibling's. What you get is yours to change."""
+        """The committed value plus this executor's own writes; never a sibling's. The returned value may be changed."""
         ...
 
     def set_state(self, key: str, value: Any) -> None:
@@ -138,14 +136,14 @@ class WorkflowContext(Protocol[OutT, WOutT]):
 
     @property
     def request_id(self) -> str | None:
-        """In a response handler: the request that was answered."""
+        """In a response handler: the answered request."""
         ...
 
     @property
     def source_executor_ids(self) -> list[str]: ...
 
     def get_source_executor_id(self) -> str:
-        """The one sender. Raises RuntimeError if a fan-in joined several: use `source_executor_ids`."""
+        """The sender. Raises RuntimeError if a fan-in joined several: use `source_executor_ids`."""
         ...
 
     def get_sent_messages(self) -> list[Any]: ...
@@ -153,15 +151,15 @@ class WorkflowContext(Protocol[OutT, WOutT]):
     def get_yielded_outputs(self) -> list[Any]: ...
 
     def is_streaming(self) -> bool:
-        """Whether somebody watches events as they happen."""
+        """Whether the run's events are streamed."""
         ...
 
     @property
     def function_invocation_kwargs(self) -> Mapping[str, Any]:
-        """Arguments of this run for tools, those for this executor if they were given by executor."""
+        """Arguments of this run for tools; only this executor's, if they are set by executor."""
         ...
 
     @property
     def client_kwargs(self) -> Mapping[str, Any]:
-        """Arguments of this run for model clients, those for this executor if they were given by executor."""
+        """Arguments of this run for model clients; only this executor's, if they are set by executor."""
         ...

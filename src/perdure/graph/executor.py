@@ -35,9 +35,9 @@ class HandlerTable:
     def find(self, message: object) -> Handler | None:
         """The most specific handler that accepts the message."""
         kind = type(message)
-        found = self._by_type.get(kind, _UNSEEN)
-        if found is not _UNSEEN:
-            return found  # type: ignore[return-value]  # the sentinel is excluded above
+        cached = self._by_type.get(kind, _UNSEEN)
+        if cached is not _UNSEEN:
+            return cached  # type: ignore[return-value]  # the sentinel is excluded above
         index = most_specific(message, self._types)
         handler = None if index is None else self.handlers[index]
         if self._cacheable:
@@ -45,13 +45,13 @@ class HandlerTable:
         return handler
 
     def find_response(self, request: object, response: object) -> Handler | None:
-        fitting = [one for one in self.responses if is_instance_of(request, one.request_type)]
-        fitting = [one for one in fitting if is_instance_of(response, one.message_type)]
-        if len(fitting) < 2:
-            return fitting[0] if fitting else None
-        best = most_specific(request, [one.request_type for one in fitting])
-        fitting = [one for one in fitting if one.request_type == fitting[best or 0].request_type]
-        return fitting[most_specific(response, [one.message_type for one in fitting]) or 0]
+        matches = [handler for handler in self.responses if is_instance_of(request, handler.request_type)]
+        matches = [handler for handler in matches if is_instance_of(response, handler.message_type)]
+        if len(matches) < 2:
+            return matches[0] if matches else None
+        best = most_specific(request, [handler.request_type for handler in matches])
+        matches = [handler for handler in matches if handler.request_type == matches[best or 0].request_type]
+        return matches[most_specific(response, [handler.message_type for handler in matches]) or 0]
 
 
 def _refuse_duplicates(owner: str, handlers: list[Handler], responses: list[Handler]) -> None:
@@ -82,10 +82,10 @@ def _hashable(annotation: Any) -> Any:
 class Executor:
     """Base of every executor: a class with an `id` and methods marked `@handler`.
 
-    One instance serves one thread. What it keeps in `self` is not part of a checkpoint, unless `on_checkpoint_save`
-    and `on_checkpoint_restore` carry it: then it is saved, restored after a failed superstep, and there again in
-    another process. Without them a thread that is kept in a storage starts each run with fresh instances, except the
-    first thread of a workflow object, which the given instances serve.
+    One instance serves one thread. Checkpoints contain attributes of `self` only through `on_checkpoint_save` and
+    `on_checkpoint_restore`: they are then restored after a failed superstep, and in another process. Without these
+    hooks a stored thread starts each run with new instances, except the first thread of a workflow object, which
+    uses the original instances.
     """
 
     _table: ClassVar[HandlerTable | None] = None
@@ -96,14 +96,14 @@ class Executor:
     policy: FailurePolicy = DEFAULT
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        made = super().__new__(cls)
-        # Other threads get instances of their own, made by the same call. Containers are copied now, since
+        instance = super().__new__(cls)
+        # Other threads get instances of their own from the same arguments. Containers are copied now, because
         # the caller may change them; other objects (clients, connections) are shared between the instances.
-        made._made_with = (
+        instance._made_with = (
             tuple(_own(value) for value in args),
             {name: _own(value) for name, value in kwargs.items()},
         )
-        return made
+        return instance
 
     def __init__(
         self,
@@ -132,14 +132,14 @@ class Executor:
     # Open signatures, so that a subclass may write its hooks with or without `ctx`.
 
     async def on_checkpoint_save(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """What to remember of `self`: `async def on_checkpoint_save(self)`, or `(self, ctx: HookContext)`."""
+        """Return the state of `self` to save: `async def on_checkpoint_save(self)`, or `(self, ctx: HookContext)`."""
         return {}
 
     async def on_checkpoint_restore(self, *args: Any, **kwargs: Any) -> None:
-        """Put back what was saved: `on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
+        """Restore the saved state: `on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
 
     def fresh(self) -> Executor:
-        """Another instance, made as this one was, for another thread."""
+        """A new instance from the same arguments, for another thread."""
         args, kwargs = self._made_with
         return type(self)(*(_own(value) for value in args), **{name: _own(value) for name, value in kwargs.items()})
 
@@ -151,8 +151,8 @@ class Executor:
 
     @property
     def input_types(self) -> list[Any]:
-        spread = [one for handler in self.table.handlers for one in flatten_union(handler.message_type)]
-        return list(dict.fromkeys(spread))
+        types = [member for handler in self.table.handlers for member in flatten_union(handler.message_type)]
+        return list(dict.fromkeys(types))
 
     @property
     def output_types(self) -> list[Any]:
@@ -168,13 +168,14 @@ class Executor:
 
     def is_request_supported(self, request_type: Any, response_type: Any) -> bool:
         return any(
-            is_type_compatible(request_type, one.request_type) and is_type_compatible(response_type, one.message_type)
-            for one in self.table.responses
+            is_type_compatible(request_type, handler.request_type)
+            and is_type_compatible(response_type, handler.message_type)
+            for handler in self.table.responses
         )
 
     @property
     def saves_state(self) -> bool:
-        """Whether the class has hooks of its own; the engine skips those that have not."""
+        """Whether the class has checkpoint hooks of its own."""
         kind = self.__class__
         return (
             kind.on_checkpoint_save is not Executor.on_checkpoint_save
@@ -182,15 +183,15 @@ class Executor:
         )
 
     may_end_here = False
-    """Whether a message that no edge takes is worth no warning: it has been yielded already."""
+    """Whether a message that no edge takes needs no warning, because it has been yielded already."""
     value_types: tuple[Any, ...] = ()
-    """Types that a checkpoint may hold for it, beside those that its handlers name."""
+    """Types of its checkpoints beside those of its handlers."""
     is_function = False
-    """Whether it is a function workflow, whose steps are told under their own names."""
+    """Whether it is a function workflow, whose steps have their own names in events."""
 
     @property
     def code(self) -> Any:
-        """What the user wrote: it names the executor in a signature, and the data types beside it may be stored."""
+        """The user's class or function. It names the executor in a signature, and declares the data types beside it."""
         return type(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -233,8 +234,8 @@ def _refuse_sync(handlers: list[Handler]) -> None:
 
 
 def _union(table: HandlerTable, field: str) -> list[Any]:
-    every = (one for handler in (*table.handlers, *table.responses) for one in getattr(handler, field))
-    return list(dict.fromkeys(every))
+    types = (member for handler in (*table.handlers, *table.responses) for member in getattr(handler, field))
+    return list(dict.fromkeys(types))
 
 
 def _checked_id(executor_id: object) -> str:
@@ -244,7 +245,7 @@ def _checked_id(executor_id: object) -> str:
 
 
 def _refuse_misspelt(others: dict[str, Any]) -> None:
-    """Keywords that a class hands on are let through, but not a policy that would silently be none."""
+    """Accept other keywords that a class passes on, but reject a misspelt policy, which would have no effect."""
     for name in others:
         near = get_close_matches(name, ("retry", "timeout", "on_error"), 1, 0.65)
         if near:
@@ -252,10 +253,10 @@ def _refuse_misspelt(others: dict[str, Any]) -> None:
 
 
 def _own(value: Any) -> Any:
-    """Containers are copied, at any depth; what they hold is shared."""
+    """Copy containers, at any depth; share their other contents."""
     kind = type(value)
     if kind is dict:
-        return {key: _own(one) for key, one in value.items()}
+        return {key: _own(part) for key, part in value.items()}
     if kind is list or kind is tuple or kind is set:
         return kind(map(_own, value))
     return value

@@ -118,7 +118,7 @@ def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_outp
 
 
 def _plain(func: Any) -> tuple[Any, ...]:
-    """What is really called: the function under a partial, or the `__call__` of an object."""
+    """The called functions: the one under a partial, and the `__call__` of an object."""
     while isinstance(func, functools.partial):
         func = func.func
     return func, getattr(func, "__call__", None)  # noqa: B004  # asked what kind it is, not whether it can be called
@@ -129,7 +129,7 @@ def is_async(func: Callable[..., Any]) -> bool:
 
 
 def _refuse_generator(func: Callable[..., Any]) -> None:
-    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _plain(func)):
+    if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _plain(func)):
         raise ValueError(
             f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` or "
             "`await ctx.send_message(...)` in place of `yield`."
@@ -137,7 +137,7 @@ def _refuse_generator(func: Callable[..., Any]) -> None:
 
 
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Handlers are called with their executor first; the function does not know of one."""
+    """A handler that drops its first argument, the executor, and calls the function."""
     if is_async(func):
 
         @functools.wraps(func)
@@ -148,7 +148,7 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
-        # A thread cannot be cancelled, so a cancelled lane waits for it: its side effects must not outlive the run.
+        # An OS thread cannot be cancelled, so await it: its side effects must not outlive the run.
         returned, cancelled = await await_uncancelled(asyncio.to_thread(_without_stop_iteration, func, args))
         if cancelled is not None:
             raise cancelled
@@ -158,7 +158,7 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_stop_iteration(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """A future cannot hold a StopIteration, so whoever waits for the thread would wait for ever."""
+    """Call the function, and replace StopIteration: a future cannot hold it, and its waiter would wait forever."""
     try:
         return func(*args)
     except StopIteration as error:

@@ -1,4 +1,4 @@
-"""Edges: which messages an executor's neighbours get. Described here, followed in engine/routing.py."""
+"""Graph: nodes, edges and their conditions. The engine follows them (engine/thread/compiled.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SelectionFunction: TypeAlias = Callable[[Any, list[str]], list[str]]
 
 
 def function_name(function: Callable[..., Any] | None) -> str | None:
-    """How a condition is called in a signature and in a drawing: `<lambda>` for a lambda."""
+    """The name of a condition in a signature and in a drawing: `<lambda>` for a lambda."""
     if function is None:
         return None
     return getattr(function, "__name__", None) or type(function).__name__
@@ -54,7 +54,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class EdgeGroup:
-    """Edges that are decided on together. Its `id` says which they are, so it is the same in every process."""
+    """Edges that are routed together. Its `id` is derived from them, so it is the same in every process."""
 
     edges: tuple[Edge, ...]
 
@@ -110,7 +110,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Default:
-    """Where a message goes that no Case took."""
+    """The target of messages that no Case takes."""
 
     target: Any
 
@@ -139,7 +139,7 @@ class SwitchCaseEdgeGroup(EdgeGroup):
 
 @dataclass(frozen=True)
 class Node:
-    """An executor of the graph, and how to make another one for another thread."""
+    """An executor of the graph, and a factory of instances for other threads."""
 
     executor: Executor
     make: Callable[[], Executor]
@@ -174,7 +174,7 @@ class Graph:
     designation: OutputDesignation
     reducers: Mapping[str, Reducer]
     policies: Mapping[str, FailurePolicy] = field(default_factory=dict)
-    """Of the executors that have one; failures of the others end the superstep."""
+    """Failure policies by executor. A failure of any other executor ends the superstep."""
     fallbacks: Mapping[str, str] = field(default_factory=dict)
     """Executor -> the one that gets its message when it fails."""
 
@@ -184,17 +184,18 @@ class Graph:
 
     @cached_property
     def output_types(self) -> tuple[Any, ...]:
-        """What its results are declared to be."""
-        yielding = (one for key, one in self.executors.items() if self.designation.event_type(key) == "output")
-        return tuple(dict.fromkeys(kind for one in yielding for kind in one.workflow_output_types))
+        """The declared types of its results."""
+        executors = (node for key, node in self.executors.items() if self.designation.event_type(key) == "output")
+        return tuple(dict.fromkeys(kind for executor in executors for kind in executor.workflow_output_types))
 
     @cached_property
     def annotations(self) -> tuple[Any, ...]:
-        """Every type that its handlers name: what a checkpoint of it may hold."""
-        found: dict[Any, None] = {}
+        """Every type that its handlers name, and so a checkpoint of it may contain."""
+        annotations: dict[Any, None] = {}
         for executor in self.executors.values():
-            for one in (*executor.table.handlers, *executor.table.responses):
-                types = (one.message_type, one.request_type, *one.output_types, *one.workflow_output_types)
-                found.update((annotation, None) for annotation in types if annotation is not None)
-            found.update((annotation, None) for annotation in executor.value_types)
-        return tuple(found)
+            for handler in (*executor.table.handlers, *executor.table.responses):
+                types = (handler.message_type, handler.request_type)
+                types += (*handler.output_types, *handler.workflow_output_types)
+                annotations.update((annotation, None) for annotation in types if annotation is not None)
+            annotations.update((annotation, None) for annotation in executor.value_types)
+        return tuple(annotations)

@@ -1,4 +1,4 @@
-"""`@handler` and `@response_handler`: what an executor accepts, read from annotations or given explicitly."""
+"""`@handler` and `@response_handler`: the types that an executor accepts, from annotations or explicit arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARK = "__perdure_handler__"
 
 
 class Returns(Enum):
-    """What becomes of a handler's return value."""
+    """How a handler's return value is used."""
 
     NOTHING = "nothing"
     SENT = "sent"
@@ -32,16 +32,16 @@ class Handler:
     name: str
     function: Callable[..., Any]
     message_type: Any
-    """What it accepts; for a response handler, the answer."""
+    """The accepted type; for a response handler, that of the answer."""
     request_type: Any
-    """Response handlers: the question. Otherwise None."""
+    """Response handlers: the type of the request. Otherwise None."""
     output_types: tuple[Any, ...]
     workflow_output_types: tuple[Any, ...]
     takes_context: bool
     returns: Returns
     own_task: bool = False
-    """Whether it is run by a task of its own: `asyncio.timeout`, and a TaskGroup that fails, cancel the task that they
-    are in, which must not look as if somebody had cancelled the run."""
+    """Whether it runs in a task of its own: `asyncio.timeout`, and a failing TaskGroup, cancel their task, which must
+    not look like a cancellation of the run."""
 
     @property
     def is_response(self) -> bool:
@@ -50,13 +50,13 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a decorator was told; the annotations are read when the class is first used."""
+    """The arguments of a decorator. The annotations are read when the class is first used."""
 
     is_response: bool
     explicit: dict[str, Any] | None
     """None: infer from annotations."""
     early_hints: dict[str, Any] | None
-    """Hints resolved while decorating, when classes of an enclosing function can still be seen."""
+    """Hints resolved while decorating, when classes of an enclosing function are still visible."""
 
 
 @overload
@@ -111,22 +111,23 @@ def _mark(function: F, *, is_response: bool, explicit: dict[str, Any] | None) ->
     if explicit is None:
         try:
             early = hints_of(function)
-        except ValueError:  # names a class that is defined further down: read again at first use
+        except ValueError:  # refers to a class that is defined later: read again at first use
             early = None
     setattr(function, MARK, Declaration(is_response, explicit, early))
     return function
 
 
 def read_handler(function: Callable[..., Any], declaration: Declaration, *, bound: bool = True) -> Handler:
-    """The handler that a marked function declares. Raises ValueError if its annotations do not say enough."""
+    """The handler that a marked function declares. Raises ValueError for missing or wrong annotations."""
     parameters = inspect.signature(function).parameters.values()
-    demanded = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
-    if demanded:
+    keywords = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    required = [parameter.name for parameter in keywords if parameter.default is parameter.empty]
+    if required:
         raise ValueError(
-            f"Handler {_name(function)!r} demands the keyword {demanded[0]!r}, which nobody gives: handlers are called "
-            "with the message and the context, by position."
+            f"Handler {_name(function)!r} requires the keyword {required[0]!r}, but handlers are called with the "
+            "message and the context, by position. Give the keyword a default, or remove it."
         )
-    names = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY][1 if bound else 0 :]
+    names = [parameter.name for parameter in parameters if parameter not in keywords][1 if bound else 0 :]
     values = 2 if declaration.is_response else 1
     if not values <= len(names) <= values + 1:
         raise ValueError(
@@ -146,13 +147,13 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
 
 
 def cancels_itself(function: Any) -> bool:
-    """Whether it uses what cancels the task that it runs in, as far as its own code tells."""
+    """Whether its own code uses a TaskGroup or a timeout, which cancel the task that it runs in."""
     code = getattr(function, "__code__", None)
     return code is not None and not {"TaskGroup", "timeout", "timeout_at"}.isdisjoint(code.co_names)
 
 
 def _name(function: Any) -> str:
-    """What a message calls it: a partial or an object that can be called has no name of its own."""
+    """The function's name in messages. A partial or a callable object has the name of its class."""
     name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
     return name
 
@@ -162,15 +163,15 @@ def _short_name(function: Any) -> str:
 
 
 def _explicit(function: Callable[..., Any], declaration: Declaration, takes_context: bool) -> Handler:
-    given = declaration.explicit or {}
+    explicit = declaration.explicit or {}
     namespace = getattr(function, "__globals__", {})
 
     def types(key: str) -> tuple[Any, ...]:
-        value = given.get(key)
+        value = explicit.get(key)
         return () if value is None else flatten_union(resolve_annotation(value, namespace, None))
 
-    accepted = normalize(resolve_annotation(given["input"], namespace, None))
-    request = normalize(resolve_annotation(given["request"], namespace, None)) if declaration.is_response else None
+    accepted = normalize(resolve_annotation(explicit["input"], namespace, None))
+    request = normalize(resolve_annotation(explicit["request"], namespace, None)) if declaration.is_response else None
     _refuse_typevar(function, accepted)
     sent, yielded = types("output"), types("workflow_output")
     name, own = _short_name(function), cancels_itself(function)
@@ -196,7 +197,7 @@ def _refuse_typevar(function: Callable[..., Any], annotation: Any) -> None:
 
 
 def _context_types(function: Callable[..., Any], annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What `WorkflowContext[Sent, Yielded]` declares; nothing for a bare or missing annotation."""
+    """The types in `WorkflowContext[Sent, Yielded]`; none for a bare or missing annotation."""
     if annotation is None or annotation is Any or annotation is WorkflowContext:
         return (), ()
     if get_origin(annotation) is not WorkflowContext:
@@ -209,13 +210,13 @@ def _context_types(function: Callable[..., Any], annotation: Any) -> tuple[tuple
 
 
 def _spread(annotation: Any) -> tuple[Any, ...]:
-    return tuple(one for one in flatten_union(annotation) if one is not Never and one is not NoReturn)
+    return tuple(member for member in flatten_union(annotation) if member is not Never and member is not NoReturn)
 
 
 def _with_return(
     annotation: Any, sent: tuple[Any, ...], yielded: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], Returns]:
-    """A declared return type is sent on, or yielded where only outputs are declared."""
+    """The types with a declared return value, which is sent, or yielded if only outputs are declared."""
     returned = () if annotation is None else _spread(annotation)
     if not returned or returned == (type(None),):
         return sent, yielded, Returns.NOTHING

@@ -1,4 +1,4 @@
-"""What happens when work fails or takes too long: tried again, given up in time, stopped at or stepped over."""
+"""Failure policies: retries, timeouts, and the handling of the last failure. Reducers of shared state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.isolation import isolate
 Seconds: TypeAlias = "float | timedelta"
 
 LONGEST = 100 * 366 * 24 * 3600.0
-"""Seconds in a century: what is longer was not meant, and runs out of the calendar."""
+"""Seconds in a century, the longest accepted duration: a longer one is a mistake, and exceeds the calendar."""
 
 STOP, SKIP, ISOLATE = "stop", "skip", "isolate"
 
@@ -24,17 +24,17 @@ class RetryPolicy:
     """`RetryPolicy(3)`: up to three attempts, 1 s and then 2 s apart. The count survives a restart."""
 
     max_attempts: int = 3
-    """The first one included."""
+    """Attempts in all, the first included."""
     initial_delay: Seconds = 1.0
     """Before the second attempt, in seconds."""
     backoff: float = 2.0
-    """Each delay is the one before, times this."""
+    """The factor between one delay and the next."""
     max_delay: Seconds | None = None
     """No delay is longer; by default 60 s, or `initial_delay` where that is longer."""
     jitter: float = 0.0
-    """A part of each delay that is left to chance: 0.1 makes 10 s something between 9 and 11 s."""
+    """The random part of each delay: 0.1 makes 10 s a value between 9 and 11 s."""
     retry_on: Any = Exception
-    """An exception class, a tuple of them, or a function of the error that says whether to try again."""
+    """An exception class, a tuple of them, or a function of the error that returns whether to retry."""
 
     def __post_init__(self) -> None:
         if type(self.max_attempts) is not int or self.max_attempts < 1:
@@ -52,7 +52,7 @@ class RetryPolicy:
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise ValueError(f"RetryPolicy(jitter=...): expected a number from 0 to 1, got {self.jitter!r}.")
         classes = self.retry_on if isinstance(self.retry_on, tuple) else (self.retry_on,)
-        is_classes = all(isinstance(one, type) and issubclass(one, BaseException) for one in classes)
+        is_classes = all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes)
         if not is_classes and (isinstance(self.retry_on, (tuple, type)) or not callable(self.retry_on)):
             raise ValueError(
                 "RetryPolicy(retry_on=...): expected an exception class, a tuple of them or a function of the error, "
@@ -60,7 +60,7 @@ class RetryPolicy:
             )
 
     def retries(self, error: BaseException, attempts: int) -> bool:
-        """Whether to try once more after this error, which ended attempt number `attempts`."""
+        """Whether to retry after this error, which ended attempt number `attempts`."""
         if attempts >= self.max_attempts or not isinstance(error, Exception):
             return False
         if isinstance(self.retry_on, (type, tuple)):
@@ -81,17 +81,17 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class FailurePolicy:
-    """How failures of one executor or step are met. `DEFAULT`: the first one ends the superstep."""
+    """The failure policy of one executor or step. `DEFAULT`: the first failure ends the superstep."""
 
     retry: RetryPolicy | None = None
     timeout: float | None = None
     """Seconds one attempt may take; then it is cancelled and awaited, and counts as failed."""
     on_error: Any = STOP
-    """After the last attempt: `stop`, `skip`, `isolate`, or what does the work instead."""
+    """After the last attempt: `stop`, `skip`, `isolate`, or a fallback."""
 
     @property
     def contains(self) -> bool:
-        """Whether a failure, once all attempts are made, is kept from ending the superstep."""
+        """Whether a failure of the last attempt does not end the superstep."""
         return bool(self.on_error != STOP)
 
 
@@ -101,7 +101,7 @@ DEFAULT = FailurePolicy()
 def make_policy(
     owner: str, retry: Any, timeout: Any, on_error: Any, *, fallback: str, accepts: Callable[[Any], bool]
 ) -> FailurePolicy:
-    """Checked. Raises ValueError for what is no policy; `fallback` says what may stand in place of a mode."""
+    """A checked policy. Raises ValueError for an invalid one; `fallback` names the accepted fallbacks."""
     if retry is None and timeout is None and on_error is STOP:
         return DEFAULT
     if type(retry) is int:
@@ -118,13 +118,13 @@ def make_policy(
     return FailurePolicy(retry, seconds, on_error)
 
 
-def in_seconds(what: str, given: Any) -> float:
-    """A duration as people write it. Raises ValueError for anything else, and for one below 0."""
-    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+def in_seconds(what: str, duration: Any) -> float:
+    """A duration in seconds. Raises ValueError for another type, and for a negative or too long duration."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not _is_number(seconds) or not 0 <= seconds < float("inf"):
-        raise ValueError(f"{what} expects seconds or a timedelta, not negative, got {given!r}.")
+        raise ValueError(f"{what} expects seconds or a timedelta, not negative, got {duration!r}.")
     if seconds > LONGEST:
-        raise ValueError(f"{what} expects seconds or a timedelta, at most a century, got {given!r}.")
+        raise ValueError(f"{what} expects seconds or a timedelta, at most a century, got {duration!r}.")
     return float(seconds)
 
 
@@ -133,8 +133,8 @@ def _is_number(value: Any) -> bool:
 
 
 def executor_policy(executor_id: str, retry: Any, timeout: Any, on_error: Any) -> FailurePolicy:
-    def may_stand_in(given: Any) -> bool:
-        return given is not None and not isinstance(given, (int, float, list, dict, set, tuple))
+    def may_stand_in(fallback: Any) -> bool:
+        return fallback is not None and not isinstance(fallback, (int, float, list, dict, set, tuple))
 
     owner = f"Executor {executor_id!r}"
     return make_policy(owner, retry, timeout, on_error, fallback="an executor", accepts=may_stand_in)
@@ -145,8 +145,8 @@ def step_policy(name: str, retry: Any, timeout: Any, on_error: Any) -> FailurePo
 
 
 Reducer: TypeAlias = Callable[[Any, Any], Any]
-"""`reducer(current, written) -> joined`. The first write to a key that is not there yet is taken as it is, except by
-`append`, which starts a list."""
+"""`reducer(current, written) -> joined`. The first write to a missing key is the value itself, except for `append`,
+which starts a list."""
 
 
 def append(current: list[Any] | None, item: Any) -> list[Any]:
@@ -160,7 +160,7 @@ def add(current: Any, amount: Any) -> Any:
 
 
 def merge(current: dict[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
-    """Each write updates a dict; later deliveries win where keys meet."""
+    """Each write updates a dict; for equal keys later deliveries win."""
     return {**current, **entries}
 
 
@@ -174,5 +174,5 @@ def reduce_into(state: dict[str, Any], key: str, written: Any, reducer: Reducer)
     elif reducer in _PURE:
         state[key] = reducer(state[key], written)
     else:
-        # A user's reducer may change what it is given; neither the committed value nor the record may change with it.
+        # A user's reducer may change its arguments: neither the committed value nor the record may change with them.
         state[key] = reducer(isolate(state[key]), isolate(written))

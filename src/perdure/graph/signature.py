@@ -1,4 +1,4 @@
-"""The structure of a graph as readable data, so that a checkpoint can tell whether it fits the code of today."""
+"""The structure of a graph as readable data, to compare a checkpoint's graph with the present one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def graph_signature(graph: Graph) -> dict[str, Any]:
     """Nodes with the names of their types, edges with kind and condition name. The same in every process."""
     signature: dict[str, Any] = {
         "start": graph.start_executor_id,
-        "executors": {executor_id: stable_name(one.code) for executor_id, one in sorted(graph.executors.items())},
+        "executors": {key: stable_name(executor.code) for key, executor in sorted(graph.executors.items())},
         "edges": sorted(line for group in graph.edge_groups for line in _lines(group)),
     }
     children = {
-        executor_id: graph_signature(one.graph)
-        for executor_id, one in sorted(graph.executors.items())
-        if isinstance(one, WorkflowExecutor)
+        executor_id: graph_signature(executor.graph)
+        for executor_id, executor in sorted(graph.executors.items())
+        if isinstance(executor, WorkflowExecutor)
     }
     if children:
         signature["children"] = children
@@ -46,7 +46,7 @@ def _lines(group: EdgeGroup) -> list[str]:
 
 
 def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """(what breaks, what was only added) between a checkpoint's signature and the graph of today."""
+    """Breaking changes, and additions, between a checkpoint's signature and the present one."""
     breaking, added = [], []
     if stored.get("start") != current["start"]:
         breaking.append(f"the start executor was {stored.get('start')!r} and is {current['start']!r}")
@@ -63,6 +63,6 @@ def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[
     added += [f"edge {line!r} is new" for line in sorted(edges_now - edges_then)]
     for executor_id in sorted({*stored.get("children", {})} & {*current.get("children", {})}):
         inner = differences(stored["children"][executor_id], current["children"][executor_id])
-        breaking += [f"in sub-workflow {executor_id!r} {one}" for one in inner[0]]
-        added += [f"in sub-workflow {executor_id!r} {one}" for one in inner[1]]
+        breaking += [f"in sub-workflow {executor_id!r} {change}" for change in inner[0]]
+        added += [f"in sub-workflow {executor_id!r} {change}" for change in inner[1]]
     return breaking, added

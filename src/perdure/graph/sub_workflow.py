@@ -1,4 +1,4 @@
-"""WorkflowExecutor: a whole workflow as one executor of another. Described here, run by engine/children.py."""
+"""Participants of a graph beside executors: workflows as executors of others, agents, and factories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perdure.graph.types.coercion import coerce
 
 @dataclass(frozen=True)
 class SubWorkflowRequestMessage:
-    """A question that a sub-workflow asks: sent to whichever executor of the parent accepts it."""
+    """A request of a sub-workflow, sent to the executor of the parent that accepts it."""
 
     source_event: WorkflowEvent
     """The `request_info` event of the child."""
@@ -27,7 +27,7 @@ class SubWorkflowRequestMessage:
     """The WorkflowExecutor: send the answer there, `ctx.send_message(answer, target_id=request.executor_id)`."""
 
     def create_response(self, data: Any) -> SubWorkflowResponseMessage:
-        """The answer. Raises AnswerRejected if it is not of the type that was asked for."""
+        """The answer. Raises AnswerRejected if it has another type than requested."""
         event = self.source_event
         try:
             value = coerce(data, event.response_type)
@@ -38,18 +38,18 @@ class SubWorkflowRequestMessage:
 
 @dataclass(frozen=True)
 class SubWorkflowResponseMessage:
-    """The answer to a SubWorkflowRequestMessage, on its way back to the child that asked."""
+    """The answer to a SubWorkflowRequestMessage, for the child that asked."""
 
     data: Any
     source_event: WorkflowEvent
 
 
 class WorkflowExecutor(Executor):
-    """Runs a workflow as part of another: each message that it gets starts a child of its own.
+    """Runs a workflow as part of another: each message starts a child.
 
     A child runs in its parent's thread: every superstep of the thread advances all children, and is committed with
-    them. What the child yields is sent on, or yielded by the parent with `allow_direct_output`. What it asks is sent
-    to an executor of the parent as a SubWorkflowRequestMessage, or asked outside with `propagate_request`.
+    them. Outputs of the child are sent as messages, or yielded by the parent with `allow_direct_output`. Its requests
+    go to an executor of the parent as SubWorkflowRequestMessage, or to the outside with `propagate_request`.
     """
 
     def __init__(
@@ -73,35 +73,35 @@ class WorkflowExecutor(Executor):
 
 def graph_of(workflow: Any) -> Graph:
     """The graph of a Workflow, or of a function workflow. Raises TypeError for anything else."""
-    found = find_graph(workflow)
-    if found is None:
+    graph = find_graph(workflow)
+    if graph is None:
         raise TypeError(f"WorkflowExecutor takes a Workflow, or a function marked @workflow, got {workflow!r}.")
-    return found
+    return graph
 
 
 def find_graph(thing: Any) -> Graph | None:
-    found = getattr(thing, "graph", None) if not isinstance(thing, (type, Executor)) else None
-    return found if isinstance(found, Graph) else None
+    graph = getattr(thing, "graph", None) if not isinstance(thing, (type, Executor)) else None
+    return graph if isinstance(graph, Graph) else None
 
 
 def _handlers(graph: Graph, allow_direct_output: bool, propagate_request: bool) -> list[Handler]:
     yielded = graph.output_types
     sent = () if allow_direct_output else yielded
-    # One that declares nothing may send anything: then its questions must not look like all that it sends.
+    # A workflow without declared outputs may send any type: requests must not become its only declared type.
     if not propagate_request and yielded:
         sent = (*sent, SubWorkflowRequestMessage)
     outputs = yielded if allow_direct_output else ()
     start = graph.executors[graph.start_executor_id]
-    # What answers a child of its own is nothing that comes from outside.
-    kinds = [one.message_type for one in start.table.handlers]
+    # Answers to the child's own children do not come from outside.
+    kinds = [handler.message_type for handler in start.table.handlers]
     accepted = [kind for kind in kinds if kind is not SubWorkflowResponseMessage]
     return [
-        *(Handler("start_child", _start_child, one, None, sent, outputs, True, Returns.NOTHING) for one in accepted),
+        *(Handler("start_child", _start_child, kind, None, sent, outputs, True, Returns.NOTHING) for kind in accepted),
         Handler("answer_child", _answer_child, SubWorkflowResponseMessage, None, (), (), True, Returns.NOTHING),
     ]
 
 
-# The engine's context has a `delivery` beside what WorkflowContext promises to users.
+# The engine's context has a `delivery` beside the members of WorkflowContext.
 
 
 async def _start_child(executor: WorkflowExecutor, message: Any, ctx: Any) -> None:
@@ -114,13 +114,13 @@ async def _answer_child(executor: WorkflowExecutor, answer: SubWorkflowResponseM
 
 def agent_name(agent: Any) -> str:
     name = getattr(agent, "name", None) or getattr(agent, "id", None)
-    if not isinstance(name, str) or not name or _is_drawn(name):
+    if not isinstance(name, str) or not name or _is_uuid(name):
         raise ValueError(f"The agent {agent!r} has neither a name nor an id. Checkpoints need one that stays the same.")
     return name
 
 
-def _is_drawn(name: str) -> bool:
-    """Whether it is a UUID, which is another one in each process."""
+def _is_uuid(name: str) -> bool:
+    """Whether it is a UUID, which differs in each process."""
     try:
         UUID(name)
     except ValueError:
@@ -129,7 +129,7 @@ def _is_drawn(name: str) -> bool:
 
 
 def resolve_agent_id(agent: Any) -> str:
-    """The id of the executor that an agent stands in: its name or, without one, its id."""
+    """The id of an agent's executor: the agent's name, or its id."""
     return agent_name(agent)
 
 
@@ -142,7 +142,7 @@ def is_agent(thing: object) -> bool:
 
 
 AgentHost = Callable[[Any], Executor]
-"""Makes the executor that an agent stands in."""
+"""Makes the executor of an agent."""
 
 
 def node_of(thing: Any, host: AgentHost | None) -> Node:
@@ -161,7 +161,7 @@ def node_of(thing: Any, host: AgentHost | None) -> Node:
     if is_agent(thing) and host is not None:
         return Node(host(thing), lambda: host(thing))
     if _is_factory(thing):
-        return Node(_made_by(thing, host), lambda: _made_by(thing, host))
+        return Node(_make_executor(thing, host), lambda: _make_executor(thing, host))
     raise TypeError(
         f"Expected an Executor, an agent (something with run() and a name), or a function that makes one, got "
         f"{thing!r}."
@@ -172,13 +172,13 @@ def _is_factory(thing: object) -> TypeGuard[Callable[[], Any]]:
     return callable(thing) and not inspect.iscoroutinefunction(thing)
 
 
-def _made_by(factory: Callable[[], Any], host: AgentHost | None) -> Executor:
+def _make_executor(factory: Callable[[], Any], host: AgentHost | None) -> Executor:
     try:
-        made = factory()
+        product = factory()
     except TypeError as error:
         raise TypeError(f"The factory {factory!r} could not be called without arguments: {error}") from error
-    if isinstance(made, Executor):
-        return made
-    if is_agent(made) and host is not None:
-        return host(made)
-    raise TypeError(f"The factory {factory!r} made {made!r}, expected an Executor or an agent.")
+    if isinstance(product, Executor):
+        return product
+    if is_agent(product) and host is not None:
+        return host(product)
+    raise TypeError(f"The factory {factory!r} returned {product!r}, expected an Executor or an agent.")

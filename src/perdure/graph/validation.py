@@ -1,4 +1,4 @@
-"""Is a graph sound? Each error says what is wrong and what to do about it."""
+"""Validation of a graph: duplicate edges, types, connectivity, fallbacks and outputs."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ def validate_workflow_graph(
     """Raises the first WorkflowValidationError found: duplicate edges, then types, then connectivity."""
     if start_executor_id not in executors:
         raise GraphConnectivityError(f"The start executor {start_executor_id!r} is not part of the graph.")
-    _no_duplicate_edges(edge_groups)
+    _check_duplicate_edges(edge_groups)
     for group in edge_groups:
         for edge in group.edges:
-            _types_fit(edge, executors, joined=isinstance(group, FanInEdgeGroup))
-    _fallbacks_fit(fallbacks or {}, executors)
-    _all_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
+            _check_types(edge, executors, joined=isinstance(group, FanInEdgeGroup))
+    _check_fallbacks(fallbacks or {}, executors)
+    _check_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
 
 
-def _fallbacks_fit(fallbacks: Mapping[str, str], executors: Mapping[str, Executor]) -> None:
+def _check_fallbacks(fallbacks: Mapping[str, str], executors: Mapping[str, Executor]) -> None:
     for executor_id, fallback_id in fallbacks.items():
-        given, accepted = executors[executor_id].input_types, executors[fallback_id].input_types
-        if given and accepted and not any(is_type_compatible(one, other) for one in given for other in accepted):
-            raise TypeCompatibilityError(executor_id, fallback_id, given, accepted)
+        sent, accepted = executors[executor_id].input_types, executors[fallback_id].input_types
+        if sent and accepted and not any(is_type_compatible(kind, other) for kind in sent for other in accepted):
+            raise TypeCompatibilityError(executor_id, fallback_id, sent, accepted)
         seen = {executor_id}
         while fallback_id and fallback_id not in seen:
             seen.add(fallback_id)
             fallback_id = fallbacks.get(fallback_id, "")
         if fallback_id == executor_id:
             raise GraphConnectivityError(
-                f"Executor {executor_id!r} is a fallback of itself, so a message that fails would go round for ever. "
+                f"Executor {executor_id!r} is a fallback of itself, so a failed message would circulate forever. "
                 "Let the last fallback stop, skip or isolate."
             )
 
 
 def check_paths(executors: Mapping[str, Executor]) -> None:
-    """What happens in a sub-workflow is told under `executor/inner`. Raises DuplicateExecutorId if that is taken."""
-    paths = [path for one in executors.values() for path in _inner_paths(one)]
+    """Raises DuplicateExecutorId for an id that equals a path in a sub-workflow, such as `executor/inner`."""
+    paths = [path for executor in executors.values() for path in _inner_paths(executor)]
     taken = next((path for path in paths if path in executors), None)
     if taken is not None:
         raise DuplicateExecutorId(taken)
@@ -68,38 +68,38 @@ def _inner_paths(executor: Executor) -> list[str]:
     graph = getattr(executor, "graph", None)
     if not isinstance(graph, Graph):
         return []
-    below = [path for one in graph.executors.values() for path in (one.id, *_inner_paths(one))]
+    below = [path for inner in graph.executors.values() for path in (inner.id, *_inner_paths(inner))]
     return [f"{executor.id}/{path}" for path in below]
 
 
-def _no_duplicate_edges(edge_groups: Sequence[EdgeGroup]) -> None:
+def _check_duplicate_edges(edge_groups: Sequence[EdgeGroup]) -> None:
     seen: set[str] = set()
     for group in edge_groups:
         for edge_id in dict.fromkeys(edge.id for edge in group.edges):
-            # Two cases of one switch may lead to one target: within a group that is meant.
+            # Two cases of one switch may share a target.
             if edge_id in seen:
                 raise EdgeDuplicationError(edge_id)
             seen.add(edge_id)
 
 
-def _types_fit(edge: Edge, executors: Mapping[str, Executor], *, joined: bool) -> None:
+def _check_types(edge: Edge, executors: Mapping[str, Executor], *, joined: bool) -> None:
     sent = executors[edge.source_id].output_types
     accepted = executors[edge.target_id].input_types
     if edge.source_id == edge.target_id:
         logger.info("edge %s: the executor sends to itself; make sure that it stops", edge.id)
     if not sent or not accepted:
-        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _silent(edge, sent))
+        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _untyped(edge, sent))
         return
-    arriving = [GenericAlias(list, (one,)) for one in sent] if joined else sent
-    if not any(is_type_compatible(one, other) for one in arriving for other in accepted):
+    arriving = [GenericAlias(list, (kind,)) for kind in sent] if joined else sent
+    if not any(is_type_compatible(kind, other) for kind in arriving for other in accepted):
         raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
 
 
-def _silent(edge: Edge, sent: list[Any]) -> str:
+def _untyped(edge: Edge, sent: list[Any]) -> str:
     return edge.target_id if sent else edge.source_id
 
 
-def _all_reachable(
+def _check_reachable(
     edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Executor], start_id: str, fallbacks: Mapping[str, str]
 ) -> None:
     targets = {executor_id: {fallback_id} for executor_id, fallback_id in fallbacks.items()}
@@ -128,7 +128,7 @@ def designate(
         return OutputDesignation()
     if output == "all_other":
         raise _wrong_output("output_from accepts a list or 'all'; 'all_other' belongs to intermediate_output_from.")
-    yielding = [executor_id for executor_id, one in executors.items() if one.workflow_output_types]
+    yielding = [executor_id for executor_id, executor in executors.items() if executor.workflow_output_types]
     outputs = _resolve(output, yielding, executors, "output_from")
     others = [executor_id for executor_id in yielding if executor_id not in outputs]
     intermediates = _resolve(

@@ -52,5 +52,5 @@ def test_a_time_zone_is_a_key_and_not_a_path(key: str) -> None:
 
 
 def test_the_tree_of_another_codec_is_unreadable() -> None:
-    with pytest.raises(UnreadableValue, match=r"the key '\$pickle' is not one that a plain object can have"):
+    with pytest.raises(UnreadableValue, match=r"the key '\$pickle' is not valid in a plain object"):
         STRICT.decode({"$pickle": "gASVBQAAAAAAAABdlCgu"}, "state")

@@ -22,7 +22,7 @@ def test_it_stores_what_no_other_codec_can(pickled: PickleSerializer) -> None:
 
 
 def test_what_pickle_refuses_is_unsavable(pickled: PickleSerializer) -> None:
-    with pytest.raises(UnsavableValue, match="pickle refused it"):
+    with pytest.raises(UnsavableValue, match="pickle rejected it"):
         pickled.encode(threading.Lock(), "state")
 
 

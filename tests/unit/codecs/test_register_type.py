@@ -70,7 +70,7 @@ def test_a_decoder_that_fails_or_gives_something_else_makes_the_value_unreadable
     with pytest.raises(UnreadableValue, match="LookupError: 1"):
         JsonCodec().decode({"$type": "money", "$value": 1}, "state")
     register_type(Money, lambda money: 1, lambda data: data, name="money")
-    with pytest.raises(UnreadableValue, match="the decoder of money gave int"):
+    with pytest.raises(UnreadableValue, match="the decoder of money returned int"):
         JsonCodec().decode({"$type": "money", "$value": 1}, "state")
 
 

@@ -135,7 +135,7 @@ class KeywordAnswer(Executor):
 
 @pytest.mark.parametrize(("kind", "keyword"), [(KeywordContext, "ctx"), (KeywordAnswer, "answer")])
 def test_a_handler_that_demands_a_keyword_is_refused_since_nobody_gives_it(kind: type[Executor], keyword: str) -> None:
-    with pytest.raises(ValueError, match=f"demands the keyword '{keyword}', which nobody gives"):
+    with pytest.raises(ValueError, match=f"requires the keyword '{keyword}', but handlers"):
         kind("k")
 
 

@@ -30,7 +30,7 @@ from perdure.codecs.walk import (
     encode_sequence,
     expect,
     is_utf8,
-    shown,
+    short_repr,
 )
 
 # Trees hold up to three levels for each level of a value.
@@ -82,7 +82,7 @@ def copy_tree(tree: Tree, depth: int = 1) -> Tree:
         or (cls is float and isfinite(tree))
     ):
         return tree
-    raise Refusal(f"{shown(tree)} is not part of a JSON tree")
+    raise Refusal(f"{short_repr(tree)} is not part of a JSON tree")
 
 
 def encode_tuple(value: tuple[Any, ...], walk: Encoders, depth: int) -> Tree:

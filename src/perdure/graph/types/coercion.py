@@ -1,4 +1,4 @@
-"""Turning what came as JSON into what a handler asked for, and nothing more than that.
+"""Coercion of JSON values to the types that a handler declares.
 
 The rules are those of `msgspec.convert(strict=True)`: a form that JSON lacks is read from the form JSON has (ISO
 text for a datetime, a list for a tuple, an object for a dataclass), but never one JSON type from another.
@@ -19,14 +19,14 @@ from perdure.graph.types.matching import flatten_union, is_instance_of, required
 
 
 def coerce(value: object, annotation: object) -> object:
-    """The value itself if it fits the annotation; else what its JSON form stands for.
+    """The value itself if it matches the annotation; else the value that its JSON form represents.
 
     That is: int to float, object to dataclass, Struct, TypedDict or pydantic model, list to tuple, set or
     NamedTuple, text to Enum (by value), datetime, date, time, timedelta, UUID, Decimal and (base64) bytes,
-    elements likewise. Of a union of several classes, the first that takes the object and knows most of its keys.
+    elements likewise. In a union of several classes, the first that accepts the object and has most of its keys.
 
-    Raises ValueError that says what is wrong where: "Expected `int`, got `str` - at `$.groups[0]`". It never makes
-    5 of "5", True of 1, or a str of anything. A pydantic model converts its own fields by its own rules.
+    Raises ValueError with the path: "Expected `int`, got `str` - at `$.groups[0]`". It never converts "5" to 5, 1 to
+    True, or anything to a str. A pydantic model converts its own fields by its own rules.
     """
     if is_instance_of(value, annotation):
         return value
@@ -37,7 +37,7 @@ def coerce(value: object, annotation: object) -> object:
 
 
 class _Misfit(Exception):
-    """A value that cannot be converted, and where it is: `.a[0]` below the value `coerce` was given."""
+    """A value that cannot be converted, and its path below the argument of `coerce`, such as `.a[0]`."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         self.reason = reason
@@ -54,14 +54,14 @@ def _converted(value: object, annotation: object) -> object:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         raise _Misfit(reason, path.rstrip("`")) from error
-    except (TypeError, NameError):  # an annotation msgspec does not know, such as a union of two dataclasses
+    except (TypeError, NameError):  # msgspec does not support the annotation, such as a union of two dataclasses
         return _converted_by_hand(value, annotation)
     except Exception as error:  # a user's __post_init__ may raise anything
         raise _Misfit(f"{type(error).__name__}: {error}") from error
 
 
 def _custom(cls: Any, value: object) -> object:
-    """What msgspec does with a class that is not its own: keep an instance, let a pydantic model validate."""
+    """Hook of msgspec for other classes: return an instance unchanged, let a pydantic model validate."""
     if is_instance_of(value, cls):
         return value
     if not (hasattr(cls, "model_validate") and isinstance(value, Mapping)):
@@ -139,7 +139,7 @@ def _converted_elements(value: Sequence[object], origin: object, args: tuple[obj
 
 def _converted_to_enum(value: object, wanted: enum.EnumMeta) -> object:
     for member in cast(Iterable[enum.Enum], wanted):
-        if type(member.value) is type(value) and member.value == value:  # 1 is no True
+        if type(member.value) is type(value) and member.value == value:  # 1 is not True
             return member
     raise _Misfit(f"Invalid enum value {value!r}")
 
@@ -156,19 +156,19 @@ def _converted_to_member(value: object, members: Sequence[object]) -> object:
 
 
 def _refuse_unknown(value: Mapping[Any, Any], wanted: Any, fields: Sequence[_Field]) -> None:
-    """As a Struct with `forbid_unknown_fields` says: a misspelt word must not be taken for nothing."""
+    """Reject unknown keys for a Struct with `forbid_unknown_fields`."""
     config = getattr(wanted, "__struct_config__", None)
     unknown = value.keys() - {field.key for field in fields}
     if config is not None and config.forbid_unknown_fields and unknown:
-        names = ", ".join(repr(one) for one in sorted(map(str, unknown)))
+        names = ", ".join(map(repr, sorted(map(str, unknown))))
         raise _Misfit(f"`{_name(wanted)}` has no field {names}")
 
 
 def _unknown_keys(value: object, member: object) -> int:
     if not isinstance(value, Mapping):
         return 0
-    known = {field.key for field in _fields_of(member)} or set(getattr(member, "model_fields", value))
-    return len(value.keys() - known)
+    keys = {field.key for field in _fields_of(member)} or set(getattr(member, "model_fields", value))
+    return len(value.keys() - keys)
 
 
 class _Field(NamedTuple):
@@ -204,8 +204,8 @@ def _converted_to_record(value: Mapping[Any, object], cls: type, fields: Sequenc
     missing = next((field.key for field in fields if field.is_required and field.key not in value), None)
     if missing is not None:
         raise _Misfit(f"Object missing required field `{missing}`")
-    given = [field for field in fields if field.key in value]
-    arguments = {field.name: _at(f".{field.key}", value[field.key], field.annotation) for field in given}
+    present = [field for field in fields if field.key in value]
+    arguments = {field.name: _at(f".{field.key}", value[field.key], field.annotation) for field in present}
     try:
         return cls(**arguments)
     except Exception as error:  # a user's __post_init__ may raise anything

@@ -1,4 +1,4 @@
-"""Has a value changed since it was copied? Asked of its parts, not of its `__eq__`."""
+"""Comparison of values by their parts, not by `__eq__`, to detect changes since a copy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
 
 _Seen = dict[tuple[int, int], tuple[Any, Any]]
-"""Pairs under comparison, by their ids. They are kept alive: an id that is used again must not look familiar."""
+"""Pairs under comparison, by their ids. The references keep them alive, so that no id is reused."""
 
 
 def same_structure(one: Any, other: Any) -> bool:
-    """Whether two values are of the same types and parts, at any depth.
+    """Whether two values have the same types and parts, at any depth.
 
-    A class need not have an `__eq__` for it, nor one that gives a bool. What cannot be taken apart, such as a lock,
-    counts as unchanged.
+    Needs no `__eq__`. A value without readable parts, such as a lock, counts as unchanged.
     """
     return _same(one, other, {})
 
@@ -27,7 +26,7 @@ def _same(one: Any, other: Any, seen: _Seen) -> bool:
     if kind is not type(other):
         return False
     if kind in _PLAIN:
-        return bool(one == other or (one != one and other != other))  # NaN is itself
+        return bool(one == other or (one != one and other != other))  # NaN equals NaN
     seen[id(one), id(other)] = (one, other)
     if kind is dict:
         return _all_same(one.items(), other.items(), seen)
@@ -48,10 +47,10 @@ def _has_partner(part: Any, others: Iterable[Any], seen: _Seen) -> bool:
 
 
 def _same_reduced(one: Any, other: Any, seen: _Seen) -> bool:
-    """By what copying would take: it knows slots, subclasses, and what is kept in C."""
+    """Compare by `__reduce_ex__`, which covers slots, subclasses, and state in C."""
     try:
         reduced, other_reduced = one.__reduce_ex__(4), other.__reduce_ex__(4)
-    except Exception:  # noqa: BLE001  # it cannot be taken apart
+    except Exception:  # noqa: BLE001  # it has no readable parts
         return True
     if isinstance(reduced, str) or isinstance(other_reduced, str):
         return bool(reduced == other_reduced)
@@ -62,5 +61,5 @@ def _same_reduced(one: Any, other: Any, seen: _Seen) -> bool:
 
 
 def _spread(part: Any) -> Any:
-    """The items of a list or dict come as an iterator; a function or class stands for itself."""
+    """The items of a list or dict as a list, since they come as an iterator; any other part itself."""
     return list(part) if hasattr(part, "__next__") else part
