@@ -41,7 +41,7 @@ def test_any_bit_that_is_flipped_is_noticed_and_so_is_another_place() -> None:
             with pytest.raises(ValueError):  # noqa: PT011  # in many ways
                 encryption.decrypt("t", "root\x001", flipped)
     for thread_id, place in (("u", "root\x001"), ("t", "root\x002"), ("t", "events\x001")):
-        with pytest.raises(ValueError, match="it was changed, belongs elsewhere, or was not written with the key"):
+        with pytest.raises(ValueError, match="it was changed, belongs elsewhere, or was written with another key"):
             encryption.decrypt(thread_id, place, payload)
     for cut in (payload[:-1], payload[:30], b'"$aes-gcm:', b'"$aes-gcm:k:"', b'"$aes-gcm:k:AAAA"', b"{}", b""):
         with pytest.raises((ValueError, KeyError)):
