@@ -316,8 +316,8 @@ async def test_the_report_is_readable_and_plain(storage: StoreCheckpointStorage)
         ({"older_than": datetime.now(UTC) + DAY}, ValueError, "a time that has passed"),
         ({"keep_last": 1, "status": "IDEL"}, ValueError, r"got 'IDEL' \(did you mean 'IDLE'\?\)"),
         ({"keep_last": 1, "status": ["IDLE", 3]}, ValueError, "status expects run states"),
-        ({"whole_threads": True}, ValueError, "give it older_than, and not keep_last. Nothing was removed"),
-        ({"whole_threads": True, "keep_last": 1, "older_than": DAY}, ValueError, "give it older_than, and not"),
+        ({"whole_threads": True}, ValueError, "pass older_than, and not keep_last. Nothing was removed"),
+        ({"whole_threads": True, "keep_last": 1, "older_than": DAY}, ValueError, "pass older_than, and not"),
         ({"keep_last": 1, "thread_id": "nobody"}, ThreadNotFound, "nobody"),
     ],
 )

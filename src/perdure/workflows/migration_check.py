@@ -181,21 +181,21 @@ class _Stored:
 
     async def _read(self, thread_id: str, tries: int = MAX_TRIES) -> OpenedThread | None:
         with storage_errors(self._store, "read a thread"):
-            standing = await self._store.thread_header(thread_id)
+            header = await self._store.thread_header(thread_id)
             head = await self._store.head(thread_id)
-        if standing is None:
+        if header is None:
             return None
-        is_of_head = standing.head == (None if head is None else head.info.number)
+        is_of_head = header.head == (None if head is None else head.info.number)
         if not is_of_head and tries > 1:
             return await self._read(thread_id, tries - 1)
         return OpenedThread(
             Lease(thread_id, "", 0),
-            standing.number,
+            header.number,
             None if head is None else head.info,
             None if head is None else head.root,
-            standing.last_seq,
-            standing.journal if is_of_head else (),  # a thread that moves all the time soon commits its records
-            standing.inbox if is_of_head else (),
+            header.last_seq,
+            header.journal if is_of_head else (),  # a thread that moves all the time soon commits its records
+            header.inbox if is_of_head else (),
         )
 
 

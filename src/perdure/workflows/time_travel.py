@@ -240,7 +240,7 @@ class TimeTravel:
         live = self._live.find(thread_id)
         if live is not None and (live.owner is not None or live.position.next_delivery_id > 1):
             raise ThreadExists(thread_id, "this workflow object has a thread of that id")
-        return await _uncancelled(self._save_fork(make_fork(source, thread_id, state)))
+        return await _complete(self._save_fork(make_fork(source, thread_id, state)))
 
     async def _save_fork(self, fork: WorkflowCheckpoint) -> CheckpointInfo:
         storage, declared = self._request.storage, self._compiled.declared
@@ -263,7 +263,7 @@ class TimeTravel:
             about = await load_thread_metadata(self._request.storage, owned.opened.head_id)
             rewound = make_rewind(target, owned.opened.number + 1, about)
             try:
-                await _uncancelled(owned.opened.commit(rewound, (), "", rewound.status))
+                await _complete(owned.opened.commit(rewound, (), "", rewound.status))
             except ThreadConflict:
                 await self._load_named()  # raises CheckpointNotFound if it was pruned since
                 raise
@@ -286,7 +286,7 @@ class TimeTravel:
             status = opened.status if isinstance(opened, StoredThread) else head.status
             again = make_repeat(head, opened.number + 1, status)
             # The records since the head stay unsettled: the next run replays them.
-            await _uncancelled(opened.commit(again, (), "", status, unsettled=tuple(opened.load_journal())))
+            await _complete(opened.commit(again, (), "", status, unsettled=tuple(opened.load_journal())))
             if is_current:
                 thread.number, thread.head_id = opened.number, again.checkpoint_id
         return again.info
@@ -312,7 +312,7 @@ class TimeTravel:
             consumed = tuple(opened.load_inbox(head.renamed_types)) if settles else ()
             unsettled = () if settles else tuple(opened.load_journal())
             edited = make_repeat(after, opened.number + 1, status)
-            await _uncancelled(opened.commit(edited, (), "", status, unsettled=unsettled, consumed=consumed))
+            await _complete(opened.commit(edited, (), "", status, unsettled=unsettled, consumed=consumed))
             for item_id in (*sent, *consumed) if settles else ():
                 owned.thread.inbox.pop(item_id, None)
         # The live thread stays as it is, like after a rewind: the next run loads the head.
@@ -374,7 +374,7 @@ class TimeTravel:
         finally:
             try:
                 if opened is not None:
-                    await _uncancelled(opened.release())
+                    await _complete(opened.release())
             except Exception as error:  # noqa: BLE001  # the commit counts; the next run of this process takes it over
                 note_unreleased((storage_key(request.storage), thread_id, ownership.run_id))
                 logger.warning("thread %s: the store failed to release its lease: %s", thread_id, type(error).__name__)
@@ -384,7 +384,7 @@ class TimeTravel:
                 ownership.take_interruption()
 
 
-async def _uncancelled(work: Coroutine[Any, Any, T]) -> T:
+async def _complete(work: Coroutine[Any, Any, T]) -> T:
     """Completes the work even if its caller is cancelled: else the store and the live thread could disagree."""
     result, cancelled = await await_uncancelled(work)
     if cancelled is not None:

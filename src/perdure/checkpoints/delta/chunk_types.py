@@ -61,10 +61,10 @@ def comparable(items: list[Tree]) -> list[Any]:
     return items if TEXTS_AND_INTS.issuperset(map(type, items)) else [*map(msgspec.json.encode, items)]
 
 
-def reached(chunks: Iterable[Chunk]) -> Iterable[Chunk]:
+def walk_chunks(chunks: Iterable[Chunk]) -> Iterable[Chunk]:
     for chunk in chunks:
         yield chunk
-        yield from reached(chunk.kids)
+        yield from walk_chunks(chunk.kids)
 
 
 def all_kids(pieces: list[Piece]) -> tuple[Chunk, ...]:

@@ -30,9 +30,9 @@ from perdure.checkpoints.delta.chunk_types import (
     comparable,
     escape,
     looks_like_chunks,
-    reached,
     same_ends,
     use,
+    walk_chunks,
 )
 from perdure.checkpoints.delta.cutting import REFERENCES, Layers, Same, cut_text
 from perdure.codec import Tree
@@ -137,7 +137,7 @@ class Chunker:
         pieces = [self._value(event, None) for event in events]
         kids = all_kids(pieces)
         own = [digest for digest in self._new if digest not in before]
-        refers = any(chunk.number != self._number or chunk.digest in before for chunk in reached(kids))
+        refers = any(chunk.number != self._number or chunk.digest in before for chunk in walk_chunks(kids))
         use(kids)
         self._drop(kids, [])  # the next checkpoint does not have the chunks of these events
         return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)

@@ -38,7 +38,7 @@ _VALUE_PARTS = ("metadata", "run_kwargs")
 """Dicts of users' values."""
 
 
-def declared_for(
+def declare_types(
     annotations: Iterable[object], executor_code: Iterable[type], allowed: Iterable[type | str]
 ) -> DeclaredTypes:
     """The types of a workflow. The process registers them, so that a storage without the workflow can decode them."""

@@ -72,7 +72,7 @@ def compare(old: Tree, new: Tree, old_path: str, new_path: str, report: Report) 
 
 
 def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_path: str, report: Report) -> None:
-    for old_first, old_end, new_first, new_end in _replaced([*map(_bytes, old)], [*map(_bytes, new)]):
+    for old_first, old_end, new_first, new_end in _find_replaced([*map(_bytes, old)], [*map(_bytes, new)]):
         both = min(old_end - old_first, new_end - new_first)
         for at in range(both):
             before, after = f"{old_path}[{old_first + at}]", f"{new_path}[{new_first + at}]"
@@ -83,7 +83,7 @@ def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_
             report(f"{new_path}[{at}]", "added", None, new[at])
 
 
-def _replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
+def _find_replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
     """Ranges of the old list and the ranges of the new list that replace them."""
     shorter = min(len(old), len(new))
     first = next((at for at in range(shorter) if old[at] != new[at]), shorter)

@@ -258,21 +258,21 @@ async def _reason_to_stay(store: Store, thread: ThreadInfo, rule: _Rule) -> str 
     if thread.run_id is not None:
         return f"run {thread.run_id!r} owns it"
     named = rule.states or frozenset()
-    standing = await store.thread_header(thread.thread_id)
-    if standing is None:
+    header = await store.thread_header(thread.thread_id)
+    if header is None:
         return "it is gone already"
-    if standing.pins:
-        return f"it has pinned checkpoints: {len(standing.pins)}"
-    if standing.inbox:
-        return f"messages wait in its inbox: {len(standing.inbox)}"
+    if header.pins:
+        return f"it has pinned checkpoints: {len(header.pins)}"
+    if header.inbox:
+        return f"messages wait in its inbox: {len(header.inbox)}"
     if thread.status in named:
         return None
-    if standing.requests:
-        return f"requests are pending: {len(standing.requests)}"
+    if header.requests:
+        return f"requests are pending: {len(header.requests)}"
     if thread.status not in _AT_REST:
         return f"it is not at rest ({thread.status or 'without a status'})"
-    if standing.due_at is not None:
-        return f"it resumes by itself at {standing.due_at.isoformat()}"
+    if header.due_at is not None:
+        return f"it resumes by itself at {header.due_at.isoformat()}"
     return None
 
 

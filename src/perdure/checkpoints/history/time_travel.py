@@ -62,7 +62,7 @@ async def fork(
     source = await storage.load(checkpoint_id)
     state = edit_state(source, update_state, remove_state)
     forked = make_fork(source, thread_id or new_thread_id(), state)
-    return await _uncancelled(add_fork(storage.store, forked, storage._tool_codec))
+    return await _complete(add_fork(storage.store, forked, storage._tool_codec))
 
 
 async def rewind(
@@ -134,7 +134,7 @@ async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) 
         numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
         return await thread.commit(numbered, (), checkpoint.run_id or "", checkpoint.status)
 
-    await _uncancelled(_commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
+    await _complete(_commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
 
 
 async def _commit_when_free(
@@ -148,7 +148,7 @@ async def _commit_when_free(
         while True:
             owner = f"history-{new_item_id()}"
             try:
-                return await _uncancelled(_commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
+                return await _complete(_commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
             except ThreadBusy:
                 if on_busy != "enqueue":
                     raise
@@ -171,7 +171,7 @@ async def _commit_by_hand(
     return info
 
 
-async def _uncancelled(work: Coroutine[Any, Any, CheckpointInfo]) -> CheckpointInfo:
+async def _complete(work: Coroutine[Any, Any, CheckpointInfo]) -> CheckpointInfo:
     """Completes the work even if its caller is cancelled: else a claim could be left behind."""
     info, cancelled = await await_uncancelled(work)
     if cancelled is not None:
@@ -187,8 +187,8 @@ def make_fork(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any])
 def make_rewind(target: WorkflowCheckpoint, number: int, about: Mapping[str, Any] | None = None) -> WorkflowCheckpoint:
     """The target once more, as this commit of its thread. Deliveries after it get a new epoch, so their idempotency
     keys differ from the first time. `about` is the thread's metadata of today; None keeps that of the target."""
-    there = target if about is None else with_about(target, about)
-    return _successor(there, number=number, counters=msgspec.structs.replace(target.counters, epoch=number))
+    checkpoint = target if about is None else with_about(target, about)
+    return _successor(checkpoint, number=number, counters=msgspec.structs.replace(target.counters, epoch=number))
 
 
 def make_repeat(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
@@ -243,7 +243,7 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
     opened = OpenedThread(Lease(fork.thread_id, "fork", 1), 0, None, None, 0)
     thread = StoredThread(store, opened, DeclaredTypes(), lambda _: codec, RecentThreads())
     commit = thread._pack(fork, None, (), "", fork.status, (), (), ((), 0))
-    standing = ThreadHeader(
+    header = ThreadHeader(
         fork.thread_id,
         fork.workflow_name,
         commit.number,
@@ -256,7 +256,7 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
         requests=commit.requests or (),
     )
     with storage_errors(store, "add a thread"):
-        await store.add_thread(standing, [commit])
+        await store.add_thread(header, [commit])
     return fork.info
 
 

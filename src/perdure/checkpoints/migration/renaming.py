@@ -31,7 +31,7 @@ def tagged_values(trees: Iterable[Tree]) -> Iterator[dict[str, Tree]]:
             stack.extend(tree.values())
 
 
-def renamed_type(name: str, old: str, new: str) -> str:
+def rename_type(name: str, old: str, new: str) -> str:
     """The name after the renaming; classes defined in the class, and its generic forms, are renamed too."""
     if name == old:
         return new
@@ -41,9 +41,9 @@ def renamed_type(name: str, old: str, new: str) -> str:
 def rename_types(trees: Iterable[Tree], old: str, new: str) -> None:
     for tree in tagged_values(trees):
         if tree["$type"] == "type" and type(tree.get("name")) is str:
-            tree["name"] = renamed_type(tree["name"], old, new)
+            tree["name"] = rename_type(tree["name"], old, new)
         else:
-            tree["$type"] = renamed_type(tree["$type"], old, new)
+            tree["$type"] = rename_type(tree["$type"], old, new)
 
 
 def levels(tree: dict[str, Tree], path: Path = ()) -> Iterator[tuple[Path, dict[str, Tree]]]:

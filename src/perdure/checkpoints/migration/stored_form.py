@@ -16,8 +16,8 @@ from perdure.checkpoints.migration.renaming import (
     records_of,
     rename_in_answers,
     rename_step,
+    rename_type,
     rename_types,
-    renamed_type,
     tagged_values,
 )
 from perdure.codec import Codec, Tree
@@ -131,15 +131,15 @@ class StoredForm(StoredLevel):
         new_id = self._new_id(old, new, signature)
         has_inner = executor_id in signature.get("children", {})
         for _, level in levels(self.tree):
-            rename_in_answers(level, _seen_from((), parents, executor_id, new_id, has_inner))
+            rename_in_answers(level, _renaming_from((), parents, executor_id, new_id, has_inner))
         paths = levels_of_deliveries(self.tree)
         for entry in self._waiting:
             path = paths.get(entry.delivery_id) if entry.delivery_id is not None else None
             if path is not None and path == parents[: len(path)]:
-                _seen_from(path, parents, executor_id, new_id, has_inner).in_journal(entry.tree)
+                _renaming_from(path, parents, executor_id, new_id, has_inner).in_journal(entry.tree)
         for path, level in [*levels(self.tree)]:
             if path == parents[: len(path)]:
-                _seen_from(path, parents, executor_id, new_id, has_inner).in_level(level)
+                _renaming_from(path, parents, executor_id, new_id, has_inner).in_level(level)
         self._rename_in_signature(signature, executor_id, new_id, self._type_today(parents, new_id))
 
     def rename_type(self, old: type | str, new: type | str) -> None:
@@ -148,7 +148,7 @@ class StoredForm(StoredLevel):
         rename_types(self._everything(), name, new_name)
         for signature in _signatures(self.signature):
             kinds = signature.get("executors", {})
-            signature["executors"] = {key: renamed_type(kind, name, new_name) for key, kind in kinds.items()}
+            signature["executors"] = {key: rename_type(kind, name, new_name) for key, kind in kinds.items()}
         self._renamed_types.append((name, new_name))
 
     def rename_step(self, old: str, new: str) -> None:
@@ -239,7 +239,7 @@ class StoredForm(StoredLevel):
             signature["children"][new] = signature["children"].pop(old)
 
 
-def _seen_from(path: Path, parents: Path, executor_id: str, new_id: str, has_inner: bool) -> Renaming:
+def _renaming_from(path: Path, parents: Path, executor_id: str, new_id: str, has_inner: bool) -> Renaming:
     steps = parents[len(path) :]
     return Renaming("/".join((*steps, executor_id)), "/".join((*steps, new_id)), has_inner)
 

@@ -111,18 +111,18 @@ class Tail:
         try:
             return codec.decode(item.tree, "message")
         except UnreadableValue as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
     def _decode_tree(self, body: bytes, what: str) -> Any:
         try:
             return from_bytes(body, what)
         except UnreadableValue as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
     def _check_mark(self, mark: str | None, where: str) -> None:
         if self._migrator is not None and mark is not None:
             self._migrator.check_mark(mark, where, str(self._opened.info))
 
-    def _damaged(self, error: UnreadableValue) -> DamagedCheckpoint:
+    def _damage_error(self, error: UnreadableValue) -> DamagedCheckpoint:
         head = self._opened.info
         return DamagedCheckpoint(str(head and head.checkpoint_id), str(error), self._opened.lease.thread_id)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from perdure.checkpoints.encoding.checkpoint import codec_for, declared_for
+from perdure.checkpoints.encoding.checkpoint import codec_for, declare_types
 from perdure.checkpoints.migration.migrations import AnyMigration, Migrations, Migrator
 from perdure.codec import Codec
 from perdure.errors import InvalidSelection, type_name
@@ -318,7 +318,7 @@ class Compiled:
         self.has_hooks: bool = bool(self.hooked) or any(child.has_hooks for child in self.children.values())
         """Here or in any sub-workflow."""
         codes = (executor.code for executor in graph.executors.values())
-        self.declared = declared_for(graph.annotations, codes, allowed_types)
+        self.declared = declare_types(graph.annotations, codes, allowed_types)
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
         self._codec: Codec | None = None
