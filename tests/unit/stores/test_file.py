@@ -119,3 +119,45 @@ async def test_a_storage_that_nobody_closed_gives_its_files_back_with_its_object
     for one in own_threads:
         one.join(5)
     assert open_files() <= before
+
+
+ODD_IDS = [
+    *("a/b", "a\\b", "../up", "../../etc/passwd", "..", ".", "/", "~", "/absolute", "C:\\thread", "con", "nul.txt"),
+    *(
+        'a:b*c?d"e<f>g|h',
+        "with space",
+        " ",
+        "trailing. ",
+        "new\nline",
+        "tab\tbell\x07escape\x1b",
+        "\x7f\x80\u200b\ufeff",
+    ),
+    *(
+        "日本語",
+        "🦀" * 30,
+        "\u202eright to left",
+        "%s %d %00 {} $HOME `id`",
+        "-rf",
+        "index.db",
+        "index.lock",
+        "a" * 101,
+    ),
+    *("ab", "AB", "Ab", "ab ", " ab", "ab.", "a_b", "a-b", "é", "e\u0301", "É", "ſ", "s", "K", "\u212a", ""),
+]
+"""Ids that some file system takes for each other, for a path, or for a name of its own."""
+
+
+async def test_any_thread_id_has_a_file_of_its_own_inside_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "threads"
+    store = FileStore(folder, fsync=False)
+    for number, thread_id in enumerate(ODD_IDS):
+        await save_thread(store, thread_id, checkpoint_id=f"c{number}")
+    await store.close()
+    assert os.listdir(tmp_path) == ["threads"]
+    again = FileStore(folder, fsync=False)
+    assert await thread_ids(again) == ODD_IDS
+    for number, thread_id in enumerate(ODD_IDS):
+        assert await checkpoint_ids(again, thread_id=thread_id) == [f"c{number}"]
+    await again.delete_thread("AB")
+    assert await thread_ids(again) == [name for name in ODD_IDS if name != "AB"]
+    await again.close()

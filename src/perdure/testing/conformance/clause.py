@@ -22,15 +22,15 @@ SHOWN = 160
 
 
 class NotKept(AssertionError):
-    """The store does not keep a clause of its contract; the sentence says what it did instead."""
+    """The store does not keep a clause of its contract; the message is what it did instead."""
 
 
 class NotApplicable(Exception):
-    """The clause has no meaning for this store; the sentence says why."""
+    """The clause has no meaning for this store; the message is the reason."""
 
 
 def expect(condition: object, sentence: str) -> None:
-    """`sentence` says what is wrong where it does not."""
+    """Raise NotKept with this sentence unless the condition is true."""
     if not condition:
         raise NotKept(sentence)
 
@@ -101,7 +101,7 @@ class Clause:
     family: str
     """The module that it stands in."""
     cites: str
-    """What the contract says: a sentence of `perdure.store` or `perdure.records`."""
+    """The sentence of the contract, from `perdure.store` or `perdure.records`."""
     needs: Needs
     try_at: Callable[[TrialLocation], Awaitable[None]]
 

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 
 from perdure.cancelling import await_uncancelled
 from perdure.store import Store
-from perdure.testing.conformance.clause import NotKept
+from perdure.testing.conformance.clause import NotApplicable, NotKept
 from perdure.testing.survival.children import kill_and_wait, kill_now
 from perdure.testing.survival.importable import Importable, importable
 
@@ -37,7 +38,7 @@ class TrialProcess:
         stdin.write(json.dumps([act, *given]).encode() + b"\n")
         await stdin.drain()
 
-    async def hear(self) -> list[Any] | None:
+    async def receive(self) -> list[Any] | None:
         """What came of it: `["done", value]` or `["refused", name of the error, its sentence]`; None at its end."""
         stdout = self._process.stdout
         if stdout is None:
@@ -45,37 +46,48 @@ class TrialProcess:
         line = await stdout.readline()
         if not line.endswith(b"\n"):
             return None  # killed while it wrote, or before
-        told: list[Any] = json.loads(line)
-        return told
+        reply: list[Any] = json.loads(line)
+        return reply
 
     async def outcome(self) -> list[Any]:
-        told = await self.hear()
-        if told is None:
+        reply = await self.receive()
+        if reply is None:
             raise NotKept(f"a process that used the store ended by itself, with {await self._process.wait()}")
-        return told
+        return reply
 
     async def do(self, act: str, *given: Any) -> Any:
         """What came of it, which must be well."""
         await self.ask(act, *given)
-        told = await self.outcome()
-        if told[0] != "done":
-            raise NotKept(f"{act}{given} in another process raised {told[1]}: {told[2]}")
-        return told[1]
+        reply = await self.outcome()
+        if reply[0] != "done":
+            raise NotKept(f"{act}{given} in another process raised {reply[1]}: {reply[2]}")
+        return reply[1]
 
     async def refuses(self, error: str, act: str, *given: Any) -> None:
         await self.ask(act, *given)
-        told = await self.outcome()
-        if told[:2] != ["refused", error]:
-            raise NotKept(f"{act}{given} in another process must raise {error}, and gave {told[1]!r}")
+        reply = await self.outcome()
+        if reply[:2] != ["refused", error]:
+            raise NotKept(f"{act}{given} in another process must raise {error}, and gave {reply[1]!r}")
+
+    def pause(self) -> None:
+        """Stop it where it is. Raises NotApplicable where the system has no such signal."""
+        if sys.platform == "win32":
+            raise NotApplicable("this system cannot pause a process")
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        if sys.platform != "win32":
+            self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> list[Any]:
-        """End it at once. What it told before that nobody has heard yet."""
+        """Kill it; returns the replies that were not read yet."""
         kill_now(self._process)
-        heard = []
-        while (told := await self.hear()) is not None:
-            heard.append(told)
+        replies = []
+        while (reply := await self.receive()) is not None:
+            replies.append(reply)
         await self._process.wait()
-        return heard
+        return replies
 
 
 @asynccontextmanager
@@ -89,14 +101,14 @@ async def start_process(order: dict[str, Any]) -> AsyncIterator[TrialProcess]:
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_LIMIT,
     )
-    # To its end: one that is cancelled while it starts would be left running, and nobody could end it.
+    # Uncancelled: a process whose start is cancelled would be left running.
     started, cancelled = await await_uncancelled(starting)
     try:
         if cancelled is not None:
             raise cancelled
-        one = TrialProcess(started)
-        await one.ask("use", order)
-        yield one
+        process = TrialProcess(started)
+        await process.ask("use", order)
+        yield process
     finally:
         await kill_and_wait(started)
 
@@ -131,7 +143,7 @@ def find_maker(factory: StoreFactory | str) -> Maker:
         taken = "store_factory is called with a folder: def make_store(folder: Path) -> Store"
         raise TypeError(f"{taken}. {factory!r} does not take one: {error}.") from error
     except ValueError:
-        pass  # it does not tell what it takes
+        pass  # its signature is unknown
     try:
         return Maker(factory, importable("store_factory", factory))
     except TypeError:
@@ -197,20 +209,20 @@ class TrialLocation:
         return await self._ends.enter_async_context(start_process(self._order()))
 
     def _order(self) -> dict[str, Any]:
-        """What the process is told first."""
+        """The first command to the process."""
         if self.maker.address is None:
             raise TypeError(self.maker.why_alone)
-        path = [os.path.abspath(one) for one in sys.path]
+        path = [os.path.abspath(entry) for entry in sys.path]
         return {"path": path, "factory": asdict(self.maker.address), "folder": str(self._folder("store"))}
 
     async def leave(self) -> None:
         await self._ends.aclose()
-        for one in self._made:
-            await one.close()
+        for store in self._made:
+            await store.close()
 
 
 def files_of(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.rglob("*") if one.is_file())
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 @asynccontextmanager

@@ -24,12 +24,16 @@ from perdure.testing.conformance.clauses import (
     crash,
     damage,
     events,
+    filters,
     journal,
     listing,
     notifications,
     owning,
+    pins,
     retention,
     rewriting,
+    transfer,
+    upkeep,
 )
 from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, open_location
 from perdure.testing.survival.importable import importable
@@ -42,13 +46,17 @@ FAMILIES: tuple[ModuleType, ...] = (
     commits,
     journal,
     listing,
+    filters,
     events,
     notifications,
     retention,
+    pins,
     copies,
+    transfer,
     rewriting,
     concurrency,
     crash,
+    upkeep,
     damage,
 )
 
@@ -56,19 +64,19 @@ FAMILIES: tuple[ModuleType, ...] = (
 @cache
 def all_clauses() -> tuple[Clause, ...]:
     """In the order in which they are tried: what others build on comes first."""
-    return tuple(one for family in FAMILIES for one in vars(family).values() if isinstance(one, Clause))
+    return tuple(value for family in FAMILIES for value in vars(family).values() if isinstance(value, Clause))
 
 
 def select_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
-    """Those with these names or of these families; all for None. Raises ValueError for a name that there is not."""
+    """Those with these names or of these families; all for None. Raises ValueError for an unknown name."""
     clauses = all_clauses()
     if only is None:
         return clauses
     wanted = {only} if isinstance(only, str) else set(only)
-    known = {name for one in clauses for name in (one.name, one.family)}
+    known = {name for clause in clauses for name in (clause.name, clause.family)}
     for name in sorted(wanted - known):
-        raise ValueError(f"There is no clause and no family {name!r}{did_you_mean(name, known)}.")
-    return tuple(one for one in clauses if {one.name, one.family} & wanted)
+        raise ValueError(f"No clause or family is named {name!r}{did_you_mean(name, known)}.")
+    return tuple(clause for clause in clauses if {clause.name, clause.family} & wanted)
 
 
 # ---------------------------------------------------------------- report
@@ -114,26 +122,26 @@ class ConformanceReport:
 
     @property
     def failures(self) -> tuple[ClauseResult, ...]:
-        return tuple(one for one in self.results if one.outcome == "FAILED")
+        return tuple(result for result in self.results if result.outcome == "FAILED")
 
     @property
     def not_applicable(self) -> tuple[ClauseResult, ...]:
-        return tuple(one for one in self.results if one.outcome == "not applicable")
+        return tuple(result for result in self.results if result.outcome == "not applicable")
 
     @property
     def summary(self) -> str:
-        counts = Counter(one.outcome for one in self.results)
-        told = ", ".join(f"{counts[one]} {one}" for one in ("passed", "FAILED", "not applicable") if counts[one])
-        return f"{self.store}: {told or 'no clause was tried'}, in {self.seconds:.1f} s, seed {self.seed}"
+        counts = Counter(result.outcome for result in self.results)
+        counted = [f"{counts[name]} {name}" for name in ("passed", "FAILED", "not applicable") if counts[name]]
+        return f"{self.store}: {', '.join(counted) or 'no clause was tried'}, in {self.seconds:.1f} s, seed {self.seed}"
 
     def __str__(self) -> str:
         lines: list[str] = []
         family = ""
-        for one in self.results:
-            if one.clause.family != family:
-                family = one.clause.family
+        for result in self.results:
+            if result.clause.family != family:
+                family = result.clause.family
                 lines.append(family)
-            lines.append(str(one))
+            lines.append(str(result))
         return "\n".join([*lines, self.summary])
 
 
@@ -157,20 +165,20 @@ async def validate(
     For clauses that kill processes it must be importable: a function on top of a module, or `"module:name"`.
 
     `only` are names of clauses or families. Random clauses draw from `seed`, which is part of the report. `seconds` is
-    what one clause may take. Lines of the report are handed to `tell` as they come; None is silent. Raises nothing for
+    what one clause may take. `tell` is called with each line of the report; None prints nothing. Raises nothing for
     a clause that fails: see `ok` and `failures` of what it gives.
     """
     maker = find_maker(store_factory)
     seed = random.randrange(2**32) if seed is None else seed  # noqa: S311  # protects nothing
     began, family, results = time.monotonic(), "", []
-    for one in select_clauses(only):
-        result = await try_clause(one, maker, shared=shared, seed=seed, seconds=seconds)
+    for clause in select_clauses(only):
+        result = await try_clause(clause, maker, shared=shared, seed=seed, seconds=seconds)
         results.append(result)
         if tell is not None:
-            if one.family != family:
-                tell(one.family)
+            if clause.family != family:
+                tell(clause.family)
             tell(str(result))
-        family = one.family
+        family = clause.family
     name = str(getattr(maker.make, "__name__", maker.make))
     report = ConformanceReport(name, tuple(results), seed, time.monotonic() - began)
     if tell is not None:
@@ -203,7 +211,7 @@ async def try_clause(
 
 
 class StoreConformance:
-    """Every clause of the contract of stores as a test. Derive a class from it that says how the store is made:
+    """Every clause of the contract of stores as a test. Derive a class with `make_store`:
 
         class TestMyStore(StoreConformance):
             def make_store(self, folder: Path) -> Store:
@@ -217,7 +225,7 @@ class StoreConformance:
     shared: ClassVar[bool] = True
     """Whether two objects over one folder are the same store. Not so for one that lives in memory."""
     seed: ClassVar[int | None] = None
-    """What random clauses draw from; None: another in each run, told where a clause fails."""
+    """What random clauses draw from; None: another in each run; a failure shows it."""
     seconds: ClassVar[float] = SECONDS
     """What one clause may take."""
 
@@ -231,8 +239,8 @@ class StoreConformance:
         if result.outcome == "not applicable":
             raise SkipTest(f"not applicable, because {result.reason}")  # pytest knows it, and is not needed for it
         if result.outcome == "FAILED":
-            told = f"{clause.sentence}: {result.reason}\nThe contract says: {clause.cites}\n(seed = {seed})"
-            raise AssertionError(told) from result.error
+            message = f"{clause.sentence}: {result.reason}\nThe contract says: {clause.cites}\n(seed = {seed})"
+            raise AssertionError(message) from result.error
 
     def _maker(self) -> Maker:
         try:

@@ -1,4 +1,4 @@
-"""Moving a thread in few words, and reading all that a store lets anybody read, to compare."""
+"""Helpers of the clauses: commit to a thread, and read all of a store to compare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ref(text: str, number: int) -> str:
 
 
 def make_events(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
-    return LoggedEvents(first_seq, count, f'[["told",{first_seq},{count}]]'.encode(), **parts)
+    return LoggedEvents(first_seq, count, f'[["event",{first_seq},{count}]]'.encode(), **parts)
 
 
 def make_request(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
@@ -42,7 +42,7 @@ def make_request(thread_id: str, request_id: str, seconds: float, **parts: Any) 
 
 
 class ThreadOwner:
-    """Somebody who holds a thread, and moves it from where it stands."""
+    """Owns a thread and commits to it."""
 
     def __init__(self, store: Store, opened: OpenedThread, workflow_name: str) -> None:
         self.store = store
@@ -84,7 +84,7 @@ class ThreadOwner:
             }
 
     def checkpoint(self, checkpoint_id: str | None = None, *, drops: Iterable[str] = (), **parts: Any) -> Commit:
-        """The next commit, not yet written. `drops`: what chunks of the parent say that this one has not."""
+        """The next commit, not yet written. `drops`: texts of chunks of the parent that this one drops."""
         head = self.head
         parent = parts.setdefault("parent", None if head is None else head.number)
         gone = {chunk(text)[1] for text in drops}
@@ -105,7 +105,7 @@ class ThreadOwner:
         return msgspec.structs.replace(commit, info=info, root=commit.root or root)
 
     def remark(self, *, brings: Iterable[str] = (), events: int | LoggedEvents = 0, **parts: Any) -> Commit:
-        """`brings`: what its new chunks say."""
+        """`brings`: texts of its new chunks."""
         number = self.number + 1
         if events:
             parts["events"] = make_events(self.last_seq + 1, events) if isinstance(events, int) else events
@@ -131,7 +131,7 @@ async def own(
 
 
 async def save_thread(store: Store, thread_id: str, count: int = 1, *, workflow_name: str = "w", **parts: Any) -> None:
-    """A thread with so many checkpoints that nobody owns."""
+    """A thread with this many checkpoints and without an owner."""
     owner = await own(store, thread_id, workflow_name=workflow_name)
     for _ in range(count):
         await owner.save(**parts)
@@ -139,7 +139,7 @@ async def save_thread(store: Store, thread_id: str, count: int = 1, *, workflow_
 
 
 async def save_full_thread(store: Store, thread_id: str = "t") -> ThreadOwner:
-    """A thread with something of everything that nobody owns: commits 1, 2 and 4 have checkpoints."""
+    """A thread with something of everything, without an owner: commits 1, 2 and 4 have checkpoints."""
     owner = await own(store, thread_id)
     await store.post(thread_id, "consumed", "message", b"1")
     await owner.save(brings=["first", "shared"], events=2, consumed=["consumed"])
@@ -157,11 +157,11 @@ async def save_full_thread(store: Store, thread_id: str = "t") -> ThreadOwner:
 
 
 async def checkpoint_ids(store: Store, **filters: Any) -> list[str]:
-    return [one.checkpoint_id for one in await store.infos(**filters)]
+    return [info.checkpoint_id for info in await store.infos(**filters)]
 
 
 async def thread_ids(store: Store, **filters: Any) -> list[str]:
-    return [one.thread_id for one in await store.threads(**filters)]
+    return [thread.thread_id for thread in await store.threads(**filters)]
 
 
 async def chunks(store: Store, thread_id: str, last: int = 60) -> dict[str, bytes]:
@@ -174,21 +174,21 @@ async def read_everything(store: Store, *more_ids: str) -> dict[str, Any]:
     """All that can be read without claiming a thread. `more_ids`: of threads that have no commit."""
     infos = list(await store.infos())
     threads = list(await store.threads())
-    known = [*(one.thread_id for one in threads), *more_ids]
+    known = [*(thread.thread_id for thread in threads), *more_ids]
     return {
         "infos": infos,
         "threads": threads,
         "requests": list(await store.pending_requests()),
         "due": list(await store.due(FAR)),
-        "checkpoints": {one.checkpoint_id: await store.find_checkpoint(one.checkpoint_id) for one in infos},
-        "heads": {one: await store.head(one) for one in known},
-        "events": {one: list(await store.events_after(one, None)) for one in known},
-        "chunks": {one: await chunks(store, one) for one in known},
+        "checkpoints": {info.checkpoint_id: await store.find_checkpoint(info.checkpoint_id) for info in infos},
+        "heads": {name: await store.head(name) for name in known},
+        "events": {name: list(await store.events_after(name, None)) for name in known},
+        "chunks": {name: await chunks(store, name) for name in known},
     }
 
 
 async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
-    """What only an owner can read. Whoever owns the thread loses it."""
+    """What only an owner can read. An owner of the thread loses it."""
     opened = await store.open(thread_id, "looking", takeover=True)
     await store.release(opened.lease)
     return {
@@ -198,8 +198,8 @@ async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
         "last_seq": opened.last_seq,
         "status": opened.status,
         "damage": opened.damage,
-        "journal": [(one.delivery_id, one.body) for one in opened.journal],
-        "inbox": [(one.item_id, one.kind, one.body) for one in opened.inbox],
+        "journal": [(entry.delivery_id, entry.body) for entry in opened.journal],
+        "inbox": [(item.item_id, item.kind, item.body) for item in opened.inbox],
     }
 
 

@@ -1,7 +1,7 @@
-"""Another process that uses a store: does what it is told, line by line, and tells what came of it.
+"""Another process that uses a store: obeys commands, one a line, and replies to each.
 
 It reads lines of JSON, `["use", order]` and then `["open", thread, owner]` and so on; each is answered with a line. The
-acts that begin with `keep_` never end: they tell each thing that the store has acknowledged, until they are killed.
+acts that begin with `keep_` never end: they reply with each write that the store acknowledged, until they are killed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Worker:
         self.store: Store = load_factory(Importable(**order["factory"]).load())(Path(order["folder"]))
         self.owners: dict[str, ThreadOwner] = {}
         self._fd = os.dup(1)
-        os.dup2(2, 1)  # what a store prints is no answer
+        os.dup2(2, 1)  # what a store prints is not a reply
 
-    def tell(self, *told: Any) -> None:
-        """It has left this process when this returns."""
-        line = json.dumps(told).encode() + b"\n"
+    def reply(self, *parts: Any) -> None:
+        """Write a line to the parent process; it has left this process on return."""
+        line = json.dumps(parts).encode() + b"\n"
         while line:
             line = line[os.write(self._fd, line) :]
 
@@ -60,32 +60,32 @@ class Worker:
         for number in count(owner.number + 1):
             text = f"{thread_id} at {number}"
             await owner.save(events=2, brings=[text, f"all of {text}"], drops=[f"{thread_id} at {number - 1}"])
-            self.tell("done", number)
+            self.reply("done", number)
 
     async def keep_posting(self, thread_id: str) -> None:
         owner = await own(self.store, thread_id)
         for number in count(1):
             await self.store.post(thread_id, f"item {number}", "message", b"%d" % number)
-            self.tell("done", ["post", number])
+            self.reply("done", ["post", number])
             await owner.record(number, b"%d" % number)
-            self.tell("done", ["journal", number])
+            self.reply("done", ["journal", number])
 
     async def keep_pruning(self, thread_id: str) -> None:
         for info in (await self.store.infos(thread_id=thread_id))[:-1]:
             await self.store.prune(thread_id, [info.checkpoint_id])
-            self.tell("done", info.checkpoint_id)
+            self.reply("done", info.checkpoint_id)
 
     async def keep_copying(self, thread_id: str) -> None:
         for number in count(1):
             await self.store.copy_thread(thread_id, f"{thread_id} copy {number}")
-            self.tell("done", number)
+            self.reply("done", number)
 
 
 async def answer(worker: Worker, act: str, given: list[Any]) -> None:
     try:
-        worker.tell("done", await getattr(worker, act)(*given))
-    except Exception as error:  # noqa: BLE001  # told: the clause knows whether it had to be
-        worker.tell("refused", type(error).__name__, str(error))
+        worker.reply("done", await getattr(worker, act)(*given))
+    except Exception as error:  # noqa: BLE001  # the reply; the clause decides
+        worker.reply("refused", type(error).__name__, str(error))
 
 
 def main() -> None:

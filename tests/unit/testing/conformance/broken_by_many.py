@@ -19,7 +19,7 @@ from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread
 from perdure.testing.conformance.clauses import concurrency, crash
 
 breaks(concurrency.two_objects_have_one_owner_between_them)(OwnersInItself)
-breaks(concurrency.of_two_processes_that_open_or_write_at_once_one_does)(OwnersInItself)
+breaks(concurrency.one_of_two_processes_that_open_or_write_at_once_succeeds)(OwnersInItself)
 
 
 @breaks(concurrency.many_threads_move_at_once_and_none_disturbs_another)
@@ -34,7 +34,7 @@ class HasOnePlaceForAll(Passing):
         await super().commit(self.commit_at_hand)
 
 
-@breaks(concurrency.of_many_that_open_one_thread_at_once_one_gets_it)
+@breaks(concurrency.one_of_many_concurrent_opens_succeeds)
 class LooksBeforeItOpens(Passing):
     """And somebody else opens in between."""
 
@@ -54,7 +54,7 @@ class LooksBeforeItOpens(Passing):
         await super().release(lease)
 
 
-@breaks(concurrency.of_many_that_write_one_commit_at_once_one_does)
+@breaks(concurrency.one_of_many_concurrent_commits_succeeds)
 class ComparesBeforeItWrites(Passing):
     """And somebody else writes in between."""
 

@@ -15,7 +15,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread, PendingRequest, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import commits, journal as posts, journal as waiting
+from perdure.testing.conformance.clauses import commits, journal
 from perdure.testing.conformance.threads import FAR
 
 
@@ -101,7 +101,7 @@ class KeepsTheCallersDict(Passing):
         return {number: self.given[number] for number in numbers if number in self.given}
 
 
-@breaks(commits.a_cancelled_commit_is_whole_or_absent_and_tells_which)
+@breaks(commits.a_cancelled_commit_is_complete_or_absent)
 class GivesUpWhenCancelled(Passing):
     async def commit(self, commit: Commit) -> None:
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ class GivesUpWhenCancelled(Passing):
 # ---------------------------------------------------------------- journal, requests, timers
 
 
-@breaks(waiting.the_journal_is_read_in_the_order_it_was_written)
+@breaks(journal.the_journal_is_read_in_the_order_it_was_written)
 class SortsTheJournal(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
@@ -120,7 +120,7 @@ class SortsTheJournal(Passing):
         return sorted_
 
 
-@breaks(waiting.journal_entries_go_with_the_next_checkpoint)
+@breaks(journal.journal_entries_go_with_the_next_checkpoint)
 class KeepsTheJournal(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -134,25 +134,25 @@ class KeepsTheJournal(Passing):
         await super().commit(changed(commit, unsettled=tuple(self.recorded)))
 
 
-@breaks(waiting.journal_entries_of_unsettled_deliveries_stay)
+@breaks(journal.journal_entries_of_unsettled_deliveries_stay)
 class ForgetsTheJournal(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, unsettled=()))
 
 
-@breaks(waiting.requests_are_listed_with_those_that_wait_longest_first)
+@breaks(journal.requests_are_listed_with_those_that_wait_longest_first)
 class ListsTheNewestQuestionsFirst(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
         return (await super().pending_requests(**filters))[::-1]
 
 
-@breaks(waiting.a_request_says_all_that_was_said_of_it)
+@breaks(journal.a_request_is_listed_with_all_its_fields)
 class ForgetsDeadlines(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
         return [changed(one, deadline=None) for one in await super().pending_requests(**filters)]
 
 
-@breaks(waiting.a_commit_says_which_requests_are_pending_or_leaves_them)
+@breaks(journal.a_commit_replaces_the_pending_requests_or_leaves_them)
 class NeverEndsAQuestion(Passing):
     async def commit(self, commit: Commit) -> None:
         if commit.requests is not None:
@@ -161,13 +161,13 @@ class NeverEndsAQuestion(Passing):
         await super().commit(commit)
 
 
-@breaks(waiting.threads_are_due_at_their_time_with_the_most_overdue_first)
+@breaks(journal.threads_are_due_at_their_time_with_the_most_overdue_first)
 class IsDueTooEarly(Passing):
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         return await super().due(FAR, limit)
 
 
-@breaks(waiting.each_checkpoint_says_anew_when_its_thread_is_due)
+@breaks(journal.each_checkpoint_sets_when_its_thread_is_due)
 class KeepsTheFirstTimer(Passing):
     async def commit(self, commit: Commit) -> None:
         threads = await self.inner.threads(thread_id=commit.lease.thread_id)
@@ -178,7 +178,7 @@ class KeepsTheFirstTimer(Passing):
 # ---------------------------------------------------------------- inbox
 
 
-@breaks(posts.what_is_posted_is_read_in_order_until_a_commit_consumes_it)
+@breaks(journal.what_is_posted_is_read_in_order_until_a_commit_consumes_it)
 class ReadsTheLastPostFirst(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
@@ -186,7 +186,7 @@ class ReadsTheLastPostFirst(Passing):
         return turned
 
 
-@breaks(posts.an_item_posted_twice_is_one_the_first)
+@breaks(journal.an_item_posted_twice_is_one_the_first)
 class TakesTheSecondPost(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -216,14 +216,14 @@ class RemembersWhatWasConsumed(Passing):
         self.consumed[commit.lease.thread_id].update(commit.consumed)
 
 
-@breaks(posts.an_item_posted_again_after_it_was_consumed_is_not_delivered_again)
+@breaks(journal.an_item_posted_again_after_it_was_consumed_is_not_delivered_again)
 class DeliversAgain(RemembersWhatWasConsumed):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         again = " again" if item_id in self.consumed[thread_id] else ""
         await super().post(thread_id, item_id + again, kind, body)
 
 
-@breaks(posts.an_item_stays_consumed_when_its_commit_is_pruned)
+@breaks(journal.an_item_stays_consumed_when_its_commit_is_pruned)
 class ForgetsTheConsumedWithTheirCommit(RemembersWhatWasConsumed):
     was_pruned = False
 
@@ -236,7 +236,7 @@ class ForgetsTheConsumedWithTheirCommit(RemembersWhatWasConsumed):
         await super().post(thread_id, item_id + again, kind, body)
 
 
-@breaks(posts.posting_needs_no_lease_and_disturbs_no_owner)
+@breaks(journal.posting_needs_no_lease_and_disturbs_no_owner)
 class PostsAsAnOwner(Passing):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         opened = await self.inner.open(thread_id, "posting", takeover=True)
@@ -244,7 +244,7 @@ class PostsAsAnOwner(Passing):
         await self.inner.release(opened.lease)
 
 
-@breaks(posts.a_thread_that_was_only_posted_to_is_not_listed)
+@breaks(journal.a_thread_that_was_only_posted_to_is_not_listed)
 class ListsWhatWasPostedTo(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -258,7 +258,7 @@ class ListsWhatWasPostedTo(Passing):
         return [*await super().threads(**filters), *(ThreadInfo(one, "", 0, "", "") for one in self.posted)]
 
 
-@breaks(posts.many_posts_at_once_are_all_kept)
+@breaks(journal.many_posts_at_once_are_all_kept)
 class LosesPostsThatMeet(Passing):
     is_posting = False
 

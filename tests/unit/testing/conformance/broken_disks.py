@@ -112,7 +112,7 @@ class KeepsHeadsBeside(OnDisk):
         return StoredCheckpoint(infos[0], await asyncio.to_thread(self.beside(thread_id).read_bytes)) if infos else None
 
 
-@breaks(damage.where_one_thread_is_damaged_the_others_go_on)
+@breaks(damage.a_damaged_thread_leaves_the_others_usable)
 class IsDamagedAsAWhole(OnDisk):
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         if found := await self.inner.check():

@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import retention, retention as pins
+from perdure.testing.conformance.clauses import pins, retention
 
 
 class LosesChunks(Passing):
@@ -59,7 +59,7 @@ class ForgetsBranches(LosesChunks):
         return await super().prune(thread_id, checkpoint_ids, events_before=events_before)
 
 
-@breaks(retention.whatever_is_pruned_of_a_tree_what_is_left_is_whole_and_nothing_else_is)
+@breaks(retention.pruning_any_part_of_a_tree_leaves_exactly_what_is_needed)
 class FreesNothing(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -74,20 +74,20 @@ class FreesNothing(Passing):
         return {number: kept[number] for number in numbers if number in kept}
 
 
-@breaks(retention.whatever_commits_forget_of_a_tree_what_is_left_is_whole)
+@breaks(retention.commits_that_prune_any_part_of_a_tree_leave_what_is_needed)
 class FreesAllOfWhatIsForgotten(LosesChunks):
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)
         self.lost |= set(commit.prunes)
 
 
-@breaks(retention.what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was)
+@breaks(retention.what_a_commit_prunes_is_gone_and_all_else_stays)
 class NeverForgets(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, prunes=()))
 
 
-@breaks(retention.a_head_is_not_forgotten_with_a_commit)
+@breaks(retention.a_head_is_not_pruned_with_a_commit)
 class ForgetsItsHead(Passing):
     """Whatever a commit says is to go is gone, the newest included."""
 
@@ -134,7 +134,7 @@ class PrunesNothingAndSaysNothing(Passing):
             return 0
 
 
-@breaks(retention.pruning_what_there_is_not_changes_nothing)
+@breaks(retention.pruning_unknown_checkpoints_changes_nothing)
 class CountsWhatWasNamed(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = list(checkpoint_ids)
@@ -199,7 +199,7 @@ class PrunesThePinned(Passing):
         return await super().prune(thread_id, doomed, events_before=events_before)
 
 
-@breaks(pins.a_pinned_checkpoint_is_not_forgotten_with_a_commit)
+@breaks(pins.a_pinned_checkpoint_is_not_pruned_with_a_commit)
 class ForgetsThePinned(Passing):
     async def commit(self, commit: Commit) -> None:
         for info in await self.inner.infos(thread_id=commit.lease.thread_id):
@@ -231,13 +231,13 @@ class CountsPins(Passing):
             await super().unpin(checkpoint_id)
 
 
-@breaks(pins.a_checkpoint_says_whether_it_is_pinned)
+@breaks(pins.a_checkpoint_shows_whether_it_is_pinned)
 class HidesPins(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return [changed(one, is_pinned=False) for one in await super().infos(**filters)]
 
 
-@breaks(pins.what_there_is_not_cannot_be_pinned)
+@breaks(pins.an_unknown_checkpoint_cannot_be_pinned)
 class PinsAnything(Passing):
     async def pin(self, checkpoint_id: str) -> None:
         try:

@@ -11,7 +11,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
-from perdure.testing.conformance.clauses import damage as upkeep, owning as fencing, owning as single_writer
+from perdure.testing.conformance.clauses import owning, upkeep
 
 
 def changed(thing: Any, **parts: Any) -> Any:
@@ -82,21 +82,21 @@ class HasNoSize(Passing):
 # ---------------------------------------------------------------- single writer
 
 
-@breaks(single_writer.a_new_thread_opens_empty)
+@breaks(owning.a_new_thread_opens_empty)
 class BeginsWithAnEvent(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
         return opened if opened.number else OpenedThread(opened.lease, 0, None, None, last_seq=1)
 
 
-@breaks(single_writer.a_thread_opens_where_its_last_commit_left_it)
+@breaks(owning.a_thread_opens_where_its_last_commit_left_it)
 class OpensWithoutItsJournal(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened: OpenedThread = changed(await super().open(thread_id, owner, takeover=takeover), journal=())
         return opened
 
 
-@breaks(single_writer.every_owner_has_a_higher_fence_than_all_before)
+@breaks(owning.every_owner_has_a_higher_fence_than_all_before)
 class HasOneFenceForAll(KnowsTheNewest):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened: OpenedThread = changed(
@@ -108,37 +108,37 @@ class HasOneFenceForAll(KnowsTheNewest):
         await super().release(self.instead_of(lease))
 
 
-@breaks(single_writer.a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched)
+@breaks(owning.a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched)
 class LetsAnybodyIn(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await super().open(thread_id, owner, takeover=True)
 
 
-@breaks(single_writer.a_takeover_takes_the_thread_all_the_same)
+@breaks(owning.a_takeover_takes_the_thread_all_the_same)
 class NeverTakesOver(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await super().open(thread_id, owner)
 
 
-@breaks(single_writer.a_released_thread_is_free)
+@breaks(owning.a_released_thread_is_free)
 class NeverReleases(Passing):
     async def release(self, lease: Lease) -> None:
         pass
 
 
-@breaks(single_writer.releasing_again_or_after_a_takeover_frees_nobody_elses_thread)
+@breaks(owning.releasing_again_or_after_a_takeover_frees_no_other_owners_thread)
 class ReleasesForOthers(KnowsTheNewest):
     async def release(self, lease: Lease) -> None:
         await super().release(self.instead_of(lease))
 
 
-@breaks(single_writer.renewing_keeps_the_thread)
+@breaks(owning.renewing_keeps_the_thread)
 class GivesUpWhatIsRenewed(Passing):
     async def renew(self, lease: Lease) -> None:
         await super().release(lease)
 
 
-@breaks(single_writer.a_lease_that_was_taken_over_or_released_cannot_be_renewed)
+@breaks(owning.a_lease_that_was_taken_over_or_released_cannot_be_renewed)
 class RenewsAnything(Passing):
     async def renew(self, lease: Lease) -> None:
         pass
@@ -147,19 +147,19 @@ class RenewsAnything(Passing):
 # ---------------------------------------------------------------- fencing
 
 
-@breaks(fencing.after_a_takeover_the_old_owner_cannot_commit)
+@breaks(owning.after_a_takeover_the_old_owner_cannot_commit)
 class CommitsWithAnyFence(KnowsTheNewest):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, lease=self.instead_of(commit.lease)))
 
 
-@breaks(fencing.after_a_takeover_the_old_owner_cannot_write_the_journal)
+@breaks(owning.after_a_takeover_the_old_owner_cannot_write_the_journal)
 class RecordsWithAnyFence(KnowsTheNewest):
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await super().append_journal(self.instead_of(lease), entry)
 
 
-@breaks(fencing.a_lease_that_was_released_cannot_write_any_more)
+@breaks(owning.a_lease_that_was_released_cannot_write_any_more)
 class WritesAfterTheRelease(KnowsTheNewest):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -176,9 +176,7 @@ class WritesAfterTheRelease(KnowsTheNewest):
         await super().commit(commit)
 
 
-@breaks(
-    fencing.a_lease_that_nobody_was_given_proves_nothing, fencing.a_lease_of_a_deleted_thread_moves_no_other_of_its_name
-)
+@breaks(owning.an_invented_lease_is_rejected, owning.a_lease_of_a_deleted_thread_moves_no_other_of_its_name)
 class BelievesAnyOwner(KnowsTheNewest):
     """It compares the fence, and not who was given it."""
 
@@ -190,8 +188,8 @@ class BelievesAnyOwner(KnowsTheNewest):
 
 
 @breaks(
-    fencing.a_takeover_through_another_object_fences_the_old_owner_out,
-    fencing.a_takeover_in_another_process_fences_the_old_owner_out,
+    owning.a_takeover_through_another_object_fences_the_old_owner_out,
+    owning.a_takeover_in_another_process_fences_the_old_owner_out,
 )
 class KnowsOnlyItsOwnFences(OnDisk):
     """Each object thinks that what it was given last is the newest."""

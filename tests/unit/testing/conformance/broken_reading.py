@@ -21,10 +21,10 @@ from perdure.records import (
     ThreadHeader,
     ThreadInfo,
 )
-from perdure.testing.conformance.clauses import copies as raw_copies, copies as whole_threads, events, listing as paging
+from perdure.testing.conformance.clauses import copies, events, listing, transfer
 
 
-@breaks(paging.an_empty_store_has_nothing)
+@breaks(listing.an_empty_store_has_nothing)
 class MissesWhatThereIsNot(Passing):
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         if not await self.inner.threads(thread_id=thread_id):
@@ -32,26 +32,26 @@ class MissesWhatThereIsNot(Passing):
         return await super().head(thread_id)
 
 
-@breaks(paging.checkpoints_are_listed_in_the_order_of_their_commits)
+@breaks(listing.checkpoints_are_listed_in_the_order_of_their_commits)
 class ListsTheNewestFirst(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return (await super().infos(**filters))[::-1]
 
 
-@breaks(paging.checkpoints_are_listed_by_thread_and_by_workflow)
+@breaks(listing.checkpoints_are_listed_by_thread_and_by_workflow)
 class ListsEveryWorkflow(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return await super().infos(**{**filters, "workflow_name": None})
 
 
-@breaks(paging.a_limit_keeps_the_newest)
+@breaks(listing.a_limit_keeps_the_newest)
 class KeepsTheOldest(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         limit = filters.pop("limit", None)
         return (await super().infos(**filters))[:limit]
 
 
-@breaks(paging.limit_and_before_page_backwards_through_all_checkpoints)
+@breaks(listing.limit_and_before_page_backwards_through_all_checkpoints)
 class PagesOverlap(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         before, limit = filters.pop("before", None), filters.pop("limit", None)
@@ -60,7 +60,7 @@ class PagesOverlap(Passing):
         return found[max(0, end - (len(found) if limit is None else limit)) : end]
 
 
-@breaks(paging.before_a_checkpoint_that_there_is_not_is_an_error)
+@breaks(listing.paging_before_an_unknown_checkpoint_is_an_error)
 class PagesFromNowhere(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         try:
@@ -69,39 +69,39 @@ class PagesFromNowhere(Passing):
             return []
 
 
-@breaks(paging.an_info_says_all_that_was_said_of_its_checkpoint)
+@breaks(listing.an_info_has_all_fields_of_its_checkpoint)
 class RoundsTimes(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return [changed(one, timestamp=one.timestamp[:19]) for one in await super().infos(**filters)]
 
 
-@breaks(paging.threads_are_listed_with_those_that_moved_last_at_the_end)
+@breaks(listing.threads_are_listed_with_those_that_moved_last_at_the_end)
 class ListsThreadsByTheirNames(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         return sorted(await super().threads(**filters), key=lambda one: one.thread_id)
 
 
-@breaks(paging.limit_and_before_page_backwards_through_the_threads)
+@breaks(listing.limit_and_before_page_backwards_through_the_threads)
 class KeepsTheOldestThreads(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         limit = filters.pop("limit", None)
         return (await super().threads(**filters))[:limit]
 
 
-@breaks(paging.a_thread_says_where_it_stands_and_who_owns_it)
+@breaks(listing.a_thread_is_listed_with_its_status_and_owner)
 class HidesTheOwner(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         return [changed(one, run_id=None) for one in await super().threads(**filters)]
 
 
-@breaks(paging.every_thread_of_which_something_is_kept_is_named)
+@breaks(listing.every_thread_of_which_something_is_kept_is_named)
 class NamesOnlyWhatHasMoved(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         moved = {one.thread_id for one in await self.inner.threads()}
         return [one for one in await super().thread_ids(**filters) if one in moved]
 
 
-@breaks(paging.the_ids_of_threads_are_read_in_pages)
+@breaks(listing.the_ids_of_threads_are_read_in_pages)
 class NamesTheFirstOnEachPage(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         if filters.get("limit") == 1:
@@ -124,7 +124,7 @@ class RepeatsTheLast(Passing):
         return await super().events_after(thread_id, None if seq is None else max(0, seq - 1))
 
 
-@breaks(events.events_say_which_commit_run_and_checkpoint_they_belong_to)
+@breaks(events.events_name_their_commit_run_and_checkpoint)
 class ForgetsWhoToldThem(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return [changed(one, run_id="") for one in await super().events_after(thread_id, seq)]
@@ -138,13 +138,13 @@ class PrunesTheEventsToo(Passing):
         return await super().prune(thread_id, doomed, events_before=max([events_before, *(n + 1 for n in gone)]))
 
 
-@breaks(events.events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired)
+@breaks(events.events_that_a_commit_prunes_are_gone_and_their_cursors_expire)
 class KeepsAllEvents(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, prunes_events_before=0))
 
 
-@breaks(events.events_before_a_prune_are_gone_and_a_cursor_there_is_expired)
+@breaks(events.events_before_a_prune_are_gone_and_their_cursors_expire)
 class GoesOnFromAnExpiredCursor(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         try:
@@ -153,7 +153,7 @@ class GoesOnFromAnExpiredCursor(Passing):
             return await super().events_after(thread_id, None)
 
 
-@breaks(events.a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers)
+@breaks(events.a_log_whose_events_are_all_pruned_continues_its_numbers)
 class CountsEventsAnew(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
@@ -164,7 +164,7 @@ class CountsEventsAnew(Passing):
 # ---------------------------------------------------------------- whole threads
 
 
-@breaks(whole_threads.nothing_is_left_of_a_deleted_thread)
+@breaks(copies.nothing_is_left_of_a_deleted_thread)
 class StillAsksForTheDeleted(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -178,14 +178,14 @@ class StillAsksForTheDeleted(Passing):
         return [*await super().pending_requests(**filters), *self.asked]
 
 
-@breaks(whole_threads.a_thread_of_a_deleted_name_begins_anew)
+@breaks(copies.a_thread_of_a_deleted_name_begins_empty)
 class RemembersItemsOfTheDeleted(RemembersWhatWasConsumed):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         if item_id not in self.consumed[thread_id]:
             await super().post(thread_id, item_id, kind, body)
 
 
-@breaks(whole_threads.deleting_leaves_other_threads_alone)
+@breaks(copies.deleting_leaves_other_threads_alone)
 class DeletesTheirQuestionsToo(Passing):
     was_deleted = False
 
@@ -197,7 +197,7 @@ class DeletesTheirQuestionsToo(Passing):
         return [] if self.was_deleted else await super().pending_requests(**filters)
 
 
-@breaks(whole_threads.a_thread_with_an_owner_is_not_deleted)
+@breaks(copies.a_thread_with_an_owner_is_not_deleted)
 class DeletesWhatIsOwned(Passing):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         opened = await self.inner.open(thread_id, "deleting", takeover=True)
@@ -205,20 +205,20 @@ class DeletesWhatIsOwned(Passing):
         return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
 
-@breaks(whole_threads.a_thread_that_moved_or_waits_is_not_deleted_as_unmoved)
+@breaks(copies.a_thread_that_moved_or_waits_is_not_deleted_as_unmoved)
 class DeletesWhatHasMoved(Passing):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         return await super().delete_thread(thread_id)
 
 
-@breaks(whole_threads.a_copy_holds_all_commits_under_new_checkpoint_ids)
+@breaks(copies.a_copy_holds_all_commits_under_new_checkpoint_ids)
 class CopiesTheHeadOnly(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
         await self.inner.prune(to, [one.checkpoint_id for one in await self.infos(thread_id=to)][:-1])
 
 
-@breaks(whole_threads.a_copy_has_no_journal_no_inbox_and_no_owner)
+@breaks(copies.a_copy_has_no_journal_no_inbox_and_no_owner)
 class CopiesTheInboxToo(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
@@ -227,7 +227,7 @@ class CopiesTheInboxToo(Passing):
             await self.inner.post(to, one.item_id, one.kind, one.body)
 
 
-@breaks(whole_threads.a_copy_and_its_original_go_their_own_ways)
+@breaks(copies.a_copy_and_its_original_are_independent)
 class CopiesThatShare(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -243,7 +243,7 @@ class CopiesThatShare(Passing):
         return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
 
-@breaks(whole_threads.a_copy_never_takes_the_place_of_a_thread)
+@breaks(copies.a_copy_never_takes_the_place_of_a_thread)
 class CopiesOverWhatThereIs(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         try:
@@ -256,13 +256,13 @@ class CopiesOverWhatThereIs(Passing):
 # ---------------------------------------------------------------- raw copies
 
 
-@breaks(raw_copies.a_thread_handed_to_another_store_is_all_there)
+@breaks(transfer.a_transferred_thread_is_complete)
 class AddsWithoutTheInbox(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await super().add_thread(changed(header, inbox=()), commits)
 
 
-@breaks(raw_copies.branches_and_pins_are_handed_on_and_can_be_pruned_there)
+@breaks(transfer.branches_and_pins_are_transferred_and_can_be_pruned)
 class HandsOnNothingOfThoseBefore(Passing):
     """What a commit carries of commits that were pruned is left out."""
 
@@ -271,19 +271,19 @@ class HandsOnNothingOfThoseBefore(Passing):
         return [changed(one, carried=()) for one in found]
 
 
-@breaks(raw_copies.a_thread_that_was_handed_on_goes_on_there)
+@breaks(transfer.a_transferred_thread_continues)
 class AddsWithoutTheFence(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await super().add_thread(changed(header, fence=0), commits)
 
 
-@breaks(raw_copies.commits_are_read_in_pages_as_they_were_written)
+@breaks(transfer.commits_are_read_in_pages_as_they_were_written)
 class PagesOfCommitsOverlap(Passing):
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return await super().commits(thread_id, after=max(0, after - 1), limit=limit)
 
 
-@breaks(raw_copies.a_standing_says_all_of_a_thread_but_its_commits)
+@breaks(transfer.a_header_has_all_of_a_thread_except_its_commits)
 class StandsWithoutTheJournal(Passing):
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         found = await super().thread_header(thread_id)
@@ -291,7 +291,7 @@ class StandsWithoutTheJournal(Passing):
         return without
 
 
-@breaks(raw_copies.a_thread_that_there_is_already_is_not_added)
+@breaks(transfer.a_transfer_replaces_no_existing_thread)
 class AddsOverWhatThereIs(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         all_of_them = list(commits)
@@ -302,7 +302,7 @@ class AddsOverWhatThereIs(Passing):
             await super().add_thread(header, all_of_them)
 
 
-@breaks(raw_copies.a_thread_whose_commits_break_off_is_not_added)
+@breaks(transfer.a_thread_whose_commits_break_off_is_not_added)
 class AddsAsFarAsItComes(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         read: list[Commit] = []

@@ -24,7 +24,7 @@ class UnpinsWhatItRewrites(Passing):
         return await super().rewrite(thread_id, change)
 
 
-@breaks(rewriting.whoever_owns_a_rewritten_thread_goes_on)
+@breaks(rewriting.the_owner_of_a_rewritten_thread_continues)
 class TakesTheThreadToRewriteIt(Passing):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         opened = await self.inner.open(thread_id, "rewriting", takeover=True)

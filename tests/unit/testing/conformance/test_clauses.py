@@ -43,5 +43,5 @@ def test_clauses_are_chosen_by_name_and_by_family() -> None:
     assert {one.family for one in select_clauses(["retention", "journal"])} == {"retention", "journal"}
     [one] = select_clauses("a_new_thread_opens_empty")
     assert (one.family, one.sentence) == ("owning", "a new thread opens empty")
-    with pytest.raises(ValueError, match=r"no clause and no family 'own' \(did you mean 'owning'\?\)"):
+    with pytest.raises(ValueError, match=r"No clause or family is named 'own' \(did you mean 'owning'\?\)"):
         select_clauses("own")

@@ -17,6 +17,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing
 
 from perdure.records import Lease
 from perdure.store import Store
+from perdure.stores.memory.store import MemoryStore
 from perdure.testing.conformance import StoreConformance, validate
 from perdure.testing.conformance.suite import all_clauses
 
@@ -43,7 +44,7 @@ async def test_a_failure_says_in_a_sentence_what_the_store_did_instead(capsys: p
     assert not report.ok
     [failure] = report.failures
     assert (failure.name, failure.outcome) == (RELEASED, "FAILED")
-    assert failure.reason == "its owner after the release[0]: expected None, got 'run-1'"
+    assert failure.reason == "the owners after the release[0]: expected None, got 'run-1'"
     printed = capsys.readouterr().out
     assert f"  FAILED          a released thread is free: {failure.reason}\n" in printed
     assert "NeverReleases: 1 passed, 1 FAILED, in" in printed
@@ -74,6 +75,18 @@ async def test_what_is_no_factory_is_refused() -> None:
         await validate("no_function")
     with pytest.raises(ModuleNotFoundError, match="no_module"):
         await validate("no_module:make")
+
+
+def make_without_a_folder() -> Passing:
+    return Passing(Path())
+
+
+@pytest.mark.parametrize("factory", [MemoryStore, make_without_a_folder], ids=["a class", "a function"])
+async def test_a_factory_that_takes_no_folder_is_rejected_before_any_clause(factory: Any) -> None:
+    lines: list[Any] = []
+    with pytest.raises(TypeError, match=r"called with a folder: def make_store\(folder: Path\) -> Store"):
+        await validate(factory, tell=lines.append)
+    assert lines == []
 
 
 class Hangs(Passing):
@@ -138,7 +151,7 @@ def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Pat
         check=False,
     )
     assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
-    assert "a released thread is free: its owner after the release[0]: expected None, got 'run-1'" in done.stdout
+    assert "a released thread is free: the owners after the release[0]: expected None, got 'run-1'" in done.stdout
     assert "The contract says: Release the thread." in done.stdout and "(seed = 5)" in done.stdout
     assert "not applicable, because it needs processes that use the same store" in done.stdout
 

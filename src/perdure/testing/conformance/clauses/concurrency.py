@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.errors import CursorExpired, ThreadBusy, ThreadConflict
 from perdure.store import Store
 from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
 from perdure.testing.conformance.location import TrialLocation
@@ -36,7 +36,7 @@ async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> N
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
         expect_equal(
-            f"the commits of {name}", [one.number for one in await store.infos(thread_id=name)], [1, 2, 3, 4, 5]
+            f"the commits of {name}", [info.number for info in await store.infos(thread_id=name)], [1, 2, 3, 4, 5]
         )
         expect_equal(
             f"the chunks of {name}", set(await chunks(store, name)), {ref(name, number) for number in range(1, 6)}
@@ -44,23 +44,23 @@ async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> N
 
 
 @clause
-async def of_many_that_open_one_thread_at_once_one_gets_it(store: Store) -> None:
+async def one_of_many_concurrent_opens_succeeds(store: Store) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     tried = await asyncio.gather(*(store.open("t", f"run-{index}") for index in range(10)), return_exceptions=True)
-    won = [one for one in tried if not isinstance(one, BaseException)]
+    won = [outcome for outcome in tried if not isinstance(outcome, BaseException)]
     expect_equal("how many got it", len(won), 1)
-    expect_equal("what the others were told", {type(one) for one in tried if one not in won}, {ThreadBusy})
+    expect_equal("what the others got", {type(outcome) for outcome in tried if outcome not in won}, {ThreadBusy})
 
 
 @clause
-async def of_many_that_write_one_commit_at_once_one_does(store: Store) -> None:
+async def one_of_many_concurrent_commits_succeeds(store: Store) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
     owner = await own(store)
     commits = [owner.checkpoint(f"c{index}", events=1) for index in range(10)]
-    tried = await asyncio.gather(*(store.commit(one) for one in commits), return_exceptions=True)
-    expect_equal("how many were written", sum(one is None for one in tried), 1)
-    expect_equal("how many were refused", sum(isinstance(one, ThreadConflict) for one in tried), 9)
+    tried = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
+    expect_equal("how many were written", sum(outcome is None for outcome in tried), 1)
+    expect_equal("how many were refused", sum(isinstance(outcome, ThreadConflict) for outcome in tried), 9)
     expect_equal(
         "checkpoints and events", (len(await checkpoint_ids(store)), len(await store.events_after("t", 0))), (1, 1)
     )
@@ -86,9 +86,6 @@ async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
     await check_readable(store, "t", owner.has)
     head = await store.head("t")
     expect_equal("the head", head and head.info.number, 16)
-
-
-# ---------------------------------------------------------------- several objects
 
 
 @clause_with(Needs.TWO_OBJECTS)
@@ -127,9 +124,6 @@ async def two_objects_have_one_owner_between_them(place: TrialLocation) -> None:
     expect_equal("the number", (await own(one, owner="run-2")).number, 2)
 
 
-# ---------------------------------------------------------------- several processes
-
-
 @clause_with(Needs.PROCESSES)
 async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(place: TrialLocation) -> None:
     """Each method is one atomic step"""
@@ -147,26 +141,79 @@ async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(pla
 
 
 @clause_with(Needs.PROCESSES)
-async def of_two_processes_that_open_or_write_at_once_one_does(place: TrialLocation) -> None:
+async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialLocation) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
     both = await asyncio.gather(place.start_process(), place.start_process())
     for turn in range(10):
         for index, one in enumerate(both):
             await one.ask("open", f"opened {turn}", f"run-{index}")
-        opened = [(await one.outcome())[:2] for one in both]
+        opened = [(await process.outcome())[:2] for process in both]
         expect_equal(
             "opening one thread", sorted(map(str, opened)), sorted(["['done', 0]", "['refused', 'ThreadBusy']"])
         )
         lease = (await place.store.open(f"t{turn}", "run-1")).lease
-        for one in both:
-            await one.do("lend", lease.thread_id, lease.owner, lease.fence)
+        for process in both:
+            await process.do("lend", lease.thread_id, lease.owner, lease.fence)
         for name, one in zip("ab", both, strict=True):
             await one.ask("save", f"t{turn}", f"{name}{turn}")
-        saving = [(await one.outcome())[:2] for one in both]
+        saving = [(await process.outcome())[:2] for process in both]
         expect_equal(
             "writing one commit", sorted(map(str, saving)), sorted(["['done', 1]", "['refused', 'ThreadConflict']"])
         )
         won = "ab"[[outcome for outcome, _ in saving].index("done")]
         expect_equal("what was written", await checkpoint_ids(place.store, thread_id=f"t{turn}"), [f"{won}{turn}"])
     expect(len(await place.store.events_after("t0", 0)) == 1, "the events of a commit that was refused are there")
+
+
+@clause
+async def closing_while_others_write_loses_nothing(store: Store) -> None:
+    """Close files and connections. Idempotent; a later call opens them again."""
+    threads = (five_commits(store, f"t{index}") for index in range(4))
+    await asyncio.gather(store.close(), *threads, store.close())
+    expect_equal("the checkpoints", len(await checkpoint_ids(store)), 20)
+
+
+@clause_with(Needs.TWO_OBJECTS)
+async def what_a_commit_prunes_is_pruned_for_every_object(place: TrialLocation) -> None:
+    """Numbers of checkpoints that retention deletes with it."""
+    first, second = place.store, place.another()
+    owner = await own(first)
+    for number in range(1, 5):
+        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 1}"], events=1)
+    expect_equal("the checkpoints before", len(await checkpoint_ids(second)), 4)
+    await owner.save(prunes=[1, 2], prunes_events_before=3)
+    expect_equal("the checkpoints", await checkpoint_ids(second), ["t-3", "t-4", "t-5"])
+    await owner.release()
+    await first.close()
+    third = place.another()
+    expect_equal("those of a new object", await checkpoint_ids(third), ["t-3", "t-4", "t-5"])
+    await expect_raises(CursorExpired, third.events_after("t", 1), "reading after 1, which is pruned")
+    again = await own(third)
+    again.has = owner.has
+    await again.save(drops=["c4"], prunes=[3, 4])
+    expect_equal("the checkpoints then", await checkpoint_ids(second), ["t-5", "t-6"])
+    expect_equal("how many went", await second.prune("t", ["t-5"]), 1)
+    expect_equal("the chunks", await chunks(second, "t"), {})
+
+
+@clause_with(Needs.PROCESSES)
+async def a_paused_owner_keeps_its_thread_and_blocks_no_other(place: TrialLocation) -> None:
+    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
+    process, store = await place.start_process(), place.store
+    await process.do("open", "t", "run-1")
+    await process.do("save", "t", "old")
+    process.pause()
+    try:
+        await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread whose owner is paused")
+        await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread whose owner is paused")
+        await store.post("t", "item", "message", b"1")
+        await save_thread(store, "u")
+        expect_equal("the threads", await thread_ids(store), ["t", "u"])
+        owner = await own(store, "t", owner="run-2", takeover=True)
+        await owner.save("new")
+    finally:
+        process.resume()
+    await process.refuses("ThreadConflict", "save", "t", "late")
+    await owner.save("newer")
+    expect_equal("the checkpoints", await checkpoint_ids(store, thread_id="t"), ["old", "new", "newer"])

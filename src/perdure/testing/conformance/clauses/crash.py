@@ -23,31 +23,31 @@ KILLS = 2
 """Processes of one clause; each is killed once."""
 
 
-async def killed_at_random(place: TrialLocation, act: str, *threads: str) -> list[list[Any]]:
+async def kill_at_random(place: TrialLocation, act: str, *threads: str) -> list[list[Any]]:
     """What the store acknowledged to each process, before it was killed in the middle of more."""
     processes = await asyncio.gather(*(place.start_process() for _ in threads))
-    for one, thread_id in zip(processes, threads, strict=True):
-        await one.ask(act, thread_id)
-    return await asyncio.gather(*(_killed(place, one) for one in processes))
+    for process, thread_id in zip(processes, threads, strict=True):
+        await process.ask(act, thread_id)
+    return await asyncio.gather(*(_kill(place, process) for process in processes))
 
 
-async def _killed(place: TrialLocation, process: TrialProcess) -> list[Any]:
+async def _kill(place: TrialLocation, process: TrialProcess) -> list[Any]:
     acknowledged, delay = 1 + place.chance.randrange(6), place.chance.uniform(0, 0.02)
-    heard = [await process.outcome() for _ in range(acknowledged)]
-    await asyncio.sleep(delay)  # a moment left to chance: nobody could signal it
-    heard += await process.kill()
-    for one in heard:
-        if one[0] != "done":
-            raise NotKept(f"a process that wrote on its own was refused with {one[1]}: {one[2]}")
-    return [one[1] for one in heard]
+    replies = [await process.outcome() for _ in range(acknowledged)]
+    await asyncio.sleep(delay)  # a moment left to chance: no signal of the process marks it
+    replies += await process.kill()
+    for reply in replies:
+        if reply[0] != "done":
+            raise NotKept(f"a process that wrote on its own got {reply[1]}: {reply[2]}")
+    return [reply[1] for reply in replies]
 
 
 @clause_with(Needs.PROCESSES)
 async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
     names = [f"t{index}" for index in range(KILLS)]
-    told = await killed_at_random(place, "keep_committing", *names)
-    for name, numbers in zip(names, told, strict=True):
+    acknowledgements = await kill_at_random(place, "keep_committing", *names)
+    for name, numbers in zip(names, acknowledgements, strict=True):
         owner = await own(place.store, name)
         expect(
             owner.number in (numbers[-1], numbers[-1] + 1),
@@ -55,7 +55,7 @@ async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> N
         )
         expect_equal("the last event", owner.last_seq, owner.number * 2)
         numbers = list(range(1, owner.number + 1))
-        expect_equal("the checkpoints", [one.number for one in await place.store.infos(thread_id=name)], numbers)
+        expect_equal("the checkpoints", [info.number for info in await place.store.infos(thread_id=name)], numbers)
         held = await chunks(place.store, name, owner.number)
         for number in numbers:
             expect_equal(
@@ -70,8 +70,8 @@ async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> N
 async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(place: TrialLocation) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
     names = [f"t{index}" for index in range(KILLS)]
-    told = await killed_at_random(place, "keep_posting", *names)
-    for name, acknowledged in zip(names, told, strict=True):
+    acknowledgements = await kill_at_random(place, "keep_posting", *names)
+    for name, acknowledged in zip(names, acknowledgements, strict=True):
         within = await read_as_owner(place.store, name)
         posted = [number for kind, number in acknowledged if kind == "post"]
         recorded = [number for kind, number in acknowledged if kind == "journal"]
@@ -113,8 +113,8 @@ async def a_kill_while_pruning_breaks_nothing_that_is_left(place: TrialLocation)
         await owner.release()
         owners.append(owner)
     names = [owner.lease.thread_id for owner in owners]
-    told = await killed_at_random(place, "keep_pruning", *names)
-    for owner, name, pruned in zip(owners, names, told, strict=True):
+    acknowledgements = await kill_at_random(place, "keep_pruning", *names)
+    for owner, name, pruned in zip(owners, names, acknowledgements, strict=True):
         left = await checkpoint_ids(place.store, thread_id=name)
         expect_equal("what is left of what was pruned", sorted(set(left) & set(pruned)), [])
         expect(len(left) >= 20 - len(pruned) - 1, f"{len(pruned)} of 20 were pruned, and {len(left)} are left")
@@ -131,15 +131,17 @@ async def a_kill_while_copying_leaves_a_whole_copy_or_none(place: TrialLocation)
     names = [f"t{index}" for index in range(KILLS)]
     for name in names:
         await save_thread(place.store, name, 8, brings=["a", "b"], events=1)
-    told = await killed_at_random(place, "keep_copying", *names)
+    acknowledgements = await kill_at_random(place, "keep_copying", *names)
     expected = await chunks(place.store, names[0])
-    made = [one.thread_id for one in await place.store.threads()]
-    for name, numbers in zip(names, told, strict=True):
+    made = [thread.thread_id for thread in await place.store.threads()]
+    for name, numbers in zip(names, acknowledgements, strict=True):
         missing = [number for number in numbers if number is not None and f"{name} copy {number}" not in made]
         expect_equal("copies that were acknowledged and are not there", missing, [])
     for copy in made:
         expect_equal(
-            f"the commits of {copy!r}", [one.number for one in await place.store.infos(thread_id=copy)], [*range(1, 9)]
+            f"the commits of {copy!r}",
+            [info.number for info in await place.store.infos(thread_id=copy)],
+            [*range(1, 9)],
         )
         expect_equal(f"the events of {copy!r}", len(await place.store.events_after(copy, 0)), 8)
         expect_equal(f"the chunks of {copy!r}", await chunks(place.store, copy), expected)

@@ -1,34 +1,17 @@
-"""Files of the store changed, cut and removed: whatever is read is what was written, or an error that says so."""
+"""Files of the store changed, cut and removed: a read returns what was written, or raises."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed, ThreadBusy
+from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    Needs,
-    NotApplicable,
-    NotKept,
-    clause,
-    clause_with,
-    expect,
-    expect_equal,
-    expect_raises,
-)
+from perdure.testing.conformance.clause import Needs, NotApplicable, NotKept, clause_with, expect, expect_equal
 from perdure.testing.conformance.location import TrialLocation, files_of
-from perdure.testing.conformance.threads import (
-    checkpoint_ids,
-    own,
-    read_as_owner,
-    read_everything,
-    save_full_thread,
-    save_thread,
-)
+from perdure.testing.conformance.threads import own, save_full_thread
 
 THREADS = ("hit", "left alone")
 MARK = "the mark of the thread that is hit"
@@ -48,7 +31,7 @@ async def _checkpoint(checkpoint_id: str, store: Store) -> Pieces:
 
 
 async def _events(thread_id: str, store: Store) -> Pieces:
-    return {f"events from {one.first_seq}": one.body for one in await store.events_after(thread_id, None)}
+    return {f"events from {batch.first_seq}": batch.body for batch in await store.events_after(thread_id, None)}
 
 
 async def _opened(thread_id: str, store: Store) -> Pieces:
@@ -58,13 +41,13 @@ async def _opened(thread_id: str, store: Store) -> Pieces:
         raise DamagedCheckpoint(thread_id, opened.damage, thread_id)
     return {
         **({} if opened.root is None else {"root": opened.root}),
-        **{f"journal of {one.delivery_id}": one.body for one in opened.journal},
-        **{f"item {one.item_id}": one.body for one in opened.inbox},
+        **{f"journal of {entry.delivery_id}": entry.body for entry in opened.journal},
+        **{f"item {item.item_id}": item.body for item in opened.inbox},
     }
 
 
 def reads_of(thread_ids: Iterable[str]) -> dict[str, Callable[[Store], Awaitable[Pieces]]]:
-    """All that gives back bytes, but for chunks: these are proved by their digests, by whoever needs them."""
+    """All that gives back bytes, but for chunks: their readers compare the digests."""
     reads: dict[str, Callable[[Store], Awaitable[Pieces]]] = {}
     for name in thread_ids:
         reads[f"the head of {name!r}"] = partial(_head, name)
@@ -75,10 +58,10 @@ def reads_of(thread_ids: Iterable[str]) -> dict[str, Callable[[Store], Awaitable
     return reads
 
 
-def says_so(error: Exception) -> bool:
+def is_damage(error: Exception) -> bool:
     """An error of the driver itself comes out as StorageFailed. Any other of ours would be a wrong answer."""
-    told = (DamagedCheckpoint, DamagedStore, StorageFailed, NewerFormat)
-    return isinstance(error, told) or not isinstance(error, PerdureError)
+    errors = (DamagedCheckpoint, DamagedStore, StorageFailed, NewerFormat)
+    return isinstance(error, errors) or not isinstance(error, PerdureError)
 
 
 class WrittenThread:
@@ -104,21 +87,21 @@ class WrittenThread:
         return self
 
     async def compare(self, harm: Callable[[Path], str], *, may_lose: bool = False) -> tuple[str, set[str]]:
-        """What was done to a copy of the files, and which reads said so. Raises NotKept if one gave something else.
+        """What was done to a copy of the files, and which reads raised. Raises NotKept if one gave something else.
 
-        `may_lose`: what was hit may be what says that there is something, so that nobody can miss it.
+        `may_lose`: the change may hit the only record that something exists.
         """
         self._tried += 1
         folder, store = self.place.copied(f"damaged {self._tried}")
         done = harm(folder)
-        said = set()
+        failed = set()
         for what, read in self.reads.items():
             try:
                 got = await read(store)
             except Exception as error:
-                if not says_so(error):
+                if not is_damage(error):
                     raise NotKept(f"with {done}, {what} raised {type(error).__name__}: {error}") from error
-                said.add(what)
+                failed.add(what)
                 continue
             if may_lose:
                 strange = [data for data in got.values() if data not in self.read[what].values()]
@@ -126,11 +109,11 @@ class WrittenThread:
             else:
                 expect_equal(f"with {done}, {what}", got, self.read[what])
         await store.close()
-        return done, said
+        return done, failed
 
 
 def chosen(files: list[Path], place: TrialLocation) -> Path:
-    return place.chance.choices(files, [one.stat().st_size for one in files])[0]
+    return place.chance.choices(files, [file.stat().st_size for file in files])[0]
 
 
 @clause_with(Needs.FILES)
@@ -196,7 +179,7 @@ async def a_file_that_was_cut_is_noticed_or_changes_nothing(place: TrialLocation
 async def a_file_that_is_gone_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
     """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
     written = await WrittenThread(place).write()
-    names = [one.relative_to(place.folder / "store") for one in place.files]
+    names = [file.relative_to(place.folder / "store") for file in place.files]
     for name in names:
 
         def remove(folder: Path, name: Path = name) -> str:
@@ -207,7 +190,7 @@ async def a_file_that_is_gone_is_noticed_or_changes_nothing(place: TrialLocation
 
 
 @clause_with(Needs.FILES)
-async def where_one_thread_is_damaged_the_others_go_on(place: TrialLocation) -> None:
+async def a_damaged_thread_leaves_the_others_usable(place: TrialLocation) -> None:
     """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
     written = await WrittenThread(place).write()
     folders: list[Path] = []
@@ -216,9 +199,11 @@ async def where_one_thread_is_damaged_the_others_go_on(place: TrialLocation) -> 
         folders.append(folder)
         return change(MARK.encode(), folder, place=place)
 
-    done, said = await written.compare(harm)
-    expect("the head of 'hit'" in said, f"with {done}, the head was read as if nothing had happened")
-    expect_equal(f"with {done}, what else could not be read", sorted(one for one in said if "'hit'" not in one), [])
+    done, failed = await written.compare(harm)
+    expect("the head of 'hit'" in failed, f"with {done}, the head was read as if nothing had happened")
+    expect_equal(
+        f"with {done}, what else could not be read", sorted(what for what in failed if "'hit'" not in what), []
+    )
     owner = await own(place.at(folders[0]), "left alone", owner="run-2")
     await owner.save()
 
@@ -235,83 +220,8 @@ async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
         try:
             found = list(await store.check())
         except Exception as error:
-            if not says_so(error):
+            if not is_damage(error):
                 raise
             continue
         expect(found, f"with {done}, a check found nothing")
         expect_equal(f"with {done}, the threads that a check named", {one.thread_id for one in found} - {None}, {"hit"})
-
-
-# ---------------------------------------------------------------- upkeep
-
-
-@clause
-async def it_has_every_method_of_the_contract(store: Store) -> None:
-    """A store keeps threads."""
-    methods = [one for one in inspect.getmembers(Store, inspect.isfunction) if not one[0].startswith("_")]
-    missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
-    expect_equal("what it lacks", missing, [])
-    is_async = inspect.iscoroutinefunction
-    expect_equal(
-        "what is not async", [name for name, one in methods if is_async(one) > is_async(getattr(store, name))], []
-    )
-    expect(isinstance(store.finishes_commits, bool), "finishes_commits is neither True nor False")
-
-
-@clause
-async def a_closed_store_opens_itself_again(store: Store) -> None:
-    """Idempotent; a later call opens them again."""
-    await save_full_thread(store)
-    before = await read_everything(store)
-    await store.close()
-    await store.close()
-    expect_equal("what can be read after that", await read_everything(store), before)
-    await store.close()
-    await save_thread(store, "u")
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2", "t-4", "u-1"])
-
-
-@clause
-async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
-    """Close files and connections."""
-    owner = await own(store)
-    await owner.save()
-    await store.close()
-    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held, after a close")
-    await owner.save()
-
-
-@clause_with(Needs.TWO_OBJECTS)
-async def what_was_written_is_there_for_the_next_object(place: TrialLocation) -> None:
-    """When it returns, its effect is as durable as the store makes anything."""
-    first = place.store
-    await save_full_thread(first)
-    await first.pin("t-2")
-    before, within = await read_everything(first), await read_as_owner(first)
-    await first.close()
-    second = place.another()
-    expect_equal("what can be read by the next", await read_everything(second), before)
-    expect_equal("what an owner finds", await read_as_owner(second), within)
-
-
-@clause
-async def a_check_of_a_sound_store_finds_nothing(store: Store) -> None:
-    """All damage that the store can detect by itself."""
-    expect_equal("what is damaged in an empty one", list(await store.check()), [])
-    owner = await save_full_thread(store)
-    await store.copy_thread("t", "copy")
-    await store.prune("t", ["t-1"])
-    await store.delete_thread("copy")
-    await own(store, owner="run-2")
-    expect_equal("what is damaged in one that was used", list(await store.check()), [])
-    expect(owner.number == 4, "it was used otherwise")
-
-
-@clause
-async def its_size_grows_with_what_it_keeps(store: Store) -> None:
-    """Bytes that the store occupies now."""
-    before = await store.size()
-    expect(type(before) is int and before >= 0, f"the size of an empty store is {before!r}")
-    await save_thread(store, "t", 3, chunks={f"{index:064x}": f'"{index:0200x}"'.encode() for index in range(500)})
-    after = await store.size()
-    expect(after > before, f"it took {before} bytes when it was empty, and {after} with three checkpoints in it")

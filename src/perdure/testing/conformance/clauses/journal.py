@@ -24,8 +24,8 @@ async def the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:
     for delivery_id, body in written:
         await owner.record(delivery_id, body)
     opened = await store.open("t", "run-2", takeover=True)
-    expect_equal("the journal", [(one.delivery_id, one.body) for one in opened.journal], written)
-    expect_equal("the head that entries extend", {one.number for one in opened.journal}, {1})
+    expect_equal("the journal", [(entry.delivery_id, entry.body) for entry in opened.journal], written)
+    expect_equal("the head that entries extend", {entry.number for entry in opened.journal}, {1})
 
 
 @clause
@@ -52,11 +52,8 @@ async def journal_entries_of_unsettled_deliveries_stay(store: Store) -> None:
     await owner.record(1, b'"1 at 2"')
     await owner.save(unsettled=[1, 99])
     opened = await store.open("t", "run-2", takeover=True)
-    expect_equal("the journal", [one.body for one in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
-    expect_equal("the head that entries extend", {one.number for one in opened.journal}, {3})
-
-
-# ---------------------------------------------------------------- requests
+    expect_equal("the journal", [entry.body for entry in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
+    expect_equal("the head that entries extend", {entry.number for entry in opened.journal}, {3})
 
 
 async def pending(store: Store, **filters: object) -> list[tuple[str, str]]:
@@ -78,7 +75,7 @@ async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -
 
 
 @clause
-async def a_request_says_all_that_was_said_of_it(store: Store) -> None:
+async def a_request_is_listed_with_all_its_fields(store: Store) -> None:
     """Requests that wait for an answer, across threads, the oldest first."""
     request = make_request("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
     await save_thread(store, "t", requests=[request], workflow_name="naïve")
@@ -89,24 +86,25 @@ async def a_request_says_all_that_was_said_of_it(store: Store) -> None:
 
 
 @clause
-async def a_commit_says_which_requests_are_pending_or_leaves_them(store: Store) -> None:
+async def a_commit_replaces_the_pending_requests_or_leaves_them(store: Store) -> None:
     """All pending requests; None if they did not change."""
     owner = await own(store)
     await owner.save(requests=[make_request("t", "first", 1), make_request("t", "gone", 1)])
     await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
     await owner.note(status="FAILED")
     await owner.save()
-    found = [(one.request_id, one.asked_at) for one in await store.pending_requests()]
+    found = [(request.request_id, request.asked_at) for request in await store.pending_requests()]
     expect_equal("what is pending since when", found, [("first", at(1)), ("second", at(2))])
+    await owner.save(requests=[make_request("t", "second", 9)])
+    await owner.save(requests=[make_request("t", "first", 4), make_request("t", "second", 9)])
+    since = [(request.request_id, request.asked_at) for request in await store.pending_requests()]
+    expect_equal("what is pending after one was asked again", since, [("second", at(2)), ("first", at(4))])
     await owner.note(requests=[])
     expect_equal("what is pending after all were answered", await pending(store), [])
 
 
-# ---------------------------------------------------------------- due
-
-
 async def due(store: Store, seconds: float, limit: int | None = None) -> list[str]:
-    return [one.thread_id for one in await store.due(at(seconds), limit)]
+    return [thread.thread_id for thread in await store.due(at(seconds), limit)]
 
 
 @clause
@@ -120,12 +118,15 @@ async def threads_are_due_at_their_time_with_the_most_overdue_first(store: Store
     expect_equal("later", (await due(store, 35))[2:], ["b"])
     expect_equal("the most overdue", len(await due(store, 1000, limit=1)), 1)
     expect_equal("all", (await due(store, 1000))[2:], ["b", "d"])
-    await own(store, "b")
+    expect_equal("none of them", await due(store, 1000, limit=0), [])
+    owner = await own(store, "b")
     expect_equal("all but one that has an owner", (await due(store, 1000))[2:], ["d"])
+    await owner.release()
+    expect_equal("all after its release", (await due(store, 1000))[2:], ["b", "d"])
 
 
 @clause
-async def each_checkpoint_says_anew_when_its_thread_is_due(store: Store) -> None:
+async def each_checkpoint_sets_when_its_thread_is_due(store: Store) -> None:
     """When the thread continues without input, or a deadline passes."""
     await save_thread(store, "t", due_at=at(50))
     await save_thread(store, "t", due_at=at(10))
@@ -133,9 +134,6 @@ async def each_checkpoint_says_anew_when_its_thread_is_due(store: Store) -> None
     expect_equal("when", (found, found.due_at), ((await store.threads())[0], at(10)))
     await save_thread(store, "t")
     expect_equal("what is due after a checkpoint without a time", await due(store, 1000), [])
-
-
-# ---------------------------------------------------------------- posts
 
 
 async def items(store: Store, thread_id: str = "t") -> list[tuple[str, str, bytes]]:
@@ -149,11 +147,17 @@ async def what_is_posted_is_read_in_order_until_a_commit_consumes_it(store: Stor
     for item in ("b", "a", "c"):
         await store.post("t", item, f"kind {item}", f'"{item}"'.encode())
     owner = await own(store)
-    got = [(one.item_id, one.kind, one.body) for one in owner.opened.inbox]
+    got = [(item.item_id, item.kind, item.body) for item in owner.opened.inbox]
     expect_equal("the inbox", got, [("b", "kind b", b'"b"'), ("a", "kind a", b'"a"'), ("c", "kind c", b'"c"')])
     await store.post("u", "a", "message", b"1")
     await owner.save(consumed=["a"])
     await owner.note(consumed=["c", "never posted"])
+    await store.post("t", "never posted", "message", b"1")
+    expect_equal(
+        "the inbox with an item that comes late", [item for item, _, _ in await items(store)][1:], ["never posted"]
+    )
+    owner = await own(store, takeover=True)
+    await owner.note(consumed=["never posted"])
     expect_equal("the inbox after a and c were consumed", await items(store), [("b", "kind b", b'"b"')])
     expect_equal("the inbox of another thread", await items(store, "u"), [("a", "message", b"1")])
 
@@ -206,12 +210,37 @@ async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
     expect_equal("the threads", await thread_ids(store), ["moved"])
     expect_equal("its head", await store.head("t"), None)
     owner = await own(store)
-    expect_equal("number and inbox", (owner.number, [one.item_id for one in owner.opened.inbox]), (0, ["item"]))
+    expect_equal("number and inbox", (owner.number, [item.item_id for item in owner.opened.inbox]), (0, ["item"]))
 
 
 @clause
 async def many_posts_at_once_are_all_kept(store: Store) -> None:
     """Put an item into the thread's inbox."""
     await asyncio.gather(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
-    found = sorted(one for one, _, _ in await items(store))
+    found = sorted(item for item, _, _ in await items(store))
     expect_equal("the inbox", found, sorted(f"item {index}" for index in range(15)))
+
+
+@clause
+async def requests_belong_to_their_thread_and_stay_with_its_head(store: Store) -> None:
+    """All pending requests; None if they did not change."""
+    for name in "abc":
+        await save_thread(store, name, requests=[make_request(name, "same", 1)])
+    owner = await own(store, "a")
+    await owner.save(requests=[])
+    expect_equal("those of two threads after one was answered", await pending(store), [("b", "same"), ("c", "same")])
+    owner = await own(store, "b")
+    await owner.save()
+    await store.prune("b", ["b-1"])
+    await store.prune("c", ["c-1"])
+    expect_equal("those of a head whose parent is pruned", await pending(store), [("b", "same")])
+
+
+@clause
+async def a_commit_without_a_checkpoint_settles_no_delivery(store: Store) -> None:
+    """a commit without a checkpoint keeps them all"""
+    owner = await own(store)
+    await owner.save()
+    await owner.record(1)
+    await owner.note(unsettled=[7])
+    expect_equal("the journal", [entry for entry, _ in (await read_as_owner(store))["journal"]], [1])

@@ -1,4 +1,4 @@
-"""What an old lease can do: nothing."""
+"""One owner at a time: claiming, renewing, releasing and taking over a thread, proved by fences."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from perdure.store import Store
 from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import at, make_request, own, read_as_owner, read_everything, save_thread
-
-# ---------------------------------------------------------------- single writer
 
 
 @clause
@@ -36,9 +34,9 @@ async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
     opened = await store.open("t", "run-2")
     expect_equal("number, last event and status", (opened.number, opened.last_seq, opened.status), (3, 6, "FAILED"))
     expect_equal("the head", (opened.info, opened.root), (info, b'"the head"'))
-    expect_equal("the journal", [(one.delivery_id, one.body) for one in opened.journal], [(7, b'"recorded"')])
+    expect_equal("the journal", [(entry.delivery_id, entry.body) for entry in opened.journal], [(7, b'"recorded"')])
     expect_equal(
-        "the inbox", [(one.item_id, one.kind, one.body) for one in opened.inbox], [("item", "message", b'"posted"')]
+        "the inbox", [(item.item_id, item.kind, item.body) for item in opened.inbox], [("item", "message", b'"posted"')]
     )
 
 
@@ -84,15 +82,16 @@ async def a_released_thread_is_free(store: Store) -> None:
     """Release the thread."""
     owner = await own(store)
     await owner.save()
-    expect_equal("its owner", [one.run_id for one in await store.threads()], ["run-1"])
+    await (await own(store, "other", owner="run-0")).save()
+    expect_equal("the owners", [thread.run_id for thread in await store.threads()], ["run-1", "run-0"])
     await owner.release()
-    expect_equal("its owner after the release", [one.run_id for one in await store.threads()], [None])
+    expect_equal("the owners after the release", [thread.run_id for thread in await store.threads()], [None, "run-0"])
     again = await own(store, owner="run-2")
     await again.save()
 
 
 @clause
-async def releasing_again_or_after_a_takeover_frees_nobody_elses_thread(store: Store) -> None:
+async def releasing_again_or_after_a_takeover_frees_no_other_owners_thread(store: Store) -> None:
     """Idempotent; has no effect for a lease that was taken over."""
     first = await own(store)
     await first.release()
@@ -155,7 +154,7 @@ async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) 
     new = await own(store, owner="run-2", takeover=True)
     await expect_raises(ThreadConflict, old.record(1), "a journal entry with the fence of a former owner")
     await new.record(2)
-    expect_equal("the journal", [one for one, _ in (await read_as_owner(store))["journal"]], [2])
+    expect_equal("the journal", [entry for entry, _ in (await read_as_owner(store))["journal"]], [2])
 
 
 @clause
@@ -172,20 +171,21 @@ async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
 
 
 @clause
-async def a_lease_that_nobody_was_given_proves_nothing(store: Store) -> None:
+async def an_invented_lease_is_rejected(store: Store) -> None:
     """The right to write to a thread. Every write proves it."""
     owner = await own(store)
     await owner.save()
     fence = owner.lease.fence
     await store.copy_thread("t", "copy")
-    before = await read_everything(store, "nobody's")
-    others = [Lease("nobody's", "run-1", fence), Lease("copy", "run-1", fence)]
+    before = await read_everything(store, "none")
+    others = [Lease("none", "run-1", fence), Lease("copy", "run-1", fence)]
     for lease in [*others, Lease("t", "run-1", fence + 6), Lease("t", "run-2", fence)]:
         owner.lease = lease
-        await expect_raises(ThreadConflict, owner.save(), f"a commit with {lease}, which nobody was given")
-        await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {lease}, which nobody was given")
+        await expect_raises(ThreadConflict, owner.save(), f"a commit with {lease}, which was never granted")
+        await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {lease}, which was never granted")
+        await expect_raises(ThreadConflict, store.renew(lease), f"renewing {lease}, which was never granted")
         await store.release(lease)
-    expect_equal("what can be read after that", await read_everything(store, "nobody's"), before)
+    expect_equal("what can be read after that", await read_everything(store, "none"), before)
 
 
 @clause
@@ -200,7 +200,7 @@ async def a_lease_of_a_deleted_thread_moves_no_other_of_its_name(store: Store) -
     await expect_raises(ThreadConflict, old.save(), "a commit with a lease of a thread that was deleted")
     await old.release()
     await new.save()
-    expect_equal("who wrote what is there", [one.run_id for one in await store.infos()], ["run-3"])
+    expect_equal("who wrote what is there", [info.run_id for info in await store.infos()], ["run-3"])
 
 
 @clause_with(Needs.TWO_OBJECTS)
@@ -215,7 +215,7 @@ async def a_takeover_through_another_object_fences_the_old_owner_out(place: Tria
         ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another object knows"
     )
     await new.save("new")
-    expect_equal("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["t-1", "new"])
+    expect_equal("the checkpoints", [info.checkpoint_id for info in await place.store.infos()], ["t-1", "new"])
 
 
 @clause_with(Needs.PROCESSES)
@@ -228,4 +228,4 @@ async def a_takeover_in_another_process_fences_the_old_owner_out(place: TrialLoc
     new = await own(place.store, owner="run-2", takeover=True)
     await new.save("new")
     await process.refuses("ThreadConflict", "save", "t", "late")
-    expect_equal("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["old", "new"])
+    expect_equal("the checkpoints", [info.checkpoint_id for info in await place.store.infos()], ["old", "new"])

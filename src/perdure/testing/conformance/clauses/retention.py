@@ -1,11 +1,14 @@
-"""Forgetting checkpoints: what anything else needs stays, whatever the branches, and what nothing needs goes."""
+"""Pruned checkpoints: the chunks that others need stay, those that none needs are freed."""
 
 from __future__ import annotations
 
 import json
 from random import Random
+from typing import Any
 
-from perdure.errors import CheckpointNotFound, ThreadBusy
+import msgspec
+
+from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
     Needs,
@@ -57,7 +60,7 @@ async def grow(owner: ThreadOwner, chance: Random, count: int) -> None:
 
 def some(chance: Random, left: list[str]) -> list[str]:
     """Of all but the head, which has an owner."""
-    return [one for one in left[:-1] if chance.random() < 0.4]
+    return [name for name in left[:-1] if chance.random() < 0.4]
 
 
 async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
@@ -99,7 +102,7 @@ async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store) -> Non
 
 
 @clause_with(Needs.A_STORE)
-async def whatever_is_pruned_of_a_tree_what_is_left_is_whole_and_nothing_else_is(place: TrialLocation) -> None:
+async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(place: TrialLocation) -> None:
     """A store keeps a chunk while a checkpoint needs it: the checkpoint that added it and its successors, until one
     drops it."""
     store = place.store
@@ -112,24 +115,24 @@ async def whatever_is_pruned_of_a_tree_what_is_left_is_whole_and_nothing_else_is
 
 
 @clause_with(Needs.A_STORE)
-async def whatever_commits_forget_of_a_tree_what_is_left_is_whole(place: TrialLocation) -> None:
+async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(place: TrialLocation) -> None:
     """Numbers of checkpoints that retention deletes with it."""
     store = place.store
     owner = await own(store)
     for _ in range(6):
         await grow(owner, place.chance, 4)
         left = list(await store.infos(thread_id="t"))
-        doomed = some(place.chance, [one.checkpoint_id for one in left])
-        await owner.save(prunes=[one.number for one in left if one.checkpoint_id in doomed])
-        expected = [one.checkpoint_id for one in left if one.checkpoint_id not in doomed] + [f"t-{owner.number}"]
+        doomed = some(place.chance, [name.checkpoint_id for name in left])
+        await owner.save(prunes=[name.number for name in left if name.checkpoint_id in doomed])
+        expected = [name.checkpoint_id for name in left if name.checkpoint_id not in doomed] + [f"t-{owner.number}"]
         expect_equal("the checkpoints that are left", await checkpoint_ids(store, thread_id="t"), expected)
         await check_readable(store, "t", owner.has)
-    await store.prune("t", (await checkpoint_ids(store, thread_id="t"))[:1])  # frees all that was forgotten, at once
+    await store.prune("t", (await checkpoint_ids(store, thread_id="t"))[:1])  # frees all that was pruned, at once
     await exactly_what_is_needed(store, owner)
 
 
 @clause
-async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store: Store) -> None:
+async def what_a_commit_prunes_is_gone_and_all_else_stays(store: Store) -> None:
     """Numbers of checkpoints that retention deletes with it."""
     owner = await a_line(store, 3)
     await save_thread(store, "u", 2)
@@ -137,18 +140,18 @@ async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store:
     expect_equal("the checkpoints", await checkpoint_ids(store, thread_id="t"), ["t-3", "t-4"])
     expect_equal("those of another thread", await checkpoint_ids(store, thread_id="u"), ["u-1", "u-2"])
     expect_equal("one of them by its id", await store.find_checkpoint("t-1"), None)
-    expect_equal("the events", [one.first_seq for one in await store.events_after("t", 0)], [1, 2, 3, 4])
+    expect_equal("the events", [batch.first_seq for batch in await store.events_after("t", 0)], [1, 2, 3, 4])
     await check_readable(store, "t", owner.has)
 
 
 @clause
-async def a_head_is_not_forgotten_with_a_commit(store: Store) -> None:
+async def a_head_is_not_pruned_with_a_commit(store: Store) -> None:
     """The head and pinned checkpoints stay."""
     owner = await a_line(store, 2)
     await owner.note(prunes=[1, 2, 3])
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2"])
     await owner.save(prunes=[2, 4])
-    expect_equal("the checkpoints after one that forgets itself", await checkpoint_ids(store), ["t-4"])
+    expect_equal("the checkpoints after one that prunes itself", await checkpoint_ids(store), ["t-4"])
     head = await store.head("t")
     expect_equal("the head", head and head.info.checkpoint_id, "t-4")
     await check_readable(store, "t", owner.has)
@@ -188,7 +191,7 @@ async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: St
     )
     thread = expect_one("the threads of the workflow", await store.threads(workflow_name="w"))
     expect_equal("the thread", (thread.number, thread.checkpoint_id, thread.workflow_name), (2, None, "w"))
-    expect_equal("its events", [one.first_seq for one in await store.events_after("t", 0)], [1, 2])
+    expect_equal("its events", [batch.first_seq for batch in await store.events_after("t", 0)], [1, 2])
     again = await own(store)
     expect_equal("number and last event", (again.number, again.last_seq), (2, 2))
     await again.save()
@@ -206,14 +209,14 @@ async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None
 
 
 @clause
-async def pruning_what_there_is_not_changes_nothing(store: Store) -> None:
+async def pruning_unknown_checkpoints_changes_nothing(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     await a_line(store)
     await save_thread(store, "u")
     expect_equal("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
     before = await read_everything(store)
     counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["u-1", "none"])]
-    counts.append(await store.prune("nobody's", ["t-2"]))
+    counts.append(await store.prune("none", ["t-2"]))
     expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
     expect_equal("what can be read after that", await read_everything(store), before)
 
@@ -239,12 +242,12 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
     """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
     owner = await a_line(store)
     await store.prune("t", ["t-2", "t-3"])
-    expect_equal("what they follow", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1"])
+    expect_equal("what they follow", [info.previous_checkpoint_id for info in await store.infos()], [None, "t-1"])
     await owner.save(prunes=[4])
     head = await store.head("t")
     expect_equal("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
     await store.prune("t", ["t-1"])
-    expect_equal("what the last one follows", [one.previous_checkpoint_id for one in await store.infos()], [None])
+    expect_equal("what the last one follows", [info.previous_checkpoint_id for info in await store.infos()], [None])
 
 
 @clause
@@ -273,85 +276,61 @@ async def what_is_pruned_is_given_back(store: Store) -> None:
     expect(after < before * 0.6, f"it took {before} bytes, and {after} after four of five checkpoints were pruned")
 
 
-# ---------------------------------------------------------------- pins
-
-
 @clause
-async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
-    """Protect the checkpoint from pruning."""
-    owner = await own(store)
-    for number in range(1, 5):
-        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
-    await store.pin("t-2")
-    expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2", "t-4"])
-    await check_readable(store, "t", owner.has)
-
-
-@clause
-async def a_pinned_checkpoint_is_not_forgotten_with_a_commit(store: Store) -> None:
-    """The head and pinned checkpoints stay."""
-    owner = await own(store)
-    for number in range(1, 4):
-        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
-    await store.pin("t-1")
-    await owner.save(prunes=[1, 2, 3])
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-4"])
-    await check_readable(store, "t", owner.has)
-
-
-@clause
-async def an_unpinned_checkpoint_goes_like_any_other(store: Store) -> None:
-    """Remove that protection."""
-    owner = await own(store)
-    for _ in range(3):
-        await owner.save()
-    await store.pin("t-1")
-    await store.pin("t-2")
-    await store.unpin("t-1")
-    await store.unpin("t-2")
-    expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
-    await owner.save(prunes=[2])
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3", "t-4"])
-
-
-@clause
-async def pinning_needs_no_lease_and_twice_is_once(store: Store) -> None:
-    """Needs no lease; idempotent."""
-    owner = await own(store)
-    await owner.save()
-    await store.pin("t-1")
-    await store.pin("t-1")
-    await owner.save()
-    await store.unpin("t-1")
-    await store.unpin("t-1")
-    await store.unpin("t-2")
-    expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
-
-
-@clause
-async def a_checkpoint_says_whether_it_is_pinned(store: Store) -> None:
-    """Whether retention and pruning keep it."""
-    await save_thread(store, "t", 2)
-    await store.pin("t-2")
-    expect_equal("the list", [one.is_pinned for one in await store.infos()], [False, True])
-    found, head = await store.find_checkpoint("t-2"), await store.head("t")
-    expect_equal("the checkpoint and the head", [one and one.info.is_pinned for one in (found, head)], [True, True])
-    await store.unpin("t-2")
-    expect_equal("the list after it was unpinned", [one.is_pinned for one in await store.infos()], [False, False])
-
-
-@clause
-async def what_there_is_not_cannot_be_pinned(store: Store) -> None:
-    """Needs no lease; idempotent. Raises CheckpointNotFound."""
-    owner = await own(store)
-    await owner.save()
-    await owner.save()
-    await store.prune("t", ["t-1"])
+async def a_rejected_commit_prunes_nothing(store: Store) -> None:
+    """then nothing is stored"""
+    old = await a_line(store)
+    owner = await own(store, owner="run-2", takeover=True)
     before = await read_everything(store)
-    for checkpoint_id in ("none", "t-1"):
-        await expect_raises(
-            CheckpointNotFound, store.pin(checkpoint_id), f"pinning {checkpoint_id!r}, which is not there"
-        )
-        await expect_raises(CheckpointNotFound, store.unpin(checkpoint_id), f"unpinning {checkpoint_id!r}, as little")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    pruning: dict[str, Any] = {"prunes": [1, 2, 3], "prunes_events_before": 4}
+    commits = {
+        "an old fence": old.checkpoint(**pruning),
+        "a wrong number": msgspec.structs.replace(owner.checkpoint(**pruning), number=7),
+        "no parent": owner.checkpoint(parent=99, **pruning),
+    }
+    for what, commit in commits.items():
+        await expect_raises(ThreadConflict, store.commit(commit), f"a commit with {what}")
+        expect_equal(f"what can be read after a commit with {what}", await read_everything(store), before)
+
+
+@clause
+async def events_of_a_checkpoint_that_a_commit_prunes_stay_and_name_none(store: Store) -> None:
+    """Numbers of checkpoints that retention deletes with it."""
+    owner = await own(store)
+    await owner.note(events=1)
+    await owner.save(brings=["a"], events=make_events(2, refers=True))
+    await owner.save(drops=["a"], events=1)
+    await owner.save(prunes=[2, 3])
+    await store.prune("t", [])
+    stored = [(batch.first_seq, batch.info) for batch in await store.events_after("t", 0)]
+    expect_equal("the events and their checkpoints", stored, [(1, None), (2, None), (3, None)])
+    expect_equal("the chunks", sorted(await chunks(store, "t")), [ref("a", 2)])
+
+
+@clause
+async def events_without_a_checkpoint_keep_the_chunks_of_the_one_they_refer_to(store: Store) -> None:
+    """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
+    owner = await own(store)
+    await owner.save(brings=["a", "b"])
+    await owner.note(parent=1, events=make_events(1, refers=True))
+    await owner.save(drops=["a", "b"])
+    await owner.save(brings=["a"])  # the same text, in another commit
+    await store.prune("t", ["t-1", "t-3"])
+    expect_equal("the chunks", sorted(await chunks(store, "t")), sorted([ref("a", 1), ref("b", 1), ref("a", 4)]))
+    await store.prune("t", [], events_before=3)
+    expect_equal("the chunks without the events", sorted(await chunks(store, "t")), [ref("a", 4)])
+
+
+@clause
+async def what_waits_in_a_thread_is_not_pruned_with_a_commit(store: Store) -> None:
+    """The head and pinned checkpoints stay."""
+    owner = await a_line(store, 2)
+    await owner.save(requests=[make_request("t", "q", 1)], due_at=at(5))
+    await owner.record(1)
+    await store.post("t", "item", "message", b"1")
+    await owner.note(prunes=[-1, 0, 1, 2, 3, 4, 9], prunes_events_before=3)
+    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3"])
+    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["q"])
+    within = await read_as_owner(store)
+    expect_equal("journal and inbox", (len(within["journal"]), len(within["inbox"])), (1, 1))
+    expect_equal("what is due", [thread.thread_id for thread in await store.due(at(9))], ["t"])

@@ -1,4 +1,4 @@
-"""Payloads put through a change: all of them, nothing else, and under the hands of whoever owns the thread."""
+"""Payloads that are rewritten: all of them, nothing else, while the owner of the thread continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from perdure.records import Commit
 from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect, expect_equal
-from perdure.testing.conformance.clauses.copies import all_commits, header_of
+from perdure.testing.conformance.clauses.transfer import all_commits, header_of
 from perdure.testing.conformance.threads import (
     at,
     chunk,
@@ -37,14 +37,14 @@ def unwrapped(data: bytes) -> bytes:
 
 async def payloads(store: Store, thread_id: str = "t") -> Counter[tuple[str, str, bytes]]:
     """All that is kept of the thread: kind, name and bytes."""
-    standing = await header_of(store, thread_id)
+    header = await header_of(store, thread_id)
     found: list[tuple[str, str, bytes]] = []
-    for one in await all_commits(store, thread_id):
-        found += [("root", str(one.number), one.root)] if one.root is not None else []
-        found += [("events", str(one.number), one.events.body)] if one.events is not None else []
-        found += [("chunk", digest, data) for digest, data in one.chunks.items()]
-    found += [("journal", str(one.delivery_id), one.body) for one in standing.journal]
-    found += [("inbox", one.item_id, one.body) for one in standing.inbox]
+    for commit in await all_commits(store, thread_id):
+        found += [("root", str(commit.number), commit.root)] if commit.root is not None else []
+        found += [("events", str(commit.number), commit.events.body)] if commit.events is not None else []
+        found += [("chunk", digest, data) for digest, data in commit.chunks.items()]
+    found += [("journal", str(entry.delivery_id), entry.body) for entry in header.journal]
+    found += [("inbox", item.item_id, item.body) for item in header.inbox]
     return Counter(found)
 
 
@@ -63,12 +63,14 @@ async def every_payload_goes_through_the_change(store: Store) -> None:
     count = await store.rewrite("t", change)
     expect_equal("what was put through", sorted(seen.elements()), sorted(before.elements()))
     expect_equal("how many came back different", count, sum(kind != "events" for kind, _, _ in before.elements()))
-    expected = [(*one[:2], one[2] if one[0] == "events" else wrapped(*one)) for one in before.elements()]
+    expected = [
+        (*payload[:2], payload[2] if payload[0] == "events" else wrapped(*payload)) for payload in before.elements()
+    ]
     expect_equal("what is there now", sorted((await payloads(store)).elements()), sorted(expected))
     expect_equal(
         "what is in the other thread", sorted((await payloads(store, "u")).elements()), sorted(others.elements())
     )
-    expect_equal("how many of a thread that there is not", await store.rewrite("none", change), 0)
+    expect_equal("how many of a thread that does not exist", await store.rewrite("none", change), 0)
 
 
 @clause
@@ -84,12 +86,12 @@ async def nothing_but_payloads_is_rewritten(store: Store) -> None:
     expect_equal("what is damaged then", list(await store.check()), [])
     expect_equal("what can be read but for the payloads", _without(await _all_of(store)), _without(before))
     await store.prune("t", ["t-4"])
-    expect_equal("the checkpoints after a prune", [one.checkpoint_id for one in await store.infos()], ["t-2"])
+    expect_equal("the checkpoints after a prune", [info.checkpoint_id for info in await store.infos()], ["t-2"])
 
 
 async def _all_of(store: Store) -> list[Any]:
-    standing = msgspec.structs.replace(await header_of(store), fence=0)  # whoever looks inside claims the thread
-    return [await read_everything(store), await read_as_owner(store), standing, await all_commits(store)]
+    header = msgspec.structs.replace(await header_of(store), fence=0)  # reading as an owner claims the thread
+    return [await read_everything(store), await read_as_owner(store), header, await all_commits(store)]
 
 
 def _without(value: Any) -> Any:
@@ -104,7 +106,7 @@ def _without(value: Any) -> Any:
 
 
 @clause
-async def whoever_owns_a_rewritten_thread_goes_on(store: Store) -> None:
+async def the_owner_of_a_rewritten_thread_continues(store: Store) -> None:
     """Needs no lease: the owner of the thread keeps running."""
     owner = await own(store)
     await owner.save(brings=["a"], events=1, requests=[make_request("t", "q", 1)], due_at=at(9))
@@ -114,10 +116,10 @@ async def whoever_owns_a_rewritten_thread_goes_on(store: Store) -> None:
     await owner.record(2)
     digest, data = chunk("b")
     await owner.save(chunks={digest: data}, events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
-    standing = await header_of(store)
-    expect_equal("the journal", [one.delivery_id for one in standing.journal], [2])
-    expect_equal("inbox and what was consumed", (list(standing.inbox), list(standing.consumed)), ([], ["item"]))
-    expect_equal("the commits", [one.number for one in await all_commits(store)], [1, 2])
+    header = await header_of(store)
+    expect_equal("the journal", [entry.delivery_id for entry in header.journal], [2])
+    expect_equal("inbox and what was consumed", (list(header.inbox), list(header.consumed)), ([], ["item"]))
+    expect_equal("the commits", [commit.number for commit in await all_commits(store)], [1, 2])
     await owner.release()
 
 

@@ -1,0 +1,300 @@
+"""A thread moved to another store: with its numbers and ids, its journal, inbox and pins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from perdure.digests import SHORT
+from perdure.errors import CursorExpired, ThreadExists
+from perdure.records import Commit, ThreadHeader
+from perdure.store import Store
+from perdure.testing.conformance.clause import Needs, NotKept, clause, clause_with, expect, expect_equal, expect_raises
+from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.threads import (
+    ThreadOwner,
+    check_readable,
+    checkpoint_ids,
+    chunk,
+    chunks,
+    make_events,
+    own,
+    read_as_owner,
+    read_everything,
+    save_full_thread,
+    save_thread,
+    thread_ids,
+)
+
+
+async def header_of(store: Store, thread_id: str = "t") -> ThreadHeader:
+    found = await store.thread_header(thread_id)
+    if found is None:
+        raise NotKept(f"the header of thread {thread_id!r}, which exists, is None")
+    return found
+
+
+async def all_commits(store: Store, thread_id: str = "t", limit: int = 2) -> list[Commit]:
+    found: list[Commit] = []
+    while page := await store.commits(thread_id, after=found[-1].number if found else 0, limit=limit):
+        found += page
+        expect(len(found) < 100, "paging through the commits did not come to an end")
+    return found
+
+
+async def move_thread(source: Store, target: Store, thread_id: str = "t") -> None:
+    await target.add_thread(await header_of(source, thread_id), iter(await all_commits(source, thread_id)))
+
+
+async def a_tree(store: Store) -> ThreadOwner:
+    """Two branches, pruned in the middle: 1 -> 2 -> 3, 2 -> 4 -> 5, without 2 and 3."""
+    owner = await own(store)
+    await owner.save(brings=["a", "b"], events=1)
+    fork = await owner.save(brings=["c"], drops=["b"], events=1)
+    await owner.save(brings=["d"])
+    owner.head = fork
+    await owner.save(brings=["e"], drops=["a"])
+    await owner.save(brings=["f"], events=1)
+    await store.pin("t-1")
+    await owner.release()
+    await store.prune("t", ["t-2", "t-3"])
+    return owner
+
+
+@clause_with(Needs.A_STORE)
+async def a_transferred_thread_is_complete(place: TrialLocation) -> None:
+    """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
+    source, target = place.store, place.elsewhere()
+    await save_full_thread(source)
+    await move_thread(source, target)
+    expect_equal("what can be read there", await read_everything(target), await read_everything(source))
+    expect_equal("what an owner finds there", await read_as_owner(target), await read_as_owner(source))
+    await target.post("t", "consumed", "message", b"1")
+    expect_equal("the inbox after a consumed item was posted again", len((await read_as_owner(target))["inbox"]), 1)
+
+
+@clause_with(Needs.A_STORE)
+async def branches_and_pins_are_transferred_and_can_be_pruned(place: TrialLocation) -> None:
+    """its references to commits that are no longer its ancestors."""
+    source, target = place.store, place.elsewhere()
+    owner = await a_tree(source)
+    await move_thread(source, target)
+    expect_equal("what can be read there", await read_everything(target), await read_everything(source))
+    expect_equal("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
+    expect_equal("the checkpoints then", await checkpoint_ids(target), ["t-1", "t-5"])
+    await check_readable(target, "t", owner.has)
+    expect_equal("the chunks then", sorted(await chunks(target, "t")), sorted({*owner.has[1], *owner.has[5]}))
+
+
+@clause_with(Needs.A_STORE)
+async def a_transferred_thread_continues(place: TrialLocation) -> None:
+    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
+    source, target = place.store, place.elsewhere()
+    before = await save_full_thread(source)
+    await move_thread(source, target)
+    owner = await own(target)
+    expect(
+        owner.lease.fence > before.lease.fence, f"its fence was {before.lease.fence}, and is {owner.lease.fence} now"
+    )
+    owner.has = before.has
+    await owner.save(brings=["new"], drops=["shared"], events=1)
+    expect_equal("the checkpoints", await checkpoint_ids(target), ["t-1", "t-2", "t-4", "t-5"])
+    expect_equal("the events", [batch.first_seq for batch in await target.events_after("t", 0)], [1, 3, 4, 5])
+    await check_readable(target, "t", owner.has)
+
+
+@clause
+async def commits_are_read_in_pages_as_they_were_written(store: Store) -> None:
+    """The thread's commits after a number, as they are stored, in order."""
+    owner = await own(store)
+    written = []
+    for number in range(1, 6):
+        commit = owner.checkpoint(brings=[f"c{number}"], drops=[f"c{number - 1}"], events=number % 2)
+        await owner.write(commit)
+        owner.head = commit.info
+        written.append(commit)
+    for limit in (1, 2, 5, 99):
+        found = await all_commits(store, limit=limit)
+        expect_equal(f"their numbers, {limit} at a time", [one.number for one in found], [1, 2, 3, 4, 5])
+        for one, other in zip(found, written, strict=True):
+            for name in ("info", "root", "chunks", "parent", "status", "run_id", "timestamp"):
+                expect_equal(f"{name} of commit {one.number}", getattr(one, name), getattr(other, name))
+            expect_equal(f"the thread of commit {one.number}", one.lease.thread_id, "t")
+    expect_equal("those after 3", [commit.number for commit in await store.commits("t", after=3)], [4, 5])
+    expect_equal("those after the last", list(await store.commits("t", after=5)), [])
+
+
+@clause
+async def a_header_has_all_of_a_thread_except_its_commits(store: Store) -> None:
+    """All of a thread except its commits; None if no such thread exists."""
+    expect_equal("the header of no thread", await store.thread_header("none"), None)
+    await save_full_thread(store)
+    await store.pin("t-2")
+    found = await header_of(store)
+    expect_equal(
+        "thread, workflow and status", (found.thread_id, found.workflow_name, found.status), ("t", "w", "IDLE")
+    )
+    expect_equal("number, head and last event", (found.number, found.head, found.last_seq), (4, 4, 4))
+    expect_equal("its requests", [request.request_id for request in found.requests], ["q"])
+    expect_equal("its journal", [(entry.delivery_id, entry.body) for entry in found.journal], [(5, b'{"done":1}')])
+    expect_equal(
+        "its inbox", [(item.item_id, item.kind, item.body) for item in found.inbox], [("item", "message", b'"posted"')]
+    )
+    expect_equal("consumed items and pins", (list(found.consumed), list(found.pins)), (["consumed"], [2]))
+
+
+@clause_with(Needs.A_STORE)
+async def a_transfer_replaces_no_existing_thread(place: TrialLocation) -> None:
+    """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
+    source, target = place.store, place.elsewhere()
+    await save_full_thread(source)
+    header, commits = await header_of(source), await all_commits(source)
+    await save_thread(target, "t")
+    await save_thread(target, "other", checkpoint_id="t-2")
+    before = await read_everything(target, "free")
+    await expect_raises(ThreadExists, target.add_thread(header, commits), "adding a thread that there is")
+    renamed = msgspec.structs.replace(header, thread_id="free")
+    await expect_raises(
+        ThreadExists, target.add_thread(renamed, _of(commits, "free")), "adding a checkpoint that there is"
+    )
+    expect_equal("what can be read after that", await read_everything(target, "free"), before)
+
+
+@clause_with(Needs.A_STORE)
+async def a_thread_whose_commits_break_off_is_not_added(place: TrialLocation) -> None:
+    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
+    source, target = place.store, place.elsewhere()
+    await save_full_thread(source)
+    header, commits = await header_of(source), await all_commits(source)
+
+    def broken_off() -> Iterator[Commit]:
+        yield from commits[:2]
+        raise _BrokenOff
+
+    try:
+        await target.add_thread(header, broken_off())
+    except _BrokenOff:
+        pass
+    expect_equal(
+        "what can be read after that",
+        await read_everything(target, "t"),
+        await read_everything(place.elsewhere("new"), "t"),
+    )
+    await target.add_thread(header, commits)
+    expect_equal("its checkpoints, added again", await checkpoint_ids(target), ["t-1", "t-2", "t-4"])
+
+
+class _BrokenOff(Exception):
+    """What the clause itself raises."""
+
+
+def _of(commits: Iterable[Commit], thread_id: str) -> list[Commit]:
+    changed: list[Commit] = []
+    for commit in commits:
+        parts: dict[str, Any] = {"lease": msgspec.structs.replace(commit.lease, thread_id=thread_id)}
+        if commit.info is not None:
+            parts["info"] = msgspec.structs.replace(commit.info, thread_id=thread_id)
+        changed.append(msgspec.structs.replace(commit, **parts))
+    return changed
+
+
+@clause_with(Needs.A_STORE)
+async def a_thread_without_a_checkpoint_can_be_transferred(place: TrialLocation) -> None:
+    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
+    source, target = place.store, place.elsewhere()
+    await save_thread(source, "pruned", 2, events=1)
+    await source.prune("pruned", ["pruned-1", "pruned-2"])
+    await source.post("posted to", "item", "message", b"1")
+    recorded = await own(source, "recorded")
+    await recorded.record(1)
+    await recorded.release()
+    names = ("pruned", "posted to", "recorded")
+    for name in names:
+        await move_thread(source, target, name)
+        await target.post(name, "item", "message", b"2")
+        await source.post(name, "item", "message", b"2")
+    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(source, *names))
+    for name in names:
+        expect_equal(f"{name!r}, opened", await read_as_owner(target, name), await read_as_owner(source, name))
+        again = await own(target, name)
+        expect_equal(f"the next commit of {name!r}", (await again.save()).number, again.opened.number + 1)
+
+
+@clause_with(Needs.A_STORE)
+async def what_was_pruned_is_not_transferred_and_not_missed(place: TrialLocation) -> None:
+    """its references to commits that are no longer its ancestors."""
+    source, target = place.store, place.elsewhere()
+    owner = await own(source)
+    await owner.save(brings=["a", "b"], events=1)
+    for number in range(2, 8):
+        own_chunk = chunk(f"event {number}")
+        events = make_events(owner.last_seq + 1, own=(own_chunk[0],))
+        await owner.save(
+            chunks=dict([chunk(f"c{number}"), own_chunk]), dropped=_drops(owner, "b", number == 3), events=events
+        )
+    await owner.save(prunes=[1, 2, 3, 5], prunes_events_before=4)
+    await move_thread(source, target)
+    expect_equal("the checkpoints", await checkpoint_ids(target), ["t-4", "t-6", "t-7", "t-8"])
+    expect_equal("the events", [batch.first_seq for batch in await target.events_after("t", None)], [4, 5, 6, 7])
+    await expect_raises(CursorExpired, target.events_after("t", 2), "reading there after 2, which is pruned")
+    await check_readable(target, "t", owner.has)
+    mover = await own(target)
+    mover.has = owner.has
+    for store in (source, target):
+        await store.prune("t", ["t-4", "t-7"])
+        await check_readable(store, "t", owner.has)
+        expect_equal("the damage after a prune", list(await store.check()), [])
+    expect_equal("the chunks in both", sorted(await chunks(target, "t")), sorted(await chunks(source, "t")))
+    await mover.save(prunes=[6, 8])
+    expect_equal("the damage after one more commit", list(await target.check()), [])
+
+
+def _drops(owner: ThreadOwner, text: str, is_due: bool) -> list[str]:
+    return [f"{chunk(text)[0][:SHORT]}.1"] if is_due else []
+
+
+@clause_with(Needs.A_STORE)
+async def a_transferred_thread_comes_after_those_that_are_there(place: TrialLocation) -> None:
+    """Checkpoints in the order of their commits, oldest first, without payload."""
+    source, target = place.store, place.elsewhere()
+    await save_thread(source, "t", 2)
+    await save_thread(target, "u", 2)
+    await move_thread(source, target)
+    expect_equal("the checkpoints", await checkpoint_ids(target), ["u-1", "u-2", "t-1", "t-2"])
+    expect_equal("the threads", await thread_ids(target), ["u", "t"])
+    expect_equal("the page before it", await checkpoint_ids(target, limit=1, before="t-1"), ["u-2"])
+
+
+@clause_with(Needs.A_STORE)
+async def a_claimed_thread_is_not_written_over_and_a_released_one_is_no_obstacle(place: TrialLocation) -> None:
+    """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
+    source, target = place.store, place.elsewhere()
+    await save_thread(source, "t", 2)
+    held = await own(target)
+    await expect_raises(ThreadExists, move_thread(source, target), "adding a thread that has an owner")
+    await held.release()
+    await move_thread(source, target)
+    again = await own(target)
+    expect(again.lease.fence > held.lease.fence, f"its fence was {held.lease.fence}, and is {again.lease.fence} now")
+    await again.save()
+    expect_equal("the checkpoints", await checkpoint_ids(target), ["t-1", "t-2", "t-3"])
+
+
+@clause
+async def reading_a_thread_out_changes_nothing_for_its_owner(store: Store) -> None:
+    """All of a thread except its commits; None if no such thread exists."""
+    owner = await own(store)
+    await owner.save(brings=["a"], events=1)
+    await owner.record(1)
+    before = await read_everything(store)
+    header = await header_of(store)
+    expect_equal("fence and journal", (header.fence, len(header.journal)), (owner.lease.fence, 1))
+    await all_commits(store)
+    expect_equal("what can be read after that", await read_everything(store), before)
+    expect_equal("no commits", list(await store.commits("t", limit=0)), [])
+    expect_equal("the commits of no thread", list(await store.commits("none")), [])
+    await owner.save(prunes=[1])
+    await all_commits(store)
+    await owner.save()
