@@ -31,18 +31,9 @@ if TYPE_CHECKING:
 
 logger = get_logger("server")
 
+Check = Callable[[], Awaitable[object]]
+"""Raises if a dependency is not available."""
 CHECK_SECONDS = 2.0
-
-
-async def readiness(service: Service) -> dict[str, str]:
-    """`ok` or `unavailable` by dependency. The reason is only logged, because the route is public."""
-    verdicts = dict.fromkeys(service.backends, "unavailable")
-    checks = [_check(name, check) for name, check in service.backends.items()]
-    for name, result in await asyncio.gather(*checks):
-        verdicts[name] = result
-    if service.runs.is_stopping:
-        verdicts["server"] = "stopping"
-    return verdicts
 
 
 async def _check(name: str, check: Check) -> tuple[str, str]:
@@ -54,9 +45,6 @@ async def _check(name: str, check: Check) -> tuple[str, str]:
         logger.info("%s is not ready: %s", name, reason)
         return name, "unavailable"
     return name, "ok"
-
-
-Check = Callable[[], Awaitable[object]]
 
 
 class Service:
@@ -194,8 +182,12 @@ class Service:
         await self.storage.close()
 
     async def readiness(self) -> Mapping[str, str]:
-        """`ok` or `unavailable` by dependency."""
-        return await readiness(self)
+        """`ok` or `unavailable` by dependency. The reason is only logged, because the route is public."""
+        checks = [_check(name, check) for name, check in self.backends.items()]
+        verdicts = dict(await asyncio.gather(*checks))
+        if self.runs.is_stopping:
+            verdicts["server"] = "stopping"
+        return verdicts
 
 
 INTERRUPTED = frozenset({WorkflowRunState.IN_PROGRESS.value, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS.value})
