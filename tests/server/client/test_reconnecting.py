@@ -92,7 +92,10 @@ async def test_of_an_output_of_several_messages_only_those_are_told_that_did_not
 
 async def test_a_server_that_stops_or_fails_is_left_for_the_next() -> None:
     closing = frame({"after": 2, "reason": "The server stops."}, event="closing")
-    broken = frame({"code": "storage_failed", "message": "The stream cannot go on.", "after": 2}, event="error")
+    broken = frame(
+        {"code": "storage_failed", "message": "The stream failed. Reconnect after the cursor.", "after": 2},
+        event="error",
+    )
     replies = turn(stream(started(), *FIRST, closing), stream(broken), error(503, "stopping"), None, stream(IDLE))
     with ScriptedServer(replies) as server:
         assert seqs(await streamed(server)) == [1, 2, 3]

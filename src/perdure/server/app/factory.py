@@ -22,7 +22,6 @@ from perdure.server.auth.authorizers import make_authorizer
 from perdure.server.auth.principal import Authenticator
 from perdure.server.config.checks import is_store_url
 from perdure.server.config.schema import NotServable, RateLimitConfig, ServerConfig, invalid
-from perdure.server.metrics import Metrics
 from perdure.server.rate_limit.limiter import MemoryLimiter, RateLimiter, trusted_networks
 from perdure.server.threads.conversation import make_naming
 from perdure.storages import InMemoryCheckpointStorage, keys_in_environment, open_store
@@ -30,6 +29,8 @@ from perdure.storages import InMemoryCheckpointStorage, keys_in_environment, ope
 
 def make_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) -> Service:
     """Raises InvalidConfig, NotImportable, NotServable."""
+    from perdure.server.metrics import Metrics  # needs an extra, which `perdure doctor` does not
+
     project = Project(config.folder)
     project.put_first()
     registry = Registry.of(config, project)
