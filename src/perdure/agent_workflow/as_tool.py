@@ -13,7 +13,7 @@ from perdure.agent_workflow.events import AgentWorkflowEvent, WorkflowApprovalRe
 from perdure.agent_workflow.execution.approvals import ApprovalDecision
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agents.conversation.content import Content
-from perdure.agents.recording import ApprovalResponse, record_call, working_for
+from perdure.agents.recording import ApprovalResponse, current_delivery, record_call
 from perdure.agents.tools import Tool, ToolContext
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.errors import InvalidRun
@@ -70,7 +70,7 @@ class _WorkflowCall:
 
     async def answer(self) -> str:
         """Raises RuntimeError if the execution was not successful."""
-        context = working_for()
+        context = current_delivery()
         if context is None:
             outcome = await self._run_round()
             if "pending" in outcome:
@@ -127,7 +127,7 @@ class _WorkflowCall:
 
     async def _run_instance(self) -> WorkflowResult:
         """Takes over the inner thread: the owner of the outer thread is the only process that may run it."""
-        return await self._instance.run(self._input, self._execution_id, takeover=working_for() is not None)
+        return await self._instance.run(self._input, self._execution_id, takeover=current_delivery() is not None)
 
     async def _ask(self, context: DeliveryContext, pending: Mapping[str, Any], number: int) -> dict[str, Any]:
         """Ask through the outer workflow, pass the answer on, and return the outcome."""

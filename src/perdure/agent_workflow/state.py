@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from perdure.agent_workflow.definition.config import START
-from perdure.agents.recording import working_for
+from perdure.agents.recording import current_delivery
 from perdure.clock import Clock
 from perdure.engine.delivery.context import DeliveryContext
 
@@ -159,7 +159,7 @@ class OutOfTime(Exception):
 
 def delivery() -> DeliveryContext:
     """The delivery context of the current handler."""
-    context = working_for()
+    context = current_delivery()
     assert context is not None  # noqa: S101  # called inside a handler
     return context
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtim
 
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.recording import heard_by, new_session_id, record_turn
+from perdure.agents.recording import emit_updates_to, new_session_id, record_turn
 from perdure.engine.run.result import ResponseStream
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
@@ -15,8 +15,8 @@ AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
 
 @runtime_checkable
 class SupportsAgentRun(Protocol):
-    """Anything that can be asked: `await agent.run(messages)`, or `agent.run(messages, stream=True)` for updates as
-    they come. An agent needs nothing of perdure for it."""
+    """An agent: `await agent.run(messages)`, or `agent.run(messages, stream=True)` for updates. It needs nothing of
+    perdure."""
 
     name: Any
 
@@ -24,19 +24,19 @@ class SupportsAgentRun(Protocol):
 
 
 class BaseAgent:
-    """Base of agents of your own: a subclass writes `run`. `name` stays the same in every process, since checkpoints
-    know the agent by it."""
+    """Base of your own agents: a subclass writes `run`. `name` must stay the same in every process, since checkpoints
+    refer to it."""
 
     records_itself: ClassVar[bool] = False
-    """Whether its `run` records what it does, call by call. A turn of one that does not is recorded as a whole."""
+    """Whether `run` records each call. Otherwise a turn is recorded as a whole."""
     value_types: tuple[Any, ...] = ()
     """The types of its structured outputs: a checkpoint may hold them."""
     keeps_conversation: ClassVar[bool] = False
-    """Whether it knows what was said before without being given a session."""
+    """Whether it remembers earlier messages without a session."""
 
     def __init__(self, name: str, *, id: str | None = None, description: str | None = None) -> None:
         if not name:
-            raise ValueError(f"An agent needs a name, got {name!r}. Checkpoints know it by that.")
+            raise ValueError(f"An agent needs a name, got {name!r}. Checkpoints refer to the agent by its name.")
         self.name = name
         self.id = id or name
         self.description = description
@@ -46,23 +46,23 @@ class BaseAgent:
         return AgentSession(session_id=session_id or new_session_id())
 
     def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **kwargs: Any) -> Any:
-        """Something to await for an AgentResponse or, with `stream`, to iterate for updates."""
-        raise NotImplementedError(f"{type(self).__name__} does not write `run`: a subclass has to.")
+        """Returns an awaitable AgentResponse or, with `stream`, an async iterator of updates."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `run`.")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
 class RecordingAgent(BaseAgent):
-    """Base of agents whose turns are made of recorded steps: a subclass writes `turn`."""
+    """Base of agents whose turns consist of recorded steps: a subclass writes `turn`."""
 
     records_itself = True
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
-        """One turn. Calls that must not be repeated go through `record_call`, updates through `tell`: all, or none.
-        The session is read here, and added to by `run`. Among the arguments may be `tools` for this turn alone, and
-        `response_format`, a type for its structured output."""
-        raise NotImplementedError(f"{type(self).__name__} does not write `turn`: a subclass has to.")
+        """One turn. Calls that must not be repeated use `record_call`; updates are emitted completely or not at all.
+        The method reads the session, and `run` adds to it. `tools` may be given for this turn, and `response_format`, a
+        type for structured output."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `turn`.")
 
     @overload  # type: ignore[override]  # there is one more in the supertype: for a plain bool
     def run(
@@ -80,22 +80,22 @@ class RecordingAgent(BaseAgent):
     def run(
         self, messages: Any = None, *, stream: bool = False, session: AgentSession | None = None, **kwargs: Any
     ) -> Any:
-        """Answer. Inside of a workflow what was recorded is not done again; anywhere else it is just done."""
-        given = as_messages(messages)
+        """Take a turn. Inside of a workflow, recorded calls are not repeated."""
+        new = as_messages(messages)
         if not stream:
-            return self._run(given, session, kwargs)
+            return self._run(new, session, kwargs)
 
         async def start(put: Any) -> AgentResponse:
-            is_told = False
+            has_updates = False
 
             def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
-                nonlocal is_told
-                is_told = True
+                nonlocal has_updates
+                has_updates = True
                 put(update)
 
-            with heard_by(listen):
-                response = await self._run(given, session, kwargs)
-            for update in () if is_told else response.to_updates():  # recorded as a whole, or told as a whole
+            with emit_updates_to(listen):
+                response = await self._run(new, session, kwargs)
+            for update in () if has_updates else response.to_updates():  # a turn without updates of its own
                 put(update)
             return response
 
@@ -104,7 +104,7 @@ class RecordingAgent(BaseAgent):
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
     ) -> AgentResponse:
-        response = await record_turn(self.name, messages, session, lambda given: self.turn(given, session, **kwargs))
+        response = await record_turn(self.name, messages, session, lambda new: self.turn(new, session, **kwargs))
         if session is not None:
             session.add([*messages, *response.messages])
         return response

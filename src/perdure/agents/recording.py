@@ -27,18 +27,18 @@ from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 
 
 class _ChecksInstances(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec does not name its metaclass
-    """A Content is an instance if it approves or rejects, so that the engine refuses any other as an answer."""
+    """A Content is an instance if it approves or rejects, so that the engine rejects any other answer."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, Content) and _problem(value) is None
 
 
 class ApprovalResponse(Content, frozen=True, forbid_unknown_fields=True, metaclass=_ChecksInstances):
-    """The type of the answer: a `function_approval_response` such as `request.approve()` gives, or as JSON
-    `{"approved": true}`, with `reason` or other `arguments`."""
+    """The type of the answer: a `function_approval_response` from `request.approve()`, or as JSON `{"approved": true}`,
+    with `reason` or other `arguments`."""
 
     sample_answer: ClassVar[str] = '{"approved": true}'
-    """Shown to people who are asked on the command line."""
+    """The command line shows it with the request."""
     type: str = "function_approval_response"
 
     def __post_init__(self) -> None:
@@ -48,8 +48,8 @@ class ApprovalResponse(Content, frozen=True, forbid_unknown_fields=True, metacla
             raise ValueError(problem)
 
 
-def completed(request: Content, answer: Content) -> Content:
-    """The answer with the request's id, and the call as it is to be made."""
+def complete_answer(request: Content, answer: Content) -> Content:
+    """The answer with the request's id and the approved call."""
     call = request.function_call
     if call is None or request.id is None:
         raise ValueError(f"Only a function_approval_request can be answered, this is a {request.type}.")
@@ -73,29 +73,29 @@ def _problem(answer: Content) -> str | None:
 
 
 class UpdateListener(Protocol):
-    """Whoever watches a response come in."""
+    """Receives the updates of a response."""
 
     def __call__(self, update: AgentResponseUpdate, *, replayed: bool) -> None:
-        """`replayed`: it was told before, and is told again only so that updates join up to the response."""
+        """`replayed`: an earlier run emitted it; it completes the response."""
 
 
 _listener: ContextVar[UpdateListener | None] = ContextVar("perdure_listener", default=None)
 
 
-def is_heard() -> bool:
-    """Whether somebody watches, so that streaming is worth it."""
+def is_streaming() -> bool:
+    """Whether a listener receives updates."""
     return _listener.get() is not None
 
 
-def tell(update: AgentResponseUpdate, *, replayed: bool = False) -> None:
-    """Pass on a part of the response. Never kept, so never told to anybody who comes later."""
+def emit_update(update: AgentResponseUpdate, *, replayed: bool = False) -> None:
+    """Emit a part of the response to the listener. Updates are not stored."""
     listener = _listener.get()
     if listener is not None:
         listener(update, replayed=replayed)
 
 
 @contextmanager
-def heard_by(listener: UpdateListener | None) -> Iterator[None]:
+def emit_updates_to(listener: UpdateListener | None) -> Iterator[None]:
     token = _listener.set(listener)
     try:
         yield
@@ -103,47 +103,47 @@ def heard_by(listener: UpdateListener | None) -> Iterator[None]:
         _listener.reset(token)
 
 
-Repeated: TypeAlias = Callable[[str, AgentResponseUpdate], None]
-"""Takes what an executor's agent said before an interruption, with the executor's id."""
-_repeated: ContextVar[Repeated | None] = ContextVar("perdure_repeated", default=None)
+ReplayListener: TypeAlias = Callable[[str, AgentResponseUpdate], None]
+"""Receives the id of an executor, and an update that its agent emitted before an interruption."""
+_replay_listener: ContextVar[ReplayListener | None] = ContextVar("perdure_replay_listener", default=None)
 
 
 @contextmanager
-def repeated_to(listener: Repeated) -> Iterator[None]:
-    """For whoever needs all of a response, and not only what is new in this run."""
-    token = _repeated.set(listener)
+def emit_replays_to(listener: ReplayListener) -> Iterator[None]:
+    """For a caller that needs whole responses, including updates of earlier runs."""
+    token = _replay_listener.set(listener)
     try:
         yield
     finally:
-        _repeated.reset(token)
+        _replay_listener.reset(token)
 
 
-def repeat(executor_id: str, update: AgentResponseUpdate) -> None:
-    listener = _repeated.get()
+def emit_replay(executor_id: str, update: AgentResponseUpdate) -> None:
+    listener = _replay_listener.get()
     if listener is not None:
         listener(executor_id, update)
 
 
-_latest: ContextVar[datetime | None] = ContextVar("perdure_latest", default=None)
+_answer_deadline: ContextVar[datetime | None] = ContextVar("perdure_answer_deadline", default=None)
 
 
 @contextmanager
-def waiting_until(deadline: datetime | None) -> Iterator[None]:
-    """People who are asked meanwhile have until then. An answer that does not come raises RequestExpired."""
-    token = _latest.set(deadline)
+def set_answer_deadline(deadline: datetime | None) -> Iterator[None]:
+    """Requests inside expire at the deadline, with RequestExpired."""
+    token = _answer_deadline.set(deadline)
     try:
         yield
     finally:
-        _latest.reset(token)
+        _answer_deadline.reset(token)
 
 
-def latest_answer() -> datetime | None:
-    """When whoever is asked now must have answered; None: it may take as long as it takes."""
-    return _latest.get()
+def answer_deadline() -> datetime | None:
+    """The deadline of a request that is made now; None: it waits without limit."""
+    return _answer_deadline.get()
 
 
-def working_for() -> DeliveryContext | None:
-    """The delivery that is being worked for in this task; None outside of a workflow."""
+def current_delivery() -> DeliveryContext | None:
+    """The delivery of this task; None outside of a workflow."""
     return current_context.get()
 
 
@@ -153,23 +153,24 @@ async def record_turn(
     session: AgentSession | None,
     turn: Callable[[list[Message]], Awaitable[AgentResponse]],
 ) -> AgentResponse:
-    """A whole turn, whose steps are told from those of other turns. It is not recorded itself, since they are: one that
-    was cut short, or waited, is run again and takes what they recorded."""
-    context = working_for()
+    """A whole turn as a group of steps. The turn itself is not recorded: an interrupted turn runs again, and its steps
+    return their recorded results."""
+    context = current_delivery()
     if context is None:
         return await turn(list(messages))
 
-    async def take_turn(given: list[Message], place: int | None) -> AgentResponse:
-        return await turn(given)
+    async def take_turn(new: list[Message], version: int | None) -> AgentResponse:
+        return await turn(new)
 
-    response: AgentResponse = await context.group(take_turn, list(messages), standing(session), name=f"{agent}.turn")
+    version = session_version(session)
+    response: AgentResponse = await context.group(take_turn, list(messages), version, name=f"{agent}.turn")
     if response.usage_details:
         context.add_usage(response.usage_details)
     return response
 
 
 class RecordedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a turn of an agent that keeps its own session."""
+    """The recorded result of a turn of an agent that does not record its steps."""
 
     response: AgentResponse
     state: dict[str, Any]
@@ -182,25 +183,26 @@ async def record_whole_turn(
     session: AgentSession | None,
     turn: Callable[[list[Message], AgentSession | None], Awaitable[AgentResponse]],
 ) -> AgentResponse:
-    """A turn of an agent that records nothing itself, with what it changes in its session."""
+    """Record a whole turn of an agent that does not record its steps, with the changes of its session."""
 
-    async def whole_turn(given: list[Message], place: int | None) -> RecordedTurn:
+    async def whole_turn(new: list[Message], version: int | None) -> RecordedTurn:
         own = None if session is None else session.copy()
-        response = await turn(given, own)
+        response = await turn(new, own)
         return RecordedTurn(response, own.state if own else {}, own.service_session_id if own else None)
 
-    made: RecordedTurn = await record_call(whole_turn, list(messages), standing(session), name=f"{agent}.turn")
-    context = working_for()
-    if context is not None and made.response.usage_details:
-        context.add_usage(made.response.usage_details)
+    version = session_version(session)
+    recorded: RecordedTurn = await record_call(whole_turn, list(messages), version, name=f"{agent}.turn")
+    context = current_delivery()
+    if context is not None and recorded.response.usage_details:
+        context.add_usage(recorded.response.usage_details)
     if session is not None:
-        session.add([*messages, *made.response.messages])
-        session.state, session.service_session_id = dict(made.state), made.service_session_id
-    return made.response
+        session.add([*messages, *recorded.response.messages])
+        session.state, session.service_session_id = dict(recorded.state), recorded.service_session_id
+    return recorded.response
 
 
-def standing(session: AgentSession | None) -> int | None:
-    """What tells turns in one session apart. Not its id: one that is made in a handler has another each time."""
+def session_version(session: AgentSession | None) -> int | None:
+    """Distinguishes turns in one session. A session that a handler creates has another id in each run."""
     return None if session is None else session.version
 
 
@@ -212,11 +214,11 @@ async def record_call(
     retry: RetryPolicy | int | None = None,
     timeout: Seconds | None = None,
 ) -> Any:
-    """What `work` gives, recorded: not done again once it is. Found by `key`, or by its arguments."""
-    context = working_for()
+    """The result of `work`, recorded by `key` or by its arguments: a recorded call is not repeated."""
+    context = current_delivery()
     if context is not None:
         return await context.step(work, *arguments, name=name, key=key, retry=retry, timeout=timeout)
-    policy, made = step_policy(name, retry, timeout, STOP), 0
+    policy, attempts = step_policy(name, retry, timeout, STOP), 0
     while True:
         try:
             if policy.timeout is None:
@@ -225,40 +227,40 @@ async def record_call(
         except TimeLimitReached as late:
             error: Exception = TimedOut(name, policy.timeout or 0)
             error.__cause__ = late.__cause__
-        except Exception as raised:  # noqa: BLE001  # raised again, unless it is to be tried again
+        except Exception as raised:  # noqa: BLE001  # raised again, unless it is retried
             error = raised
-        made += 1
-        if policy.retry is None or not policy.retry.retries(error, made):
+        attempts += 1
+        if policy.retry is None or not policy.retry.retries(error, attempts):
             raise error
-        await asyncio.sleep(policy.retry.delay_after(made))
+        await asyncio.sleep(policy.retry.delay_after(attempts))
 
 
-_sessions_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""By delivery, while it runs."""
+_session_counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Sessions of each running delivery."""
 
 
 def new_session_id() -> str:
-    """Of a session that is made now: in a workflow the same whenever the delivery is run again."""
-    context = working_for()
+    """The id of a new session: in a workflow, equal in every run of the delivery."""
+    context = current_delivery()
     if context is None:
         return str(uuid4())
-    number = _sessions_made[context.delivery] = _sessions_made.get(context.delivery, 0) + 1
+    number = _session_counts[context.delivery] = _session_counts.get(context.delivery, 0) + 1
     return f"{context.thread_id}/{context.delivery_name}/{number}"
 
 
-async def answered(request: Content, *, key: str) -> Content | None:
-    """The answer of somebody outside to a request for approval, maybe weeks later. None outside of a workflow, where
-    nobody can be asked."""
-    context = working_for()
+async def ask_for_approval(request: Content, *, key: str) -> Content | None:
+    """Wait for the answer to a request for approval, also across restarts. None outside of a workflow, which cannot
+    ask."""
+    context = current_delivery()
     if context is None:
         return None
-    answer = await context.ask(request, ApprovalResponse, request_id=key, deadline=latest_answer())
-    return completed(request, answer)
+    answer = await context.ask(request, ApprovalResponse, request_id=key, deadline=answer_deadline())
+    return complete_answer(request, answer)
 
 
 def request_id_for(call_id: str) -> str:
-    """Of a call that is to be approved: the same whenever its turn is run again, and of no other turn or thread."""
-    context = working_for()
+    """The request id of a call: equal in every run of its turn, and different in other turns and threads."""
+    context = current_delivery()
     if context is None:
         return call_id
     frame = frame_of(context.delivery)
@@ -266,28 +268,28 @@ def request_id_for(call_id: str) -> str:
     return "-".join(filter(None, (context.delivery_name, call_id, turn)))
 
 
-class DeadEnds:
-    """Those of one turn: its model's answers are recorded, and would lead there again whenever the turn is run."""
+class BadAnswerRetry:
+    """Handles unusable answers of one turn's model: they are recorded, and a repeated turn would get them again."""
 
     def __init__(self, agent_name: str) -> None:
         self._agent_name = agent_name
-        self._met = 0
+        self._count = 0
 
-    async def meet(self, failure: AgentFailed) -> None:
-        """Raises the failure, until the delivery has failed with it: then the turn is to go on some other way. Code
-        that caught it meets it again when it is run again."""
-        self._met += 1
+    async def report(self, failure: AgentFailed) -> None:
+        """Raises the failure until the delivery has failed with it. After that it returns, and the turn asks the model
+        again. Code that catches the failure gets it again in the next run."""
+        self._count += 1
         is_new = False
 
-        async def reach() -> None:
+        async def record_answer() -> None:
             nonlocal is_new
             is_new = True
 
-        async def leave() -> None:
+        async def fail_once() -> None:
             if is_new:
                 raise failure
 
-        key = str(self._met)
-        await record_call(reach, name=f"{self._agent_name}.dead_end", key=key)
-        # Another step: its failure is taken back when the delivery fails with it, which the first one remembers.
-        await record_call(leave, name=f"{self._agent_name}.way_out", key=key)
+        key = str(self._count)
+        await record_call(record_answer, name=f"{self._agent_name}.bad_answer", key=key)
+        # A second step: a failed delivery discards its failed step, but not the first step.
+        await record_call(fail_once, name=f"{self._agent_name}.bad_answer_failure", key=key)

@@ -1,4 +1,4 @@
-"""Tools: functions that an agent may call, each call a recorded step, some of them only if somebody agrees."""
+"""Tools: functions that an agent may call. Each call is a recorded step, and may need approval."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from typing import Any, TypeAlias, get_args, overload
 import msgspec
 
 from perdure.agents.conversation.content import Content
-from perdure.agents.recording import answered, heard_by, record_call, request_id_for, working_for
+from perdure.agents.recording import ask_for_approval, current_delivery, emit_updates_to, record_call, request_id_for
 from perdure.engine.steps.attempts import Work
 from perdure.graph.function_executor import is_async
 from perdure.graph.policy import DEFAULT, RetryPolicy, Seconds
 
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
-"""Whether a call needs somebody's approval: always, never, or as a function of its arguments says."""
+"""Whether a call needs approval: always, never, or by a function of its arguments."""
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """What a tool may know of the call that it is for: a parameter with this annotation is given it, and the model does
-    not see it."""
+    """Facts about a call, for its tool: a parameter with this annotation receives it, and the model does not see it."""
 
     call_id: str
     agent_name: str
     idempotency_key: str
-    """For outside services: the same whenever this call is tried, across crashes and resumes."""
+    """For external services: equal in every attempt of this call, across crashes and resumes."""
     thread_id: str | None = None
     """None outside of a workflow."""
     function_invocation_kwargs: dict[str, Any] = {}  # msgspec copies it
-    """What was given to the run for tools: `workflow.run(..., function_invocation_kwargs={...})`."""
+    """The run's arguments for tools: `workflow.run(..., function_invocation_kwargs={...})`."""
 
 
 class Tool:
-    """A function as a tool. Made of plain functions by itself; by `@tool(...)` where there is more to say."""
+    """A function as a tool. Plain functions are converted; `@tool(...)` sets options."""
 
     def __init__(
         self,
@@ -60,13 +59,13 @@ class Tool:
         self.retry = retry
         self.timeout = timeout
         self.ends_turn = ends_turn
-        """Whether the agent stops after it was called: the model is not asked what it makes of the result. If the call
-        failed, the model is told, and goes on."""
+        """Whether the turn ends after the call, without another model request. A failed call does not end the turn: the
+        model gets the error and continues."""
         functools.update_wrapper(self, function, updated=())
 
     @functools.cached_property
     def context_parameter(self) -> str | None:
-        """The parameter that takes the ToolContext."""
+        """The name of the parameter for the ToolContext."""
         return next((name for name, annotation in self._annotations.items() if _is_context(annotation)), None)
 
     @property
@@ -76,31 +75,31 @@ class Tool:
 
     @functools.cached_property
     def _annotations(self) -> dict[str, Any]:
-        """As classes where they can be found, else as they are written."""
+        """As classes if they can be resolved, else as text."""
         for is_read in (True, False):
             try:
                 signature = inspect.signature(self.function, eval_str=is_read)
-            except Exception:  # noqa: BLE001, S112  # whatever an annotation raises that was never meant to be read
+            except Exception:  # noqa: BLE001, S112  # evaluating an annotation may raise anything
                 continue
-            found = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-            return {"return": _said(signature.return_annotation), **found}
+            annotations = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+            return {"return": _annotation_or_none(signature.return_annotation), **annotations}
         return {}
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         return self.approval(arguments) if callable(self.approval) else bool(self.approval)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """What the function gives. One that is not async runs in a thread. Raises what it raises, and TypeError for
-        arguments that it does not take."""
-        given = dict(arguments)
+        """The function's result. A function that is not async runs in a worker thread. Raises its exceptions, and
+        TypeError for unexpected arguments."""
+        keywords = dict(arguments)
         if self.context_parameter is not None:
-            given[self.context_parameter] = context
-        with contextlib.suppress(ValueError):  # of a builtin that does not tell its parameters
-            inspect.signature(self.function).bind(**given)
-        return await Work(self.function, (), given, DEFAULT).done()
+            keywords[self.context_parameter] = context
+        with contextlib.suppress(ValueError):  # a builtin may have no signature
+            inspect.signature(self.function).bind(**keywords)
+        return await Work(self.function, (), keywords, DEFAULT).done()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, as it was before."""
+        """Call the function itself."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -121,27 +120,27 @@ def tool(
     ends_turn: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Make a function a tool: `@tool`, or `@tool(approval=True)` for one that is called only if somebody agrees.
+    """Make a function a tool: `@tool`, or `@tool(approval=True)` if each call needs approval.
 
     `approval` may be a function of the arguments. `retry` and `timeout` are those of a step.
     """
     return Tool(function, **options) if function is not None else functools.partial(Tool, **options)
 
 
-def as_tool(given: Any) -> Tool:
-    """Raises TypeError for what cannot be called."""
-    if isinstance(given, Tool):
-        return given
-    if not callable(given):
-        raise TypeError(f"A tool is a function, got {given!r}.")
-    return Tool(given)
+def as_tool(value: Any) -> Tool:
+    """Raises TypeError for a value that is not callable."""
+    if isinstance(value, Tool):
+        return value
+    if not callable(value):
+        raise TypeError(f"A tool is a function, got {value!r}.")
+    return Tool(value)
 
 
 def types_of(agent: Any) -> tuple[Any, ...]:
-    """Annotations of the values that its turns may hold: those of its own, and what its tools give."""
+    """Annotations of the values that its turns may hold: its own value types, and results of its tools."""
     tools = getattr(agent, "tools", None) or ()
-    given = tools.values() if isinstance(tools, Mapping) else tools if isinstance(tools, (list, tuple)) else ()
-    results = (one.returns for one in given if isinstance(one, Tool))
+    values = tools.values() if isinstance(tools, Mapping) else tools if isinstance(tools, (list, tuple)) else ()
+    results = (tool.returns for tool in values if isinstance(tool, Tool))
     return (
         *getattr(agent, "value_types", ()),
         *(result for result in results if not isinstance(result, (str, type(None)))),
@@ -154,35 +153,35 @@ def _is_context(annotation: Any) -> bool:
     return annotation is ToolContext or ToolContext in get_args(annotation)
 
 
-def _said(annotation: Any) -> Any:
+def _annotation_or_none(annotation: Any) -> Any:
     return None if annotation is inspect.Signature.empty else annotation
 
 
 class Rejected(Exception):
-    """A call that somebody did not approve. The model is told why, and goes on."""
+    """A rejected call. The model gets the reason and continues."""
 
     def __init__(self, reason: str | None) -> None:
         super().__init__(reason or "The call was not approved.")
 
 
 class ApprovalNeeded(Exception):
-    """A call that needs approval, outside of a workflow, where nobody can be asked while it waits."""
+    """A call that needs approval, outside of a workflow, which cannot ask."""
 
     def __init__(self, request: Content) -> None:
         super().__init__(f"The call of {request.function_call and request.function_call.name!r} needs approval.")
         self.request = request
 
 
-async def approved(tool: Tool, call: Content, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments to call it with, once that is agreed to: those of the call, or others in their place.
+async def request_approval(tool: Tool, call: Content, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The approved arguments: those of the call, or the answer's.
 
-    Waits as long as it takes, across restarts. Raises Rejected, and ApprovalNeeded outside of a workflow.
+    Waits without limit, across restarts. Raises Rejected, and ApprovalNeeded outside of a workflow.
     """
     if not tool.needs_approval(arguments):
         return arguments
     request_id = request_id_for(str(call.call_id))
     request = Content.from_function_approval_request(request_id, call)
-    answer = await answered(request, key=request_id)
+    answer = await ask_for_approval(request, key=request_id)
     if answer is None:
         raise ApprovalNeeded(request)
     if not answer.approved:
@@ -190,16 +189,16 @@ async def approved(tool: Tool, call: Content, arguments: Mapping[str, Any]) -> M
     return arguments if answer.function_call is None else answer.function_call.parse_arguments()
 
 
-async def performed(
+async def perform_call(
     tool: Tool, call: Content, arguments: Mapping[str, Any], agent_name: str, begin: Callable[[], None] | None = None
 ) -> Any:
-    """The tool's result, recorded under the id of the call: it is found again by that, and not called twice. `begin`
-    is called whenever the tool is."""
+    """The tool's result, recorded under the id of the call, so that the call is not repeated. `begin` runs before each
+    call."""
 
     async def make_call() -> Any:
         if begin is not None:
             begin()
-        with heard_by(None):  # an agent that it asks says nothing here
+        with emit_updates_to(None):  # agents inside of a tool emit no updates here
             return await tool.call(arguments, _context_of(call, agent_name))
 
     name, key = f"{agent_name}.tool.{tool.name}", str(call.call_id)
@@ -207,7 +206,7 @@ async def performed(
 
 
 def _context_of(call: Content, agent_name: str) -> ToolContext:
-    call_id, context = str(call.call_id), working_for()
+    call_id, context = str(call.call_id), current_delivery()
     if context is None:
         return ToolContext(call_id, agent_name, f"{agent_name}-{call_id}")
     kwargs = dict(context.function_invocation_kwargs)
@@ -217,16 +216,16 @@ def _context_of(call: Content, agent_name: str) -> ToolContext:
 async def result_of(
     tool: Tool | None, call: Content, agent_name: str, begin: Callable[[], None] | None = None
 ) -> Content:
-    """What the model is told of its call: the result, or what was wrong with the call. A tool that raises fails no
-    turn: that is for the model to deal with."""
+    """The result of a call for the model: the tool's result, or the error. An exception of a tool does not fail the
+    turn: the model handles it."""
     call_id = str(call.call_id)
     if tool is None:
         return Content.from_function_result(call_id, exception=f"There is no tool {call.name!r}.")
     try:
-        arguments = await approved(tool, call, call.parse_arguments())
-        result = await performed(tool, call, arguments, agent_name, begin)
+        arguments = await request_approval(tool, call, call.parse_arguments())
+        result = await perform_call(tool, call, arguments, agent_name, begin)
         return Content.from_function_result(call_id, result=result)
     except ApprovalNeeded:
         raise
-    except Exception as error:  # noqa: BLE001  # whatever a tool raises
+    except Exception as error:  # noqa: BLE001  # a tool may raise anything
         return Content.from_function_result(call_id, exception=f"{type(error).__name__}: {error}")

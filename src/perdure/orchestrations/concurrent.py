@@ -1,4 +1,4 @@
-"""ConcurrentBuilder: all at once, and then what they said is joined."""
+"""ConcurrentBuilder: participants run concurrently, and an aggregator joins their answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from perdure.orchestrations.participants import (
     Designation,
     IntermediateOutputFrom,
     OutputFrom,
-    Settings,
+    TeamSettings,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import Reviewing
+from perdure.orchestrations.request_info import ReviewedAgents
 from perdure.workflows.workflow import Workflow
 
 KIND = "concurrent"
@@ -36,7 +36,7 @@ class ConcurrentBuilder:
     """`ConcurrentBuilder(participants=[optimist, sceptic]).build()`.
 
     All participants get the input at the same time. The output is one AgentResponse with the last message of each, in
-    their order, or what the aggregator makes of it.
+    their order, or the result of the aggregator.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class ConcurrentBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
-        self._team = read_participants(participants, least=2)
+        self._settings = TeamSettings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._team = read_participants(participants, minimum=2)
         self._designation = designate(self._team, output_from, intermediate_output_from)
         self._aggregator: Executor | None = None
-        self._reviewing = Reviewing()
+        self._reviewing = ReviewedAgents()
 
     def with_aggregator(self, aggregator: Executor | Callable[..., Any]) -> Self:
-        """An executor that takes `list[AgentExecutorResponse]`, or a function of the results, and of the context if it
-        takes two arguments. What a function gives is the output, unless it is None."""
+        """An executor for `list[AgentExecutorResponse]`, or a function of the results, and of the context if it has two
+        parameters. The result of a function is the output, unless it is None."""
         if self._aggregator is not None:
-            raise ValueError(f"There is an aggregator already: {self._aggregator!r}.")
+            raise ValueError(f"An aggregator is set already: {self._aggregator!r}.")
         if isinstance(aggregator, Executor):
             self._aggregator = aggregator
         elif callable(aggregator):
@@ -71,31 +71,31 @@ class ConcurrentBuilder:
         return self
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.keep_in(checkpoint_storage)
+        self._settings.set_storage(checkpoint_storage)
         return self
 
     def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
-        """Ask somebody about the answer of each of these agents, or of all, before they are joined."""
+        """Request a review of each answer of these agents, or of all, before they are joined."""
         self._reviewing.ask(agents)
         return self
 
     def build(self) -> Workflow:
-        """Raises WorkflowValidationError, or ValueError for what does not fit together."""
-        made = list(self._reviewing.executors(self._team).values())
+        """Raises WorkflowValidationError or ValueError."""
+        executors = list(self._reviewing.executors(self._team).values())
         dispatcher = Dispatcher(DISPATCHER_ID)
         aggregator = self._aggregator or ResponseAggregator(AGGREGATOR_ID)
         outputs = [aggregator.id, *self._designation["output_from"]]
         designation: Designation = {**self._designation, "output_from": outputs}
         return (
             self._settings.builder(self._team, dispatcher, designation)
-            .add_fan_out_edges(dispatcher, made)
-            .add_fan_in_edges(made, aggregator)
+            .add_fan_out_edges(dispatcher, executors)
+            .add_fan_in_edges(executors, aggregator)
             .build()
         )
 
 
 class Dispatcher(Executor):
-    """Gives the input to all."""
+    """Sends the input to all participants."""
 
     @handler
     async def from_request(self, request: AgentExecutorRequest, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
@@ -115,22 +115,22 @@ class Dispatcher(Executor):
 
 
 class ResponseAggregator(Executor):
-    """One response, with the last that each one said."""
+    """Joins the last message of each participant to one response."""
 
     @handler
     async def join(self, results: list[AgentExecutorResponse], ctx: WorkflowContext[Never, AgentResponse]) -> None:
         last = [
-            _last_said(result.agent_response.messages) or _last_said(result.full_conversation) for result in results
+            _last_answer(result.agent_response.messages) or _last_answer(result.full_conversation) for result in results
         ]
-        await ctx.yield_output(AgentResponse(messages=tuple(one for one in last if one is not None)))
+        await ctx.yield_output(AgentResponse(messages=tuple(message for message in last if message is not None)))
 
 
-def _last_said(messages: Sequence[Message]) -> Message | None:
+def _last_answer(messages: Sequence[Message]) -> Message | None:
     return next((message for message in reversed(messages) if message.role == "assistant"), None)
 
 
 class CallbackAggregator(Executor):
-    """A function that joins the results. One that is not async runs in a thread."""
+    """Joins the results by a function. A function that is not async runs in a worker thread."""
 
     def __init__(self, callback: Callable[..., Any], id: str = AGGREGATOR_ID) -> None:
         super().__init__(id)
@@ -143,15 +143,15 @@ class CallbackAggregator(Executor):
 
     @handler
     async def join(self, results: list[AgentExecutorResponse], ctx: WorkflowContext[Never, Any]) -> None:
-        given = (results, ctx) if self._takes_context else (results,)
+        arguments = (results, ctx) if self._takes_context else (results,)
         if is_async(self._callback):
-            made = await self._callback(*given)
+            output = await self._callback(*arguments)
         else:
             # A thread cannot be cancelled, so a cancelled run waits for it: its side effects must not outlive the run.
-            made, cancelled = await await_uncancelled(asyncio.to_thread(self._callback, *given))
+            output, cancelled = await await_uncancelled(asyncio.to_thread(self._callback, *arguments))
             if cancelled is not None:
                 raise cancelled
-            if inspect.isawaitable(made):
-                made = await made
-        if made is not None:
-            await ctx.yield_output(made)
+            if inspect.isawaitable(output):
+                output = await output
+        if output is not None:
+            await ctx.yield_output(output)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.executor import AgentExecutor
@@ -25,91 +25,93 @@ from perdure.workflows.builder import WorkflowBuilder
 
 INPUT_ID = "input-conversation"
 OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"
-"""Participants, by name or as they were given."""
+"""Participants, by name or as objects."""
 IntermediateOutputFrom: TypeAlias = "Sequence[Any] | Literal['all', 'all_other'] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """One of a team: an agent, or an executor."""
+    """A member of a team: an agent, or an executor."""
 
     name: str
-    given: Any
-    """As the caller has it."""
+    source: Any
+    """The object that the caller passed."""
     agent: Any | None
     """None for an executor."""
 
     @property
     def description(self) -> str | None:
-        found = getattr(self.given, "description", None)
-        return found if isinstance(found, str) and found else None
+        description = getattr(self.source, "description", None)
+        return description if isinstance(description, str) and description else None
 
     def executor(self, host: Callable[[Any], Executor] = AgentExecutor) -> Executor:
-        """What stands in the graph, under the participant's name. `host` is for agents."""
+        """The executor in the graph, with the participant's name. `host` creates it for an agent."""
         if self.agent is not None:
             return host(self.agent)
-        stands: Executor = self.given
-        return stands
+        executor: Executor = self.source
+        return executor
 
 
 def read_participants(
-    participants: Iterable[Any] | None, factories: Iterable[Callable[[], Any]] | None = None, *, least: int = 1
+    participants: Iterable[Any] | None, factories: Iterable[Callable[[], Any]] | None = None, *, minimum: int = 1
 ) -> list[Participant]:
-    """The team: as given, or as the factories make it. Raises TypeError for what can take no part, ValueError for too
-    few, and DuplicateExecutorId for two of one name."""
+    """The team, from objects or from factories. Raises TypeError for an object that cannot take part, ValueError for
+    too few, and DuplicateExecutorId for a repeated name."""
     if participants is not None and factories is not None:
         raise ValueError("Give participants= or participant_factories=, not both.")
     if factories is not None:
-        given = [_made_by(factory) for factory in _several("participant_factories", factories)]
+        sources = [_call_factory(factory) for factory in _as_list("participant_factories", factories)]
     else:
-        given = _several("participants", participants)
-    if len(given) < least:
-        needed = "a participant" if least == 1 else f"{least} participants"
-        raise ValueError(f"A team needs at least {needed}, got {len(given)}.")
-    team = [_read(one) for one in given]
+        sources = _as_list("participants", participants)
+    if len(sources) < minimum:
+        needed = "a participant" if minimum == 1 else f"{minimum} participants"
+        raise ValueError(f"A team needs at least {needed}, got {len(sources)}.")
+    team = [_read(source) for source in sources]
     names: set[str] = set()
-    for one in team:
-        if one.name in names:
-            raise DuplicateExecutorId(one.name)
-        names.add(one.name)
+    for participant in team:
+        if participant.name in names:
+            raise DuplicateExecutorId(participant.name)
+        names.add(participant.name)
     return team
 
 
 def find_participant(team: Sequence[Participant], wanted: Any, parameter: str) -> Participant:
-    """By name, or as it was given. Raises ValueError, which names the parameter."""
-    found = next((one for one in team if wanted is one.given or wanted is one.agent), None)
-    if found is None:
+    """By name, or by the object. Raises ValueError, which names the parameter."""
+    match = next((member for member in team if wanted is member.source or wanted is member.agent), None)
+    if match is None:
         name = wanted if isinstance(wanted, str) else _name_of(wanted)
-        found = next((one for one in team if one.name == name), None)
-    if found is None:
-        shown = wanted if isinstance(wanted, str) else _name_of(wanted) or wanted
-        names = [one.name for one in team]
-        near = did_you_mean(shown, names) if isinstance(shown, str) else ""
-        raise ValueError(f"{parameter} names {shown!r}, who takes no part{near}. Those who do: {', '.join(names)}.")
-    return found
+        match = next((member for member in team if member.name == name), None)
+    if match is None:
+        label = wanted if isinstance(wanted, str) else _name_of(wanted) or wanted
+        names = [member.name for member in team]
+        near = did_you_mean(label, names) if isinstance(label, str) else ""
+        raise ValueError(
+            f"{parameter} names {label!r}, which is not a participant{near}. Participants: {', '.join(names)}."
+        )
+    return match
 
 
-def _several(parameter: str, given: Iterable[Any] | None) -> list[Any]:
-    if given is None or isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise TypeError(f"{parameter} is a list of agents and executors, got {given!r}.")
-    return list(given)
+def _as_list(parameter: str, value: Iterable[Any] | None) -> list[Any]:
+    if value is None or isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise TypeError(f"{parameter} is a list of agents and executors, got {value!r}.")
+    return list(value)
 
 
-def _made_by(factory: Callable[[], Any]) -> Any:
+def _call_factory(factory: Callable[[], Any]) -> Any:
     if not callable(factory):
         raise TypeError(f"A participant factory is a function that makes an agent or an executor, got {factory!r}.")
     return factory()
 
 
-def _read(given: Any) -> Participant:
-    if isinstance(given, Executor):
-        return Participant(given.id, given, None)
-    if find_graph(given) is not None:
-        raise TypeError(f"A workflow takes part as an agent: pass {given!r}.as_agent().")
-    agent = None if isinstance(given, (str, type)) else adapted(given)
+def _read(source: Any) -> Participant:
+    if isinstance(source, Executor):
+        return Participant(source.id, source, None)
+    if find_graph(source) is not None:
+        raise TypeError(f"A workflow takes part as an agent: pass {source!r}.as_agent().")
+    agent = None if isinstance(source, (str, type)) else adapt_agent(source)
     if agent is None or not is_agent(agent):
-        raise TypeError(f"A participant is an agent (something with run() and a name) or an Executor, got {given!r}.")
-    return Participant(agent_name(agent), given, agent)
+        raise TypeError(f"A participant is an agent (something with run() and a name) or an Executor, got {source!r}.")
+    return Participant(agent_name(agent), source, agent)
 
 
 def _name_of(thing: Any) -> str | None:
@@ -134,22 +136,22 @@ def designate(
     default: Sequence[str] = (),
     always: Sequence[str] = (),
 ) -> Designation:
-    """Whose outputs are the workflow's, and whose are shown on the way; those of others stay between them.
+    """The participants whose outputs are the workflow's, and those whose outputs are intermediate. Outputs of others
+    stay inside.
 
-    `default` are the participants whose outputs count unless something else is said of them; `always` are executors
-    that are no participants, such as an orchestrator. Raises ValueError for one who takes no part, is named twice, or
-    in both.
+    `default` are the participants whose outputs count by default; `always` are executors that are not participants,
+    such as an orchestrator. Raises ValueError for an unknown or repeated participant, or one in both lists.
     """
-    for given in (output_from, intermediate_output_from):
-        if given is not None and not given:
+    for selection in (output_from, intermediate_output_from):
+        if selection is not None and not selection:
             raise ValueError("output_from and intermediate_output_from may be left out, but not be empty.")
     if isinstance(output_from, str) and output_from != "all":
         raise ValueError(f"output_from is a list of participants or 'all', got {output_from!r}.")
-    outputs = _chosen(team, output_from, "output_from")
+    outputs = _selected_names(team, output_from, "output_from")
     if intermediate_output_from == "all_other":
         intermediates = [name for name in _yielding(team) if name not in (outputs or ())]
     else:
-        intermediates = _chosen(team, intermediate_output_from, "intermediate_output_from") or []
+        intermediates = _selected_names(team, intermediate_output_from, "intermediate_output_from") or []
     if outputs is None:
         outputs = [name for name in default if name not in intermediates]
     both = next((name for name in outputs if name in intermediates), None)
@@ -158,14 +160,14 @@ def designate(
     return {"output_from": [*always, *outputs], "intermediate_output_from": intermediates}
 
 
-def _chosen(team: Sequence[Participant], given: Any, parameter: str) -> list[str] | None:
-    if given is None:
+def _selected_names(team: Sequence[Participant], selection: Any, parameter: str) -> list[str] | None:
+    if selection is None:
         return None
-    if isinstance(given, str):
-        if given != "all":
-            raise ValueError(f"{parameter} is a list of participants, 'all' or 'all_other', got {given!r}.")
+    if isinstance(selection, str):
+        if selection != "all":
+            raise ValueError(f"{parameter} is a list of participants, 'all' or 'all_other', got {selection!r}.")
         return _yielding(team)
-    names = [find_participant(team, one, parameter).name for one in given]
+    names = [find_participant(team, wanted, parameter).name for wanted in selection]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{parameter} names {twice!r} twice.")
@@ -173,11 +175,11 @@ def _chosen(team: Sequence[Participant], given: Any, parameter: str) -> list[str
 
 
 def _yielding(team: Sequence[Participant]) -> list[str]:
-    return [one.name for one in team if one.agent is not None or one.given.workflow_output_types]
+    return [member.name for member in team if member.agent is not None or member.source.workflow_output_types]
 
 
 class InputConversation(Executor):
-    """Makes a conversation of whatever a run is given: a text, a message, or several."""
+    """Converts the input of a run to a conversation: a text, a message, or several."""
 
     def __init__(self, id: str = INPUT_ID) -> None:
         super().__init__(id)
@@ -195,46 +197,46 @@ class InputConversation(Executor):
         await ctx.send_message(as_messages(messages))
 
 
-SAID_BY_USERS = frozenset({"text", "data", "uri"})
-SAID_BY_OTHERS = frozenset({"text"})
+USER_CONTENT_TYPES = frozenset({"text", "data", "uri"})
+OTHER_CONTENT_TYPES = frozenset({"text"})
 
 
 def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Message]:
-    """What one agent may be told of another's turn: what was said, without calls of tools and their results.
+    """The messages of another agent's turn that an agent may get: without calls of tools and their results.
 
-    A model's service refuses calls that it has not made itself. A message with nothing else is left out; one that has
-    nothing of it stays as it is.
+    A model's service rejects calls that its model did not make. Messages without other content are left out; messages
+    without calls stay unchanged.
     """
     cleaned = []
     for message in conversation:
-        kept = tuple(content for content in message.contents if _is_said(content, message.role))
-        if kept:
-            is_same = len(kept) == len(message.contents)
-            cleaned.append(message if is_same else msgspec.structs.replace(message, contents=kept))
+        contents = tuple(content for content in message.contents if _is_shared(content, message.role))
+        if contents:
+            is_same = len(contents) == len(message.contents)
+            cleaned.append(message if is_same else msgspec.structs.replace(message, contents=contents))
     return cleaned
 
 
-def _is_said(content: Content, role: str) -> bool:
-    if content.type not in (SAID_BY_USERS if role == "user" else SAID_BY_OTHERS):
+def _is_shared(content: Content, role: str) -> bool:
+    if content.type not in (USER_CONTENT_TYPES if role == "user" else OTHER_CONTENT_TYPES):
         return False
     return content.type != "text" or bool(content.text)
 
 
 def create_completion_message(*, text: str | None = None, author_name: str, reason: str = "completed") -> Message:
-    """The message that an orchestration ends with."""
+    """The last message of an orchestration."""
     return Message("assistant", text or f"Conversation {reason}.", author_name)
 
 
-LONGEST = 60
-"""Characters of participants' names in the name of a team."""
+MAX_NAME_CHARACTERS = 60
+"""Of participants' names in the name of a team."""
 
 
 @dataclass(slots=True)
-class Settings:
-    """Checked when it is made."""
+class TeamSettings:
+    """Settings of an orchestration, checked on creation."""
 
     kind: str
-    """Of the orchestration: what it is called by, with the names of its participants, where it was given no name."""
+    """The kind of orchestration: with the participants' names, the default name."""
     name: str | None
     description: str | None
     checkpoint_storage: Any
@@ -246,7 +248,7 @@ class Settings:
         if self.checkpoint_storage is not None:
             check_storage(self.checkpoint_storage)
 
-    def keep_in(self, checkpoint_storage: Any) -> None:
+    def set_storage(self, checkpoint_storage: Any) -> None:
         check_storage(checkpoint_storage)
         self.checkpoint_storage = checkpoint_storage
 
@@ -271,9 +273,9 @@ class Settings:
 
 
 def _team_name(kind: str, team: Sequence[Participant]) -> str:
-    """The same in every process, and another for another team."""
-    names = "-".join(one.name for one in team)
-    if len(names) > LONGEST:
+    """Equal in every process, and different for another team."""
+    names = "-".join(member.name for member in team)
+    if len(names) > MAX_NAME_CHARACTERS:
         digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
-        names = f"{names[:LONGEST]}-{digest}"
+        names = f"{names[:MAX_NAME_CHARACTERS]}-{digest}"
     return f"{kind}-{names}"

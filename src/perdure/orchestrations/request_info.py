@@ -1,4 +1,4 @@
-"""`with_request_info`: a person looks at what an agent answered before anybody else does."""
+"""`with_request_info`: a person reviews each answer of an agent before the workflow uses it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import msgspec
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
-from perdure.agents.recording import working_for
+from perdure.agents.recording import current_delivery
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.orchestrations.participants import Participant, find_participant
 
 
 class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody says to an agent's answer: nothing, which approves it, or messages, to which the agent answers
-    again."""
+    """The review of an agent's answer: no messages approve it; the agent answers again to messages."""
 
     messages: list[Message]
 
@@ -29,10 +28,10 @@ class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_field
 
     @staticmethod
     def from_messages(messages: Iterable[Message]) -> AgentRequestInfoResponse:
-        given = as_messages(messages)
-        if not given:
-            raise ValueError("There is nothing for the agent to answer to. To approve, use approve().")
-        return AgentRequestInfoResponse(given)
+        review = as_messages(messages)
+        if not review:
+            raise ValueError("A review needs messages for the agent. To approve, use approve().")
+        return AgentRequestInfoResponse(review)
 
     @staticmethod
     def from_strings(texts: Iterable[str]) -> AgentRequestInfoResponse:
@@ -42,60 +41,60 @@ class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_field
 
 
 class AgentApprovalExecutor(AgentExecutor):
-    """An AgentExecutor that asks about each answer, with the AgentExecutorResponse, before it sends it on.
+    """An AgentExecutor that requests a review of each answer, with the AgentExecutorResponse, before it sends it on.
 
-    It is asked for an AgentRequestInfoResponse. The answers that were not approved stay in the conversation, with what
-    was said to them.
+    The review is an AgentRequestInfoResponse. Answers without approval stay in the conversation, with their reviews.
     """
 
     async def converse(
         self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]
     ) -> tuple[list[Message], AgentResponse]:
         before = self.conversation(ctx)
-        given = list(messages)
-        said: list[Message] = []
+        new = list(messages)
+        recorded: list[Message] = []
         drafts = 0
         while True:
-            response = await self.respond(given, ctx)
+            response = await self.respond(new, ctx)
             drafts += 1
-            said += [*given, *response.messages]
-            given = await _said_to(AgentExecutorResponse(self.id, response, [*before, *said]), drafts)
-            if not given:
-                return said, response
+            recorded += [*new, *response.messages]
+            new = await _request_review(AgentExecutorResponse(self.id, response, [*before, *recorded]), drafts)
+            if not new:
+                return recorded, response
 
 
-async def _said_to(said: AgentExecutorResponse, draft: int) -> list[Message]:
-    context = working_for()
-    assert context is not None  # noqa: S101  # handlers work for a delivery
+async def _request_review(response: AgentExecutorResponse, draft: int) -> list[Message]:
+    context = current_delivery()
+    assert context is not None  # noqa: S101  # handlers run in a delivery
     request_id = f"{context.delivery_name}-draft-{draft}"
-    answer: AgentRequestInfoResponse = await context.ask(said, AgentRequestInfoResponse, request_id=request_id)
+    answer: AgentRequestInfoResponse = await context.ask(response, AgentRequestInfoResponse, request_id=request_id)
     return as_messages(answer.messages)
 
 
-class Reviewing:
-    """Whose answers are looked at: nobody's, until `ask` is called."""
+class ReviewedAgents:
+    """The agents whose answers are reviewed: none until `ask` is called."""
 
     def __init__(self) -> None:
         self._wanted: list[Any] | None = []
 
     def ask(self, agents: Sequence[Any] | None) -> None:
-        """About those, or about all agents. Raises ValueError for an empty list."""
+        """Review these agents, or all. Raises ValueError for an empty list."""
         if isinstance(agents, str):
             raise TypeError(f"agents= is a list, got {agents!r}.")
         if agents is not None and not agents:
-            raise ValueError("with_request_info(agents=[]) would ask about nobody. Leave it out to ask about all.")
+            raise ValueError("with_request_info(agents=[]) selects no agent. Leave it out to select all.")
         self._wanted = None if agents is None else list(agents)
 
     def executors(self, team: Sequence[Participant], **options: Any) -> dict[str, Executor]:
-        """What stands in the graph, by name; `options` are those of AgentExecutor. Raises ValueError if somebody is to
-        be reviewed who is no agent of the team."""
-        asked_about = {one.name for one in team if one.agent is not None}
+        """The executors in the graph, by name; `options` are those of AgentExecutor. Raises ValueError for a reviewed
+        participant that is not an agent of the team."""
+        reviewed = {member.name for member in team if member.agent is not None}
         if self._wanted is not None:
-            named = [find_participant(team, one, "with_request_info(agents=...)") for one in self._wanted]
-            for one in named:
-                if one.agent is None:
-                    raise ValueError(f"with_request_info names {one.name!r}, which is an executor. It can ask itself.")
-            asked_about = {one.name for one in named}
+            named = [find_participant(team, wanted, "with_request_info(agents=...)") for wanted in self._wanted]
+            for member in named:
+                if member.agent is None:
+                    name = member.name
+                    raise ValueError(f"with_request_info names {name!r}, which is an executor. It can ask itself.")
+            reviewed = {member.name for member in named}
         hosts: dict[bool, Callable[[Any], Executor]]
         hosts = {True: partial(AgentApprovalExecutor, **options), False: partial(AgentExecutor, **options)}
-        return {one.name: one.executor(hosts[one.name in asked_about]) for one in team}
+        return {member.name: member.executor(hosts[member.name in reviewed]) for member in team}

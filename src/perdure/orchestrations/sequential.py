@@ -1,4 +1,4 @@
-"""SequentialBuilder: one after the other, each with the conversation so far."""
+"""SequentialBuilder: participants run one after another, each with the conversation so far."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from perdure.orchestrations.participants import (
     InputConversation,
     IntermediateOutputFrom,
     OutputFrom,
-    Settings,
+    TeamSettings,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import Reviewing
+from perdure.orchestrations.request_info import ReviewedAgents
 from perdure.workflows.workflow import Workflow
 
 KIND = "sequential"
@@ -30,9 +30,9 @@ KIND = "sequential"
 class SequentialBuilder:
     """`SequentialBuilder(participants=[writer, editor]).build()`.
 
-    Each participant gets the whole conversation, with `chain_only_agent_responses` only what the agent before it said.
-    The output is the AgentResponse of the last one. An executor among them gets an AgentExecutorResponse or, if it
-    takes none, the conversation as `list[Message]`, which it may also send on.
+    Each participant gets the whole conversation, or with `chain_only_agent_responses` only the messages of the agent
+    before it. The output is the AgentResponse of the last one. An executor gets an AgentExecutorResponse or, without a
+    handler for it, the conversation as `list[Message]`, which it may also send on.
     """
 
     def __init__(
@@ -48,30 +48,30 @@ class SequentialBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._settings = TeamSettings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
         self._team = read_participants(participants)
         last = self._team[-1].name
         self._designation = designate(self._team, output_from, intermediate_output_from, default=[last])
         self._context_mode = "last_agent" if chain_only_agent_responses else None
-        self._reviewing = Reviewing()
+        self._reviewing = ReviewedAgents()
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.keep_in(checkpoint_storage)
+        self._settings.set_storage(checkpoint_storage)
         return self
 
     def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
-        """Ask somebody about each answer of these agents, or of all, before the next participant hears of it."""
+        """Request a review of each answer of these agents, or of all, before the next participant gets it."""
         self._reviewing.ask(agents)
         return self
 
     def build(self) -> Workflow:
-        """Raises WorkflowValidationError, or ValueError for what does not fit together."""
-        made = self._reviewing.executors(self._team, context_mode=self._context_mode)
+        """Raises WorkflowValidationError or ValueError."""
+        executors = self._reviewing.executors(self._team, context_mode=self._context_mode)
         start = InputConversation()
-        longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(made) + 1)
+        longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(executors) + 1)
         builder = self._settings.builder(self._team, start, self._designation, max_iterations=longest)
         before: Executor = start
-        for executor in made.values():
+        for executor in executors.values():
             if _takes_only_a_conversation(executor, before):
                 between = ResponseToConversation(f"conversation-for-{executor.id}")
                 builder.add_edge(before, between)
@@ -83,13 +83,13 @@ class SequentialBuilder:
 
 def _takes_only_a_conversation(executor: Executor, before: Executor) -> bool:
     def takes(kind: Any) -> bool:
-        return any(is_type_compatible(kind, one) for one in executor.input_types)
+        return any(is_type_compatible(kind, accepted) for accepted in executor.input_types)
 
     return AgentExecutorResponse in before.output_types and not takes(AgentExecutorResponse) and takes(list[Message])
 
 
 class ResponseToConversation(Executor):
-    """Before an executor that knows of no agents."""
+    """Unpacks the conversation for an executor without a handler for AgentExecutorResponse."""
 
     @handler
     async def unpack(self, response: AgentExecutorResponse, ctx: WorkflowContext[list[Message]]) -> None:

@@ -18,7 +18,7 @@ from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.recording import is_heard, record_call, tell
+from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.agents.tools import Tool, as_tool, result_of
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.executor_state import HookContext
@@ -292,7 +292,7 @@ class ScriptedAgent(RecordingAgent):
             if ends:
                 ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
                 last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
-                tell(last, replayed=not is_made)
+                emit_update(last, replayed=not is_made)
                 return AgentResponse(messages=tuple(said), usage_details=usage, **ended)
 
     async def _asked(self, place: int, messages: list[Message]) -> ScriptedReply:
@@ -332,7 +332,7 @@ class ScriptedAgent(RecordingAgent):
         return await result_of(known.get(str(call.name)), call, self.name, begin)
 
     def _tell(self, message: Message, *, replayed: bool) -> None:
-        if not is_heard():
+        if not is_streaming():
             return
         said: dict[str, Any] = {
             "role": message.role,
@@ -343,7 +343,7 @@ class ScriptedAgent(RecordingAgent):
         }
         updates = list(_pieces(message.contents)) or [()]
         for contents in updates:
-            tell(AgentResponseUpdate(contents=contents, **said), replayed=replayed)
+            emit_update(AgentResponseUpdate(contents=contents, **said), replayed=replayed)
 
     def _write(self, **what: Any) -> None:
         if self._log is None:

@@ -11,7 +11,14 @@ from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.recording import heard_by, is_heard, record_whole_turn, repeated_to, tell, working_for
+from perdure.agents.recording import (
+    current_delivery,
+    emit_replays_to,
+    emit_update,
+    emit_updates_to,
+    is_streaming,
+    record_whole_turn,
+)
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.thread.arguments import Secret
 from perdure.errors import ThreadNotFound, ThreadNotIdle
@@ -47,7 +54,7 @@ async def plan_inner_run(
 ) -> InnerRun:
     """Plan the turn of the current step. `state` is that of the session after the last turn; `is_answer`: whether the
     messages answer its requests."""
-    context = working_for()
+    context = current_delivery()
     assert context is not None  # noqa: S101  # called only inside a workflow
     key = f"{INNER_PREFIX}{context.idempotency_key}"
     thread_id = str(state.get("thread_id", session_id))
@@ -167,7 +174,7 @@ class WorkflowAgent(RecordingAgent):
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
     ) -> AgentResponse:
-        if working_for() is not None:
+        if current_delivery() is not None:
             own = session if session is not None else self.create_session()
             return await record_whole_turn(
                 self.name, messages, own, lambda sent, inner: self._run_inside(sent, inner, kwargs)
@@ -213,21 +220,21 @@ class WorkflowAgent(RecordingAgent):
         answers = _find_answers(messages)
         message = messages if messages and not answers else None
         run_options: dict[str, Any] = {**options, "responses": answers} if answers else dict(options)
-        if not is_heard():
+        if not is_streaming():
             result = await self.workflow.run(message, **run_options)
             return result, build_response(result, self, before)
         updates = UpdateStream(self, before)
         async with self.workflow.run(message, stream=True, **run_options) as events:
             # Agents in the workflow publish updates only through its events.
-            with heard_by(None), repeated_to(updates.repeat):
+            with emit_updates_to(None), emit_replays_to(updates.repeat):
                 iterator = aiter(events)
             async for event in iterator:
                 for update in updates.add(event):
-                    tell(update)
+                    emit_update(update)
             result = await events
         response = build_response(result, self, before)
         for update in final_updates(response, result, self):
-            tell(update)
+            emit_update(update)
         return result, response
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_another
-from perdure.agents.turn import as_spoken
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_other_message
+from perdure.agents.turn import as_agent_message
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent
 
@@ -119,7 +119,7 @@ class UpdateStream:
         if not contents and update.role is None:
             return
         first, index = self._current.get(executor_id, (None, -1))
-        if first is None or is_another(first, update):
+        if first is None or is_other_message(first, update):
             index += 1
             self._current[executor_id] = update, index
         message_id = update.message_id or _message_id(self._before, executor_id, self._counts[executor_id] + 1, index)
@@ -160,10 +160,10 @@ def _as_output(data: Any, author: str) -> OutputContent:
         joined = AgentResponse.from_updates([data])
         return OutputContent(joined.messages, joined.value, joined.usage_details)
     if isinstance(data, (str, Message, Content)):
-        return OutputContent((as_spoken(data, author),), None, None)
+        return OutputContent((as_agent_message(data, author),), None, None)
     if isinstance(data, Sequence) and data and all(isinstance(item, (str, Message, Content)) for item in data):
-        return OutputContent(tuple(as_spoken(item, author) for item in data), None, None)
-    return OutputContent((as_spoken(_as_text(data), author),), data, None)
+        return OutputContent(tuple(as_agent_message(item, author) for item in data), None, None)
+    return OutputContent((as_agent_message(_as_text(data), author),), data, None)
 
 
 def _as_text(data: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock
@@ -81,7 +81,7 @@ class WorkflowBuilder(GraphBuilder):
         """Wrap agents of other frameworks that have no `run`."""
         if isinstance(thing, (str, Executor)) or id(thing) in self._ids_by_thing or is_agent(thing):
             return super()._add(thing)
-        agent = adapted(thing)
+        agent = adapt_agent(thing)
         executor_id = super()._add(agent)
         if agent is not thing:
             self._ids_by_thing[id(thing)] = executor_id

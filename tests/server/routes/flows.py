@@ -23,7 +23,7 @@ from perdure import (
 )
 from perdure.agents import AgentResponse, AgentResponseUpdate, AgentSession, Content, Message
 from perdure.agents.base import RecordingAgent
-from perdure.agents.recording import tell
+from perdure.agents.recording import emit_update
 from perdure.testing import ScriptedAgent
 
 gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -59,9 +59,9 @@ class Talker(RecordingAgent):
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
         said: dict[str, Any] = {"role": "assistant", "message_id": f"said-{messages[-1].text}", "agent_id": self.id}
-        tell(AgentResponseUpdate(contents=(Content.from_text("good "),), **said))
+        emit_update(AgentResponseUpdate(contents=(Content.from_text("good "),), **said))
         await at_gate(messages[-1].text)
-        tell(AgentResponseUpdate(contents=(Content.from_text("evening"),), **said))
+        emit_update(AgentResponseUpdate(contents=(Content.from_text("evening"),), **said))
         answer = Message("assistant", "good evening", self.name, said["message_id"])
         return AgentResponse(messages=(answer,))
 

@@ -20,7 +20,7 @@ from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
 from perdure import Executor, WorkflowContext, handler
 from perdure.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message, tool
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.turn import take_turn
 from perdure.errors import InvalidRun, PerdureError
 
@@ -79,7 +79,7 @@ async def test_what_other_agents_said_is_told_to_it(make: Any, tmp_path: Path) -
 
 
 def test_it_is_called_what_it_is_called_there(make: Any, tmp_path: Path) -> None:
-    assert adapted(make(tmp_path / "log")).name == NAME
+    assert adapt_agent(make(tmp_path / "log")).name == NAME
 
 
 # ---------------------------------------------------------------- pydantic-ai
@@ -151,7 +151,7 @@ async def test_listeners_of_a_pydantic_ai_agent_get_their_events(tmp_path: Path)
 
 def test_a_pydantic_ai_agent_without_a_model_is_refused() -> None:
     with pytest.raises(ValueError, match="'lost' of pydantic-ai has no model"):
-        adapted(pydantic_ai.Agent(name="lost"))
+        adapt_agent(pydantic_ai.Agent(name="lost"))
 
 
 # ---------------------------------------------------------------- the OpenAI Agents SDK
@@ -194,7 +194,7 @@ async def test_an_openai_agent_may_be_given_tools_for_one_turn_and_one_may_end_i
         """Hand over."""
         return "over"
 
-    agent = adapted(sdk.Agent(name="eye", model=SdkModel(tmp_path / "log", ["hand_over", "never"])))
+    agent = adapt_agent(sdk.Agent(name="eye", model=SdkModel(tmp_path / "log", ["hand_over", "never"])))
     response = await agent.run("Go", tools=[hand_over])
     assert [message.role for message in response.messages] == ["assistant", "tool"]
     assert response.messages[1].contents[0].result == "over"
@@ -235,8 +235,8 @@ async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so
         """Pay."""
         return "paid"
 
-    agent = adapted(sdk.Agent(name="payer", model=SdkModel(tmp_path / "log", ["pay"]), tools=[pay]))
-    with pytest.raises(InvalidRun, match="'payer' wants approval for its calls of 'pay'"):
+    agent = adapt_agent(sdk.Agent(name="payer", model=SdkModel(tmp_path / "log", ["pay"]), tools=[pay]))
+    with pytest.raises(InvalidRun, match="'payer' needs approval for its calls of 'pay'"):
         await agent.run("Pay")
 
 
@@ -251,11 +251,11 @@ async def test_a_graph_that_interrupts_itself_or_has_no_messages_is_a_clear_erro
         graph = StateGraph(State)
         graph.add_node("answer", answer)
         graph.add_edge(START, "answer")
-        return adapted(graph.compile(name="graph", **given))
+        return adapt_agent(graph.compile(name="graph", **given))
 
     with pytest.raises(PerdureError, match="The graph 'graph' interrupts itself"):
         await build(lambda state: interrupt("?"), checkpointer=None).run("Go")
-    with pytest.raises(TypeError, match=r"'graph' gave .* Expected a state with a list of messages"):
+    with pytest.raises(TypeError, match=r"'graph' returned .* Expected a state with messages"):
         await build(lambda state: {"messages": "text"}).run("Go")
 
 

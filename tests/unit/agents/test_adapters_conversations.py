@@ -191,7 +191,8 @@ def test_contents_of_every_kind_are_told_to_an_agent_of_agent_framework(tmp_path
         request,
     ]
     answers = [request.reject("no"), Content.from_function_result("c1", exception=ValueError("gone"))]
-    told, _ = framework_messages.told_to(NAME, [], [Message("assistant", contents, NAME), Message("user", answers)])
+    new = [Message("assistant", contents, NAME), Message("user", answers)]
+    told, _ = framework_messages.messages_for_agent(NAME, [], new)
     theirs = [af.Message.from_dict(one.to_dict()) for one in told]
     assert [one.type for one in theirs[0].contents] == [one.type for one in contents]
     assert [one.type for one in theirs[1].contents] == ["function_approval_response", "function_result"]

@@ -243,7 +243,7 @@ async def test_an_output_that_does_not_fit_is_asked_for_again() -> None:
     script = Script([call("final_result", {"numbers": 3}, "c1"), call("final_result", {"name": "b"}, "c2")])
     response = await Agent(script.model(), name="writer", output_type=Answer).run("Go")
     assert response.value == Answer("b")
-    assert "No Answer" in str(told(script.heard[1]))
+    assert "Not a Answer" in str(told(script.heard[1]))
 
 
 # ---------------------------------------------------------------- what goes wrong

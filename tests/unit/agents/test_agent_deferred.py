@@ -314,7 +314,7 @@ async def test_one_that_is_approved_is_not_called_again_while_its_result_is_miss
     (request,) = (await desk.run(*answers, role="user")).user_input_requests
     assert (request.type, request.call_id) == ("function_call", "c1")
     assert (await desk.agent().run(session=desk.session)).user_input_requests == [request]
-    with pytest.raises(InvalidRun, match=r"calls of 'post', and was told"):
+    with pytest.raises(InvalidRun, match=r"calls of 'post', and got another"):
         await desk.run("Hello?", role="user")
     assert (await desk.run(Content.from_function_result("c1", result="posted"))).text == "Done."
     assert desk.done == ["added 1", "posted 1"]

@@ -37,13 +37,13 @@ def test_what_other_frameworks_say_beside_is_kept_as_additional_properties() -> 
     "told", [{}, {"type": 3}, {"type": "text", "text": 5}, {"type": "usage", "usage_details": {"a": "b"}}]
 )
 def test_what_is_no_content_is_refused(told: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="No Content"):
+    with pytest.raises(ValueError, match="Not a Content"):
         Content.from_dict(told)
 
 
 @pytest.mark.parametrize("told", [[], 3, None])
 def test_what_is_no_dict_is_no_content(told: Any) -> None:
-    with pytest.raises(ValueError, match="No Content"):
+    with pytest.raises(ValueError, match="Not a Content"):
         Content.from_dict(told)
 
 
@@ -67,7 +67,7 @@ def test_an_approval_answers_the_request_and_may_change_the_arguments() -> None:
 
 @pytest.mark.parametrize("arguments", ["no json", "[1]", "3"])
 def test_arguments_that_are_no_json_object_are_refused(arguments: str) -> None:
-    with pytest.raises(ValueError, match="arguments of 'pay' are no JSON"):
+    with pytest.raises(ValueError, match="arguments of 'pay' are not"):
         Content.from_function_call("c1", "pay", arguments=arguments).parse_arguments()
 
 

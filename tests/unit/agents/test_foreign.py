@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.turn import as_content, as_response, as_spoken, as_update
+from perdure.agents.turn import as_agent_message, as_content, as_response, as_update
 
 plain = st.text(st.characters(codec="utf-8"), max_size=10)
 values: st.SearchStrategy[Any] = st.recursive(
@@ -99,13 +99,13 @@ def test_an_agent_may_give_a_text_a_message_or_something_with_messages(given_: A
 
 @pytest.mark.parametrize("given_", [None, 3, [], object(), SimpleNamespace(messages="hello")])
 def test_what_says_nothing_is_refused(given_: Any) -> None:
-    with pytest.raises(TypeError, match="Agent 'helper' gave"):
+    with pytest.raises(TypeError, match="Agent 'helper' returned"):
         as_response(given_, "helper")
 
 
 def test_what_is_no_message_update_or_content_is_refused() -> None:
-    with pytest.raises(TypeError, match="gave 3 as a message"):
-        as_spoken(3, "helper")
+    with pytest.raises(TypeError, match="returned 3 as a message"):
+        as_agent_message(3, "helper")
     with pytest.raises(TypeError, match="streamed 3"):
         as_update(3, "helper")
     with pytest.raises(TypeError, match="Expected a Content"):

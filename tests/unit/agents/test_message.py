@@ -31,7 +31,7 @@ def test_texts_in_json_stand_for_contents(told: str) -> None:
 
 @pytest.mark.parametrize("told", ["[]", "3", '"hi"', '{"role": 5}', "{}", '{"role": "user", "contents": [3]}', "{"])
 def test_json_that_is_no_message_is_refused(told: str) -> None:
-    with pytest.raises(ValueError, match="No "):
+    with pytest.raises(ValueError, match="Not a "):
         Message.from_json(told)
 
 
@@ -43,7 +43,7 @@ def test_a_message_needs_a_role(role: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [[3], [None], [b"x"], {"a": 1}, 3])
 def test_a_message_of_anything_else_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="made of texts and Contents"):
+    with pytest.raises(TypeError, match="consists of texts and Contents"):
         Message("user", wrong)
 
 

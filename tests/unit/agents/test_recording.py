@@ -274,9 +274,9 @@ async def test_nobody_pays_for_words_that_nobody_watches() -> None:
 
     class Watching(ScriptedAgent):
         def _tell(self, message: Any, *, replayed: bool) -> None:
-            from perdure.agents.recording import is_heard
+            from perdure.agents.recording import is_streaming
 
-            heard.append(is_heard())
+            heard.append(is_streaming())
 
     await WorkflowBuilder(start_executor=Watching("a", ["one"])).build().run("go")
     assert heard == [False]

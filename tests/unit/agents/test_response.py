@@ -100,5 +100,5 @@ def test_usage_that_comes_in_parts_adds_up_and_is_in_no_message() -> None:
 def test_a_response_is_made_of_messages_alone() -> None:
     said = Message("assistant", "hi")
     assert AgentResponse(messages=said) == AgentResponse(messages=[said])
-    with pytest.raises(TypeError, match="made of Messages, got 'hi'"):
+    with pytest.raises(TypeError, match="consists of Messages, got 'hi'"):
         AgentResponse(messages="hi")  # type: ignore[arg-type]

@@ -30,5 +30,5 @@ def test_each_session_has_an_id_of_its_own() -> None:
 
 def test_what_is_no_session_is_refused() -> None:
     for told in ({"type": "session"}, None, {"session_id": 5}, {"session_id": "a", "state": [1]}):
-        with pytest.raises(ValueError, match="No AgentSession"):
+        with pytest.raises(ValueError, match="Not an AgentSession"):
             AgentSession.from_dict(told)  # type: ignore[arg-type]

@@ -62,14 +62,14 @@ def test_lists_are_values_too() -> None:
     ("text", "problem"),
     [
         ("", "it is empty"),
-        ("I cannot say.", "holds no JSON"),
+        ("I cannot say.", "contains no JSON"),
         ('{"score": 3}', "name"),
         ('{"name": "ann", "score": "x"}', "score"),
     ],
 )
 @pytest.mark.parametrize("kind", [Choice, Model])
 def test_what_holds_no_such_value_is_refused_with_the_reason(text: str, problem: str, kind: Any) -> None:
-    with pytest.raises(ValueError, match=rf"(?s)No {kind.__name__}: .*{problem}"):
+    with pytest.raises(ValueError, match=rf"(?s)Not a {kind.__name__}: .*{problem}"):
         value_in(saying(text), kind)
-    with pytest.raises(ValueError, match=f"No {kind.__name__}"):
+    with pytest.raises(ValueError, match=f"Not a {kind.__name__}"):
         value_in(AgentResponse(value={"score": 3}), kind)

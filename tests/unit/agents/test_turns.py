@@ -138,7 +138,7 @@ async def test_an_agent_that_asks_is_answered_and_goes_on_in_the_same_turn() -> 
 async def test_outside_of_a_workflow_the_question_is_the_answer() -> None:
     response = await take_turn(Asking(), [Message("user", "hi")])
     assert [one.id for one in response.user_input_requests] == ["r1"]
-    with pytest.raises(InvalidRun, match="nobody watches"):
+    with pytest.raises(InvalidRun, match="needs a workflow"):
         await take_live_turn(Asking(), [Message("user", "hi")])
 
 
@@ -161,5 +161,5 @@ async def test_an_agent_that_gives_nonsense_is_named() -> None:
         async def run(self, messages: list[Message]) -> Any:
             return 3
 
-    with pytest.raises(TypeError, match="Agent 'plain' gave 3"):
+    with pytest.raises(TypeError, match="Agent 'plain' returned 3"):
         await flow(Nonsense()).run("hi")

@@ -184,7 +184,7 @@ async def test_an_aggregator_may_ask_an_agent_which_is_recorded_too(tmp_path: Pa
 def test_what_is_no_aggregator_is_refused() -> None:
     with pytest.raises(TypeError, match="an executor or a function, got 'joined'"):
         panel().with_aggregator("joined")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="There is an aggregator already"):
+    with pytest.raises(ValueError, match="An aggregator is set already"):
         panel().with_aggregator(joined).with_aggregator(joined)
 
 

@@ -278,7 +278,7 @@ def test_one_orchestrator_may_lead_several_teams() -> None:
 
 async def test_an_orchestrator_without_decide_says_so() -> None:
     workflow = GroupChatBuilder(participants=trio(), orchestrator=BaseGroupChatOrchestrator()).build()
-    with pytest.raises(NotImplementedError, match="does not write `decide`"):
+    with pytest.raises(NotImplementedError, match="must implement `decide`"):
         await workflow.run("Talk.")
 
 

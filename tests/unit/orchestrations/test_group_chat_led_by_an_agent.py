@@ -128,7 +128,7 @@ async def test_a_speaker_who_takes_no_part_is_told_to_it_and_it_is_asked_again()
     await led(chair, storage).run("Talk.", thread_id="t")
     assert await conversation(storage) == ["Talk.", "Uno.", "Agreed."]
     [_, [first], [second], _] = hearing.told["chair"]
-    assert "next_speaker is 'bobby', who takes no part. Those who do: ann, bob." in first
+    assert "next_speaker is 'bobby', which is not a participant. Participants: ann, bob." in first
     assert "next_speaker is None" in second
 
 
@@ -137,15 +137,15 @@ async def test_an_answer_that_is_no_decision_is_told_to_it_and_it_is_asked_again
     chair = hearing.agent("chair", ["Let bob speak.", {"terminate": "maybe"}, END])
     result = await led(chair).run("Talk.")
     assert texts(result.get_outputs()) == ["Agreed."]
-    assert "No AgentOrchestrationOutput" in hearing.told["chair"][1][0]
+    assert "Not a AgentOrchestrationOutput" in hearing.told["chair"][1][0]
 
 
 async def test_after_some_tries_it_is_an_error_and_the_thread_goes_on_once_it_is_mended(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     wrong = [next_is("ann"), *[next_is("carl")] * 5]
-    with pytest.raises(InvalidSelection, match=r"Agent 'chair'.* gave 3 answers .*'carl'.* resume thread 't'"):
+    with pytest.raises(InvalidSelection, match=r"Agent 'chair'.* gave 3 unusable answers.*'carl'.* resume thread 't'"):
         await led(wrong, storage, log).run("Talk.", thread_id="t")
-    with pytest.raises(InvalidSelection, match="gave 3 answers"):
+    with pytest.raises(InvalidSelection, match="gave 3 unusable answers"):
         await led([*wrong, next_is("carl")], storage, log).run(thread_id="t")
     await led([*[None] * 7, next_is("bob"), END], storage, log).run(thread_id="t")
     assert await conversation(storage) == ["Talk.", "One.", "Uno.", "Agreed."]
@@ -166,7 +166,7 @@ async def test_the_mistake_may_also_be_mended_by_one_who_joins_the_team() -> Non
 async def test_how_often_it_is_asked_again_can_be_chosen(attempts: int | None, answers: int, tmp_path: Path) -> None:
     chair = ScriptedAgent("chair", [next_is("carl")] * 5, log=tmp_path / "log")
     leader = AgentBasedGroupChatOrchestrator(chair, retry_attempts=attempts)
-    with pytest.raises(InvalidSelection, match=f"gave {answers} answers"):
+    with pytest.raises(InvalidSelection, match=f"gave {answers} unusable answers"):
         await led(None, orchestrator_agent=None, orchestrator=leader).run("Talk.")
     assert len(lines(tmp_path / "log")) == answers
 

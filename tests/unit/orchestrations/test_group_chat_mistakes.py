@@ -32,7 +32,7 @@ async def test_a_speaker_who_takes_no_part_is_an_error_and_the_thread_goes_on_on
 
         return choose_later if is_async else choose
 
-    with pytest.raises(InvalidSelection, match=f"gave {wrong!r}, who takes no part.*resume thread 't'"):
+    with pytest.raises(InvalidSelection, match=f"selected {wrong!r} .* which is not a participant.*resume thread 't'"):
         await chat(storage, log, selection_func=choosing(wrong)).run("Talk.", thread_id="t")
     await chat(storage, log, selection_func=choosing("cy")).run(thread_id="t")
     assert await conversation(storage) == ["Talk.", "ann 1.", "cy 1.", "cy 2.", "ann 2.", LONG_ENOUGH]
@@ -67,7 +67,7 @@ async def test_a_condition_that_raises_leaves_the_thread_where_it_can_be_resumed
         ({"participants": [ScriptedAgent("a", []), ScriptedAgent("a", [])]}, "the id 'a'"),
         ({"participants": [ScriptedAgent(LEADER, [])]}, f"the id '{LEADER}'"),
         ({"output_from": ["dora"]}, "output_from names 'dora'"),
-        ({"selection_func": None, "orchestrator": AsksTheShortest("")}, "orchestrator's own affair"),
+        ({"selection_func": None, "orchestrator": AsksTheShortest("")}, "belong to the orchestrator"),
         ({"selection_func": None, "orchestrator": "ann"}, "a BaseGroupChatOrchestrator, or a function"),
         ({"selection_func": None, "orchestrator": trio}, "a BaseGroupChatOrchestrator, or a function"),
         ({"selection_func": None, "orchestrator_agent": "ann"}, "orchestrator_agent is an agent"),
@@ -90,5 +90,5 @@ async def test_an_orchestrator_that_decides_nothing_is_told_so() -> None:
             return None
 
     builder = GroupChatBuilder(participants=[ScriptedAgent("ann", ["Hi."])], orchestrator=Silent())
-    with pytest.raises(InvalidSelection, match=r"Silent\.decide gave None, expected an AgentOrchestrationOutput"):
+    with pytest.raises(InvalidSelection, match=r"Silent\.decide returned None, expected an AgentOrchestrationOutput"):
         await builder.build().run("Talk.")

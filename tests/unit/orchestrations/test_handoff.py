@@ -280,7 +280,7 @@ async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after
     result = await team(storage, a, b).build().run("Hello", thread_id="t")
     assert len(handoffs(result)) == 101
     [warning] = [event.data for event in result if event.type == "warning"]
-    assert "handed off 100 times in a row; before 'b' goes on" in warning
+    assert "handed off 100 times in a row; before 'b' continues" in warning
     mended = team(storage, a, ScriptedAgent("b", lambda _: "Enough.")).build()
     result = await say(mended, result, "Stop it")
     said = to_public(await talked(storage, "t"))
@@ -290,7 +290,7 @@ async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after
 async def test_handoffs_are_counted_anew_when_the_user_has_spoken(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handoff_executor, "MOST_HANDOFFS", 3)
+    monkeypatch.setattr(handoff_executor, "MAX_HANDOFFS", 3)
     a, b = (
         ScriptedAgent("a", lambda _: Call("handoff_to_b")),
         ScriptedAgent("b", lambda _: Call("handoff_to_a")),

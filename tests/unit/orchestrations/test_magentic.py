@@ -139,7 +139,7 @@ async def test_where_no_reset_is_left_the_answer_is_made_from_what_there_is() ->
     assert "replanned" not in kinds(result)
     [warning] = warned(result)
     assert warning == (
-        f"The task {TASK!r} ends before it is done. The work does not get on, and the limit of 0 resets is reached."
+        f"The task {TASK!r} ends before it is done. The work does not progress, and the limit of 0 resets is reached."
     )
 
 

@@ -117,7 +117,7 @@ async def test_a_manager_that_gives_no_plan_is_named_and_may_be_mended(plan: Any
             return plan  # type: ignore[no-any-return]
 
     storage = InMemoryCheckpointStorage()
-    with pytest.raises(error, match=r"Lazy\.plan gave"):
+    with pytest.raises(error, match=r"Lazy\.plan returned"):
         await with_foreman(Lazy(), storage).run("one", thread_id="t")
     result = await with_foreman(Foreman(), storage).run(thread_id="t")
     assert result.get_outputs()[0].text == "one: judged 3 times"
@@ -153,8 +153,8 @@ def an_agent() -> ScriptedAgent:
         ({"manager_factory": Foreman()}, TypeError, "manager_factory= expects a function"),
         ({"manager_factory": an_agent}, TypeError, "A manager is a MagenticManagerBase"),
         ({"manager_agent_factory": dict}, TypeError, "manager_agent_factory= expects an agent"),
-        ({"manager": Foreman(), "max_round_count": 5}, ValueError, "max_round_count is for an agent"),
-        ({"manager": Foreman(), "final_answer_prompt": ""}, ValueError, "final_answer_prompt is for an agent"),
+        ({"manager": Foreman(), "max_round_count": 5}, ValueError, "max_round_count applies to an agent"),
+        ({"manager": Foreman(), "final_answer_prompt": ""}, ValueError, "final_answer_prompt applies to an agent"),
         ({"manager_agent": an_agent(), "max_round_count": 0}, ValueError, "max_round_count is a number of at least 1"),
         ({"manager_agent": an_agent(), "max_reset_count": -1}, ValueError, "max_reset_count is a number of at least 0"),
         ({"manager_agent": an_agent(), "max_stall_count": 1.5}, ValueError, "max_stall_count is a number"),

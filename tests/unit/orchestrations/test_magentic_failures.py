@@ -33,11 +33,11 @@ def first(*judgements: Judgement) -> list[Any]:
 @pytest.mark.parametrize(
     ("bad", "complaint"),
     [
-        ("I think the researcher should go on.", "No ProgressAnswer"),
+        ("I think the researcher should go on.", "Not a ProgressAnswer"),
         ('{"is_in_loop": {"reason": "", "answer": false}}', "missing required field"),
         ({**judged(), "is_in_loop": {"reason": "", "answer": "perhaps"}}, "is_in_loop.answer"),
-        (judged("captain"), "There is no 'captain' on the team. Choose one of: researcher, writer"),
-        ("", "No ProgressAnswer"),
+        (judged("captain"), "'captain' is not on the team. Choose one of: researcher, writer"),
+        ("", "Not a ProgressAnswer"),
     ],
 )
 async def test_a_judgement_of_no_use_is_sent_back_with_what_is_wrong_with_it(bad: Judgement, complaint: str) -> None:
@@ -98,7 +98,7 @@ async def test_a_speaker_who_is_never_on_the_team_ends_the_task_with_what_there_
     manager = Manager([judged("researcher", "Look."), [judged("captain")]])
     result = await team(manager=manager).run(TASK)
     assert [one.text for one in result.get_outputs()] == ["Answer from: 7 metres."]
-    assert "The manager wanted 'captain' to speak, who is not on the team." in warned(result)[0]
+    assert "The manager selected 'captain', which is not on the team." in warned(result)[0]
     assert sum("Judge where" in text for heard in manager.heard for text in heard) == 1 + 3
 
 
@@ -117,7 +117,7 @@ async def test_a_plan_that_stays_empty_is_an_error_and_nobody_works_by_it(tmp_pa
     def blank(messages: list[Any]) -> str:
         return "Facts 1" if "take stock" in messages[-1].text else " "
 
-    with pytest.raises(WorkflowRunnerException, match="asked for a plan 3 times, and gave none"):
+    with pytest.raises(WorkflowRunnerException, match="asked for a plan 3 times, and gave no"):
         await team(storage, manager=blank, log=log).run(TASK, thread_id="t")
     assert "researcher" not in log.read_text()
 

@@ -137,7 +137,7 @@ async def test_an_answer_may_come_as_json() -> None:
 
 @pytest.mark.parametrize("feedback", ["", "  ", [], [Message("user", "")]])
 def test_sending_a_plan_back_without_a_word_is_refused(feedback: Any) -> None:
-    with pytest.raises(ValueError, match="To agree: approve"):
+    with pytest.raises(ValueError, match="To approve the plan, use approve"):
         MagenticPlanReviewResponse.revise(feedback)
 
 

@@ -34,7 +34,7 @@ async def test_nobody_is_asked_and_the_thread_stays_usable(build: Callable[[Any]
     storage = InMemoryCheckpointStorage()
     nothing = await build(storage).run([], thread_id="t")
     [warning] = [event.data for event in nothing if event.type == "warning"]
-    assert "was given no message" in warning
+    assert "got no message" in warning
     assert (nothing.get_outputs(), nothing.usage) == ([], {})
     something = await build(storage).run("Hi", thread_id="t")
     assert something.get_final_state() is WorkflowRunState.IDLE

@@ -68,7 +68,7 @@ def test_factories_make_a_team_anew_each_time() -> None:
     factories = [lambda: agent("ann"), lambda: Silent("silent")]
     first, second = read_participants(None, factories), read_participants(None, factories)
     assert names(first) == names(second) == ["ann", "silent"]
-    assert first[0].given is not second[0].given
+    assert first[0].source is not second[0].source
 
 
 @pytest.mark.parametrize("pair", [("a", "a"), ("a", Silent("a")), (Silent("a"), Silent("a"))])
@@ -119,9 +119,11 @@ def test_participants_are_found_by_name_and_as_they_were_given() -> None:
         "silent",
         "silent",
     ]
-    with pytest.raises(ValueError, match=r"who names 'anne', who takes no part \(did you mean 'ann'\?\). Those who do"):
+    with pytest.raises(
+        ValueError, match=r"who names 'anne', which is not a participant \(did you mean 'ann'\?\). Participants"
+    ):
         find_participant(team, "anne", "who")
-    with pytest.raises(ValueError, match="who names 'bob', who takes no part"):
+    with pytest.raises(ValueError, match="who names 'bob', which is not a participant"):
         find_participant(team, agent("bob"), "who")
 
 
@@ -141,7 +143,7 @@ TEAM = read_participants([agent("ann"), agent("bob"), Silent("silent"), Loud("lo
         (None, "all_other", ["led"], ["ann", "bob", "loud"]),
         (None, ["ann"], ["led", "loud"], ["ann"]),
         (None, ["loud"], ["led"], ["loud"]),
-        ([TEAM[1].given], [TEAM[3].given, "ann"], ["led", "bob"], ["loud", "ann"]),
+        ([TEAM[1].source], [TEAM[3].source, "ann"], ["led", "bob"], ["loud", "ann"]),
     ],
 )
 def test_outputs_are_designated_by_name_or_as_given(
@@ -161,8 +163,8 @@ def test_outputs_are_designated_by_name_or_as_given(
         (None, "ann", "'all' or 'all_other', got 'ann'"),
         (["ann", "ann"], None, "output_from names 'ann' twice"),
         (["ann"], ["ann"], "'ann' is in output_from and in intermediate_output_from"),
-        (["cy"], None, "output_from names 'cy', who takes no part"),
-        (None, ["cy"], "intermediate_output_from names 'cy', who takes no part"),
+        (["cy"], None, "output_from names 'cy', which is not a participant"),
+        (None, ["cy"], "intermediate_output_from names 'cy', which is not a participant"),
     ],
 )
 def test_a_designation_that_means_nothing_is_refused(output: Any, intermediate: Any, complaint: str) -> None:

@@ -166,7 +166,7 @@ def test_what_means_nothing_is_refused_when_it_is_made() -> None:
         SequentialBuilder(participants=[ScriptedAgent("a", []), ScriptedAgent("a", [])])
     with pytest.raises(ValueError, match="at least a participant"):
         SequentialBuilder(participants=[])
-    with pytest.raises(ValueError, match="output_from names 'b', who takes no part"):
+    with pytest.raises(ValueError, match="output_from names 'b', which is not a participant"):
         SequentialBuilder(participants=[ScriptedAgent("a", [])], output_from=["b"])
     with pytest.raises(InvalidRun, match="not a checkpoint storage"):
         SequentialBuilder(participants=[ScriptedAgent("a", [])], checkpoint_storage="here")

@@ -19,7 +19,7 @@ from perdure.agent_workflow.execution.node import AgentNode
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.turn import ConcurrencyLimit, NodeParts
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.function_executor import is_async
 from perdure.graph.sub_workflow import WorkflowExecutor, is_agent
@@ -228,7 +228,7 @@ def _check_agent(agent: Any, path: str) -> Any:
     if isinstance(agent, type):
         problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
         raise InvalidDefinition([(path, problem)])
-    if not is_agent(adapted(agent)):
+    if not is_agent(adapt_agent(agent)):
         raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
     return agent
 

@@ -163,7 +163,7 @@ def _outputs(node: NodeDraft, path: str) -> Iterator[Problem]:
         yield here, f"are of structured and union outputs, and output_mode is {mode!r}"
     for name, times in Counter(type_title(kind) for kind in node.types).items():
         if mode == "union" and times > 1:
-            yield here, f"{times} of them are called {name!r}, so that 'matched_type' cannot tell them apart"
+            yield here, f"{times} of them are called {name!r}, so that 'matched_type' cannot distinguish them"
     if mode == "handoff" and config.map is not None:
         yield f"{path}.map", "a node that hands off runs once, not for each item of a list"
 

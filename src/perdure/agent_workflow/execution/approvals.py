@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from perdure.agent_workflow.definition.config import ApprovalConfig
-from perdure.agents.recording import working_for
+from perdure.agents.recording import current_delivery
 from perdure.graph.context import WorkflowContext
 
 
@@ -61,7 +61,7 @@ async def request_decision(
     config: ApprovalConfig, context: ApprovalContext, ctx: WorkflowContext[Any, Any], latest: datetime | None
 ) -> ApprovalDecision:
     """Wait for the answer, which may arrive in another process. `latest`: the deadline of the whole execution."""
-    delivery = working_for()
+    delivery = current_delivery()
     assert delivery is not None  # noqa: S101  # called inside a handler
     # The terms of the first request are recorded: after a restart it is the same request, with the same deadline.
     is_limited = bool(config.timeout) and config.timeout_behavior != "suspend"

@@ -24,7 +24,7 @@ from perdure.agent_workflow.state import (
     is_over,
     raise_trouble,
 )
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.tools import types_of
 from perdure.errors import ApprovalTimedOut
 from perdure.events import WorkflowEvent
@@ -60,7 +60,7 @@ class AgentNode(Executor):
         self._workflow_name = workflow_name
         self._is_inner = is_inner
         """Whether its workflow is a node of another workflow: then a failure ends that node, not the run."""
-        agent = None if parts.agent is None else adapted(parts.agent)
+        agent = None if parts.agent is None else adapt_agent(parts.agent)
         self.agent_name = str(getattr(agent, "name", None) or node)
         self.description = getattr(agent, "description", None)
         self._turns = Turns(node, self.agent_name, config, parts)

@@ -24,7 +24,7 @@ from perdure.agent_workflow.execution.values import Values, handoff_tools, input
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.conversation.message import AgentSession
 from perdure.agents.executor import run_arguments
-from perdure.agents.recording import waiting_until
+from perdure.agents.recording import set_answer_deadline
 from perdure.agents.tools import Tool
 from perdure.agents.turn import take_live_turn
 from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
@@ -214,7 +214,7 @@ class Turns:
         async def timely_turn() -> NodeTurn:
             if is_over(task):
                 raise OutOfTime
-            with waiting_until(task.deadline):
+            with set_answer_deadline(task.deadline):
                 try:
                     result: NodeTurn = await run_with_timeout(seconds_left(task), turn(), clock())
                 except TimeLimitReached as late:

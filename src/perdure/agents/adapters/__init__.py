@@ -1,4 +1,4 @@
-"""Agents of other frameworks, each in one module, which is imported when one of its agents is used."""
+"""Adapters for agents of other frameworks. Each module is imported with the first agent of its framework."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ ADAPTERS = {
     "langgraph": "langgraph",
     "langchain_core": "langgraph",
 }
-"""By the package that an agent's class comes from: the module here that has its `adapt`."""
+"""By the package of an agent's class: the module here with its `adapt`."""
 
 
 _MARKS = {"agents": "Runner"}
-"""What a package must have to be the one that is meant: many call one of their own `agents`."""
+"""A name that identifies the package: other projects have a package `agents` too."""
 
 
-def adapted(agent: Any) -> Any:
-    """The agent with the protocol of `SupportsAgentRun`; as it is, if it needs nothing."""
+def adapt_agent(agent: Any) -> Any:
+    """The agent with the protocol of `SupportsAgentRun`; unchanged if it has it already."""
     if getattr(agent, "records_itself", None) is not None:
         return agent
     for kind in type(agent).__mro__:

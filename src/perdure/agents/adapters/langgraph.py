@@ -1,4 +1,4 @@
-"""A runnable of LangGraph whose state has `messages`, such as a compiled graph. A turn is recorded as a whole."""
+"""Runnables of LangGraph whose state has `messages`, such as compiled graphs. A turn is recorded as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perdure.errors import PerdureError
 
 
 class GraphAgent(BaseAgent):
-    """Invokes a runnable with all messages so far, and answers with those that it adds."""
+    """Invokes a runnable with all messages, and returns those that it adds."""
 
     def __init__(self, runnable: Runnable[Any, Any]) -> None:
         super().__init__(runnable.get_name())
@@ -25,31 +25,36 @@ class GraphAgent(BaseAgent):
     async def run(  # type: ignore[override]  # it does not stream
         self, messages: Any = None, *, session: AgentSession | None = None
     ) -> AgentResponse:
-        heard = [*(session.messages if session is not None else ()), *as_messages(messages)]
-        given = self._given(heard)
-        state = await self.runnable.ainvoke({"messages": given})
+        conversation = [*(session.messages if session is not None else ()), *as_messages(messages)]
+        sent = self._their_messages(conversation)
+        state = await self.runnable.ainvoke({"messages": sent})
         if isinstance(state, Mapping) and "__interrupt__" in state:
             raise PerdureError(
-                f"The graph {self.name!r} interrupts itself, which nobody can answer here: the turn is recorded as a "
-                "whole. Ask in the workflow, before or after it."
+                f"The graph {self.name!r} interrupts itself, and an interrupt cannot be answered here: the turn is "
+                "recorded as a whole. Ask in the workflow, before or after it."
             )
-        found = state.get("messages") if isinstance(state, Mapping) else [state]
-        if not isinstance(found, list) or not all(isinstance(one, BaseMessage) for one in found):
+        result = state.get("messages") if isinstance(state, Mapping) else [state]
+        if not isinstance(result, list) or not all(isinstance(message, BaseMessage) for message in result):
             raise TypeError(
-                f"The runnable {self.name!r} gave {state!r}. Expected a state with a list of messages in 'messages'."
+                f"The runnable {self.name!r} returned {state!r}. Expected a state with messages in 'messages'."
             )
-        new = found[len(given) :] if isinstance(state, Mapping) else found
+        new = result[len(sent) :] if isinstance(state, Mapping) else result
         usage: dict[str, int] = {}
-        for one in new:
-            usage = add_usage(usage, _usage(one))
+        for message in new:
+            usage = add_usage(usage, _usage(message))
         value = state.get("structured_response") if isinstance(state, Mapping) else None
-        said = tuple(self._as_ours(one) for one in new)
-        return AgentResponse(messages=said, agent_id=self.id, usage_details=usage or None, value=value)
+        ours = tuple(self._as_ours(message) for message in new)
+        return AgentResponse(messages=ours, agent_id=self.id, usage_details=usage or None, value=value)
 
-    def _given(self, heard: Sequence[Message]) -> list[AnyMessage]:
-        """What its model is told: results only of its own calls, since those of others are left out."""
-        own = {one.call_id for message in heard for one in message.of_type("function_call") if self._is_own(message)}
-        return [their for message in heard for their in self._as_theirs(message, own)]
+    def _their_messages(self, conversation: Sequence[Message]) -> list[AnyMessage]:
+        """The messages for its model, with results of its own calls only."""
+        own = {
+            call.call_id
+            for message in conversation
+            for call in message.of_type("function_call")
+            if self._is_own(message)
+        }
+        return [converted for message in conversation for converted in self._as_theirs(message, own)]
 
     def _is_own(self, message: Message) -> bool:
         return message.role == "assistant" and message.author_name in (None, self.name)
@@ -62,17 +67,17 @@ class GraphAgent(BaseAgent):
             return [HumanMessage(f"{message.author_name}: {text}")] if text else []
         if message.role == "assistant":
             calls = [
-                {"name": str(one.name), "args": one.parse_arguments(), "id": str(one.call_id), "type": "tool_call"}
-                for one in message.of_type("function_call")
+                {"name": str(call.name), "args": call.parse_arguments(), "id": str(call.call_id), "type": "tool_call"}
+                for call in message.of_type("function_call")
             ]
             return [AIMessage(text, tool_calls=calls)]
         results = [
-            ToolMessage(str(one.result if one.exception is None else one.exception), tool_call_id=str(one.call_id))
-            for one in message.of_type("function_result")
-            if one.call_id in own_calls
+            ToolMessage(str(done.result if done.exception is None else done.exception), tool_call_id=str(done.call_id))
+            for done in message.of_type("function_result")
+            if done.call_id in own_calls
         ]
-        is_said = bool(text) or not any(content.type.startswith("function_") for content in message.contents)
-        return [*results, HumanMessage(text)] if is_said else list(results)
+        has_text = bool(text) or not any(content.type.startswith("function_") for content in message.contents)
+        return [*results, HumanMessage(text)] if has_text else list(results)
 
     def _as_ours(self, message: BaseMessage) -> Message:
         if isinstance(message, ToolMessage):
@@ -80,12 +85,12 @@ class GraphAgent(BaseAgent):
         if not isinstance(message, AIMessage):
             role = "system" if isinstance(message, SystemMessage) else "user"
             return Message(role, str(message.text), message_id=message.id)
-        said = [Content.from_text(str(message.text))] if message.text else []
+        texts = [Content.from_text(str(message.text))] if message.text else []
         calls = [
             Content.from_function_call(str(call["id"]), call["name"], arguments=call["args"])
             for call in message.tool_calls
         ]
-        return Message("assistant", [*said, *calls], self.name, message.id)
+        return Message("assistant", [*texts, *calls], self.name, message.id)
 
 
 def _usage(message: BaseMessage) -> dict[str, int]:

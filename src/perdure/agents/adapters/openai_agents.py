@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK, run by its Runner: model requests and function tools are recorded call by call."""
+"""Agents of the OpenAI Agents SDK, run by its Runner: model requests and function tools are recorded call by call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.recording import DeadEnds, answered, heard_by, record_call, request_id_for, working_for
+from perdure.agents.recording import (
+    BadAnswerRetry,
+    ask_for_approval,
+    current_delivery,
+    emit_updates_to,
+    record_call,
+    request_id_for,
+)
 from perdure.agents.tools import Rejected, Tool, as_tool
 from perdure.errors import AgentFailed, InvalidRun, PerdureError
 
-# ---------------------------------------------------------------- openai going back
-
-
-DEAD_ENDS = (
+BAD_ANSWER_ERRORS = (
     sdk.MaxTurnsExceeded,
     sdk.ModelBehaviorError,
     sdk.ModelRefusalError,
@@ -31,29 +35,29 @@ DEAD_ENDS = (
     sdk.ToolInputGuardrailTripwireTriggered,
     sdk.ToolOutputGuardrailTripwireTriggered,
 )
-"""What the SDK raises because of a model's answers: whenever these are replayed."""
+"""Errors of the SDK that a model's answers cause: replayed answers raise them again."""
 RESULTS = (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)
 CALLS = (sdk.ToolCallItem, sdk.HandoffCallItem)
 
 
-def dead_end(agent_name: str, error: sdk.AgentsException) -> AgentFailed:
+def bad_answer_failure(agent_name: str, error: sdk.AgentsException) -> AgentFailed:
     text = str(error).strip() or type(error).__name__
     failure = AgentFailed(
         agent_name,
         f"its turn failed with {type(error).__name__}: {text if text.endswith('.') else f'{text}.'}",
-        "Finished calls of the turn are recorded. Mend the model, its tools or what it is told, and resume: the model "
-        "is asked again after them, as often as in a new turn.",
+        "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the "
+        "model is asked again after them, as often as in a new turn.",
     )
     failure.__cause__ = error
     return failure
 
 
 def finished_items(items: list[Any]) -> list[Any]:
-    """Without the last answer, which nothing came of, and without calls that have no result."""
-    last = max((place for place, item in enumerate(items) if isinstance(item, RESULTS)), default=-1)
-    kept = items[: last + 1]
-    done = {_call_id(one) for one in kept if isinstance(one, RESULTS)}
-    return [one for one in kept if not isinstance(one, CALLS) or _call_id(one) in done]
+    """Without the last answer, which has no results, and without calls that have no result."""
+    last = max((index for index, item in enumerate(items) if isinstance(item, RESULTS)), default=-1)
+    remaining = items[: last + 1]
+    finished = {_call_id(item) for item in remaining if isinstance(item, RESULTS)}
+    return [item for item in remaining if not isinstance(item, CALLS) or _call_id(item) in finished]
 
 
 def _call_id(item: Any) -> Any:
@@ -65,27 +69,27 @@ RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
 
 
 class Requests:
-    """What happens in one turn, by all of the agents that take part in it."""
+    """The requests of one turn, by all agents that take part in it."""
 
     def __init__(self, agent_name: str) -> None:
         self.agent_name = agent_name
         self.count = 0
-        """Of requests to models."""
+        """The number of model requests."""
         self.is_failed = False
-        """Whether the last one failed: it is made again when the turn is."""
+        """Whether the last request failed: a repeated turn makes it again."""
         self.edited: dict[str, str] = {}
-        """By call: arguments that somebody put in the place of the model's."""
+        """By call: arguments of an approval that replace the model's."""
         self.editable: set[str] = set()
-        """Names of the tools that can be called with those: the SDK itself calls others, such as those of MCP servers,
-        with the model's."""
+        """Names of tools that accept replaced arguments. The SDK calls others, such as those of MCP servers, with the
+        model's arguments."""
 
     def key_of(self, call_id: str) -> str:
-        """What tells a call from the others of the turn. Some models use an id again."""
+        """Distinguishes a call from other calls of the turn: some models repeat ids."""
         return f"{call_id}-{self.count}"
 
 
-class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
-    """Another model, for one turn: a request that was recorded is not made again."""
+class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not type-checked
+    """A wrapped model for one turn: a recorded request is not repeated."""
 
     def __init__(self, wrapped: sdk.Model, requests: Requests) -> None:
         self._wrapped = wrapped
@@ -104,7 +108,7 @@ class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not l
         return RESPONSE.validate_json(answer)
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        raise PerdureError(f"Agent {self._requests.agent_name!r} is not streamed: its requests are recorded.")
+        raise PerdureError(f"Agent {self._requests.agent_name!r} cannot stream: its requests are recorded.")
 
 
 class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
@@ -119,7 +123,7 @@ class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
 
 
 class SdkAgent(RecordingAgent):
-    """Runs an agent of the SDK, with what was said before from the session."""
+    """Runs an agent of the SDK with the messages of the session."""
 
     def __init__(self, agent: sdk.Agent[Any]) -> None:
         super().__init__(agent.name, description=agent.handoff_description)
@@ -139,14 +143,14 @@ class SdkAgent(RecordingAgent):
     ) -> AgentResponse:
         requests = Requests(self.name)
         own = _for_one_turn(self.agent, [as_tool(tool) for tool in tools], response_format)
-        known = sdk.RunConfig()
-        config = dataclasses.replace(known, model_provider=RecordingProvider(known.model_provider, requests))
-        heard = [*(session.messages if session is not None else ()), *messages]
-        items, usage, result = await self._run_to_the_end(
-            _recording(own, requests), self._given(heard), config, requests
+        defaults = sdk.RunConfig()
+        config = dataclasses.replace(defaults, model_provider=RecordingProvider(defaults.model_provider, requests))
+        conversation = [*(session.messages if session is not None else ()), *messages]
+        items, usage, result = await self._run_until_done(
+            _record_agent(own, requests), self._their_messages(conversation), config, requests
         )
         return AgentResponse(
-            messages=tuple(our for item in items for our in self._as_ours(item)),
+            messages=tuple(message for item in items for message in self._as_ours(item)),
             agent_id=self.id,
             response_id=result.last_response_id,
             usage_details={
@@ -158,22 +162,23 @@ class SdkAgent(RecordingAgent):
             finish_reason="stop",
         )
 
-    async def _run_to_the_end(
-        self, agent: sdk.Agent[Any], given: list[Any], config: sdk.RunConfig, requests: Requests
+    async def _run_until_done(
+        self, agent: sdk.Agent[Any], conversation: list[Any], config: sdk.RunConfig, requests: Requests
     ) -> tuple[list[Any], sdk.Usage, Any]:
         """All items, all usage, and the last result."""
-        before, usage, dead_ends = list[Any](), sdk.Usage(), DeadEnds(self.name)
+        before, usage, bad_answers = list[Any](), sdk.Usage(), BadAnswerRetry(self.name)
         while True:
             try:
-                told: Any = [*given, *(one.to_input_item() for one in before)]
-                result = await sdk.Runner.run(agent, told, run_config=config)
+                messages: Any = [*conversation, *(item.to_input_item() for item in before)]
+                result = await sdk.Runner.run(agent, messages, run_config=config)
                 while result.interruptions:
-                    result = await sdk.Runner.run(agent, await self._answered(result, requests), run_config=config)
-            except DEAD_ENDS as error:
-                failure = dead_end(self.name, error)
+                    state = await self._answer_interruptions(result, requests)
+                    result = await sdk.Runner.run(agent, state, run_config=config)
+            except BAD_ANSWER_ERRORS as error:
+                failure = bad_answer_failure(self.name, error)
                 if requests.is_failed or error.run_data is None:
                     raise failure from error
-                await dead_ends.meet(failure)
+                await bad_answers.report(failure)
                 usage.add(error.run_data.context_wrapper.usage)
                 before += finished_items(error.run_data.new_items)
                 agent = error.run_data.last_agent
@@ -181,14 +186,14 @@ class SdkAgent(RecordingAgent):
             usage.add(result.context_wrapper.usage)
             return [*before, *result.new_items], usage, result
 
-    async def _answered(self, result: Any, requests: Requests) -> Any:
-        """The state to go on from, once somebody has answered what the SDK asks. Raises InvalidRun outside of a
-        workflow, where nobody can be asked."""
-        if working_for() is None:
+    async def _answer_interruptions(self, result: Any, requests: Requests) -> Any:
+        """The state to continue from, after the SDK's requests are answered. Raises InvalidRun outside of a workflow,
+        which cannot ask."""
+        if current_delivery() is None:
             names = ", ".join(repr(interruption.name) for interruption in result.interruptions)
             raise InvalidRun(
-                f"Agent {self.name!r} wants approval for its calls of {names}, and nobody can be asked. These calls "
-                "were not made. Run it in a workflow."
+                f"Agent {self.name!r} needs approval for its calls of {names}, and cannot ask outside of a workflow. "
+                "These calls were not made. Run it in a workflow."
             )
         state = result.to_state()
         answers = await asyncio.gather(
@@ -206,10 +211,15 @@ class SdkAgent(RecordingAgent):
                 state.approve(item)
         return state
 
-    def _given(self, heard: Sequence[Message]) -> list[Any]:
-        """What its model is told: results only of its own calls, since those of others are left out."""
-        own = {one.call_id for message in heard for one in message.of_type("function_call") if self._is_own(message)}
-        return [item for message in heard for item in self._as_theirs(message, own)]
+    def _their_messages(self, conversation: Sequence[Message]) -> list[Any]:
+        """The messages for its model, with results of its own calls only."""
+        own = {
+            call.call_id
+            for message in conversation
+            for call in message.of_type("function_call")
+            if self._is_own(message)
+        }
+        return [item for message in conversation for item in self._as_theirs(message, own)]
 
     def _is_own(self, message: Message) -> bool:
         return message.role == "assistant" and message.author_name in (None, self.name)
@@ -220,16 +230,16 @@ class SdkAgent(RecordingAgent):
         if text:
             role = "user" if is_another or message.role == "tool" else message.role
             items.append({"role": role, "content": f"{message.author_name}: {text}" if is_another else text})
-        for one in () if is_another else message.contents:
-            if one.type == "function_call":
-                arguments = one.arguments if isinstance(one.arguments, str) else _json(one.arguments or {})
+        for content in () if is_another else message.contents:
+            if content.type == "function_call":
+                arguments = content.arguments if isinstance(content.arguments, str) else _json(content.arguments or {})
                 items.append(
-                    {"type": "function_call", "call_id": one.call_id, "name": one.name, "arguments": arguments}
+                    {"type": "function_call", "call_id": content.call_id, "name": content.name, "arguments": arguments}
                 )
-            elif one.type == "function_result" and one.call_id in own_calls:
-                told = one.result if one.exception is None else one.exception
-                output = told if isinstance(told, str) else _json(told)
-                items.append({"type": "function_call_output", "call_id": one.call_id, "output": output})
+            elif content.type == "function_result" and content.call_id in own_calls:
+                result = content.result if content.exception is None else content.exception
+                output = result if isinstance(result, str) else _json(result)
+                items.append({"type": "function_call_output", "call_id": content.call_id, "output": output})
         return items
 
     def _as_ours(self, item: Any) -> Sequence[Message]:
@@ -249,13 +259,13 @@ class SdkAgent(RecordingAgent):
 async def _answer_to(item: Any, key: str) -> Content:
     request_id = request_id_for(key)
     call = Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
-    answer = await answered(Content.from_function_approval_request(request_id, call), key=request_id)
-    assert answer is not None  # noqa: S101  # asked only inside of a workflow
+    answer = await ask_for_approval(Content.from_function_approval_request(request_id, call), key=request_id)
+    assert answer is not None  # noqa: S101  # called only inside of a workflow
     return answer
 
 
 def _edited(item: Any, answer: Content) -> str | None:
-    """The arguments as JSON, if they are others than the model's."""
+    """The answer's arguments as JSON, if they differ from the model's."""
     call = answer.function_call
     if call is None or call.arguments in (None, item.arguments):
         return None
@@ -276,7 +286,7 @@ def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any
 
 def _as_their_tool(tool: Tool) -> Any:
     if tool.context_parameter is not None:
-        raise TypeError(f"The tool {tool.name!r} takes a ToolContext, which an agent of the OpenAI Agents SDK has not.")
+        raise TypeError(f"The tool {tool.name!r} takes a ToolContext, which the OpenAI Agents SDK does not provide.")
     approval = tool.approval
 
     async def needs_approval(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
@@ -292,22 +302,22 @@ def _as_their_tool(tool: Tool) -> Any:
 
 
 def _is_cut(result: Any) -> bool:
-    """Whether a tool ended the turn: what it gave is no output of the model."""
+    """Whether a tool ended the turn: its result is not an output of the model."""
     return bool(result.new_items) and isinstance(result.new_items[-1], sdk.ToolCallOutputItem)
 
 
-def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
-    """A copy whose model and function tools are recorded."""
-    changes: dict[str, Any] = {"tools": [_recording_tool(tool, requests) for tool in agent.tools]}
+def _record_agent(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
+    """A copy with a recorded model and recorded function tools."""
+    changes: dict[str, Any] = {"tools": [_record_tool(tool, requests) for tool in agent.tools]}
     if isinstance(agent.model, sdk.Model):
         changes["model"] = RecordingOpenAIModel(agent.model, requests)
     changes["handoffs"] = [
-        _recording(handoff, requests) if isinstance(handoff, sdk.Agent) else handoff for handoff in agent.handoffs
+        _record_agent(handoff, requests) if isinstance(handoff, sdk.Agent) else handoff for handoff in agent.handoffs
     ]
     return agent.clone(**changes)
 
 
-def _recording_tool(tool: Any, requests: Requests) -> Any:
+def _record_tool(tool: Any, requests: Requests) -> Any:
     if not isinstance(tool, sdk.FunctionTool):
         return tool
     invoke = tool.on_invoke_tool
@@ -315,9 +325,9 @@ def _recording_tool(tool: Any, requests: Requests) -> Any:
 
     async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
         async def make_call() -> Any:
-            given = requests.edited.get(requests.key_of(context.tool_call_id), arguments)
-            with heard_by(None):  # an agent that it asks says nothing here
-                return to_jsonable_python(await invoke(context, given), fallback=str)
+            effective = requests.edited.get(requests.key_of(context.tool_call_id), arguments)
+            with emit_updates_to(None):  # agents inside of a tool emit no updates here
+                return to_jsonable_python(await invoke(context, effective), fallback=str)
 
         key = requests.key_of(context.tool_call_id)
         return await record_call(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=key)
@@ -334,5 +344,5 @@ def _json(value: Any) -> str:
 
 
 def adapt(agent: Any) -> Any:
-    """Other things of the package, such as sessions, are no agents, and stay as they are."""
+    """Other objects of the package, such as sessions, are not agents, and stay unchanged."""
     return SdkAgent(agent) if isinstance(agent, sdk.Agent) else agent

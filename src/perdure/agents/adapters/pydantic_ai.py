@@ -1,4 +1,4 @@
-"""An agent of pydantic-ai: its own model and tools, recorded call by call."""
+"""Agents of pydantic-ai, with their own model and tools, recorded call by call."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.pydantic.agent import OutputMode, output_spec, value_types
 from perdure.agents.pydantic.toolset import toolset_of
-from perdure.agents.pydantic.turn import Setting, Turn
+from perdure.agents.pydantic.turn import PydanticTurn, TurnSetting
 from perdure.agents.tools import as_tool
 from perdure.graph.sub_workflow import agent_name
 
 RUN_OPTIONS = ("deps", "model_settings", "usage_limits", "metadata", "instructions")
-"""Arguments of its `run` that are passed on."""
+"""Arguments that are passed on to its `run`."""
 
 
 class PydanticAgent(RecordingAgent):
-    """Runs an agent of pydantic-ai, with what was said before from the session."""
+    """Runs an agent of pydantic-ai with the messages of the session."""
 
     def __init__(self, agent: AbstractAgent[Any, Any]) -> None:
         description = agent.description if isinstance(agent.description, str) else None
@@ -43,25 +43,25 @@ class PydanticAgent(RecordingAgent):
         output_mode: OutputMode | None = None,
         **kwargs: Any,
     ) -> AgentResponse:
-        known = {one.name: one for one in map(as_tool, tools)}
+        own = {tool.name: tool for tool in map(as_tool, tools)}
         options = {name: kwarg for name, kwarg in kwargs.items() if name in RUN_OPTIONS}
-        more = (toolset_of(known.values(), max_retries=1),) if known else ()
-        setting = Setting(
+        more = (toolset_of(own.values(), max_retries=1),) if own else ()
+        setting = TurnSetting(
             name=self.name,
             id=self.id,
             agent=self.agent,
             model=self.agent.model or "",
             toolsets=(*self.agent.toolsets, *more),
-            tools=known,
+            tools=own,
             output_type=self._output_type(response_format, output_mode),
             has_value=response_format is not None or self.agent.output_type is not str,
             usage_limits=options.pop("usage_limits", None),
             options=options,
         )
-        return await Turn(setting).take([*(session.messages if session is not None else ()), *messages])
+        return await PydanticTurn(setting).take([*(session.messages if session is not None else ()), *messages])
 
     def _output_type(self, response_format: Any, output_mode: OutputMode | None) -> Any:
-        """Its own, and calls that wait for somebody. One that checks its outputs does not let its types be changed."""
+        """Its own output type, with deferred calls. An agent with output validators does not allow another type."""
         if response_format is not None:
             return output_spec(response_format, output_mode)
         own = self.agent.output_type

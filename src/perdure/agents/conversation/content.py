@@ -17,62 +17,62 @@ from perdure.errors import UnreadableValue
 
 @functools.cache
 def _codec() -> Codec:
-    """For what JSON has no form for: NaN, bytes, tuples, large integers, data types of your own."""
+    """For values without a JSON form: NaN, bytes, tuples, large integers, your own data types."""
     return tool_codec()
 
 
 def encode_value(value: Any, path: str) -> Any:
-    """As only JSON has it. Raises UnsavableValue, with the path, for what is no data."""
+    """The value as JSON. Raises UnsavableValue with the path."""
     return _codec().encode(value, path)
 
 
-def decode_value(told: Any, path: str) -> Any:
+def decode_value(encoded: Any, path: str) -> Any:
     """Raises UnreadableValue."""
-    return _codec().decode(told, path)
+    return _codec().decode(encoded, path)
 
 
-class Serialised(msgspec.Struct, frozen=True):
-    """Data that is the same after a way through JSON."""
+class JsonStruct(msgspec.Struct, frozen=True):
+    """Data that is equal after a conversion to JSON and back."""
 
     kind: ClassVar[str | None] = None
-    """What `to_dict` says under `type`, where the class has no such field."""
-    parts: ClassVar[Mapping[str, type[Serialised]]] = {}
+    """The `type` in `to_dict`, for a class without such a field."""
+    parts: ClassVar[Mapping[str, type[JsonStruct]]] = {}
     """Fields that hold one of these types, or several."""
     free: ClassVar[frozenset[str]] = frozenset()
-    """Fields that hold anything."""
+    """Fields that hold any value."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Only what JSON has; fields with their default values are left out."""
-        told: dict[str, Any] = {} if self.kind is None else {"type": self.kind}
+        """As JSON data, without default values."""
+        data: dict[str, Any] = {} if self.kind is None else {"type": self.kind}
         for field in msgspec.structs.fields(self):
             value = getattr(self, field.name)
             if value is not field.default and (value != () or field.default != ()):
-                told[field.name] = self._told(field.name, value)
-        return told
+                data[field.name] = self._encode_field(field.name, value)
+        return data
 
-    def _told(self, name: str, value: Any) -> Any:
+    def _encode_field(self, name: str, value: Any) -> Any:
         if name not in self.parts:
             return encode_value(value, f"{type(self).__name__}.{name}")
-        return [one.to_dict() for one in value] if isinstance(value, tuple) else value.to_dict()
+        return [part.to_dict() for part in value] if isinstance(value, tuple) else value.to_dict()
 
     def to_json(self) -> str:
         return msgspec.json.encode(self.to_dict()).decode()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises ValueError for what is none. Fields that it does not know are ignored."""
+        """Raises ValueError for invalid data. Unknown fields are ignored."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"No {cls.__name__}: expected a dict, got {data!r}.")
+            raise ValueError(f"Not a {cls.__name__}: expected a dict, got {data!r}.")
         try:
-            given = {name: cls._read(name, data[name]) for name in cls.__struct_fields__ if name in data}
-            others = {name: given.pop(name) for name in list(given) if name in cls.parts or name in cls.free}
-            made = msgspec.convert(given, cls)
-            return msgspec.structs.replace(made, **others)
+            fields = {name: cls._decode_field(name, data[name]) for name in cls.__struct_fields__ if name in data}
+            others = {name: fields.pop(name) for name in list(fields) if name in cls.parts or name in cls.free}
+            converted = msgspec.convert(fields, cls)
+            return msgspec.structs.replace(converted, **others)
         except (msgspec.ValidationError, UnreadableValue, TypeError) as error:
-            raise ValueError(f"No {cls.__name__}: {error}") from error
+            raise ValueError(f"Not a {cls.__name__}: {error}") from error
 
     @classmethod
-    def _read(cls, name: str, value: Any) -> Any:
+    def _decode_field(cls, name: str, value: Any) -> Any:
         if name not in cls.parts or value is None:
             return decode_value(value, f"{cls.__name__}.{name}")
         part: Any = cls.parts[name]
@@ -81,10 +81,10 @@ class Serialised(msgspec.Struct, frozen=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         try:
-            found = msgspec.json.decode(text, type=dict[str, Any])
+            data = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise ValueError(f"No {cls.__name__}: {error}") from error
-        return cls.from_dict(found)
+            raise ValueError(f"Not a {cls.__name__}: {error}") from error
+        return cls.from_dict(data)
 
 
 ContentType: TypeAlias = Literal[
@@ -100,12 +100,12 @@ ContentType: TypeAlias = Literal[
     "function_approval_response",
 ]
 UsageDetails: TypeAlias = Mapping[str, int]
-"""Counts by name: `input_token_count`, `output_token_count`, `total_token_count`, and whatever a model adds."""
+"""Counts by name: `input_token_count`, `output_token_count`, `total_token_count`, and others of the model."""
 
 
-class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """One piece of a message. Which fields are set depends on `type`; make one with `Content.from_text(...)` and the
-    like."""
+class Content(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """One part of a message. Its fields depend on `type`; create it with `Content.from_text(...)` and similar
+    methods."""
 
     type: str
     text: str | None = None
@@ -119,24 +119,24 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     error_details: str | None = None
     usage_details: dict[str, int] | None = None
     call_id: str | None = None
-    """`function_call` and `function_result`: which call."""
+    """`function_call` and `function_result`: the id of the call."""
     name: str | None = None
     """`function_call`: the function."""
     arguments: str | dict[str, Any] | None = None
-    """`function_call`: as the model gave them, mostly a text of JSON."""
+    """`function_call`: the model's arguments, usually a JSON text."""
     result: Any = None
     """`function_result`."""
     exception: str | None = None
     """`function_result` of a function that raised."""
     id: str | None = None
-    """`function_approval_*`: which request."""
+    """`function_approval_*`: the id of the request."""
     function_call: Content | None = None
-    """`function_approval_*`: the call that is asked for. In a response it may have other arguments."""
+    """`function_approval_*`: the requested call. A response may change its arguments."""
     approved: bool | None = None
     reason: str | None = None
-    """`function_approval_response`: why not; told to the model."""
+    """`function_approval_response`: the reason of a rejection, for the model."""
     user_input_request: bool | None = None
-    """Whether somebody has to answer it before the agent goes on."""
+    """Whether it needs an answer before the agent can continue."""
     additional_properties: dict[str, Any] | None = None
 
     free: ClassVar[frozenset[str]] = frozenset({"arguments", "result", "additional_properties"})
@@ -149,12 +149,12 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | str) -> Self:
-        """A text stands for itself. What other frameworks know of it beside is in `additional_properties`. Raises
-        ValueError for what is none."""
+        """A text is accepted as text content. Fields of other frameworks go to `additional_properties`. Raises
+        ValueError for invalid data."""
         if isinstance(data, str):
             data = {"type": "text", "text": data}
         if not isinstance(data, Mapping):
-            raise ValueError(f"No {cls.__name__}: expected a dict or a text, got {data!r}.")
+            raise ValueError(f"Not a {cls.__name__}: expected a dict or a text, got {data!r}.")
         known = {name: value for name, value in data.items() if name in cls.__struct_fields__}
         others = {name: value for name, value in data.items() if name not in known and value not in (None, False)}
         if others:
@@ -162,8 +162,6 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
         if isinstance(counts := known.get("usage_details"), Mapping):
             known["usage_details"] = {name: count for name, count in counts.items() if count is not None}
         return super().from_dict(known)
-
-    # ------------------------------------------------------------ making one
 
     @classmethod
     def from_text(cls, text: str) -> Content:
@@ -196,13 +194,13 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     def from_function_call(
         cls, call_id: str, name: str, *, arguments: str | Mapping[str, Any] | None = None
     ) -> Content:
-        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
-        return cls("function_call", call_id=call_id, name=name, arguments=given)
+        call_arguments = dict(arguments) if isinstance(arguments, Mapping) else arguments
+        return cls("function_call", call_id=call_id, name=name, arguments=call_arguments)
 
     @classmethod
     def from_function_result(cls, call_id: str, *, result: Any = None, exception: object = None) -> Content:
-        told = None if exception is None else str(exception) or type(exception).__name__
-        return cls("function_result", call_id=call_id, result=result, exception=told)
+        description = None if exception is None else str(exception) or type(exception).__name__
+        return cls("function_result", call_id=call_id, result=result, exception=description)
 
     @classmethod
     def from_function_approval_request(cls, id: str, function_call: Content) -> Content:
@@ -214,18 +212,16 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     ) -> Content:
         return cls("function_approval_response", id=id, function_call=function_call, approved=approved, reason=reason)
 
-    # ------------------------------------------------------------ answering one
-
     def to_function_approval_response(
         self, approved: bool, *, reason: str | None = None, arguments: Mapping[str, Any] | str | None = None
     ) -> Content:
-        """The answer to a `function_approval_request`; `arguments` approves the call with others than were asked."""
+        """The answer to a `function_approval_request`; `arguments` approves the call with changed arguments."""
         if self.type != "function_approval_request" or self.id is None or self.function_call is None:
             raise ValueError(f"Only a function_approval_request can be answered, this is a {self.type}.")
         call = self.function_call
         if arguments is not None:
-            given = arguments if isinstance(arguments, str) else dict(arguments)
-            call = msgspec.structs.replace(call, arguments=given)
+            changed = arguments if isinstance(arguments, str) else dict(arguments)
+            call = msgspec.structs.replace(call, arguments=changed)
         return Content.from_function_approval_response(approved, self.id, call, reason=reason)
 
     def approve(self, arguments: Mapping[str, Any] | str | None = None) -> Content:
@@ -235,23 +231,23 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
         return self.to_function_approval_response(False, reason=reason)
 
     def parse_arguments(self) -> dict[str, Any]:
-        """Of a function call. Raises ValueError for a text that is no JSON object."""
+        """The arguments of a function call. Raises ValueError for a text that is not a JSON object."""
         if self.arguments is None or self.arguments == "":
             return {}
         if not isinstance(self.arguments, str):
             return dict(self.arguments)
         try:
-            found = msgspec.json.decode(self.arguments)
+            parsed = msgspec.json.decode(self.arguments)
         except msgspec.DecodeError as error:
             raise ValueError(
-                f"The arguments of {self.name!r} are no JSON: {error}. They are: {self.arguments}"
+                f"The arguments of {self.name!r} are not valid JSON: {error}. They are: {self.arguments}"
             ) from error
-        if not isinstance(found, dict):
-            raise ValueError(f"The arguments of {self.name!r} are no JSON object: {self.arguments}")
-        return cast(dict[str, Any], found)
+        if not isinstance(parsed, dict):
+            raise ValueError(f"The arguments of {self.name!r} are not a JSON object: {self.arguments}")
+        return cast(dict[str, Any], parsed)
 
     def data_bytes(self) -> bytes:
-        """Of `data`."""
+        """The bytes of `data`."""
         if self.uri is None or not self.uri.startswith("data:"):
             raise ValueError(f"This {self.type} content holds no data.")
         head, _, body = self.uri.partition(",")
@@ -261,18 +257,18 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
         return self.text or ""
 
 
-def as_contents(given: Any) -> tuple[Content, ...]:
-    """Texts and Contents, one or several. Raises TypeError for anything else."""
-    if type(given) is tuple and all(type(one) is Content for one in given):
-        return cast(tuple[Content, ...], given)
-    if isinstance(given, (str, Content)):
-        given = (given,)
-    if given is not None and (isinstance(given, Mapping) or not isinstance(given, Iterable)):
-        raise TypeError(f"A message is made of texts and Contents, got {given!r}.")
-    contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
+def as_contents(value: Any) -> tuple[Content, ...]:
+    """From texts and Contents, one or several. Raises TypeError for other values."""
+    if type(value) is tuple and all(type(item) is Content for item in value):
+        return cast(tuple[Content, ...], value)
+    if isinstance(value, (str, Content)):
+        value = (value,)
+    if value is not None and (isinstance(value, Mapping) or not isinstance(value, Iterable)):
+        raise TypeError(f"A message consists of texts and Contents, got {value!r}.")
+    contents = tuple(Content.from_text(item) if isinstance(item, str) else item for item in value or ())
     for content in contents:
         if not isinstance(content, Content):
-            raise TypeError(f"A message is made of texts and Contents, got {content!r}.")
+            raise TypeError(f"A message consists of texts and Contents, got {content!r}.")
     return contents
 
 
@@ -280,7 +276,7 @@ Content.parts = {"function_call": Content}
 
 
 def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[str, int]:
-    """The sum, name by name."""
+    """The sum of each count."""
     total = dict(first or {})
     for name, count in (second or {}).items():
         total[name] = total.get(name, 0) + count
@@ -288,7 +284,7 @@ def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[s
 
 
 def _to_stored(content: Content) -> dict[str, Any]:
-    """Without what is not set: a message of one text is stored for each turn of each conversation."""
+    """Without unset fields: each turn of each conversation stores its messages."""
     pairs = ((name, getattr(content, name)) for name in Content.__struct_fields__)
     return {name: value for name, value in pairs if value is not None}
 

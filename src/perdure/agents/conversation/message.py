@@ -1,4 +1,4 @@
-"""Message: one turn of a conversation, by one speaker."""
+"""Message: one message of a conversation; AgentSession: the messages of a conversation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import msgspec
 
-from perdure.agents.conversation.content import Content, Serialised, as_contents, decode_value, encode_value
+from perdure.agents.conversation.content import Content, JsonStruct, as_contents, decode_value, encode_value
 from perdure.codecs.types import register_type
 from perdure.errors import UnreadableValue
 from perdure.isolation import isolate
 
 
-class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+class Message(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """`Message("user", "Hello")`, or with contents: `Message("assistant", [Content.from_text("Hello")])`."""
 
     role: str
@@ -25,7 +25,7 @@ class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     additional_properties: dict[str, Any] | None = None
 
     kind: ClassVar[str | None] = "message"
-    parts: ClassVar[Mapping[str, type[Serialised]]] = {"contents": Content}
+    parts: ClassVar[Mapping[str, type[JsonStruct]]] = {"contents": Content}
     free: ClassVar[frozenset[str]] = frozenset({"additional_properties"})
 
     if TYPE_CHECKING:
@@ -60,30 +60,30 @@ class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
 
 Messages: TypeAlias = str | Message | Content | Sequence[str | Message | Content] | None
-"""What an agent may be given."""
+"""The messages that an agent accepts."""
 
 
-def as_messages(given: Any) -> list[Message]:
-    """Texts and contents become messages of the user. Raises TypeError for anything else."""
-    if given is None:
+def as_messages(value: Any) -> list[Message]:
+    """Texts and contents become user messages. Raises TypeError for other values."""
+    if value is None:
         return []
-    if isinstance(given, (str, Content, Message)):
-        given = [given]
-    if not isinstance(given, Iterable):
-        raise TypeError(f"Expected a text, a Message, or several of them, got {given!r}.")
-    return [_as_message(one) for one in given]
+    if isinstance(value, (str, Content, Message)):
+        value = [value]
+    if not isinstance(value, Iterable):
+        raise TypeError(f"Expected a text, a Message, or several of them, got {value!r}.")
+    return [_as_message(item) for item in value]
 
 
-def _as_message(one: Any) -> Message:
-    if isinstance(one, Message):
-        return one
-    if isinstance(one, (str, Content)):
-        return Message("user", (one,) if isinstance(one, Content) else (Content.from_text(one),))
-    raise TypeError(f"Expected a text or a Message, got {one!r}.")
+def _as_message(value: Any) -> Message:
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, (str, Content)):
+        return Message("user", (value,) if isinstance(value, Content) else (Content.from_text(value),))
+    raise TypeError(f"Expected a text or a Message, got {value!r}.")
 
 
 def _to_stored(message: Message) -> list[Any]:
-    """In the order of the fields, up to the last that is set; a plain text as such."""
+    """The fields in order, up to the last set field; plain texts as strings."""
     contents = [_plain_text(content) for content in message.contents]
     fields = [message.role, contents, message.author_name, message.message_id, message.additional_properties]
     while len(fields) > 2 and fields[-1] is None:
@@ -99,32 +99,29 @@ def _plain_text(content: Content) -> Content | str:
 register_type(Message, _to_stored, lambda fields: Message(*fields))
 
 
-# ---------------------------------------------------------------- session
-
-
 class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The messages of a conversation, in order. Only ever added to: what a checkpoint refers to stays as it was.
+    """The messages of a conversation, in order. Messages are only appended: a checkpoint refers to a version.
 
-    An agent that is run with a session knows what was said before, and adds what is said now.
+    An agent that runs with a session gets its messages and appends the new messages.
     """
 
     session_id: str = msgspec.field(default_factory=lambda: str(uuid4()))
     messages: list[Message] = msgspec.field(default_factory=list)
     service_session_id: str | None = None
-    """Of a conversation that the model's service keeps."""
+    """The id of a conversation that the model's service stores."""
     state: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Whatever else an agent keeps from turn to turn."""
+    """The state that an agent keeps between turns."""
 
     @property
     def version(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return len(self.messages)
 
     def add(self, messages: Iterable[Message]) -> None:
         self.messages.extend(messages)
 
     def copy(self, *, session_id: str | None = None) -> AgentSession:
-        """One that goes its own way from here."""
+        """An independent copy."""
         return AgentSession(
             session_id=session_id or self.session_id,
             messages=list(self.messages),
@@ -133,22 +130,22 @@ class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Only what JSON has."""
-        told = {"type": "session", "session_id": self.session_id, "service_session_id": self.service_session_id}
-        told |= {"state": encode_value(self.state, "AgentSession.state")}
-        return told | {"messages": [message.to_dict() for message in self.messages]}
+        """As JSON data."""
+        data = {"type": "session", "session_id": self.session_id, "service_session_id": self.service_session_id}
+        data |= {"state": encode_value(self.state, "AgentSession.state")}
+        return data | {"messages": [message.to_dict() for message in self.messages]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises ValueError for what is none."""
+        """Raises ValueError for invalid data."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"No AgentSession: expected a dict, got {data!r}.")
+            raise ValueError(f"Not an AgentSession: expected a dict, got {data!r}.")
         try:
             return cls(
                 session_id=msgspec.convert(data["session_id"], str),
-                messages=[Message.from_dict(one) for one in data.get("messages") or ()],
+                messages=[Message.from_dict(message) for message in data.get("messages") or ()],
                 service_session_id=msgspec.convert(data.get("service_session_id"), str | None),
                 state=msgspec.convert(decode_value(data.get("state") or {}, "AgentSession.state"), dict[str, Any]),
             )
         except (KeyError, msgspec.ValidationError, UnreadableValue) as error:
-            raise ValueError(f"No AgentSession: {error}") from error
+            raise ValueError(f"Not an AgentSession: {error}") from error

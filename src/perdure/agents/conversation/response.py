@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from perdure.agents.conversation.content import Content, Serialised, add_usage, as_contents
+from perdure.agents.conversation.content import Content, JsonStruct, add_usage, as_contents
 from perdure.agents.conversation.message import Message
 
 
-class Joined:
-    """Messages as they are put together from updates."""
+class UpdateJoiner:
+    """Joins updates to messages."""
 
     def __init__(self) -> None:
         self._of: list[tuple[AgentResponseUpdate, list[Content], dict[str, Any]]] = []
         self.usage: dict[str, int] | None = None
         self.rest: dict[str, Any] = {}
-        """What was told of the response as a whole."""
+        """Fields of the response as a whole."""
 
     def add(self, update: AgentResponseUpdate) -> None:
         for name in ("response_id", "agent_id", "created_at", "finish_reason", "value"):
@@ -39,18 +39,18 @@ class Joined:
             if update.additional_properties is not None:
                 self.rest["additional_properties"] = update.additional_properties
             return
-        place = self._place_of(update)
-        _append(self._of[place][1], contents)
-        self._of[place][2].update(update.additional_properties or {})
+        index = self._index_of(update)
+        _append(self._of[index][1], contents)
+        self._of[index][2].update(update.additional_properties or {})
 
-    def _place_of(self, update: AgentResponseUpdate) -> int:
-        """Of its message: the last one, or any with its id, since agents may speak at the same time."""
+    def _index_of(self, update: AgentResponseUpdate) -> int:
+        """The index of the update's message: the last one, or one with its id, since agents may run concurrently."""
         last = len(self._of) - 1
-        if last >= 0 and not is_another(self._of[last][0], update):
+        if last >= 0 and not is_other_message(self._of[last][0], update):
             return last
-        for place in range(last - 1, -1, -1) if update.message_id is not None else ():
-            if not is_another(self._of[place][0], update, by_id=True):
-                return place
+        for index in range(last - 1, -1, -1) if update.message_id is not None else ():
+            if not is_other_message(self._of[index][0], update, by_id=True):
+                return index
         self._of.append((update, [], {}))
         return len(self._of) - 1
 
@@ -67,8 +67,8 @@ class Joined:
         ]
 
 
-def is_another(before: AgentResponseUpdate, update: AgentResponseUpdate, *, by_id: bool = False) -> bool:
-    """Whether they belong to different messages. Further back than the last one only the same id will do."""
+def is_other_message(before: AgentResponseUpdate, update: AgentResponseUpdate, *, by_id: bool = False) -> bool:
+    """Whether they belong to different messages. Only an equal id matches a message before the last."""
     if before.is_whole:
         return True
     if update.message_id != before.message_id and (by_id or None not in (update.message_id, before.message_id)):
@@ -77,27 +77,32 @@ def is_another(before: AgentResponseUpdate, update: AgentResponseUpdate, *, by_i
 
 
 def _append(contents: list[Content], more: Sequence[Content]) -> None:
-    """Texts that follow each other are one text; pieces of one call are one call. Contents that came in one update were
-    apart from the beginning."""
-    for place, one in enumerate(more):
-        last = contents[-1] if contents and place == 0 else None
-        if last is not None and _is_same_text(last, one):
-            contents[-1] = msgspec.structs.replace(last, text=(last.text or "") + (one.text or ""))
-        elif last is not None and one.type == last.type == "function_call" and one.call_id in (None, "", last.call_id):
-            first, then = last.arguments or "", one.arguments or ""
+    """Consecutive texts become one text, and parts of one call become one call. Contents of the same update stay
+    separate."""
+    for index, content in enumerate(more):
+        last = contents[-1] if contents and index == 0 else None
+        if last is not None and _is_same_text(last, content):
+            contents[-1] = msgspec.structs.replace(last, text=(last.text or "") + (content.text or ""))
+        elif last is not None and _is_same_call(last, content):
+            first, then = last.arguments or "", content.arguments or ""
             joined = first + then if isinstance(first, str) and isinstance(then, str) else then or first
-            contents[-1] = msgspec.structs.replace(last, arguments=joined or None, name=last.name or one.name)
+            contents[-1] = msgspec.structs.replace(last, arguments=joined or None, name=last.name or content.name)
         else:
-            contents.append(one)
+            contents.append(content)
 
 
-def _is_same_text(last: Content, one: Content) -> bool:
-    is_text = one.type == last.type and one.type in ("text", "text_reasoning")
-    return is_text and one.id in (None, last.id) and not (one.additional_properties or last.additional_properties)
+def _is_same_call(last: Content, content: Content) -> bool:
+    return content.type == last.type == "function_call" and content.call_id in (None, "", last.call_id)
 
 
-class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
-    """A part of a response, as it comes in. Updates of one message have the same `message_id`, or none."""
+def _is_same_text(last: Content, content: Content) -> bool:
+    is_text = content.type == last.type and content.type in ("text", "text_reasoning")
+    has_properties = content.additional_properties or last.additional_properties
+    return is_text and content.id in (None, last.id) and not has_properties
+
+
+class AgentResponseUpdate(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
+    """A part of a response, as it is emitted. Updates of one message have the same `message_id`, or none."""
 
     contents: tuple[Content, ...] = ()
     role: str | None = None
@@ -111,10 +116,10 @@ class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit
     """The structured output, with the last update."""
     additional_properties: dict[str, Any] | None = None
     is_whole: bool = False
-    """A message as it is: nothing is joined to it, and nothing taken out of it."""
+    """Whether it is a complete message: it is not joined with others, and keeps its usage contents."""
 
     kind: ClassVar[str | None] = "agent_response_update"
-    parts: ClassVar[Mapping[str, type[Serialised]]] = {"contents": Content}
+    parts: ClassVar[Mapping[str, type[JsonStruct]]] = {"contents": Content}
     free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
 
     if TYPE_CHECKING:
@@ -150,8 +155,8 @@ class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit
         return self.text
 
 
-class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
-    """All that an agent said in one turn: its messages, the calls it made and their results among them."""
+class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
+    """All messages of an agent's turn, including its calls and their results."""
 
     messages: tuple[Message, ...] = ()
     response_id: str | None = None
@@ -160,11 +165,11 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     finish_reason: str | None = None
     usage_details: dict[str, int] | None = None
     value: Any = None
-    """The structured output, if one was asked for."""
+    """The structured output, if requested."""
     additional_properties: dict[str, Any] | None = None
 
     kind: ClassVar[str | None] = "agent_response"
-    parts: ClassVar[Mapping[str, type[Serialised]]] = {"messages": Message}
+    parts: ClassVar[Mapping[str, type[JsonStruct]]] = {"messages": Message}
     free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
 
     if TYPE_CHECKING:
@@ -183,11 +188,11 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        given: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
-        messages = tuple(given)
+        value: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
+        messages = tuple(value)
         for message in messages:
             if not isinstance(message, Message):
-                raise TypeError(f"A response is made of Messages, got {message!r}.")
+                raise TypeError(f"A response consists of Messages, got {message!r}.")
         msgspec.structs.force_setattr(self, "messages", messages)
         if self.additional_properties is not None and not self.additional_properties:
             msgspec.structs.force_setattr(self, "additional_properties", None)
@@ -199,7 +204,7 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
 
     @property
     def user_input_requests(self) -> list[Content]:
-        """What somebody has to answer before the agent can go on; not what was answered in the same turn."""
+        """Requests that need an answer before the agent can continue, without those answered in the same turn."""
         contents = [content for message in self.messages for content in message.contents]
         answered = {content.id for content in contents if content.type == "function_approval_response"}
         results = {content.call_id for content in contents if content.type == "function_result"}
@@ -213,19 +218,19 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     @classmethod
     def from_updates(cls, updates: Iterable[AgentResponseUpdate]) -> Self:
         """The response that was streamed."""
-        joined = Joined()
+        joined = UpdateJoiner()
         for update in updates:
             joined.add(update)
         return cls(messages=tuple(joined.messages()), usage_details=joined.usage, **joined.rest)
 
     @classmethod
     async def from_update_generator(cls, updates: AsyncIterable[AgentResponseUpdate]) -> Self:
-        """The response that is being streamed."""
+        """The response of a stream."""
         return cls.from_updates([update async for update in updates])
 
     def to_updates(self) -> list[AgentResponseUpdate]:
-        """Updates that join up to this response."""
-        said: dict[str, Any] = {"response_id": self.response_id, "agent_id": self.agent_id}
+        """Updates that `from_updates` joins to this response."""
+        ids: dict[str, Any] = {"response_id": self.response_id, "agent_id": self.agent_id}
         updates = [
             AgentResponseUpdate(
                 contents=message.contents,
@@ -234,14 +239,14 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
                 message_id=message.message_id,
                 additional_properties=message.additional_properties,
                 is_whole=True,
-                **said,
+                **ids,
             )
             for message in self.messages
         ]
         usage = () if self.usage_details is None else (Content.from_usage(self.usage_details),)
         last = {name: getattr(self, name) for name in _LAST}
-        if usage or any(one is not None for one in (last if updates else {**last, **said}).values()):
-            updates.append(AgentResponseUpdate(contents=usage, **said, **last))
+        if usage or any(value is not None for value in (last if updates else {**last, **ids}).values()):
+            updates.append(AgentResponseUpdate(contents=usage, **ids, **last))
         return updates
 
     def __str__(self) -> str:
@@ -249,40 +254,40 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
 
 
 _LAST = ("created_at", "finish_reason", "value", "additional_properties")
-"""What the last update tells of a response."""
+"""Fields of a response that its last update has."""
 T = TypeVar("T")
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 
 
 def value_in(response: AgentResponse, kind: type[T]) -> T:
-    """The value that a response holds: as such, or as JSON in the text of its last message, fenced or with words around
-    it. Raises ValueError, which says what is wrong."""
+    """The structured value of a response: its `value`, or JSON in the text of its last message, which may have a fence
+    or other text around it. Raises ValueError with the problem."""
     name = getattr(kind, "__name__", str(kind))
-    plain: Any = kind  # a checker takes it for a class, which list[int] is not
+    plain: Any = kind  # list[int] is not a class for isinstance
     if not isinstance(plain, GenericAlias) and isinstance(response.value, plain):
         return response.value  # type: ignore[no-any-return]
     if response.value is not None:
         try:
             return _validator(kind)(_builtin(response.value))
-        except ValueError as error:  # a ValidationError, msgspec's and pydantic's alike
-            raise ValueError(f"No {name}: {error}. It is: {response.value!r}") from error
+        except ValueError as error:  # ValidationErrors of msgspec and of pydantic
+            raise ValueError(f"Not a {name}: {error}. It is: {response.value!r}") from error
     own = [message for message in response.messages if message.role not in ("user", "tool")]
-    text = next((one.text for one in reversed(own) if one.text.strip()), "")
-    problem = "it is empty" if not text else "it holds no JSON"
-    for found in _candidates(text):
+    text = next((message.text for message in reversed(own) if message.text.strip()), "")
+    problem = "it is empty" if not text else "it contains no JSON"
+    for candidate in _candidates(text):
         try:
-            decoded = msgspec.json.decode(found)
+            decoded = msgspec.json.decode(candidate)
         except msgspec.DecodeError:
             continue
         try:
             return _validator(kind)(decoded)
         except ValueError as error:
             problem = str(error)
-    raise ValueError(f"No {name}: {problem}. The answer was: {text[:500]!r}")
+    raise ValueError(f"Not a {name}: {problem}. The answer was: {text[:500]!r}")
 
 
 def _validator(kind: type[T]) -> Callable[[Any], T]:
-    """pydantic's own for its models."""
+    """pydantic's validator for its models, msgspec's for other types."""
     validate = getattr(kind, "model_validate", None)
     return validate if callable(validate) else lambda value: msgspec.convert(value, kind, strict=False)
 
@@ -293,7 +298,7 @@ def _builtin(value: Any) -> Any:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Where JSON may be: all of it, what is fenced, and what is in brackets."""
+    """Texts that may be JSON: the whole, fenced blocks, and text in brackets."""
     yield text
     yield from _FENCED.findall(text)
     for opening, closing in ("{}", "[]"):

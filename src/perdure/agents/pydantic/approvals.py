@@ -1,4 +1,4 @@
-"""Calls that wait for somebody: found in a conversation, asked for, and answered."""
+"""Calls without a result: found in a conversation, requested, and answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.toolset import as_result
-from perdure.agents.recording import answered, latest_answer, request_id_for, working_for
+from perdure.agents.recording import answer_deadline, ask_for_approval, current_delivery, request_id_for
 from perdure.agents.tools import Rejected
 from perdure.errors import InvalidRun
 
@@ -22,30 +22,30 @@ APPROVE = "Message('user', [request.approve()]) or request.reject()"
 GIVE_RESULT = "Message('tool', [Content.from_function_result(request.call_id, result=...)])"
 
 
-class Pending(msgspec.Struct, frozen=True):
-    """The calls of an agent that have no result yet, and what was said about them."""
+class PendingCalls(msgspec.Struct, frozen=True):
+    """The calls of an agent that have no result yet, with their requests and answers."""
 
     agent_name: str
     calls: tuple[Content, ...] = ()
     requests: dict[str, Content] = {}  # msgspec copies it
-    """By call id: what somebody was asked."""
+    """By call id: the requests."""
     answers: dict[str, Content] = {}
     """By call id."""
 
     @classmethod
-    def among(cls, heard: Sequence[Message], agent_name: str) -> Pending:
-        """Raises InvalidRun where something else is said instead of an answer."""
-        called = [_calls_in(message, agent_name) for message in without_requests(heard)]
-        place = next((place for place in range(len(heard) - 1, -1, -1) if called[place]), None)
-        if place is None:
+    def find_in(cls, conversation: Sequence[Message], agent_name: str) -> PendingCalls:
+        """Raises InvalidRun if another message comes before the answers."""
+        calls_by_message = [_calls_in(message, agent_name) for message in without_requests(conversation)]
+        last = next((index for index in range(len(conversation) - 1, -1, -1) if calls_by_message[index]), None)
+        if last is None:
             return cls(agent_name)
-        after = [content for message in heard[place + 1 :] for content in message.contents]
-        done = {one.call_id for one in after if one.type == "function_result"}
-        calls = tuple(one for one in called[place] if one.call_id not in done)
-        found = cls(agent_name, calls, *_asked_and_answered(after))
-        if found.unanswered and any(one.type in ("text", "data", "uri") for one in after):
-            raise found.refusal()
-        return found
+        after = [content for message in conversation[last + 1 :] for content in message.contents]
+        finished = {content.call_id for content in after if content.type == "function_result"}
+        calls = tuple(call for call in calls_by_message[last] if call.call_id not in finished)
+        pending = cls(agent_name, calls, *_requests_and_answers(after))
+        if pending.unanswered and any(content.type in ("text", "data", "uri") for content in after):
+            raise pending.refusal()
+        return pending
 
     @property
     def unanswered(self) -> list[Content]:
@@ -53,29 +53,29 @@ class Pending(msgspec.Struct, frozen=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody was asked, and did not answer yet."""
-        return any(one.call_id in self.requests for one in self.unanswered)
+        """Whether a request has no answer yet."""
+        return any(call.call_id in self.requests for call in self.unanswered)
 
     def refusal(self) -> InvalidRun:
         calls = self.unanswered
         names = ", ".join(repr(call.name) for call in calls)
-        asked = [self.requests.get(str(call.call_id)) for call in calls]
-        is_result = [one is not None and one.type == "function_call" for one in asked]
-        ways = [APPROVE] * (not all(is_result)) + [GIVE_RESULT] * any(is_result)
+        requests = [self.requests.get(str(call.call_id)) for call in calls]
+        needs_result = [request is not None and request.type == "function_call" for request in requests]
+        advice = [APPROVE] * (not all(needs_result)) + [GIVE_RESULT] * any(needs_result)
         return InvalidRun(
-            f"Agent {self.agent_name!r} waits for an answer about its calls of {names}, and was told something else. "
-            f"Nothing was done. Answer with {', and with '.join(ways)} first."
+            f"Agent {self.agent_name!r} waits for an answer about its calls of {names}, and got another message. "
+            f"Nothing was done. Answer with {', and with '.join(advice)} first."
         )
 
-    def asked_again(self) -> Message:
-        """What is still to be answered."""
-        open_calls = {one.call_id for one in self.unanswered}
+    def repeat_requests(self) -> Message:
+        """The requests without an answer."""
+        open_calls = {call.call_id for call in self.unanswered}
         return Message(
             "assistant", [request for call, request in self.requests.items() if call in open_calls], self.agent_name
         )
 
     def results(self) -> DeferredToolResults | None:
-        """For pydantic-ai, once everything is answered. Results that were given stand in the conversation."""
+        """For pydantic-ai, once all calls are answered. Results of tools are part of the conversation."""
         if not self.calls or self.unanswered:
             return None
         return DeferredToolResults(
@@ -83,22 +83,22 @@ class Pending(msgspec.Struct, frozen=True):
         )
 
 
-def without_requests(heard: Iterable[Message]) -> list[Message]:
-    """What is for the model: a call whose result somebody was asked for was made before, and only once."""
-    found: list[Message] = []
-    made: set[str | None] = set()
-    for message in heard:
+def without_requests(conversation: Iterable[Message]) -> list[Message]:
+    """The messages for the model: a request for the result of a call repeats that call, and is removed."""
+    messages: list[Message] = []
+    seen: set[str | None] = set()
+    for message in conversation:
         calls = message.of_type("function_call")
-        asked = [call for call in calls if call.user_input_request and call.call_id in made]
-        made.update(call.call_id for call in calls)
-        left = tuple(content for content in message.contents if content not in asked)
-        found.append(msgspec.structs.replace(message, contents=left) if asked else message)
-    return found
+        requests = [call for call in calls if call.user_input_request and call.call_id in seen]
+        seen.update(call.call_id for call in calls)
+        remaining = tuple(content for content in message.contents if content not in requests)
+        messages.append(msgspec.structs.replace(message, contents=remaining) if requests else message)
+    return messages
 
 
-def _asked_and_answered(contents: Iterable[Content]) -> tuple[dict[str, Content], dict[str, Content]]:
-    """By call id. A call that was approved may be asked about once more: for its result."""
-    asked: dict[str, Content] = {}
+def _requests_and_answers(contents: Iterable[Content]) -> tuple[dict[str, Content], dict[str, Content]]:
+    """By call id. An approved call may have a second request: for its result."""
+    requests: dict[str, Content] = {}
     answers: dict[str, Content] = {}
     for content in contents:
         call = content if content.type == "function_call" else content.function_call
@@ -108,9 +108,9 @@ def _asked_and_answered(contents: Iterable[Content]) -> tuple[dict[str, Content]
         if content.type == "function_approval_response":
             answers[call_id] = content
         elif content.user_input_request:
-            asked[call_id] = content
+            requests[call_id] = content
             answers.pop(call_id, None)
-    return asked, answers
+    return requests, answers
 
 
 def _calls_in(message: Message, agent_name: str) -> list[Content]:
@@ -119,48 +119,47 @@ def _calls_in(message: Message, agent_name: str) -> list[Content]:
     return message.of_type("function_call")
 
 
-async def verdicts(asked: DeferredToolRequests, name_of: Callable[[str], str]) -> DeferredToolResults | None:
-    """What somebody says to the calls, or gives as their results. None outside of a workflow, where nobody can be asked
-    while they wait. `name_of` a call tells it from others of the turn."""
-    if working_for() is None or not (asked.calls or asked.approvals):
+async def ask_for_results(deferred: DeferredToolRequests, name_of: Callable[[str], str]) -> DeferredToolResults | None:
+    """Ask for the approvals and results of the calls. None outside of a workflow, which cannot ask. `name_of`
+    distinguishes a call from other calls of the turn."""
+    if current_delivery() is None or not (deferred.calls or deferred.approvals):
         return None
     answers = await asyncio.gather(
-        *(_answer_to(part, request_id_for(name_of(part.tool_call_id))) for part in asked.approvals),
-        *(_result_of(part, request_id_for(name_of(part.tool_call_id))) for part in asked.calls),
+        *(_ask_for_approval(part, request_id_for(name_of(part.tool_call_id))) for part in deferred.approvals),
+        *(_ask_for_result(part, request_id_for(name_of(part.tool_call_id))) for part in deferred.calls),
     )
-    ids = [part.tool_call_id for part in (*asked.approvals, *asked.calls)]
-    given = list(zip(ids, answers, strict=True))
-    count = len(asked.approvals)
-    return DeferredToolResults(approvals=dict(given[:count]), calls=dict(given[count:]))
+    ids = [part.tool_call_id for part in (*deferred.approvals, *deferred.calls)]
+    answers_by_id = list(zip(ids, answers, strict=True))
+    count = len(deferred.approvals)
+    return DeferredToolResults(approvals=dict(answers_by_id[:count]), calls=dict(answers_by_id[count:]))
 
 
-async def _answer_to(part: ToolCallPart, request_id: str) -> ToolApproved | ToolDenied:
+async def _ask_for_approval(part: ToolCallPart, request_id: str) -> ToolApproved | ToolDenied:
     call = _as_call(part)
-    answer = await answered(Content.from_function_approval_request(request_id, call), key=request_id)
-    assert answer is not None  # noqa: S101  # asked only inside of a workflow
+    answer = await ask_for_approval(Content.from_function_approval_request(request_id, call), key=request_id)
+    assert answer is not None  # noqa: S101  # called only inside of a workflow
     return _verdict(call, answer)
 
 
-async def _result_of(part: ToolCallPart, request_id: str) -> Any:
+async def _ask_for_result(part: ToolCallPart, request_id: str) -> Any:
     """The answer is the result, or a `function_result`."""
-    context = working_for()
-    assert context is not None  # noqa: S101  # asked only inside of a workflow
-    answer = await context.ask(_asking(part), Any, request_id=request_id, deadline=latest_answer())
+    context = current_delivery()
+    assert context is not None  # noqa: S101  # called only inside of a workflow
+    answer = await context.ask(_result_request(part), Any, request_id=request_id, deadline=answer_deadline())
     if not isinstance(answer, Content) or answer.type != "function_result":
         return as_result(answer)
     return as_result(answer.result) if answer.exception is None else ToolFailed(answer.exception)
 
 
-def asked_for(asked: DeferredToolRequests, agent_name: str) -> Message:
-    """The requests, for whoever ran the agent."""
+def request_message(deferred: DeferredToolRequests, agent_name: str) -> Message:
+    """The requests, for the caller of the agent."""
     requests = [
-        Content.from_function_approval_request(approval.tool_call_id, _as_call(approval))
-        for approval in asked.approvals
+        Content.from_function_approval_request(part.tool_call_id, _as_call(part)) for part in deferred.approvals
     ]
-    return Message("assistant", [*requests, *map(_asking, asked.calls)], agent_name)
+    return Message("assistant", [*requests, *map(_result_request, deferred.calls)], agent_name)
 
 
-def _asking(part: ToolCallPart) -> Content:
+def _result_request(part: ToolCallPart) -> Content:
     return msgspec.structs.replace(_as_call(part), user_input_request=True)
 
 

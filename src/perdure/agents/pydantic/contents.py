@@ -1,4 +1,4 @@
-"""Parts of pydantic-ai's messages and our contents. What a content has no field for is kept beside it, as JSON."""
+"""Parts of pydantic-ai's messages as our contents, and back. Fields that a content lacks are kept as JSON."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from pydantic_core import to_json
 
 from perdure.agents.conversation.content import Content
 
-Kept: TypeAlias = dict[str, Any]
-"""A part, or an item of a user's prompt, without what its content has: JSON."""
+Extra: TypeAlias = dict[str, Any]
+"""A part, or an item of a user's prompt, without the fields of its content: JSON."""
 
 TEXTS = {"text": "text", "thinking": "text_reasoning"}
 URLS = ("image-url", "audio-url", "video-url", "document-url")
 
 
-# ---------------------------------------------------------------- what a model said
-
-
-def content_of_part(part: Any, dumped: Kept) -> Content | None:
-    """The content of a part of a response; its fields are taken out of `dumped`. None for what only the model's own
-    service understands: that stays in `dumped`."""
+def content_of_part(part: Any, dumped: Extra) -> Content | None:
+    """The content of a part of a response; its fields are removed from `dumped`. None for a part that only the model's
+    service understands: it stays in `dumped`."""
     kind = dumped["part_kind"]
     if kind in TEXTS:
         text = dumped.pop("content")
@@ -38,8 +35,8 @@ def content_of_part(part: Any, dumped: Kept) -> Content | None:
     return None
 
 
-def part_of_content(content: Content) -> Kept | None:
-    """The part of a response for a content of ours, of which nothing was kept. None for what no model says."""
+def part_of_content(content: Content) -> Extra | None:
+    """The part of a response for a content without extra fields. None for contents that models do not produce."""
     if content.type == "text":
         return {"part_kind": "text", "content": content.text or ""}
     if content.type == "text_reasoning":
@@ -56,15 +53,15 @@ def part_of_content(content: Content) -> Kept | None:
     return None
 
 
-def part_again(kept: Kept, contents: Iterator[Content]) -> Kept:
-    """A part that was kept, with what its content has. Raises ValueError where the contents are others by now."""
-    part = dict(kept)
+def restore_part(extra: Extra, contents: Iterator[Content]) -> Extra:
+    """A part from its extra fields and its content. Raises ValueError if the contents have changed."""
+    part = dict(extra)
     kind = part["part_kind"]
     if kind in TEXTS:
         length = part.pop("length")
         part["content"] = _next(contents, TEXTS[kind]).text if length else ""
         if len(part["content"]) != length:
-            raise ValueError("the text is another")
+            raise ValueError("the text has changed")
     elif kind == "tool-call":
         call = _next(contents, "function_call")
         part |= {"args": call.arguments, "tool_call_id": call.call_id, "tool_name": call.name}
@@ -73,52 +70,49 @@ def part_again(kept: Kept, contents: Iterator[Content]) -> Kept:
     return part
 
 
-# ---------------------------------------------------------------- what a model was told
-
-
-def contents_of_prompt(part: theirs.UserPromptPart, dumped: Kept) -> list[Content]:
-    """The contents of a user's prompt; of `dumped` the rest is left."""
-    given = dumped.pop("content")
-    if isinstance(given, str):
-        return [Content.from_text(given)]
-    found: list[Content] = []
-    items: list[Kept | None] = []
-    for item, kept in zip(part.content, given, strict=True):
-        content = _content_of_item(item, kept)
-        items.append(None if isinstance(kept, str) else kept)
-        if content is None:
-            kept["whole"] = True
+def contents_of_prompt(part: theirs.UserPromptPart, dumped: Extra) -> list[Content]:
+    """The contents of a user's prompt; `dumped` keeps the rest."""
+    content = dumped.pop("content")
+    if isinstance(content, str):
+        return [Content.from_text(content)]
+    contents: list[Content] = []
+    items: list[Extra | None] = []
+    for item, extra in zip(part.content, content, strict=True):
+        converted = _content_of_item(item, extra)
+        items.append(None if isinstance(extra, str) else extra)
+        if converted is None:
+            extra["whole"] = True
         else:
-            found.append(content)
+            contents.append(converted)
     dumped["items"] = items
-    return found
+    return contents
 
 
-def _content_of_item(item: Any, kept: Any) -> Content | None:
-    if isinstance(kept, str):
-        return Content.from_text(kept)
-    if "content" in kept and isinstance(kept["content"], str):  # a text with something about it
-        return Content.from_text(kept.pop("content"))
-    if kept["kind"] in URLS:
-        return Content("uri", uri=kept.pop("url"), media_type=kept.pop("media_type", None))
-    if kept["kind"] == "binary":
-        return _take_data(item, kept)
+def _content_of_item(item: Any, extra: Any) -> Content | None:
+    if isinstance(extra, str):
+        return Content.from_text(extra)
+    if "content" in extra and isinstance(extra["content"], str):  # a text with metadata
+        return Content.from_text(extra.pop("content"))
+    if extra["kind"] in URLS:
+        return Content("uri", uri=extra.pop("url"), media_type=extra.pop("media_type", None))
+    if extra["kind"] == "binary":
+        return _take_data(item, extra)
     return None
 
 
 def prompt_of_contents(contents: list[Content]) -> str | list[Any] | None:
-    """The content of a user's prompt for contents of ours, of which nothing was kept."""
+    """The content of a user's prompt for contents without extra fields."""
     items = [item for item in map(_item_of_content, contents) if item is not None]
     return items[0] if len(items) == 1 and isinstance(items[0], str) else items or None
 
 
-def prompt_again(kept: Kept, contents: Iterator[Content]) -> Kept:
-    part = dict(kept)
+def restore_prompt(extra: Extra, contents: Iterator[Content]) -> Extra:
+    part = dict(extra)
     items = part.pop("items", None)
     if items is None:
         part["content"] = _next(contents, "text").text
     else:
-        part["content"] = [_item_again(item, contents) for item in items]
+        part["content"] = [_restore_item(item, contents) for item in items]
     return part
 
 
@@ -134,10 +128,10 @@ def _item_of_content(content: Content) -> Any:
     return None
 
 
-def _item_again(kept: Kept | None, contents: Iterator[Content]) -> Any:
-    if kept is None:
+def _restore_item(extra: Extra | None, contents: Iterator[Content]) -> Any:
+    if extra is None:
         return _next(contents, "text").text
-    item = dict(kept)
+    item = dict(extra)
     if item.pop("whole", False):
         return item
     if item["kind"] in URLS:
@@ -151,59 +145,53 @@ def _item_again(kept: Kept | None, contents: Iterator[Content]) -> Any:
     return {**item, "content": _next(contents, "text").text}
 
 
-# ---------------------------------------------------------------- what a tool gave
-
-
-def content_of_return(dumped: Kept) -> Content:
-    """What a call came to, as JSON has it."""
-    told = dumped.pop("content", None)
+def content_of_return(dumped: Extra) -> Content:
+    """The result of a call, as JSON data."""
+    result = dumped.pop("content", None)
     problem = None
     if dumped.get("outcome", "success") != "success":
-        problem = told if isinstance(told, str) else to_json(told).decode()
-        if told is None:
+        problem = result if isinstance(result, str) else to_json(result).decode()
+        if result is None:
             dumped["content"] = None
     return Content(
         "function_result",
         call_id=dumped.pop("tool_call_id"),
         name=dumped.pop("tool_name"),
-        result=None if told is problem else told,
+        result=None if result is problem else result,
         exception=problem,
     )
 
 
-def return_of_content(content: Content, names: Mapping[str, str]) -> Kept:
-    is_told = content.exception is not None and content.result is None
-    part: Kept = {
+def return_of_content(content: Content, names: Mapping[str, str]) -> Extra:
+    is_error = content.exception is not None and content.result is None
+    part: Extra = {
         "part_kind": "tool-return",
         "tool_name": content.name or names.get(str(content.call_id), "unknown"),
-        "content": content.exception if is_told else content.result,
+        "content": content.exception if is_error else content.result,
         "tool_call_id": content.call_id,
     }
     return part if content.exception is None else {**part, "outcome": "failed"}
 
 
-def return_again(kept: Kept, contents: Iterator[Content], names: Mapping[str, str]) -> Kept:
-    told = return_of_content(_next(contents, "function_result"), names)
-    told.pop("outcome", None)
-    return {**told, **kept}
+def restore_return(extra: Extra, contents: Iterator[Content], names: Mapping[str, str]) -> Extra:
+    part = return_of_content(_next(contents, "function_result"), names)
+    part.pop("outcome", None)
+    return {**part, **extra}
 
 
-# ---------------------------------------------------------------- data
+def _take_data(item: Any, extra: Extra) -> Content:
+    del extra["data"]
+    return Content.from_data(item.data, extra.pop("media_type"))
 
 
-def _take_data(item: Any, kept: Kept) -> Content:
-    del kept["data"]
-    return Content.from_data(item.data, kept.pop("media_type"))
-
-
-def _with_data(content: Content, kept: Kept) -> Kept:
+def _with_data(content: Content, extra: Extra) -> Extra:
     data = base64.urlsafe_b64encode(content.data_bytes()).decode()
     media_type = content.media_type or str(content.uri)[len("data:") :].partition(";")[0].partition(",")[0]
-    return {**kept, "data": data, "media_type": media_type}
+    return {**extra, "data": data, "media_type": media_type}
 
 
 def _next(contents: Iterator[Content], kind: str) -> Content:
-    found = next(contents, None)
-    if found is None or found.type != kind:
-        raise ValueError(f"expected a {kind}, got {found and found.type}")
-    return found
+    content = next(contents, None)
+    if content is None or content.type != kind:
+        raise ValueError(f"expected a {kind}, got {content and content.type}")
+    return content

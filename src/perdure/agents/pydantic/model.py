@@ -1,4 +1,4 @@
-"""The model of an agent, each of its requests a recorded step, streamed while somebody listens."""
+"""The model of an agent: each request is a recorded step, streamed if a listener receives updates."""
 
 from __future__ import annotations
 
@@ -33,58 +33,57 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.agents.pydantic.messages import to_message
-from perdure.agents.recording import is_heard, record_call, tell
+from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.graph.policy import RetryPolicy, Seconds
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
-class Voice:
-    """What an agent says in one turn, told as it comes: message by message, piece by piece."""
+class TurnMessages:
+    """The messages of an agent's turn. Their updates are emitted as they come: messages, or parts of messages."""
 
     def __init__(self, agent_name: str, agent_id: str) -> None:
         self._agent_name = agent_name
         self._agent_id = agent_id
-        self.said: list[Message] = []
-        self._told = 0
-        """How many of them whoever listens knows. What is replayed is told only before something new: it may be taken
-        back until then."""
+        self.messages: list[Message] = []
+        self._emitted = 0
+        """How many of them the listener has. Replayed messages are emitted only before a new one, since until then they
+        may be removed."""
 
-    def say_piece(self, content: Content, message_id: str) -> None:
-        self.catch_up()
-        self._tell(contents=(content,), message_id=message_id, role="assistant", author_name=self._agent_name)
+    def add_part(self, content: Content, message_id: str) -> None:
+        self.emit_replayed()
+        self._emit(contents=(content,), message_id=message_id, role="assistant", author_name=self._agent_name)
 
-    def end(self, message: Message) -> None:
-        """Of a message whose pieces were told: what is known of it only now."""
+    def finish(self, message: Message) -> None:
+        """Add a message whose parts were emitted, and emit its remaining properties."""
         if message.additional_properties or not message.contents:
-            self._tell_of(message, replayed=False, contents=())
-        self.said.append(message)
-        self._told = len(self.said)
+            self._emit_message(message, replayed=False, contents=())
+        self.messages.append(message)
+        self._emitted = len(self.messages)
 
-    def say(self, message: Message, *, replayed: bool) -> None:
-        """A message as a whole."""
+    def add(self, message: Message, *, replayed: bool) -> None:
+        """Add a whole message; a new one is emitted."""
         if not replayed:
-            self.catch_up()
-            self._tell_whole(message, replayed=False)
-            self._told += 1
-        self.said.append(message)
+            self.emit_replayed()
+            self._emit_whole(message, replayed=False)
+            self._emitted += 1
+        self.messages.append(message)
 
-    def catch_up(self) -> None:
-        """Tell what was replayed."""
-        for message in self.said[self._told :]:
-            self._tell_whole(message, replayed=True)
-        self._told = len(self.said)
+    def emit_replayed(self) -> None:
+        for message in self.messages[self._emitted :]:
+            self._emit_whole(message, replayed=True)
+        self._emitted = len(self.messages)
 
-    def take_back(self, place: int) -> None:
-        """What was said from there on."""
-        del self.said[place:]
-        self._told = min(self._told, place)
+    def truncate(self, index: int) -> None:
+        """Remove the messages from this index on."""
+        del self.messages[index:]
+        self._emitted = min(self._emitted, index)
 
-    def _tell_whole(self, message: Message, *, replayed: bool) -> None:
-        self._tell_of(message, replayed=replayed, contents=message.contents, is_whole=True)
+    def _emit_whole(self, message: Message, *, replayed: bool) -> None:
+        self._emit_message(message, replayed=replayed, contents=message.contents, is_whole=True)
 
-    def _tell_of(self, message: Message, *, replayed: bool, **fields: Any) -> None:
-        self._tell(
+    def _emit_message(self, message: Message, *, replayed: bool, **fields: Any) -> None:
+        self._emit(
             replayed=replayed,
             role=message.role,
             author_name=message.author_name,
@@ -93,46 +92,46 @@ class Voice:
             **fields,
         )
 
-    def _tell(self, *, replayed: bool = False, **fields: Any) -> None:
-        if is_heard():
-            tell(AgentResponseUpdate(agent_id=self._agent_id, **fields), replayed=replayed)
+    def _emit(self, *, replayed: bool = False, **fields: Any) -> None:
+        if is_streaming():
+            emit_update(AgentResponseUpdate(agent_id=self._agent_id, **fields), replayed=replayed)
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """What one request came to."""
+    """The recorded result of one model request."""
 
     message_id: str
     response: str
     """pydantic-ai's response, as JSON."""
 
 
-class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not looked at
-    """Another model, for one turn of an agent: a request that was recorded is not made again."""
+class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not type-checked
+    """A wrapped model for one turn of an agent: a recorded request is not repeated."""
 
     def __init__(
         self,
         wrapped: Model,
         agent_name: str,
-        voice: Voice,
+        turn: TurnMessages,
         *,
         retry: RetryPolicy | int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
         super().__init__(wrapped)
         self._agent_name = agent_name
-        self._voice = voice
+        self._turn = turn
         self._retry = retry
         self._timeout = timeout
         self.requests = 0
-        """How many were made, or taken from the record."""
+        """The number of requests, made or replayed."""
         self.output_names: set[str] = set()
-        """Of the tools by which the model gives its structured output."""
-        self.is_made = False
-        """Whether the last request was not taken from the record."""
+        """Names of the tools by which the model returns structured output."""
+        self.is_new = False
+        """Whether the last request was made, not replayed."""
         self.is_failed = False
-        """Whether the last request failed: it is made again when its turn is."""
-        self._places: list[tuple[int, str]] = []
-        """Of its answers among all that is said in the turn, with their ids."""
+        """Whether the last request failed: a repeated turn makes it again."""
+        self._answers: list[tuple[int, str]] = []
+        """The index of each answer among the messages of the turn, with its id."""
 
     async def request(
         self,
@@ -142,55 +141,55 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
     ) -> ModelResponse:
         self.output_names.update(tool.name for tool in model_request_parameters.output_tools)
         self.requests += 1
-        self.is_made, self.is_failed = False, True
+        self.is_new, self.is_failed = False, True
         is_streamed = False
 
         async def ask_model() -> ModelAnswer:
             nonlocal is_streamed
-            self.is_made = True
-            is_streamed = is_heard() and _can_stream(self.wrapped)
-            given = (messages, model_settings, model_request_parameters)
+            self.is_new = True
+            is_streamed = is_streaming() and _can_stream(self.wrapped)
+            arguments = (messages, model_settings, model_request_parameters)
             message_id = uuid4().hex
-            asked = self._streamed(message_id, *given) if is_streamed else self.wrapped.request(*given)
-            return ModelAnswer(message_id, RESPONSE.dump_json(await asked).decode())
+            asking = self._stream(message_id, *arguments) if is_streamed else self.wrapped.request(*arguments)
+            return ModelAnswer(message_id, RESPONSE.dump_json(await asking).decode())
 
         name, key = f"{self._agent_name}.model", str(self.requests)
         answer: ModelAnswer = await record_call(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
         self.is_failed = False
         response = RESPONSE.validate_json(answer.response)
         message = self._message_of(response, answer.message_id)
-        self._places.append((len(self._voice.said), answer.message_id))
+        self._answers.append((len(self._turn.messages), answer.message_id))
         if is_streamed:
-            self._voice.end(message)
+            self._turn.finish(message)
         else:
-            self._voice.say(message, replayed=not self.is_made)
+            self._turn.add(message, replayed=not self.is_new)
         return response
 
-    def take_back(self, answers: int, cut: ModelResponse | None) -> None:
-        """The last answers were never given, and of the one before them there is only what is `cut`."""
+    def drop_answers(self, answers: int, shortened: ModelResponse | None) -> None:
+        """Remove the last answers; `shortened` replaces the answer before them."""
         if answers:
-            self._voice.take_back(self._places[-answers][0])
-            del self._places[-answers:]
-        if cut is not None:
-            place, message_id = self._places[-1]
-            self._voice.take_back(place)
-            self._voice.say(self._message_of(cut, message_id), replayed=True)
+            self._turn.truncate(self._answers[-answers][0])
+            del self._answers[-answers:]
+        if shortened is not None:
+            index, message_id = self._answers[-1]
+            self._turn.truncate(index)
+            self._turn.add(self._message_of(shortened, message_id), replayed=True)
 
     def _message_of(self, response: ModelResponse, message_id: str) -> Message:
-        said = to_message(self._as_said(response), self._agent_name)
-        return msgspec.structs.replace(said, message_id=message_id)
+        message = to_message(self._with_output_as_text(response), self._agent_name)
+        return msgspec.structs.replace(message, message_id=message_id)
 
-    def _as_said(self, response: ModelResponse) -> ModelResponse:
-        """With structured output as the text that it is, rather than as the call of a tool that nobody wrote."""
-        parts = [self._part_as_said(part) for part in response.parts]
+    def _with_output_as_text(self, response: ModelResponse) -> ModelResponse:
+        """With structured output as text, not as a call of pydantic-ai's internal output tool."""
+        parts = [self._output_as_text(part) for part in response.parts]
         return replace(response, parts=parts)
 
-    def _part_as_said(self, part: Any) -> Any:
+    def _output_as_text(self, part: Any) -> Any:
         if isinstance(part, ToolCallPart) and part.tool_name in self.output_names:
             return TextPart(part.args_as_json_str())
         return part
 
-    async def _streamed(
+    async def _stream(
         self,
         message_id: str,
         messages: list[ModelMessage],
@@ -199,13 +198,13 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
     ) -> ModelResponse:
         async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
             async for event in stream:
-                piece = self._piece(event)
-                if piece is not None:
-                    self._voice.say_piece(piece, message_id)
+                part = self._new_part(event)
+                if part is not None:
+                    self._turn.add_part(part, message_id)
             return stream.get()
 
-    def _piece(self, event: Any) -> Content | None:
-        """The news of an event. Calls and files are told when they are complete."""
+    def _new_part(self, event: Any) -> Content | None:
+        """The new content of an event. Calls and files are emitted when they are complete."""
         if isinstance(event, PartStartEvent):
             part = event.part
             if isinstance(part, TextPart) and part.content:
@@ -219,8 +218,8 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             if isinstance(delta, ThinkingPartDelta) and delta.content_delta:
                 return Content.from_text_reasoning(delta.content_delta)
         elif isinstance(event, PartEndEvent) and isinstance(event.part, (ToolCallPart, FilePart)):
-            said = to_message(ModelResponse(parts=[self._part_as_said(event.part)]))
-            return said.contents[0] if said.contents else None
+            message = to_message(ModelResponse(parts=[self._output_as_text(event.part)]))
+            return message.contents[0] if message.contents else None
         return None
 
     @asynccontextmanager
@@ -231,13 +230,13 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[Any]:
-        """For an agent whose own listeners want events: they get them when the request is recorded."""
+        """For an agent with its own event handlers: they receive events after the request is recorded."""
         response = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
 
 
 def _can_stream(model: Model) -> bool:
-    """Of models for tests, one may be made of a plain function."""
+    """A FunctionModel without a stream function cannot stream."""
     innermost = model
     while isinstance(innermost, WrapperModel):
         innermost = innermost.wrapped

@@ -1,4 +1,4 @@
-"""The tools of an agent, each call a recorded step under its call id, some of them only if somebody agrees."""
+"""The tools of an agent: each call is a recorded step under its call id, and may need approval."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from pydantic_core import PydanticSerializationError, to_json
 from perdure.agents.conversation.content import Content
 from perdure.agents.pydantic.messages import as_builtin
 from perdure.agents.pydantic.model import RecordingModel
-from perdure.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, approved, performed
+from perdure.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, perform_call, request_approval
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 RETURN: TypeAdapter[Any] = TypeAdapter(ToolReturn)
 BINARY: TypeAdapter[Any] = TypeAdapter(ToolReturnContent, config=ConfigDict(ser_json_bytes="base64"))
-"""For what holds bytes that are no text. Their base64 is URL-safe."""
+"""For values with bytes that are not UTF-8. Their base64 is URL-safe."""
 RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequired, "deferred": CallDeferred}
-"""What a tool may raise to say something of its call, as it is recorded."""
+"""Exceptions by which a tool reports about its call, by their recorded name."""
 
 
 class ToolCalls:
-    """What was called in one turn."""
+    """The calls of one turn."""
 
     def __init__(self, model: RecordingModel) -> None:
         self._model = model
         self._used: dict[str, list[int]] = {}
-        """By call id: the requests to the model that gave calls of it."""
-        self.made: set[str] = set()
-        """By call id: those that were not taken from the record."""
+        """By call id: the model requests whose answers had this id."""
+        self.performed: set[str] = set()
+        """By call id: calls that were performed, not replayed."""
         self.ended_by: set[str] = set()
-        """By call id: those of tools that end the turn."""
+        """By call id: calls of tools that end the turn."""
         self.finished: dict[str, bool] = {}
-        """By the name of each call that was begun: whether there is something to tell the model of it."""
+        """By the name of each started call: whether it has a result for the model."""
 
     def name_of(self, call_id: str) -> str:
-        """What tells a call from the others of the turn: its id, though some models use one again."""
+        """Distinguishes a call from other calls of the turn: some models repeat ids."""
         used = self._used.setdefault(call_id, [])
         if self._model.requests not in used:
             used.append(self._model.requests)
@@ -53,12 +53,12 @@ class ToolCalls:
 
 
 @dataclass
-class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-ai is not looked at
-    """Another toolset, for one turn of an agent: a call that was recorded is not made again."""
+class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-ai is not type-checked
+    """A wrapped toolset for one turn of an agent: a recorded call is not repeated."""
 
     agent_name: str
     tools: Mapping[str, Tool]
-    """Those that are ours, by name."""
+    """Our tools, by name."""
     calls: ToolCalls
 
     async def call_tool(
@@ -73,7 +73,7 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
             finished[call_name] = True
             raise
         except Exception:
-            del finished[call_name]  # it is not for the model, or the model is to make it again
+            del finished[call_name]  # the model does not get it, or the model repeats it
             raise
         finished[call_name] = True
         return result
@@ -82,78 +82,78 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         call = _as_call(name, ctx, self.calls.name_of(str(ctx.tool_call_id)))
         own = self.tools.get(name)
 
-        async def do(arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        async def perform(arguments: Mapping[str, Any], context: ToolContext) -> Any:
             if own is not None:
                 return await own.call(arguments, context)
             return await self.wrapped.call_tool(name, dict(arguments), ctx, tool)
 
         def begin() -> None:
-            self.calls.made.add(str(ctx.tool_call_id))
+            self.calls.performed.add(str(ctx.tool_call_id))
 
-        made = _Made(own, name, do)
+        recordable = _RecordableTool(own, name, perform)
         try:
-            arguments = await self._agreed(made, call, tool_args, ctx, tool)
-            told = await performed(made, call, arguments, self.agent_name, begin)
+            arguments = await self._approve(recordable, call, tool_args, ctx, tool)
+            record = await perform_call(recordable, call, arguments, self.agent_name, begin)
         except ApprovalNeeded as error:
             raise ApprovalRequired from error
         except ToolFailed:
             raise
         except Rejected as error:
             raise ToolFailed(str(error)) from error
-        except Exception as error:  # whatever a tool raises is for the model to deal with
-            raise ToolFailed(_described(error)) from error
-        if made.ends_turn:
+        except Exception as error:  # the model handles any exception of a tool
+            raise ToolFailed(_describe(error)) from error
+        if recordable.ends_turn:
             self.calls.ended_by.add(str(ctx.tool_call_id))
-        return _result(told)
+        return _result(record)
 
-    async def _agreed(
-        self, made: Tool, call: Content, given: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    async def _approve(
+        self, recordable: Tool, call: Content, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> dict[str, Any]:
         if ctx.tool_call_approved:
-            return given
-        asked = call.parse_arguments()
-        agreed = await approved(made, call, asked)
-        if agreed == asked:
-            return given
+            return tool_args
+        requested = call.parse_arguments()
+        approved = await request_approval(recordable, call, requested)
+        if approved == requested:
+            return tool_args
         try:
-            found: dict[str, Any] = tool.args_validator.validate_python(dict(agreed))
+            validated: dict[str, Any] = tool.args_validator.validate_python(dict(approved))
         except ValidationError as error:
-            raise ToolFailed(f"The call was approved with arguments that do not fit: {error}") from error
-        return found
+            raise ToolFailed(f"The call was approved with invalid arguments: {error}") from error
+        return validated
 
 
-class _NotMade(Exception):
-    """A call that is not in the record."""
+class _NotRecorded(Exception):
+    """A call without a record."""
 
 
 async def finished_calls(response: ModelResponse, calls: ToolCalls, agent_name: str) -> set[str]:
-    """Ids of the calls in the model's last answer that came to an end, good or bad. One that was cut short because
-    another failed may have been recorded nevertheless."""
-    found: set[str] = set()
+    """Ids of the calls in the model's last answer that have ended, with or without success. A call that was cancelled
+    because another failed may have a record."""
+    finished: set[str] = set()
     for part in response.tool_calls:
         name = calls.name_of(part.tool_call_id)
         is_finished = calls.finished.get(name)
         if is_finished or (is_finished is False and await _is_recorded(part.tool_name, name, agent_name)):
-            found.add(part.tool_call_id)
-    return found
+            finished.add(part.tool_call_id)
+    return finished
 
 
 async def _is_recorded(tool_name: str, call_name: str, agent_name: str) -> bool:
     async def refuse(arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        raise _NotMade(f"The call {call_name!r} of {tool_name!r} was cut short.")
+        raise _NotRecorded(f"The call {call_name!r} of {tool_name!r} was cut short.")
 
     call = Content.from_function_call(call_name, tool_name)
     try:
-        _result(await performed(_Made(None, tool_name, refuse), call, {}, agent_name))
-    except (_NotMade, ModelRetry, ApprovalRequired, CallDeferred):
+        _result(await perform_call(_RecordableTool(None, tool_name, refuse), call, {}, agent_name))
+    except (_NotRecorded, ModelRetry, ApprovalRequired, CallDeferred):
         return False
-    except Exception:  # noqa: BLE001  # whatever the tool raised is told to the model
+    except Exception:  # noqa: BLE001  # the model gets any exception of the tool
         return True
     return True
 
 
-class _Made(Tool):
-    """A tool whose outcome can be recorded: JSON, whatever it gives or raises."""
+class _RecordableTool(Tool):
+    """A tool whose outcome is recorded as JSON: its result, or its exception."""
 
     def __init__(self, own: Tool | None, name: str, do: Callable[[Mapping[str, Any], ToolContext], Any]) -> None:
         options: dict[str, Any] = {}
@@ -174,35 +174,35 @@ class _Made(Tool):
         except ToolFailed as error:
             return _json({"failed": error.message})
         except Exception as error:
-            if self.retry is not None:  # it is tried again first
+            if self.retry is not None:  # the retry policy comes first
                 raise
-            return _json({"failed": _described(error)})
+            return _json({"failed": _describe(error)})
         return _recordable(result)
 
 
-def as_result(given: Any) -> Any:
-    """What the model is told of a result that somebody else gave: the same as if a tool had given it."""
-    return _result(_recordable(given))
+def as_result(value: Any) -> Any:
+    """An external result for the model, as if a tool had returned it."""
+    return _result(_recordable(value))
 
 
 def _recordable(result: Any) -> str:
     kind, adapter = ("returned", RETURN) if isinstance(result, ToolReturn) else ("content", CONTENT)
-    given = msgspec.to_builtins(result) if isinstance(result, msgspec.Struct) else result
+    value = msgspec.to_builtins(result) if isinstance(result, msgspec.Struct) else result
     try:
-        told = adapter.dump_json(given, fallback=as_builtin)
-    except PydanticSerializationError:  # bytes that are no UTF-8
-        told = BINARY.dump_json(given, fallback=as_builtin)
-    return f'{{"{kind}":{told.decode()}}}'
+        encoded = adapter.dump_json(value, fallback=as_builtin)
+    except PydanticSerializationError:  # bytes that are not UTF-8
+        encoded = BINARY.dump_json(value, fallback=as_builtin)
+    return f'{{"{kind}":{encoded.decode()}}}'
 
 
-def _result(told: str) -> Any:
-    """Raises what the tool raised."""
-    found = msgspec.json.decode(told, type=dict[str, msgspec.Raw])
-    if "content" in found:
-        return CONTENT.validate_json(bytes(found["content"]))
-    if "returned" in found:
-        return RETURN.validate_json(bytes(found["returned"]))
-    kind, message = next(iter(found.items()))
+def _result(record: str) -> Any:
+    """Raises the tool's exception."""
+    outcome = msgspec.json.decode(record, type=dict[str, msgspec.Raw])
+    if "content" in outcome:
+        return CONTENT.validate_json(bytes(outcome["content"]))
+    if "returned" in outcome:
+        return RETURN.validate_json(bytes(outcome["returned"]))
+    kind, message = next(iter(outcome.items()))
     raise RAISED[kind](msgspec.json.decode(message))
 
 
@@ -210,12 +210,12 @@ def _json(value: Any) -> str:
     return to_json(value).decode()
 
 
-def _described(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
 def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
-    """The call as the model made it. Once it is approved it is another step than the attempt that asked for that."""
+    """The model's call. After an approval it is another step than the attempt that asked for it."""
     response = next((message for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
     calls = () if response is None else response.tool_calls
     arguments = next((call.args for call in calls if call.tool_call_id == ctx.tool_call_id), None)
@@ -223,11 +223,8 @@ def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
     return Content.from_function_call(call_id, name, arguments=arguments)
 
 
-# ---------------------------------------------------------------- our tools as theirs
-
-
 def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
-    """What the model sees of our tools."""
+    """Our tools for the model."""
     return FunctionToolset([_as_theirs(tool) for tool in tools], max_retries=max_retries)
 
 
@@ -236,22 +233,22 @@ def _as_theirs(tool: Tool) -> pydantic_ai.Tool[Any]:
     return pydantic_ai.Tool(
         _visible(tool),
         name=tool.name,
-        description=tool.description if is_own_text else None,  # parsed: what it says of parameters goes to them
+        description=tool.description if is_own_text else None,  # pydantic-ai parses the docstring's parameters
         takes_ctx=False,
     )
 
 
 def _visible(tool: Tool) -> Callable[..., Any]:
-    """The function as the model sees it: without the parameter that takes the ToolContext, and without the type of its
-    result, which may be one that pydantic does not know."""
+    """The function for the model: without the parameter for the ToolContext, and without its return type, which
+    pydantic may not support."""
     try:
         signature = inspect.signature(tool.function, eval_str=True)
-    except NameError:  # types that are there only for checkers: pydantic-ai makes of it what it can
+    except NameError:  # types for checkers only: pydantic-ai handles it
         return tool.function
     parameters = [parameter for name, parameter in signature.parameters.items() if name != tool.context_parameter]
 
     def visible(**arguments: Any) -> None:
-        """Never called: only its signature is looked at."""
+        """Never called: pydantic-ai reads its signature."""
 
     visible.__name__ = tool.name
     visible.__doc__ = inspect.getdoc(tool.function)

@@ -1,4 +1,4 @@
-"""One turn of an agent of pydantic-ai: its model requests and its tool calls are recorded, and told as they come."""
+"""One turn of an agent of pydantic-ai: its model requests and tool calls are recorded, and its updates are emitted."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ from pydantic_graph import End
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.pydantic.approvals import Pending, asked_for, verdicts, without_requests
-from perdure.agents.pydantic.messages import from_messages, timeless, to_messages
-from perdure.agents.pydantic.model import RecordingModel, Voice, usage_of
+from perdure.agents.pydantic.approvals import PendingCalls, ask_for_results, request_message, without_requests
+from perdure.agents.pydantic.messages import from_messages, to_messages, without_timestamps
+from perdure.agents.pydantic.model import RecordingModel, TurnMessages, usage_of
 from perdure.agents.pydantic.toolset import RecordingToolset, ToolCalls, finished_calls
-from perdure.agents.recording import DeadEnds, is_heard, tell
+from perdure.agents.recording import BadAnswerRetry, emit_update, is_streaming
 from perdure.agents.tools import Tool
 from perdure.errors import AgentFailed, PerdureError, UsageLimitReached
 from perdure.graph.policy import RetryPolicy, Seconds
 
-# ---------------------------------------------------------------- errors
-
 
 @contextmanager
-def told_of(agent_name: str) -> Iterator[None]:
-    """Errors of models and of pydantic-ai name the agent, and say what is left of the turn."""
+def agent_errors(agent_name: str) -> Iterator[None]:
+    """Errors of models and of pydantic-ai become AgentFailed, with the agent and the recorded part of the turn."""
     try:
         yield
     except UsageLimitExceeded as error:
         raise UsageLimitReached(
             agent_name,
             f"a limit of its usage was reached: {_sentence(error)}",
-            "Finished calls of the turn are recorded. Give it other usage_limits and resume, or say something else.",
+            "Finished calls of the turn are recorded. Raise its usage_limits and resume, or send another message.",
         ) from error
     except PerdureError:
         raise
@@ -50,17 +48,17 @@ def told_of(agent_name: str) -> Iterator[None]:
         raise AgentFailed(
             agent_name,
             f"its turn failed with {type(error).__name__}: {_sentence(error)}",
-            "Finished calls of the turn are recorded, and a resume goes on after them.",
+            "Finished calls of the turn are recorded, and a resume continues after them.",
         ) from error
 
 
-def dead_end(agent_name: str, error: Exception) -> AgentFailed:
-    """Of a turn whose model gave nothing that can be used, as often as it was asked."""
+def bad_answer_failure(agent_name: str, error: Exception) -> AgentFailed:
+    """The failure of a turn whose model gave no usable answer in all its attempts."""
     failure = AgentFailed(
         agent_name,
         f"its turn failed with {type(error).__name__}: {_sentence(error)}",
-        "Finished calls of the turn are recorded. Mend the model, its tools or what it is told, and resume: the model "
-        "is asked again, without the answers that led here.",
+        "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the "
+        "model is asked again, without the answers that led here.",
     )
     failure.__cause__ = error
     return failure
@@ -71,75 +69,74 @@ def _sentence(error: Exception) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# ---------------------------------------------------------------- going back
-
-
-ASKS_AGAIN = ("retry-prompt", "retry-feedback")
+RETRY_PARTS = ("retry-prompt", "retry-feedback")
 """Parts by which pydantic-ai asks a model for another answer."""
 
 
-class Left(NamedTuple):
+class Remainder(NamedTuple):
     messages: list[ModelMessage]
     dropped: int
-    """How many answers of the model were taken out, from the last one on."""
-    is_last_cut: bool
-    """Whether the last message is an answer that was longer before."""
+    """How many answers of the model were removed from the end."""
+    is_last_shortened: bool
+    """Whether the last message is a shortened answer."""
 
 
-def without_dead_end(before: Sequence[ModelMessage], new: Sequence[ModelMessage], finished: Container[str]) -> Left:
-    """Without the last answers, as far as nothing came of them. Of one whose calls are `finished` in part these stay:
-    they are not made again. `before` stays as it is."""
-    kept = list(new)
+def drop_bad_answers(
+    before: Sequence[ModelMessage], new: Sequence[ModelMessage], finished: Container[str]
+) -> Remainder:
+    """Remove the last answers that have no results. Of an answer with some `finished` calls, these calls stay: they are
+    not repeated. `before` stays unchanged."""
+    remaining = list(new)
     dropped = 0
-    while kept:
-        last = kept[-1]
+    while remaining:
+        last = remaining[-1]
         if isinstance(last, ModelResponse):
             parts = [part for part in last.parts if not isinstance(part, ToolCallPart) or part.tool_call_id in finished]
             if any(isinstance(part, ToolCallPart) for part in parts):
-                kept[-1] = replace(last, parts=parts)
-                return Left([*before, *kept], dropped, is_last_cut=True)
+                remaining[-1] = replace(last, parts=parts)
+                return Remainder([*before, *remaining], dropped, is_last_shortened=True)
             dropped += 1
-        elif not _only_asks_again(last):
+        elif not _is_only_retry(last):
             break
-        kept.pop()
-    return Left([*before, *kept], dropped, is_last_cut=False)
+        remaining.pop()
+    return Remainder([*before, *remaining], dropped, is_last_shortened=False)
 
 
-def _only_asks_again(request: ModelRequest) -> bool:
-    return all(part.part_kind in ASKS_AGAIN or _is_retried(part) for part in request.parts)
+def _is_only_retry(request: ModelRequest) -> bool:
+    return all(part.part_kind in RETRY_PARTS or _is_retried(part) for part in request.parts)
 
 
 def _is_retried(part: object) -> bool:
     return isinstance(part, ToolReturnPart) and part.outcome == "retried"
 
 
-GO_ON = "Please go on."
-"""Said to a model that has the last word already: it is asked again, and wants to know what for."""
+CONTINUE_PROMPT = "Please go on."
+"""The prompt for a model whose own message is the last: a request must end with another message."""
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn is taken with."""
+class TurnSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a turn."""
 
     name: str
-    """Of the agent: its steps are found again by it."""
+    """The name of the agent, part of the keys of its steps."""
     id: str
     agent: pydantic_ai.Agent[Any, Any]
     model: Model | str
     toolsets: tuple[AbstractToolset[Any], ...] = ()
     tools: Mapping[str, Tool] = {}  # msgspec copies it
-    """Those in the toolsets that are ours."""
+    """Those of our tools that the toolsets contain."""
     output_type: Any = None
     has_value: bool = False
-    """Whether what comes out is more than a text."""
+    """Whether the output is more than a text."""
     retry: RetryPolicy | int | None = None
     timeout: Seconds | None = None
     usage_limits: UsageLimits | None = None
     options: Mapping[str, Any] = {}
-    """Others, for a run of the agent."""
+    """Other options of the agent's run."""
 
 
-class _DeadEnd(Exception):
-    """What a model gave cannot be used, and it was asked often enough."""
+class _BadAnswer(Exception):
+    """The model's answer cannot be used, and no attempt is left."""
 
     def __init__(self, error: Exception, before: list[ModelMessage], new: list[ModelMessage]) -> None:
         super().__init__(str(error))
@@ -148,59 +145,57 @@ class _DeadEnd(Exception):
         self.new = new
 
 
-class Turn:
-    """One turn. It is run again after a crash, and takes what was recorded."""
+class PydanticTurn:
+    """One turn. A repeated turn after a crash replays its records."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: TurnSetting) -> None:
         self._setting = setting
-        self._voice = Voice(setting.name, setting.id)
-        with told_of(setting.name):
+        self._messages = TurnMessages(setting.name, setting.id)
+        with agent_errors(setting.name):
             model = infer_model(setting.model)
         policy: dict[str, Any] = {"retry": setting.retry, "timeout": setting.timeout}
-        self._model = RecordingModel(model, setting.name, self._voice, **policy)
+        self._model = RecordingModel(model, setting.name, self._messages, **policy)
         self._calls = ToolCalls(self._model)
         self._usage = RunUsage()
-        self._dead_ends = DeadEnds(setting.name)
+        self._bad_answers = BadAnswerRetry(setting.name)
 
-    async def take(self, heard: Sequence[Message]) -> AgentResponse:
-        """What comes of all that was said so far."""
-        pending = Pending.among(heard, self._setting.name)
+    async def take(self, conversation: Sequence[Message]) -> AgentResponse:
+        """The response to the whole conversation."""
+        pending = PendingCalls.find_in(conversation, self._setting.name)
         if pending.is_waiting:
-            self._voice.say(pending.asked_again(), replayed=False)
+            self._messages.add(pending.repeat_requests(), replayed=False)
             return self._response(None)
-        history = from_messages(without_requests(heard), self._setting.name)
+        history = from_messages(without_requests(conversation), self._setting.name)
         results = pending.results()
         if results is None and not (history and isinstance(history[-1], ModelRequest)) and not pending.calls:
-            history.append(ModelRequest(parts=[UserPromptPart(GO_ON)]))
-        with told_of(self._setting.name):
+            history.append(ModelRequest(parts=[UserPromptPart(CONTINUE_PROMPT)]))
+        with agent_errors(self._setting.name):
             while True:
                 try:
                     output, history = await self._run(history, results)
-                except _DeadEnd as end:
-                    history = await self._gone_back(end)
-                    results = results if len(history) == len(end.before) else None
+                except _BadAnswer as bad_answer:
+                    history = await self._drop_bad_answers(bad_answer)
+                    results = results if len(history) == len(bad_answer.before) else None
                     continue
                 if not isinstance(output, DeferredToolRequests):
                     return self._response(output)
-                results = await verdicts(output, self._calls.name_of)
+                results = await ask_for_results(output, self._calls.name_of)
                 if results is None:
                     if output.approvals or output.calls:
-                        self._voice.say(asked_for(output, self._setting.name), replayed=False)
+                        self._messages.add(request_message(output, self._setting.name), replayed=False)
                     return self._response(None)
-
-    # ------------------------------------------------------------ one run of the agent
 
     async def _run(
         self, history: list[ModelMessage], results: DeferredToolResults | None
     ) -> tuple[Any, list[ModelMessage]]:
-        """What it gives, and all messages. It gives nothing where a tool ends the turn."""
+        """The output, and all messages. The output is None if a tool ends the turn."""
         setting = self._setting
         toolsets = [
             RecordingToolset(toolset, agent_name=setting.name, tools=setting.tools, calls=self._calls)
             for toolset in setting.toolsets
         ]
-        # Otherwise the first request is what the agent was just told.
-        is_news = results is not None or isinstance(history[-1], ModelResponse)
+        # In other cases the first request contains messages of the conversation, which are not new.
+        has_new_results = results is not None or isinstance(history[-1], ModelResponse)
         with setting.agent.override(model=self._model, toolsets=toolsets, tools=[]):
             async with setting.agent.iter(
                 message_history=history,
@@ -214,15 +209,15 @@ class Turn:
                 node: Any = run.next_node
                 while not isinstance(node, End):
                     if isinstance(node, ModelRequestNode):
-                        if is_news:
-                            self._say_results([node.request])
-                        is_news = True
+                        if has_new_results:
+                            self._add_results([node.request])
+                        has_new_results = True
                         if self._calls.ended_by:
                             return None, run.all_messages()
                     node = await self._next(run, node)
-                said = run.new_messages()
-                self._say_results(said[-1:] if said and isinstance(said[-1], ModelRequest) else ())
-                assert run.result is not None  # noqa: S101  # it has come to its end
+                new = run.new_messages()
+                self._add_results(new[-1:] if new and isinstance(new[-1], ModelRequest) else ())
+                assert run.result is not None  # noqa: S101  # the run has ended
                 return run.result.output, run.all_messages()
 
     async def _next(self, run: Any, node: Any) -> Any:
@@ -235,45 +230,43 @@ class Turn:
             before = run.all_messages()[: -len(new) or None]
             if new and isinstance(new[-1], ModelRequest) and new[-1].state == "interrupted":
                 del new[-1]  # results of some of the calls in the last answer
-            raise _DeadEnd(error, before, new) from error
+            raise _BadAnswer(error, before, new) from error
 
-    async def _gone_back(self, end: _DeadEnd) -> list[ModelMessage]:
-        """To before the answers that led to a dead end. Raises AgentFailed, if nobody was told of that yet."""
+    async def _drop_bad_answers(self, bad_answer: _BadAnswer) -> list[ModelMessage]:
+        """The messages before the unusable answers. Raises AgentFailed if the delivery has not failed with it yet."""
         name = self._setting.name
-        await self._dead_ends.meet(dead_end(name, end.error))
-        last = end.new[-1] if end.new else None
+        await self._bad_answers.report(bad_answer_failure(name, bad_answer.error))
+        last = bad_answer.new[-1] if bad_answer.new else None
         finished = await finished_calls(last, self._calls, name) if isinstance(last, ModelResponse) else set()
-        left = without_dead_end(end.before, end.new, finished)
-        cut = left.messages[-1] if left.is_last_cut else None
-        self._model.take_back(left.dropped, cut if isinstance(cut, ModelResponse) else None)
-        return left.messages
+        remainder = drop_bad_answers(bad_answer.before, bad_answer.new, finished)
+        shortened = remainder.messages[-1] if remainder.is_last_shortened else None
+        self._model.drop_answers(remainder.dropped, shortened if isinstance(shortened, ModelResponse) else None)
+        return remainder.messages
 
-    def _say_results(self, requests: Iterable[Any]) -> None:
-        """What tools gave, without the notes that pydantic-ai makes for the model about its output."""
+    def _add_results(self, requests: Iterable[Any]) -> None:
+        """Add results of tools, without pydantic-ai's notes for the model about its output."""
         for request in requests:
             parts = [part for part in request.parts if not self._is_note(part)]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
             for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
-                is_new = bool(calls & self._calls.made) or self._model.is_made
-                self._voice.say(timeless(message), replayed=not is_new)
+                is_new = bool(calls & self._calls.performed) or self._model.is_new
+                self._messages.add(without_timestamps(message), replayed=not is_new)
 
     def _is_note(self, part: Any) -> bool:
         return isinstance(part, ToolReturnPart) and part.tool_name in self._model.output_names
 
-    # ------------------------------------------------------------ what came of it
-
     def _response(self, output: Any) -> AgentResponse:
         response = AgentResponse(
-            messages=tuple(self._voice.said),
+            messages=tuple(self._messages.messages),
             agent_id=self._setting.id,
             usage_details=usage_of(self._usage),
             value=output if self._setting.has_value else None,
             finish_reason="stop",
         )
-        self._voice.catch_up()
-        if is_heard():
+        self._messages.emit_replayed()
+        if is_streaming():
             usage = Content.from_usage(response.usage_details or {})
-            tell(
+            emit_update(
                 AgentResponseUpdate(
                     contents=(usage,),
                     agent_id=response.agent_id,

@@ -1,11 +1,11 @@
-"""GroupChatBuilder: one speaks at a time, and an orchestrator says who is next."""
+"""GroupChatBuilder: participants speak one at a time, and an orchestrator selects the next speaker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.executor import AgentExecutor
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
@@ -17,8 +17,8 @@ from perdure.orchestrations.group_chat.orchestrator import (
     AgentBasedGroupChatOrchestrator,
     BaseGroupChatOrchestrator,
     GroupChatOrchestrator,
-    checked_condition,
-    checked_rounds,
+    check_condition,
+    check_rounds,
 )
 from perdure.orchestrations.group_chat.types import (
     GroupChatParticipantMessage,
@@ -30,24 +30,24 @@ from perdure.orchestrations.group_chat.types import (
 from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
-    Settings,
+    TeamSettings,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import Reviewing
+from perdure.orchestrations.request_info import ReviewedAgents
 from perdure.workflows.workflow import Workflow
 
 KIND = "group_chat"
-AS_LONG_AS_IT_TAKES = 1_000_000
+MAX_SUPERSTEPS = 1_000_000
 
 
 class GroupChatBuilder:
     """`GroupChatBuilder(participants=[writer, critic], selection_func=take_turns, max_rounds=4).build()`.
 
-    One of three leads: a function of the GroupChatState that names the next speaker (`selection_func`), an agent
-    (`orchestrator_agent`), or an orchestrator of your own (`orchestrator`). The chat ends when `termination_condition`
-    says so, after `max_rounds`, or when the orchestrator ends it; the output is the AgentResponse that it ends with.
-    What was said on the way is shown with `intermediate_output_from="all"`.
+    Exactly one leads: a function of the GroupChatState that returns the next speaker (`selection_func`), an agent
+    (`orchestrator_agent`), or your own orchestrator (`orchestrator`). The chat ends when `termination_condition` is
+    true, after `max_rounds`, or when the orchestrator ends it. The output is the AgentResponse with its last message.
+    `intermediate_output_from="all"` adds the other messages.
     """
 
     DEFAULT_ORCHESTRATOR_ID = ORCHESTRATOR_ID
@@ -71,13 +71,13 @@ class GroupChatBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._settings = TeamSettings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
         if participant_factories is None:
             read_participants(participants)
         elif participants is not None:
             raise ValueError("Give participants= or participant_factories=, not both.")
         self._participants, self._factories = participants, participant_factories
-        leaders = [one for one in (orchestrator_agent, orchestrator, selection_func) if one is not None]
+        leaders = [leader for leader in (orchestrator_agent, orchestrator, selection_func) if leader is not None]
         if len(leaders) != 1:
             raise ValueError(
                 f"A group chat is led by one of orchestrator_agent=, orchestrator= and selection_func=, got "
@@ -87,47 +87,47 @@ class GroupChatBuilder:
             raise TypeError(f"selection_func is a function of the GroupChatState, got {selection_func!r}.")
         self._agent, self._orchestrator, self._selection_func = orchestrator_agent, orchestrator, selection_func
         self._orchestrator_name = orchestrator_name
-        self._condition = checked_condition(termination_condition)
-        self._max_rounds = checked_rounds(max_rounds)
+        self._condition = check_condition(termination_condition)
+        self._max_rounds = check_rounds(max_rounds)
         self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
-        self._reviewing = Reviewing()
+        self._reviewing = ReviewedAgents()
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
-        """A function of the conversation, asked after every message."""
-        self._condition = checked_condition(termination_condition)
+        """A function of the conversation, called after every message."""
+        self._condition = check_condition(termination_condition)
         return self
 
     def with_max_rounds(self, max_rounds: int | None) -> Self:
-        """How many may speak after one input."""
-        self._max_rounds = checked_rounds(max_rounds)
+        """The maximum of answers after one input."""
+        self._max_rounds = check_rounds(max_rounds)
         return self
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.keep_in(checkpoint_storage)
+        self._settings.set_storage(checkpoint_storage)
         return self
 
     def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
-        """Ask somebody about each answer of these agents, or of all, before the others hear of it."""
+        """Request a review of each answer of these agents, or of all, before the others get it."""
         self._reviewing.ask(agents)
         return self
 
     def build(self) -> Workflow:
-        """Raises WorkflowValidationError, or ValueError for what does not fit together."""
+        """Raises WorkflowValidationError or ValueError."""
         team = read_participants(self._participants, self._factories)
-        made = list(self._reviewing.executors(team).values())
-        for executor in made:
-            _check_takes_part(executor)
-        leader = self._leader(ParticipantRegistry(made))
+        executors = list(self._reviewing.executors(team).values())
+        for executor in executors:
+            _check_handlers(executor)
+        leader = self._leader(ParticipantRegistry(executors))
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
         designation = designate(team, self._output_from, self._intermediate_output_from, always=[leader.id])
         builder = self._settings.builder(
             team,
             leader,
             designation,
-            # Where nothing ends the chat for sure, the engine's own limit does.
-            max_iterations=AS_LONG_AS_IT_TAKES if is_bounded else DEFAULT_MAX_ITERATIONS,
+            # Without a limit of the chat, the engine's limit applies.
+            max_iterations=MAX_SUPERSTEPS if is_bounded else DEFAULT_MAX_ITERATIONS,
         )
-        for executor in made:
+        for executor in executors:
             builder.add_edge(leader, executor).add_edge(executor, leader)
         return builder.build()
 
@@ -137,9 +137,9 @@ class GroupChatBuilder:
             name = self._orchestrator_name
             return GroupChatOrchestrator(ORCHESTRATOR_ID, registry, self._selection_func, name=name, **limits)
         if self._agent is not None:
-            agent = adapted(self._agent)
+            agent = adapt_agent(self._agent)
             if not is_agent(agent) and callable(agent):
-                agent = adapted(agent())
+                agent = adapt_agent(agent())
             if not is_agent(agent):
                 raise TypeError(f"orchestrator_agent is an agent, or a function that makes one, got {agent!r}.")
             if agent_name(agent) in registry.participants:
@@ -147,26 +147,24 @@ class GroupChatBuilder:
             return AgentBasedGroupChatOrchestrator(agent, registry, **limits)
         own: Any = self._orchestrator
         if isinstance(own, BaseGroupChatOrchestrator):
-            own = own.fresh()  # this one may lead other teams
+            own = own.fresh()  # the original may lead other teams
         elif callable(own):
             own = own()
         if not isinstance(own, BaseGroupChatOrchestrator):
             raise TypeError(f"orchestrator is a BaseGroupChatOrchestrator, or a function that makes one, got {own!r}.")
         if any(limit is not None for limit in limits.values()):
-            raise ValueError(
-                f"max_rounds and termination_condition are the orchestrator's own affair: pass them to {own!r}."
-            )
+            raise ValueError(f"max_rounds and termination_condition belong to the orchestrator: pass them to {own!r}.")
         own.participant_registry = registry
         return own
 
 
-def _check_takes_part(executor: Executor) -> None:
+def _check_handlers(executor: Executor) -> None:
     if isinstance(executor, AgentExecutor):
         return
     for kind in (GroupChatParticipantMessage, GroupChatRequestMessage):
-        if not any(is_type_compatible(kind, one) for one in executor.input_types):
+        if not any(is_type_compatible(kind, accepted) for accepted in executor.input_types):
             raise TypeError(
-                f"Executor {executor.id!r} has no handler for {kind.__name__}. In a group chat it is told what was "
-                "said with GroupChatParticipantMessage and asked with GroupChatRequestMessage; it answers with "
+                f"Executor {executor.id!r} has no handler for {kind.__name__}. In a group chat it gets messages with "
+                "GroupChatParticipantMessage, is asked with GroupChatRequestMessage, and answers with "
                 "GroupChatResponseMessage."
             )

@@ -37,18 +37,18 @@ from perdure.orchestrations.participants import clean_conversation_for_handoff, 
 ORCHESTRATOR_ID = "orchestrator"
 Context: TypeAlias = WorkflowContext[GroupChatRequest, AgentResponse]
 SEEN = "seen"
-"""By participant: how many messages of the conversation it knows."""
+"""By participant: how many messages of the conversation it has seen."""
 SPEAKER = "speaker"
-"""Whose turn it is; nobody's before and after the chat."""
+"""The participant whose turn is running; absent before and after the chat."""
 LATE = "late"
-"""What came from outside while somebody was speaking."""
+"""Messages from outside during a participant's turn."""
 
 
 class BaseGroupChatOrchestrator(Executor):
-    """Base of orchestrators of your own: a subclass writes `decide`.
+    """Base of your own orchestrators: a subclass writes `decide`.
 
-    How far the chat is stands in `ctx.private`, as the fields of an OrchestrationState: nothing is kept in `self`. A
-    message from outside begins a chat, or goes on with one that has ended, and its rounds are counted anew.
+    `ctx.private` holds the state of the chat, as the fields of an OrchestrationState; `self` holds none. A message from
+    outside begins a chat or continues an ended one, and resets the count of rounds.
     """
 
     TERMINATION_CONDITION_MET_MESSAGE: ClassVar[str] = "The group chat has reached its termination condition."
@@ -68,22 +68,20 @@ class BaseGroupChatOrchestrator(Executor):
         super().__init__(id, **policy)
         self.name = name or id
         self.participant_registry = participant_registry or ParticipantRegistry([])
-        """Who takes part; given by the builder."""
-        self.max_rounds = checked_rounds(max_rounds)
-        self.termination_condition = checked_condition(termination_condition)
+        """The participants; the builder sets them."""
+        self.max_rounds = check_rounds(max_rounds)
+        self.termination_condition = check_condition(termination_condition)
 
     def fresh(self) -> Executor:
-        made = super().fresh()
-        assert isinstance(made, BaseGroupChatOrchestrator)  # noqa: S101  # it is of this class
-        made.participant_registry = self.participant_registry
-        return made
+        orchestrator = super().fresh()
+        assert isinstance(orchestrator, BaseGroupChatOrchestrator)  # noqa: S101  # it has this class
+        orchestrator.participant_registry = self.participant_registry
+        return orchestrator
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        """Who is next, or that it ends. Called anew if the process dies before the decision is committed, so what
-        must not be done twice goes through `ctx.step`."""
-        raise NotImplementedError(f"{type(self).__name__} does not write `decide`: a subclass has to.")
-
-    # ------------------------------------------------------------ what comes in
+        """The next speaker, or the end. It is called again if the process dies before the decision is committed, so
+        calls that must not be repeated use `ctx.step`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `decide`.")
 
     @handler
     async def handle_str(self, task: str, ctx: Context) -> None:
@@ -107,21 +105,17 @@ class BaseGroupChatOrchestrator(Executor):
             WorkflowEvent("group_chat", GroupChatResponseReceivedEvent(chat.round_index, speaker)),
         )
         if isinstance(response, GroupChatResponseMessage):
-            said = [response.message]
+            new = [response.message]
         else:
-            said = clean_conversation_for_handoff(response.agent_response.messages)
-        conversation = [*chat.conversation, *said]
+            new = clean_conversation_for_handoff(response.agent_response.messages)
+        conversation = [*chat.conversation, *new]
         chat.conversation = [*conversation, *chat.metadata.get(LATE, [])]
         chat.metadata = {SEEN: {**chat.metadata.get(SEEN, {}), speaker: len(conversation)}}
-        await self._go_on(chat, ctx)
-
-    # ------------------------------------------------------------ what comes of it
+        await self._advance(chat, ctx)
 
     async def _begin(self, messages: list[Message], ctx: Context) -> None:
-        if not messages:  # not an error: what was sent is part of the thread, and would be delivered again and again
-            text = (
-                f"Group chat {ctx.executor_id!r} was given no message, so nobody was asked. Send a text or a Message."
-            )
+        if not messages:  # not an error: the thread contains the message, and a resume would deliver it again
+            text = f"Group chat {ctx.executor_id!r} got no message, so no participant ran. Send a text or a Message."
             await ctx.add_event(WorkflowEvent("warning", text))
             return
         chat = OrchestrationState.from_dict(ctx.private)
@@ -132,31 +126,34 @@ class BaseGroupChatOrchestrator(Executor):
             return
         chat.conversation = [*chat.conversation, *messages]
         chat.round_index = 0
-        await self._go_on(chat, ctx)
+        await self._advance(chat, ctx)
 
-    async def _go_on(self, chat: OrchestrationState, ctx: Context) -> None:
+    async def _advance(self, chat: OrchestrationState, ctx: Context) -> None:
         if await self._is_over(chat, ctx):
             await self._end(chat, self.TERMINATION_CONDITION_MET_MESSAGE, ctx)
         elif self.max_rounds is not None and chat.round_index >= self.max_rounds:
             await self._end(chat, self.MAX_ROUNDS_MET_MESSAGE, ctx)
         else:
-            known = self.participant_registry.participants
-            decision: Any = await self.decide(GroupChatState(chat.round_index, known, list(chat.conversation)), ctx)
+            participants = self.participant_registry.participants
+            decision: Any = await self.decide(
+                GroupChatState(chat.round_index, participants, list(chat.conversation)), ctx
+            )
             if not isinstance(decision, AgentOrchestrationOutput):
                 raise InvalidSelection(
-                    f"{type(self).__name__}.decide gave {decision!r}, expected an AgentOrchestrationOutput. Nothing of "
-                    "this round was kept; mend it and resume the thread."
+                    f"{type(self).__name__}.decide returned {decision!r}, expected an AgentOrchestrationOutput. "
+                    "Nothing of this round was written; correct it and resume the thread."
                 )
             if decision.terminate:
                 await self._end(chat, decision.final_message or self.TERMINATED_MESSAGE, ctx)
             else:
-                await self._ask(chat, self.checked_speaker(decision.next_speaker, ctx), ctx)
+                await self._ask(chat, self.check_speaker(decision.next_speaker, ctx), ctx)
         ctx.private.update(chat.to_dict())
 
     async def _is_over(self, chat: OrchestrationState, ctx: Context) -> bool:
         if self.termination_condition is None:
             return False
-        return bool(await asked(self.termination_condition, list(chat.conversation), ctx, "termination_condition"))
+        is_over = await call_function(self.termination_condition, list(chat.conversation), ctx, "termination_condition")
+        return bool(is_over)
 
     async def _end(self, chat: OrchestrationState, text: str, ctx: Context) -> None:
         last = create_completion_message(text=text, author_name=self.name)
@@ -176,21 +173,21 @@ class BaseGroupChatOrchestrator(Executor):
         chat.metadata = {SEEN: seen, SPEAKER: name}
         chat.round_index += 1
 
-    def checked_speaker(self, name: Any, ctx: WorkflowContext[Any, Any]) -> str:
-        """The name, if it is that of a participant. Raises InvalidSelection."""
-        known = self.participant_registry.participants
-        if isinstance(name, str) and name in known:
+    def check_speaker(self, name: Any, ctx: WorkflowContext[Any, Any]) -> str:
+        """The name of a participant. Raises InvalidSelection."""
+        names = self.participant_registry.participants
+        if isinstance(name, str) and name in names:
             return name
-        near = did_you_mean(name, known) if isinstance(name, str) else ""
+        near = did_you_mean(name, names) if isinstance(name, str) else ""
         raise InvalidSelection(
-            f"{self.name!r} was to name the next speaker of the group chat, and gave {name!r}, who takes no part"
-            f"{near}. Those who do: {', '.join(known)}. Nothing of this round was written: mend it, and resume thread "
+            f"{self.name!r} selected {name!r} as the next speaker of the group chat, which is not a participant{near}. "
+            f"Participants: {', '.join(names)}. Nothing of this round was written: correct it, and resume thread "
             f"{ctx.thread_id!r}."
         )
 
 
 class GroupChatOrchestrator(BaseGroupChatOrchestrator):
-    """Leads by a function that names the next speaker. The answer of an async one is recorded."""
+    """Selects the next speaker by a function. The result of an async function is recorded."""
 
     def __init__(
         self,
@@ -208,21 +205,21 @@ class GroupChatOrchestrator(BaseGroupChatOrchestrator):
         self.selection_func = selection_func
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        def checked(name: Any) -> str:
-            return self.checked_speaker(name, ctx)
+        def check(name: Any) -> str:
+            return self.check_speaker(name, ctx)
 
-        name = await asked(self.selection_func, state, ctx, "selection_func", checked)
-        return AgentOrchestrationOutput(False, "the selection function says so", name)
+        name = await call_function(self.selection_func, state, ctx, "selection_func", check)
+        return AgentOrchestrationOutput(False, "selected by the selection function", name)
 
 
-async def asked(
+async def call_function(
     function: Callable[[Any], Any],
     argument: Any,
     ctx: WorkflowContext[Any, Any],
     name: str,
     check: Callable[[Any], Any] = lambda answer: answer,
 ) -> Any:
-    """What a user's function says. An async one may ask the world, so its answer is recorded, once it was checked."""
+    """The checked result of a user's function. An async function may call services, so its result is recorded."""
     if not is_async(function):
         answer = function(argument)
         return check(await answer if inspect.isawaitable(answer) else answer)
@@ -233,13 +230,13 @@ async def asked(
     return await ctx.step(ask, name=name, key=name)
 
 
-def checked_rounds(max_rounds: int | None) -> int | None:
+def check_rounds(max_rounds: int | None) -> int | None:
     if max_rounds is not None and (type(max_rounds) is not int or max_rounds < 1):
         raise ValueError(f"max_rounds is a number of rounds, at least 1, or None, got {max_rounds!r}.")
     return max_rounds
 
 
-def checked_condition(condition: TerminationCondition | None) -> TerminationCondition | None:
+def check_condition(condition: TerminationCondition | None) -> TerminationCondition | None:
     if condition is not None and not callable(condition):
         raise TypeError(f"termination_condition is a function of the conversation, got {condition!r}.")
     return condition
@@ -258,10 +255,10 @@ These may speak. Write a name exactly as it stands here:
 
 
 class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
-    """Leads by an agent, which is told what is new and gives an AgentOrchestrationOutput.
+    """Selects the next speaker by an agent, which gets new messages and returns an AgentOrchestrationOutput.
 
-    An answer that cannot be used, such as the name of somebody who takes no part, is given back to it with the reason,
-    `retry_attempts` times. Then the run fails with InvalidSelection; a resume asks again.
+    An unusable answer, such as an unknown name, is returned to the agent with the reason, `retry_attempts` times. Then
+    the run fails with InvalidSelection; a resume asks again.
     """
 
     def __init__(
@@ -289,9 +286,10 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
         session = self._session_of(ctx)
-        told = ctx.private.get("told", 0)
+        seen = ctx.private.get("seen_messages", 0)
         listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
-        new = [one for one in state.conversation[told:] if one.author_name != self.name]  # it knows what it ended with
+        # The agent's session has its own last message.
+        new = [message for message in state.conversation[seen:] if message.author_name != self.name]
         messages = [*new, Message("user", INSTRUCTION.format(participants=listed))]
         answers = new_answers = 0
         while True:
@@ -299,47 +297,48 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
                 self.agent, messages, session, response_format=AgentOrchestrationOutput, **run_arguments(ctx)
             )
             try:
-                decision = _usable(response, state.participants)
+                decision = _usable_decision(response, state.participants)
             except ValueError as problem:
                 answers += 1
                 new_answers += await _is_new(ctx, answers)
                 if new_answers > self.retry_attempts:
-                    raise self._given_up(new_answers, problem, ctx) from problem
+                    raise self._describe_failure(new_answers, problem, ctx) from problem
                 again = f"That answer cannot be used: {problem} Answer again, with the JSON object and nothing else."
                 messages = [Message("user", again)]
                 continue
-            ctx.private["session"], ctx.private["told"] = session, len(state.conversation)
+            ctx.private["session"], ctx.private["seen_messages"] = session, len(state.conversation)
             return decision
 
     def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
-        kept: AgentSession | None = ctx.private.get("session")
-        if kept is not None:
-            return kept
+        session: AgentSession | None = ctx.private.get("session")
+        if session is not None:
+            return session
         if self._session is not None:
             return self._session.copy(session_id=session_id_for(ctx))
         return AgentSession(session_id=session_id_for(ctx))
 
-    def _given_up(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
+    def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
         return InvalidSelection(
-            f"Agent {self.name!r}, which leads the group chat, gave {answers} answers that cannot be used, the last "
-            f"since: {problem} Nothing of this round was written. Mend the agent or the team, and resume thread "
+            f"Agent {self.name!r}, which leads the group chat, gave {answers} unusable answers. The last: {problem} "
+            f"Nothing of this round was written. Correct the agent or the team, and resume thread "
             f"{ctx.thread_id!r}: the agent is asked again."
         )
 
 
-def _usable(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
-    """Raises ValueError, which says what is wrong with the answer."""
+def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
+    """Raises ValueError with the problem of the answer."""
     decision = value_in(response, AgentOrchestrationOutput)
     if not decision.terminate and decision.next_speaker not in participants:
         raise ValueError(
-            f"next_speaker is {decision.next_speaker!r}, who takes no part. Those who do: {', '.join(participants)}."
+            f"next_speaker is {decision.next_speaker!r}, which is not a participant. Participants: "
+            f"{', '.join(participants)}."
         )
     return decision
 
 
 async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
-    """Whether this answer was given now. What an earlier run was told is replayed, and must not use up the tries of
-    the run that is to go on after the mistake was mended."""
+    """Whether this answer is new. Replayed answers of an earlier run do not count as attempts: a resumed run gets all
+    its attempts."""
     is_new = False
 
     async def note() -> None:

@@ -1,4 +1,4 @@
-"""What a group chat is made of: its state, its messages and events, and what an orchestrator decides."""
+"""The types of a group chat: its state, its messages and events, and an orchestrator's decision."""
 
 from __future__ import annotations
 
@@ -13,54 +13,51 @@ from perdure.agents.executor import AgentExecutor, AgentExecutorRequest
 from perdure.graph.executor import Executor
 
 TerminationCondition: TypeAlias = Callable[[list[Message]], "bool | Awaitable[bool]"]
-"""Whether the conversation is over."""
+"""Whether the conversation has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChatState:
-    """What the next speaker is chosen by."""
+    """The input for the selection of the next speaker."""
 
     current_round: int
-    """How many have been asked since the last input."""
+    """How many participants have spoken since the last input."""
     participants: dict[str, str]
     """Descriptions by name, in their order."""
     conversation: list[Message]
 
 
 GroupChatSelectionFunction: TypeAlias = Callable[[GroupChatState], "str | Awaitable[str]"]
-"""The name of the next speaker."""
+"""Returns the name of the next speaker."""
 
 
 class AgentOrchestrationOutput(msgspec.Struct, frozen=True):
-    """What an orchestrator decides."""
+    """The decision of an orchestrator."""
 
     terminate: bool
     """Whether the conversation ends here."""
     reason: str
     next_speaker: str | None = None
-    """Needed, unless the conversation ends."""
+    """Required unless the conversation ends."""
     final_message: str | None = None
-    """What it ends with."""
-
-
-# ---------------------------------------------------------------- between orchestrator and participants
+    """The last message of the conversation."""
 
 
 class GroupChatParticipantMessage(msgspec.Struct, frozen=True):
-    """What was said since a participant was last told; for executors. Agents get an AgentExecutorRequest."""
+    """New messages for a participant that is an executor. Agents get an AgentExecutorRequest."""
 
     messages: list[Message]
 
 
 class GroupChatRequestMessage(msgspec.Struct, frozen=True):
-    """It is the participant's turn; for executors."""
+    """Asks a participant that is an executor to speak."""
 
     additional_instruction: str | None = None
     metadata: dict[str, Any] | None = None
 
 
 class GroupChatResponseMessage(msgspec.Struct, frozen=True):
-    """What an executor says in its turn."""
+    """The message of an executor."""
 
     message: Message
 
@@ -69,34 +66,31 @@ GroupChatRequest: TypeAlias = AgentExecutorRequest | GroupChatRequestMessage | G
 
 
 class GroupChatRequestSentEvent(msgspec.Struct, frozen=True):
-    """Data of a `group_chat` event: it is somebody's turn."""
+    """Data of a `group_chat` event: a participant was asked."""
 
     round_index: int
-    """How many were asked before."""
+    """How many participants were asked before."""
     participant_name: str
 
 
 class GroupChatResponseReceivedEvent(msgspec.Struct, frozen=True):
-    """Data of a `group_chat` event: somebody has spoken."""
+    """Data of a `group_chat` event: a participant has answered."""
 
     round_index: int
-    """How many were asked until then."""
+    """How many participants were asked until then."""
     participant_name: str
 
 
-# ---------------------------------------------------------------- who takes part, and how far it is
-
-
 class ParticipantRegistry:
-    """Who takes part in a group chat."""
+    """The participants of a group chat."""
 
     NO_DESCRIPTION = "(no description: go by the name)"
 
     def __init__(self, participants: Iterable[Executor]) -> None:
-        known = {participant.id: participant for participant in participants}
-        self._agents = frozenset(name for name, one in known.items() if isinstance(one, AgentExecutor))
+        executors = {participant.id: participant for participant in participants}
+        self._agents = frozenset(name for name, executor in executors.items() if isinstance(executor, AgentExecutor))
         self._descriptions = {
-            name: getattr(one, "description", None) or self.NO_DESCRIPTION for name, one in known.items()
+            name: getattr(executor, "description", None) or self.NO_DESCRIPTION for name, executor in executors.items()
         }
 
     @property
@@ -109,18 +103,18 @@ class ParticipantRegistry:
 
 
 class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """How far an orchestration is. An orchestrator keeps one in each thread, and so in each checkpoint."""
+    """The state of an orchestration, stored by its orchestrator in each thread."""
 
     conversation: list[Message] = []  # msgspec copies it
     round_index: int = 0
     orchestrator_name: str = ""
-    """Where it is not the orchestrator's id."""
+    """Empty if it is the orchestrator's id."""
     metadata: dict[str, Any] = {}
-    """Whatever else an orchestrator keeps."""
+    """Other values of an orchestrator."""
     task: Message | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as they are, without those that say nothing."""
+        """The fields, without empty ones."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in fields.items() if value not in ("", None)}
 

@@ -1,4 +1,4 @@
-"""The executors of a handoff: one for each agent, and the floor, which knows whose turn it is."""
+"""The executors of a handoff: one for each agent, and a coordinator that knows the active agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import run_arguments, session_id_for
@@ -22,11 +22,8 @@ from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.group_chat.types import TerminationCondition
 from perdure.orchestrations.participants import clean_conversation_for_handoff
 
-# ---------------------------------------------------------------- handoff messages
-
-
 UserAnswer: TypeAlias = list[str | Message] | Message | str
-"""What a HandoffAgentUserRequest is answered with: messages, as `create_response` makes them, or just a text."""
+"""The answer to a HandoffAgentUserRequest: messages, as from `create_response`, or just a text."""
 
 
 class HandoffSentEvent(msgspec.Struct, frozen=True):
@@ -37,49 +34,49 @@ class HandoffSentEvent(msgspec.Struct, frozen=True):
 
 
 class HandoffAgentUserRequest(msgspec.Struct, frozen=True):
-    """An agent has answered without a handoff: it is the user's turn."""
+    """An agent has answered without a handoff: the user is asked."""
 
     agent_response: AgentResponse
 
     @staticmethod
     def create_response(response: Any) -> list[Message]:
-        """What the user says: a text, a Message, or several. Raises ValueError for nothing, which would be
-        `terminate()`."""
-        said = as_messages(response)
-        if not said:
-            raise ValueError("An answer without messages would end the conversation: say so with terminate().")
-        return said
+        """The user's answer: a text, a Message, or several. Raises ValueError for no messages, which would end the
+        conversation like `terminate()`."""
+        messages = as_messages(response)
+        if not messages:
+            raise ValueError("An answer without messages would end the conversation: use terminate() for that.")
+        return messages
 
     @staticmethod
     def terminate() -> list[Message]:
-        """Nothing more: the conversation ends."""
+        """An answer that ends the conversation."""
         return []
 
 
 class TakeTurn(msgspec.Struct, frozen=True):
-    """It is an agent's turn: all that it has not heard yet."""
+    """Starts an agent's turn, with the messages that it has not seen."""
 
     messages: list[Message]
 
 
 class TurnTaken(msgspec.Struct, frozen=True):
-    """What an agent made of its turn."""
+    """The result of an agent's turn."""
 
     agent: str
     response: AgentResponse
     target: str | None
-    """Whom it hands off to."""
+    """The target of its handoff."""
 
 
-FLOOR_ID = "handoff"
+COORDINATOR_ID = "handoff"
 CONVERSATION = "conversation"
 """The key in the thread's state."""
-MOST_HANDOFFS = 100
-"""Without a word of the user: agents that send each other round in circles are not left alone for ever."""
+MAX_HANDOFFS = 100
+"""Without a message of the user: it stops agents that hand off to each other in circles."""
 
 
 class HandoffRoute(msgspec.Struct, frozen=True):
-    """One way to hand off, as an agent is offered it."""
+    """A possible handoff of an agent."""
 
     target: str
     tool_name: str
@@ -88,28 +85,28 @@ class HandoffRoute(msgspec.Struct, frozen=True):
     def tool(self) -> Tool:
         target = self.target
 
-        async def hand_off(reason: str | None = None, **more: Any) -> dict[str, str]:  # models like to say why
+        async def hand_off(reason: str | None = None, **more: Any) -> dict[str, str]:  # models often add a reason
             return {"handoff_to": target}
 
-        hand_off.__name__ = hand_off.__qualname__ = self.tool_name  # what other frameworks call it by
+        hand_off.__name__ = hand_off.__qualname__ = self.tool_name  # other frameworks use this name
         return Tool(hand_off, name=self.tool_name, description=self.description, ends_turn=True)
 
 
 class Autonomy(msgspec.Struct, frozen=True):
-    """How an agent goes on by itself before it asks the user."""
+    """How an agent continues before it asks the user."""
 
     prompt: str
     turn_limit: int
 
 
 class HandoffAgentExecutor(Executor):
-    """Lets an agent take its turn, with a tool for each agent that it may hand off to."""
+    """Runs an agent's turns, with a tool for each possible handoff."""
 
     def __init__(self, agent: Any, routes: tuple[HandoffRoute, ...]) -> None:
         super().__init__(agent_name(agent))
         self.agent = agent
         self.description = getattr(agent, "description", None)
-        self.value_types = types_of(adapted(agent))
+        self.value_types = types_of(adapt_agent(agent))
         self._routes = routes
 
     @handler
@@ -122,34 +119,34 @@ class HandoffAgentExecutor(Executor):
         await ctx.send_message(TurnTaken(self.id, response, self._target(response)))
 
     def _target(self, response: AgentResponse) -> str | None:
-        """Of the first handoff that was made: with several the conversation would go on in two places."""
+        """The target of the first successful handoff: the conversation can continue with one agent only."""
         targets = {route.tool_name: route.target for route in self._routes}
-        results = (one for message in response.messages for one in message.of_type("function_result"))
-        made = {result.call_id for result in results if result.exception is None}
+        results = (result for message in response.messages for result in message.of_type("function_result"))
+        performed = {result.call_id for result in results if result.exception is None}
         calls = (call for message in response.messages for call in message.of_type("function_call"))
-        return next((targets[call.name] for call in calls if call.name in targets and call.call_id in made), None)
+        return next((targets[call.name] for call in calls if call.name in targets and call.call_id in performed), None)
 
 
-class HandoffStanding(msgspec.Struct):
-    """Where the conversation stands."""
+class HandoffState(msgspec.Struct):
+    """The state of the conversation, stored by the coordinator."""
 
     speaker: str | None = None
-    """Whose turn it is, or who waits for the user. None before the conversation begins, and once it is ended."""
+    """The active agent, or the agent that waits for the user. None before the conversation begins and after its end."""
     is_working: bool = False
-    """Whether an agent has its turn now."""
-    heard: dict[str, int] = {}  # msgspec copies it
-    """How much of the conversation each agent knows."""
+    """Whether an agent's turn is running."""
+    seen: dict[str, int] = {}  # msgspec copies it
+    """How many messages of the conversation each agent has seen."""
     turns_alone: int = 0
-    """That the speaker took in autonomous mode, one after the other."""
+    """Consecutive turns of the speaker in autonomous mode."""
     handoffs: int = 0
-    """Since the user said something."""
-    unheard: list[Message] = []
-    """What the user said while an agent had its turn: it joins the conversation after that."""
+    """Handoffs since the last message of the user."""
+    pending: list[Message] = []
+    """Messages of the user during an agent's turn: they join the conversation after the turn."""
 
 
-class HandoffFloor(Executor):
-    """Gives the floor to one agent at a time. It alone writes the conversation, so nothing is in it twice, and nothing
-    is lost that the user says while an agent is speaking."""
+class HandoffCoordinator(Executor):
+    """Runs one agent at a time. It alone writes the conversation, so that messages are neither repeated nor lost, even
+    if the user sends one during a turn."""
 
     def __init__(
         self,
@@ -159,111 +156,107 @@ class HandoffFloor(Executor):
         *,
         returns_to_previous: bool,
     ) -> None:
-        super().__init__(FLOOR_ID)
+        super().__init__(COORDINATOR_ID)
         self._start = start
         self._autonomy = autonomy
         self._termination_condition = termination_condition
         self._returns_to_previous = returns_to_previous
 
-    # ------------------------------------------------------------ what comes in
-
     @handler
     async def from_str(self, text: str, ctx: WorkflowContext[TakeTurn]) -> None:
-        await self._user_said(as_messages(text), ctx)
+        await self._add_user_messages(as_messages(text), ctx)
 
     @handler
     async def from_message(self, message: Message, ctx: WorkflowContext[TakeTurn]) -> None:
-        await self._user_said([message], ctx)
+        await self._add_user_messages([message], ctx)
 
     @handler
     async def from_messages(self, messages: list[str | Message], ctx: WorkflowContext[TakeTurn]) -> None:
-        await self._user_said(as_messages(messages), ctx)
+        await self._add_user_messages(as_messages(messages), ctx)
 
     @response_handler
-    async def answered(
-        self, asked: HandoffAgentUserRequest, answer: UserAnswer, ctx: WorkflowContext[TakeTurn]
+    async def take_answer(
+        self, request: HandoffAgentUserRequest, answer: UserAnswer, ctx: WorkflowContext[TakeTurn]
     ) -> None:
-        said = as_messages(answer)
-        if said:
-            await self._user_said(said, ctx)
+        messages = as_messages(answer)
+        if messages:
+            await self._add_user_messages(messages, ctx)
         else:
-            _end(_standing(ctx), ctx)
+            _end(_load_state(ctx), ctx)
 
     @handler
-    async def turn_taken(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
-        standing = _standing(ctx)
+    async def finish_turn(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
+        state = _load_state(ctx)
         conversation = ctx.get_state(CONVERSATION, [])
-        said = clean_conversation_for_handoff(turn.response.messages)
-        standing.heard[turn.agent] = len(conversation) + len(said)
-        user_said, standing.unheard, standing.is_working = standing.unheard, [], False
-        conversation += [*said, *user_said]
+        new = clean_conversation_for_handoff(turn.response.messages)
+        state.seen[turn.agent] = len(conversation) + len(new)
+        from_user, state.pending, state.is_working = state.pending, [], False
+        conversation += [*new, *from_user]
         ctx.set_state(CONVERSATION, conversation)
-        if user_said:
-            standing.handoffs = 0
-        ctx.private["standing"] = standing
-        if (said or user_said) and await self._is_over(conversation):
-            _end(standing, ctx)
-        elif standing.speaker is None and not user_said:
+        if from_user:
+            state.handoffs = 0
+        ctx.private["state"] = state
+        if (new or from_user) and await self._is_over(conversation):
+            _end(state, ctx)
+        elif state.speaker is None and not from_user:
             return  # the user has ended it meanwhile
         elif turn.target is not None:
             await self._hand_off(turn, turn.target, ctx)
-        elif user_said:
-            await self._give_floor(self._speaker_after_user(standing), ctx)
+        elif from_user:
+            await self._start_turn(self._speaker_after_user(state), ctx)
         else:
-            await self._go_on_alone_or_ask(turn, ctx)
+            await self._continue_or_ask(turn, ctx)
 
-    # ------------------------------------------------------------ who is next
-
-    async def _user_said(self, messages: list[Message], ctx: WorkflowContext[TakeTurn]) -> None:
-        said = clean_conversation_for_handoff(messages)
-        standing = _standing(ctx)
-        if standing.is_working:
-            standing.unheard += said
-            ctx.private["standing"] = standing
+    async def _add_user_messages(self, messages: list[Message], ctx: WorkflowContext[TakeTurn]) -> None:
+        new = clean_conversation_for_handoff(messages)
+        state = _load_state(ctx)
+        if state.is_working:
+            state.pending += new
+            ctx.private["state"] = state
             return
-        standing.handoffs = 0
-        conversation = [*ctx.get_state(CONVERSATION, []), *said]
+        state.handoffs = 0
+        conversation = [*ctx.get_state(CONVERSATION, []), *new]
         ctx.set_state(CONVERSATION, conversation)
-        if said and await self._is_over(conversation):
-            _end(standing, ctx)
+        if new and await self._is_over(conversation):
+            _end(state, ctx)
         else:
-            ctx.private["standing"] = standing
-            await self._give_floor(self._speaker_after_user(standing), ctx)
+            ctx.private["state"] = state
+            await self._start_turn(self._speaker_after_user(state), ctx)
 
-    def _speaker_after_user(self, standing: HandoffStanding) -> str:
-        return standing.speaker if standing.speaker and self._returns_to_previous else self._start
+    def _speaker_after_user(self, state: HandoffState) -> str:
+        return state.speaker if state.speaker and self._returns_to_previous else self._start
 
     async def _hand_off(self, turn: TurnTaken, target: str, ctx: WorkflowContext[TakeTurn]) -> None:
         await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(turn.agent, target)))
-        standing = _standing(ctx)
-        if standing.handoffs < MOST_HANDOFFS:
-            standing.handoffs += 1
-            ctx.private["standing"] = standing
-            await self._give_floor(target, ctx)
+        state = _load_state(ctx)
+        if state.handoffs < MAX_HANDOFFS:
+            state.handoffs += 1
+            ctx.private["state"] = state
+            await self._start_turn(target, ctx)
             return
-        standing.speaker = target
-        ctx.private["standing"] = standing
-        text = f"Agents handed off {MOST_HANDOFFS} times in a row; before {target!r} goes on, the user is asked."
+        state.speaker = target
+        ctx.private["state"] = state
+        text = f"Agents handed off {MAX_HANDOFFS} times in a row; before {target!r} continues, the user is asked."
         await ctx.add_event(WorkflowEvent("warning", text))
         await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
 
-    async def _go_on_alone_or_ask(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
-        standing, autonomy = _standing(ctx), self._autonomy.get(turn.agent)
-        if autonomy is not None and standing.turns_alone < autonomy.turn_limit:
-            turns = standing.turns_alone + 1
-            await self._give_floor(turn.agent, ctx, Message("user", autonomy.prompt), turns_alone=turns)
+    async def _continue_or_ask(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
+        state, autonomy = _load_state(ctx), self._autonomy.get(turn.agent)
+        if autonomy is not None and state.turns_alone < autonomy.turn_limit:
+            turns = state.turns_alone + 1
+            await self._start_turn(turn.agent, ctx, Message("user", autonomy.prompt), turns_alone=turns)
             return
         await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
 
-    async def _give_floor(
+    async def _start_turn(
         self, agent: str, ctx: WorkflowContext[TakeTurn], *prompts: Message, turns_alone: int = 0
     ) -> None:
-        """A prompt is for the agent alone: nobody has said it."""
-        standing, conversation = _standing(ctx), ctx.get_state(CONVERSATION, [])
-        new = conversation[standing.heard.get(agent, 0) :]
-        standing.heard[agent] = len(conversation)
-        standing.speaker, standing.is_working, standing.turns_alone = agent, True, turns_alone
-        ctx.private["standing"] = standing
+        """Prompts are for the agent only: they are not part of the conversation."""
+        state, conversation = _load_state(ctx), ctx.get_state(CONVERSATION, [])
+        new = conversation[state.seen.get(agent, 0) :]
+        state.seen[agent] = len(conversation)
+        state.speaker, state.is_working, state.turns_alone = agent, True, turns_alone
+        ctx.private["state"] = state
         await ctx.send_message(TakeTurn([*new, *prompts]), target_id=agent)
 
     async def _is_over(self, conversation: list[Message]) -> bool:
@@ -273,11 +266,11 @@ class HandoffFloor(Executor):
         return bool(await over) if inspect.isawaitable(over) else bool(over)
 
 
-def _standing(ctx: WorkflowContext[Any, Any]) -> HandoffStanding:
-    found: HandoffStanding = ctx.private.get("standing") or HandoffStanding()
-    return found
+def _load_state(ctx: WorkflowContext[Any, Any]) -> HandoffState:
+    state: HandoffState = ctx.private.get("state") or HandoffState()
+    return state
 
 
-def _end(standing: HandoffStanding, ctx: WorkflowContext[Any, Any]) -> None:
-    standing.speaker = None
-    ctx.private["standing"] = standing
+def _end(state: HandoffState, ctx: WorkflowContext[Any, Any]) -> None:
+    state.speaker = None
+    ctx.private["state"] = state

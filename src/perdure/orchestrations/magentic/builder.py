@@ -1,4 +1,4 @@
-"""MagenticBuilder: a manager plans, says who does what, judges how it goes, and plans anew where it does not."""
+"""MagenticBuilder: a manager plans, instructs participants, judges their progress, and replans after stalls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.sub_workflow import is_agent
@@ -18,7 +18,7 @@ from perdure.orchestrations.magentic.participant import MagenticAgentExecutor, m
 from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
-    Settings,
+    TeamSettings,
     designate,
     read_participants,
 )
@@ -29,8 +29,8 @@ class MagenticBuilder:
     """`MagenticBuilder(participants=[researcher, writer], manager_agent=manager).build()`.
 
     The manager is an agent, a MagenticManagerBase, or a function that makes one of these: exactly one of the four. The
-    prompts, `task_ledger` and the limits are for an agent; a manager brings its own. The output is the manager's final
-    answer, an AgentResponse. With `enable_plan_review` each plan waits for somebody's approval.
+    prompts, `task_ledger` and the limits apply to an agent; a manager has its own. The output is the manager's final
+    answer, an AgentResponse. With `enable_plan_review` each plan waits for approval.
     """
 
     def __init__(
@@ -61,7 +61,9 @@ class MagenticBuilder:
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        self._settings = Settings("magentic", name, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._settings = TeamSettings(
+            "magentic", name, description, checkpoint_storage, durability, tuple(allowed_types)
+        )
         self._team = read_participants(participants)
         self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
         self._enable_plan_review = enable_plan_review
@@ -78,46 +80,47 @@ class MagenticBuilder:
             "max_reset_count": max_reset_count,
             "max_round_count": max_round_count,
         }
-        given = {
+        managers = {
             "manager": manager,
             "manager_factory": manager_factory,
             "manager_agent": manager_agent,
             "manager_agent_factory": manager_agent_factory,
         }
-        self._make_manager = _chosen(given, {key: option for key, option in options.items() if option is not None})
+        set_options = {key: option for key, option in options.items() if option is not None}
+        self._make_manager = _choose_manager(managers, set_options)
 
     def with_plan_review(self, enable: bool = True) -> Self:
-        """Have somebody approve each plan before anybody works by it."""
+        """Request approval of each plan before the team works on it."""
         self._enable_plan_review = enable
         return self
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.keep_in(checkpoint_storage)
+        self._settings.set_storage(checkpoint_storage)
         return self
 
     def build(self) -> Workflow:
-        """Raises WorkflowValidationError, or ValueError for what does not fit together."""
-        executors = {one.name: one.executor(MagenticAgentExecutor) for one in self._team}
-        members = [member_of(executors[one.name], one.description) for one in self._team]
+        """Raises WorkflowValidationError or ValueError."""
+        executors = {participant.name: participant.executor(MagenticAgentExecutor) for participant in self._team}
+        members = [member_of(executors[participant.name], participant.description) for participant in self._team]
         orchestrator = MagenticOrchestrator(self._make_manager, members, enable_plan_review=self._enable_plan_review)
         designation = designate(self._team, self._output_from, self._intermediate_output_from, always=[ORCHESTRATOR_ID])
-        most = orchestrator.manager.max_round_count
-        iterations = DEFAULT_MAX_ITERATIONS if most is None else max(DEFAULT_MAX_ITERATIONS, 2 * most + 2)
+        rounds = orchestrator.manager.max_round_count
+        iterations = DEFAULT_MAX_ITERATIONS if rounds is None else max(DEFAULT_MAX_ITERATIONS, 2 * rounds + 2)
         builder = self._settings.builder(self._team, orchestrator, designation, max_iterations=iterations)
         for executor in executors.values():
             builder.add_edge(orchestrator, executor).add_edge(executor, orchestrator)
         return builder.build()
 
 
-def _chosen(given: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase]:
-    """Makes a manager for each thread. Raises ValueError or TypeError for what could never be one."""
-    [*named] = [name for name, one in given.items() if one is not None]
+def _choose_manager(managers: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase]:
+    """A function that makes a manager. Raises ValueError or TypeError for invalid arguments."""
+    [*named] = [name for name, manager in managers.items() if manager is not None]
     if len(named) != 1:
-        told = " and ".join(named) or "none"
-        raise ValueError(f"Give exactly one of {', '.join(given)}; {told} was given.")
-    name, chosen = named[0], given[named[0]]
+        got = " and ".join(named) or "none"
+        raise ValueError(f"Give exactly one of {', '.join(managers)}; {got} was given.")
+    name, chosen = named[0], managers[named[0]]
     if name in ("manager", "manager_factory") and options:
-        raise ValueError(f"{', '.join(options)} is for an agent: a {name} brings its own. Give it to that.")
+        raise ValueError(f"{', '.join(options)} applies to an agent: a {name} has its own. Set it there.")
     if name == "manager":
         if not isinstance(chosen, MagenticManagerBase):
             raise TypeError(f"manager= expects a MagenticManagerBase, got {chosen!r}. For an agent: manager_agent=.")
@@ -125,15 +128,15 @@ def _chosen(given: dict[str, Any], options: dict[str, Any]) -> Callable[[], Mage
     if name.endswith("factory") and not callable(chosen):
         raise TypeError(f"{name}= expects a function, got {chosen!r}.")
     if name == "manager_factory":
-        return chosen  # type: ignore[no-any-return]  # what it makes is checked where it is made
+        return chosen  # type: ignore[no-any-return]  # the orchestrator checks its result
     make_agent: Callable[[], Any] = chosen if name == "manager_agent_factory" else lambda: chosen
 
     def make() -> MagenticManagerBase:
-        agent = adapted(make_agent())
+        agent = adapt_agent(make_agent())
         if not is_agent(agent):
             raise TypeError(f"{name}= expects an agent (something with run() and a name), got {agent!r}.")
         return StandardMagenticManager(agent, **options)
 
     if name == "manager_agent":
-        make()  # what is wrong with the prompts or limits is said here
+        make()  # reports invalid prompts or limits early
     return make

@@ -1,4 +1,4 @@
-"""What a Magentic team knows of its task: facts and plan, progress, and the conversation with its counts."""
+"""The data of a Magentic task: facts and plan, progress, and the conversation with its counts."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, Self
 
 import msgspec
 
-from perdure.agents.conversation.content import Serialised
+from perdure.agents.conversation.content import JsonStruct
 from perdure.agents.conversation.message import Message
 
 MAGENTIC_MANAGER_NAME = "magentic_manager"
-"""The author of what the manager says to the team."""
+"""The author of the manager's messages to the team."""
 
 
-class MagenticTaskLedger(Serialised, frozen=True):
-    """What the manager knows of the task, and how it is to be done."""
+class MagenticTaskLedger(JsonStruct, frozen=True):
+    """The manager's facts about the task, and its plan."""
 
     facts: Message
     plan: Message
 
 
-class MagenticProgressLedgerItem(Serialised, frozen=True):
+class MagenticProgressLedgerItem(JsonStruct, frozen=True):
     """One judgement, with its reason."""
 
     reason: str
     answer: str | bool
 
 
-class MagenticProgressLedger(Serialised, frozen=True):
-    """Where the work stands, as the manager judges it before each turn."""
+class MagenticProgressLedger(JsonStruct, frozen=True):
+    """The manager's judgement of the progress before each turn."""
 
     is_request_satisfied: MagenticProgressLedgerItem
     is_in_loop: MagenticProgressLedgerItem
@@ -40,33 +40,33 @@ class MagenticProgressLedger(Serialised, frozen=True):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether this turn brought nothing."""
+        """Whether this turn brought no progress."""
         return bool(self.is_in_loop.answer) or not self.is_progress_being_made.answer
 
 
-# As a model is asked for them: a verdict is true or false, and no text that says so; the reason comes first, so that
-# the answer follows from it. What is written below is told to the model.
+# The form of a model's answer: a verdict is true or false, not a text. The reason comes first, so that the answer
+# follows from it. The model reads the docstrings below.
 
 
-class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class _BoolAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     answer: bool
 
 
-class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+class _TextAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     answer: str | None = None
-    """None where nothing is left to be done."""
+    """None if nothing is left to do."""
 
 
 class ProgressAnswer(msgspec.Struct, frozen=True):
-    """Where the work stands, and who speaks next."""
+    """The state of the work, and the next speaker."""
 
-    is_request_satisfied: _Verdict
-    is_in_loop: _Verdict
-    is_progress_being_made: _Verdict
-    next_speaker: _Choice
-    instruction_or_question: _Choice
+    is_request_satisfied: _BoolAnswer
+    is_in_loop: _BoolAnswer
+    is_progress_being_made: _BoolAnswer
+    next_speaker: _TextAnswer
+    instruction_or_question: _TextAnswer
 
     def ledger(self) -> MagenticProgressLedger:
         parts = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -79,7 +79,7 @@ class ProgressAnswer(msgspec.Struct, frozen=True):
 
 
 class MagenticContext(msgspec.Struct):
-    """What a manager is told: the task, the team, all that was said, and how often it went round."""
+    """The manager's input: the task, the team, the conversation, and counts."""
 
     task: str
     chat_history: list[Message] = msgspec.field(default_factory=list)
@@ -89,36 +89,36 @@ class MagenticContext(msgspec.Struct):
     stall_count: int = 0
     """Turns without progress: each adds one, and each with progress takes one away."""
     reset_count: int = 0
-    """How often the work was begun anew."""
+    """How often the work was reset."""
 
     def reset(self) -> None:
-        """Forget the conversation and the stalls. Task, team and rounds stay."""
+        """Clear the conversation and the stalls. Task, team and rounds stay."""
         self.chat_history.clear()
         self.stall_count = 0
         self.reset_count += 1
 
     def clone(self, *, deep: bool = True) -> MagenticContext:
-        """Another one: what is done to it, or with `deep` to its lists, is not done to this one."""
-        made = msgspec.structs.replace(self)
+        """A copy; with `deep`, also of its lists."""
+        copy = msgspec.structs.replace(self)
         if deep:
-            made.chat_history = list(self.chat_history)
-            made.participant_descriptions = dict(self.participant_descriptions)
-        return made
+            copy.chat_history = list(self.chat_history)
+            copy.participant_descriptions = dict(self.participant_descriptions)
+        return copy
 
     def to_dict(self) -> dict[str, Any]:
         return msgspec.to_builtins(self)  # type: ignore[no-any-return]  # a Struct becomes a dict
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises ValueError for what is none."""
+        """Raises ValueError for invalid data."""
         try:
             return msgspec.convert(dict(data), cls)
         except msgspec.ValidationError as error:
-            raise ValueError(f"No {cls.__name__}: {error}") from error
+            raise ValueError(f"Not a {cls.__name__}: {error}") from error
 
 
 class MagenticOrchestratorEventType(str, Enum):
-    """What the manager did."""
+    """What the manager has done."""
 
     PLAN_CREATED = "plan_created"
     REPLANNED = "replanned"
@@ -133,7 +133,7 @@ class MagenticOrchestratorEvent(msgspec.Struct, frozen=True):
 
 
 class MagenticResetSignal(msgspec.Struct, frozen=True):
-    """Told to the participants when the work begins anew: whoever takes it forgets what was said."""
+    """Sent to the participants at a reset: a participant with a handler for it clears its conversation."""
 
     reset_count: int
-    """How often that was, in this thread."""
+    """The number of resets in this thread."""

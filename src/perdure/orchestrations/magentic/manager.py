@@ -1,4 +1,4 @@
-"""Managers of a Magentic team: what one has to do, and the one that has an agent do it."""
+"""Managers of a Magentic team: the base class, and a manager that asks an agent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import run_arguments
-from perdure.agents.recording import heard_by, record_call, working_for
+from perdure.agents.recording import current_delivery, emit_updates_to, record_call
 from perdure.agents.tools import types_of
 from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import WorkflowRunnerException
@@ -22,7 +22,7 @@ from perdure.orchestrations.magentic.ledger import (
     MagenticTaskLedger,
     ProgressAnswer,
 )
-from perdure.orchestrations.magentic.prompts import FIELDS, chosen_prompt, filled
+from perdure.orchestrations.magentic.prompts import FIELDS, choose_prompt, fill
 
 T = TypeVar("T")
 
@@ -30,56 +30,60 @@ RETRY_COUNT = 3
 
 
 class MagenticManagerBase(ABC):
-    """Base of managers: a subclass plans, judges progress and gives the answer.
+    """Base of managers: a subclass plans, judges the progress and gives the answer.
 
-    Each method is given a context of its own. What it adds to `chat_history` is kept; counts are the orchestrator's.
-    What it keeps in `self` between calls goes through `on_checkpoint_save` and `on_checkpoint_restore`, as plain data:
-    one manager serves many threads, in turns. Each call is recorded as a whole, and not made again once it is.
+    Each method gets its own copy of the context. Its changes of `chat_history` are stored; the orchestrator keeps the
+    counts. State in `self` between calls is saved by `on_checkpoint_save` and `on_checkpoint_restore`, as plain data:
+    one manager serves many threads. Each call is recorded as a whole, and a recorded call is not repeated.
     """
 
     value_types: tuple[Any, ...] = ()
-    """Types that it keeps, or that its agent's tools give: a checkpoint may hold them."""
+    """Types of its state, and of results of its agent's tools: a checkpoint may hold them."""
 
     def __init__(
         self, *, max_stall_count: int = 3, max_reset_count: int | None = None, max_round_count: int | None = None
     ) -> None:
-        self.max_stall_count = _limit("max_stall_count", max_stall_count, least=0)
-        self.max_reset_count = None if max_reset_count is None else _limit("max_reset_count", max_reset_count, least=0)
-        self.max_round_count = None if max_round_count is None else _limit("max_round_count", max_round_count, least=1)
+        self.max_stall_count = _at_least("max_stall_count", max_stall_count, minimum=0)
+        self.max_reset_count = (
+            None if max_reset_count is None else _at_least("max_reset_count", max_reset_count, minimum=0)
+        )
+        self.max_round_count = (
+            None if max_round_count is None else _at_least("max_round_count", max_round_count, minimum=1)
+        )
 
     @abstractmethod
     async def plan(self, magentic_context: MagenticContext) -> Message:
-        """A first plan, as the team is told it."""
+        """A first plan, for the team."""
 
     @abstractmethod
     async def replan(self, magentic_context: MagenticContext) -> Message:
-        """Another plan, after one that led nowhere or was sent back. The conversation is still there."""
+        """Another plan, after a stall or a review. The conversation is complete."""
 
     @abstractmethod
     async def create_progress_ledger(self, magentic_context: MagenticContext) -> MagenticProgressLedger:
-        """Where the work stands, and who speaks next."""
+        """The state of the work, and the next speaker."""
 
     @abstractmethod
     async def prepare_final_answer(self, magentic_context: MagenticContext) -> Message:
-        """The answer, from what there is."""
+        """The answer from the conversation so far."""
 
     def on_checkpoint_save(self) -> dict[str, Any]:
-        """What to remember of `self` in this thread."""
+        """The state of `self` to save in this thread."""
         return {}
 
     def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        """Put back what was saved."""
+        """Restore the saved state."""
         return
 
 
-def _limit(name: str, value: int, *, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise ValueError(f"{name} is a number of at least {least}, got {value!r}.")
+def _at_least(name: str, value: int, *, minimum: int) -> int:
+    if type(value) is not int or value < minimum:
+        raise ValueError(f"{name} is a number of at least {minimum}, got {value!r}.")
     return value
 
 
 class _Unusable(ValueError):
-    """An answer that cannot be used as it is; `ledger` is what it was, if it was one."""
+    """An unusable answer; `ledger` is its content, if it is a ledger."""
 
     def __init__(self, problem: str, ledger: MagenticProgressLedger | None = None) -> None:
         super().__init__(problem)
@@ -87,13 +91,13 @@ class _Unusable(ValueError):
 
 
 class StandardMagenticManager(MagenticManagerBase):
-    """Asks an agent: for the facts, for a plan, for a judgement before each turn, and for the answer.
+    """Asks an agent for the facts, for a plan, for a judgement before each turn, and for the answer.
 
-    An answer that cannot be used (no text, no JSON, a speaker that is not there) is sent back with what is wrong with
-    it, `progress_ledger_retry_count` times in all. Then a speaker that is not there is left to the orchestrator, which
-    ends the task with what there is; anything else raises WorkflowRunnerException, and a resumed run asks again.
+    An unusable answer (no text, no JSON, an unknown speaker) is returned to the agent with its problem,
+    `progress_ledger_retry_count` times in all. Then an unknown speaker is passed to the orchestrator, which ends the
+    task with an answer; other problems raise WorkflowRunnerException, and a resumed run asks again.
 
-    A `task_ledger` is used as the first plan, in place of asking for one.
+    A `task_ledger` replaces the first plan.
     """
 
     def __init__(
@@ -118,29 +122,27 @@ class StandardMagenticManager(MagenticManagerBase):
         )
         if task_ledger is not None and not isinstance(task_ledger, MagenticTaskLedger):
             raise TypeError(f"task_ledger is a MagenticTaskLedger(facts, plan), got {task_ledger!r}.")
-        given = locals()
-        self._prompts = {name: chosen_prompt(name, given[name]) for name in FIELDS}
+        arguments = locals()
+        self._prompts = {name: choose_prompt(name, arguments[name]) for name in FIELDS}
         self._agent = agent
-        self.value_types = types_of(adapted(agent))
+        self.value_types = types_of(adapt_agent(agent))
         self._name = agent_name(agent)
         self._first_ledger = task_ledger
         self.task_ledger: MagenticTaskLedger | None = None
-        """Facts and plan of this thread, once there are any."""
+        """Facts and plan of this thread, if known."""
         retries = RETRY_COUNT if progress_ledger_retry_count is None else progress_ledger_retry_count
-        self.progress_ledger_retry_count = _limit("progress_ledger_retry_count", retries, least=1)
-
-    # ------------------------------------------------------------ what a manager does
+        self.progress_ledger_retry_count = _at_least("progress_ledger_retry_count", retries, minimum=1)
 
     async def plan(self, magentic_context: MagenticContext) -> Message:
         if self._first_ledger is not None and self.task_ledger is None:
-            return self._told(magentic_context, self._first_ledger)
+            return self._plan_message(magentic_context, self._first_ledger)
         facts = self._prompt("task_ledger_facts_prompt", task=magentic_context.task)
-        return await self._planned(magentic_context, facts, "task_ledger_plan_prompt")
+        return await self._ask_for_plan(magentic_context, facts, "task_ledger_plan_prompt")
 
     async def replan(self, magentic_context: MagenticContext) -> Message:
         known = "" if self.task_ledger is None else self.task_ledger.facts.text
         facts = self._prompt("task_ledger_facts_update_prompt", task=magentic_context.task, old_facts=known)
-        return await self._planned(magentic_context, facts, "task_ledger_plan_update_prompt")
+        return await self._ask_for_plan(magentic_context, facts, "task_ledger_plan_update_prompt")
 
     async def create_progress_ledger(self, magentic_context: MagenticContext) -> MagenticProgressLedger:
         names = list(magentic_context.participant_descriptions)
@@ -155,7 +157,7 @@ class StandardMagenticManager(MagenticManagerBase):
             ledger = value_in(response, ProgressAnswer).ledger()
             speaker = str(ledger.next_speaker.answer)
             if not ledger.is_request_satisfied.answer and speaker not in names:
-                raise _Unusable(f"There is no {speaker!r} on the team. Choose one of: {', '.join(names)}", ledger)
+                raise _Unusable(f"{speaker!r} is not on the team. Choose one of: {', '.join(names)}", ledger)
             return ledger
 
         conversation = [*magentic_context.chat_history, prompt]
@@ -171,20 +173,18 @@ class StandardMagenticManager(MagenticManagerBase):
     def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
         self.task_ledger = state.get("task_ledger")
 
-    # ------------------------------------------------------------ planning
-
-    async def _planned(self, context: MagenticContext, facts_prompt: Message, plan_prompt_name: str) -> Message:
+    async def _ask_for_plan(self, context: MagenticContext, facts_prompt: Message, plan_prompt_name: str) -> Message:
         history = context.chat_history
         facts = await self._answer("facts", [*history, facts_prompt], _text)
         plan_prompt = self._prompt(plan_prompt_name, team=_team(context))
         plan = await self._answer("a plan", [*history, facts_prompt, facts, plan_prompt], _text)
         history += [facts_prompt, facts, plan_prompt, plan]
-        return self._told(context, MagenticTaskLedger(facts, plan))
+        return self._plan_message(context, MagenticTaskLedger(facts, plan))
 
-    def _told(self, context: MagenticContext, ledger: MagenticTaskLedger) -> Message:
-        """Facts and plan as the team is told them."""
+    def _plan_message(self, context: MagenticContext, ledger: MagenticTaskLedger) -> Message:
+        """Facts and plan as a message for the team."""
         self.task_ledger = ledger
-        text = filled(
+        text = fill(
             self._prompts["task_ledger_full_prompt"],
             task=context.task,
             team=_team(context),
@@ -194,9 +194,7 @@ class StandardMagenticManager(MagenticManagerBase):
         return Message("assistant", text, MAGENTIC_MANAGER_NAME)
 
     def _prompt(self, name: str, **values: Any) -> Message:
-        return Message("user", filled(self._prompts[name], **values))
-
-    # ------------------------------------------------------------ asking
+        return Message("user", fill(self._prompts[name], **values))
 
     async def _answer(
         self,
@@ -207,49 +205,52 @@ class StandardMagenticManager(MagenticManagerBase):
         response_format: type | None = None,
         is_live: bool = False,
     ) -> T:
-        """What `read` makes of the agent's answer. Raises WorkflowRunnerException if it can make nothing of any."""
-        given, asked, made_now = list(conversation), 0, 0
+        """The result of `read` for a usable answer. Raises WorkflowRunnerException if no attempt is left."""
+        messages, attempts, new_attempts = list(conversation), 0, 0
         while True:
-            asked += 1
-            response, is_made = await self._turn(wanted, asked, given, response_format, is_live=is_live)
-            made_now += is_made
+            attempts += 1
+            response, is_new = await self._turn(wanted, attempts, messages, response_format, is_live=is_live)
+            new_attempts += is_new
             try:
                 return read(response)
             except ValueError as error:
                 ledger: Any = getattr(error, "ledger", None)
-                if ledger is not None and asked >= self.progress_ledger_retry_count:
+                if ledger is not None and attempts >= self.progress_ledger_retry_count:
                     return ledger  # type: ignore[no-any-return]  # only where T is one
-                # What was answered before a restart does not count: or a resumed run could only fail again.
-                if made_now >= self.progress_ledger_retry_count:
+                # Replayed answers do not count: otherwise a resumed run could only fail again.
+                if new_attempts >= self.progress_ledger_retry_count:
                     raise WorkflowRunnerException(
-                        f"The manager's agent {self._name!r} was asked for {wanted} {made_now} times, and gave none "
-                        f"that can be used. {error}. Its answers are recorded, nothing else was written. Resume the "
-                        "thread to have it asked again; clearer instructions for the agent may help."
+                        f"The manager's agent {self._name!r} was asked for {wanted} {new_attempts} times, and gave no "
+                        f"usable answer. {error}. Its answers are recorded, nothing else was written. Resume the "
+                        "thread to ask it again; clearer instructions for the agent may help."
                     ) from error
-                said = [message for message in response.messages if message.text][-1:]
-                given += [*said, Message("user", f"This cannot be used: {error}\nGive {wanted} as it was asked for.")]
+                last = [message for message in response.messages if message.text][-1:]
+                messages += [
+                    *last,
+                    Message("user", f"This cannot be used: {error}\nGive {wanted} as it was asked for."),
+                ]
 
     async def _turn(
         self, wanted: str, number: int, messages: list[Message], response_format: type | None, *, is_live: bool
     ) -> tuple[AgentResponse, bool]:
-        """The agent's answer, and whether it was made just now rather than found among the records."""
-        is_made = False
+        """The agent's answer, and whether it is new, not replayed."""
+        is_new = False
 
         async def ask(wanted: str, number: int) -> AgentResponse:
-            nonlocal is_made
-            is_made = True
-            context = working_for()
+            nonlocal is_new
+            is_new = True
+            context = current_delivery()
             options = {} if context is None else run_arguments(context)
             if response_format is not None and getattr(self._agent, "records_itself", False):
                 options["response_format"] = response_format
             if is_live and context is not None:
                 return await take_live_turn(self._agent, messages, **options)
-            with heard_by(None):  # plans and judgements are no part of the answer, whoever listens
+            with emit_updates_to(None):  # plans and judgements are not part of the answer
                 return await take_turn(self._agent, messages, **options)
 
-        # Known by what is asked for, not by what was said: a message that comes in between is no other question.
+        # The key is the question, not the conversation: a message that arrives meanwhile does not change the question.
         response = await record_call(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask")
-        return response, is_made
+        return response, is_new
 
 
 def _team(context: MagenticContext) -> str:
@@ -257,8 +258,8 @@ def _team(context: MagenticContext) -> str:
 
 
 def _text(response: AgentResponse) -> Message:
-    """The last message that says something."""
-    found = next((message for message in reversed(response.messages) if message.text.strip()), None)
-    if found is None:
+    """The last message with text."""
+    message = next((message for message in reversed(response.messages) if message.text.strip()), None)
+    if message is None:
         raise _Unusable("It has no text.")
-    return found
+    return message

@@ -1,4 +1,4 @@
-"""Participants of a Magentic team: how each is asked, and who of them can forget."""
+"""Participants of a Magentic team: plan reviews, and how the orchestrator asks and resets each participant."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from perdure.graph.types.matching import is_type_compatible
 from perdure.orchestrations.group_chat.types import GroupChatParticipantMessage, GroupChatRequestMessage
 from perdure.orchestrations.magentic.ledger import MAGENTIC_MANAGER_NAME, MagenticProgressLedger, MagenticResetSignal
 
-# ---------------------------------------------------------------- magentic review
-
-
 Feedback: TypeAlias = str | Message | Sequence[str | Message]
 
 
 class MagenticPlanReviewResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer: no messages approve the plan; any others say what to change. As JSON: `{"review": []}`."""
+    """The review of a plan: no messages approve it; messages request changes. As JSON: `{"review": []}`."""
 
     review: list[Message]
 
@@ -34,10 +31,10 @@ class MagenticPlanReviewResponse(msgspec.Struct, frozen=True, forbid_unknown_fie
 
     @staticmethod
     def revise(feedback: Feedback) -> MagenticPlanReviewResponse:
-        """Raises ValueError where nothing is said: that would approve the plan."""
+        """Raises ValueError without text: that would approve the plan."""
         review = as_messages(feedback)
-        if not any(one.text.strip() for one in review):
-            raise ValueError("A plan is sent back with what is wrong with it, got no text. To agree: approve().")
+        if not any(message.text.strip() for message in review):
+            raise ValueError("A revision needs feedback, got no text. To approve the plan, use approve().")
         return MagenticPlanReviewResponse(review)
 
     @property
@@ -46,21 +43,21 @@ class MagenticPlanReviewResponse(msgspec.Struct, frozen=True, forbid_unknown_fie
 
 
 class MagenticPlanReviewRequest(msgspec.Struct, frozen=True):
-    """Asks for a review of the plan. Answer with `run(responses={request.request_id: request.approve()})`."""
+    """Requests a review of the plan. Answer with `run(responses={request.request_id: request.approve()})`."""
 
     plan: Message
     current_progress: MagenticProgressLedger | None = None
-    """The last judgement; None before anybody has worked."""
+    """The last progress ledger; None before the team has worked."""
     is_stalled: bool = False
-    """Whether the plan takes the place of one that led nowhere."""
+    """Whether the plan replaces a stalled one."""
     request_id: str = ""
 
     def approve(self) -> MagenticPlanReviewResponse:
-        """Go on by this plan."""
+        """Approve the plan."""
         return MagenticPlanReviewResponse.approve()
 
     def revise(self, feedback: Feedback) -> MagenticPlanReviewResponse:
-        """Have another plan made, with this in mind; it will be asked about again."""
+        """Request another plan with this feedback; it is reviewed again."""
         return MagenticPlanReviewResponse.revise(feedback)
 
 
@@ -68,44 +65,44 @@ NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
 class MagenticAgentExecutor(AgentExecutor):
-    """An agent of the team. When the work begins anew it gets a new session, and knows nothing of the old one."""
+    """An agent of the team. A reset gives it a new session without earlier messages."""
 
     @handler
     async def forget(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
         ctx.private.clear()
-        # Another id too: whoever keeps conversations by it must not find the old one.
+        # A new id too: services that store conversations by id must not find the old one.
         ctx.private["session"] = AgentSession(session_id=f"{session_id_for(ctx)}/{signal.reset_count}")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the team, as the orchestrator knows it."""
+    """A participant, for the orchestrator."""
 
     name: str
     description: str
-    is_asked_at_once: bool
-    """With one AgentExecutorRequest. Others are told what was said, and then that it is their turn."""
-    can_forget: bool
+    takes_requests: bool
+    """Whether it gets one AgentExecutorRequest. Others get the messages first, and then the request to speak."""
+    can_reset: bool
 
-    async def ask(self, unheard: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
-        if self.is_asked_at_once:
-            asked = Message("user", instruction, MAGENTIC_MANAGER_NAME)
-            await ctx.send_message(AgentExecutorRequest([*unheard, asked]), target_id=self.name)
+    async def ask(self, new: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
+        if self.takes_requests:
+            request = Message("user", instruction, MAGENTIC_MANAGER_NAME)
+            await ctx.send_message(AgentExecutorRequest([*new, request]), target_id=self.name)
             return
-        await ctx.send_message(GroupChatParticipantMessage(list(unheard)), target_id=self.name)
+        await ctx.send_message(GroupChatParticipantMessage(list(new)), target_id=self.name)
         await ctx.send_message(GroupChatRequestMessage(instruction), target_id=self.name)
 
 
 def member_of(executor: Executor, description: str | None) -> Member:
-    """Raises TypeError for an executor that could not be asked."""
+    """Raises TypeError for an executor without the handlers."""
 
     def takes(kind: type) -> bool:
-        return any(is_type_compatible(kind, one) for one in executor.input_types)
+        return any(is_type_compatible(kind, accepted) for accepted in executor.input_types)
 
-    is_asked_at_once = takes(AgentExecutorRequest)
-    if not is_asked_at_once and not (takes(GroupChatParticipantMessage) and takes(GroupChatRequestMessage)):
+    takes_requests = takes(AgentExecutorRequest)
+    if not takes_requests and not (takes(GroupChatParticipantMessage) and takes(GroupChatRequestMessage)):
         raise TypeError(
-            f"Executor {executor.id!r} has no handler for AgentExecutorRequest, with which a Magentic team is asked, "
+            f"Executor {executor.id!r} has no handler for AgentExecutorRequest, which a Magentic team sends, "
             "nor for GroupChatParticipantMessage and GroupChatRequestMessage in its place."
         )
-    return Member(executor.id, description or NO_DESCRIPTION, is_asked_at_once, takes(MagenticResetSignal))
+    return Member(executor.id, description or NO_DESCRIPTION, takes_requests, takes(MagenticResetSignal))

@@ -1,4 +1,4 @@
-"""What a Magentic manager asks its model, and how such a text is filled in. Every one can be replaced."""
+"""The prompts of a Magentic manager, and how they are filled in. Each can be replaced."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "progress_ledger_prompt": ("task", "team", "names"),
     "final_answer_prompt": ("task",),
 }
-"""Prompt -> what it may name in braces."""
+"""Prompt -> the fields that it may name in braces."""
 
 DEFAULTS: dict[str, str] = {
     "task_ledger_facts_prompt": ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT,
@@ -119,23 +119,23 @@ DEFAULTS: dict[str, str] = {
 }
 
 
-def chosen_prompt(name: str, given: str | None) -> str:
-    """The given one, or ours. Raises ValueError, or TypeError, for one that could never be filled in."""
-    if given is None:
+def choose_prompt(name: str, prompt: str | None) -> str:
+    """The prompt, or the default. Raises ValueError or TypeError for a prompt that cannot be filled in."""
+    if prompt is None:
         return DEFAULTS[name]
-    if not isinstance(given, str):
-        raise TypeError(f"{name} is a text, got {given!r}.")
+    if not isinstance(prompt, str):
+        raise TypeError(f"{name} is a text, got {prompt!r}.")
     fields = FIELDS[name]
     try:
-        given.format(**dict.fromkeys(fields, ""))
+        prompt.format(**dict.fromkeys(fields, ""))
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         known = ", ".join(f"{{{field}}}" for field in fields)
         raise ValueError(
             f"{name} cannot be filled in ({type(error).__name__}: {error}). It may name {known}; other braces, such as "
             "those of JSON, are written twice: {{ and }}."
         ) from error
-    return given
+    return prompt
 
 
-def filled(prompt: str, **values: Any) -> str:
+def fill(prompt: str, **values: Any) -> str:
     return prompt.format(**values)

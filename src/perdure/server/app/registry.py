@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from perdure.agents.adapters import adapted
+from perdure.agents.adapters import adapt_agent
 from perdure.errors import PerdureError
 from perdure.graph.executor import Executor
 from perdure.graph.sub_workflow import agent_name, is_agent
@@ -83,7 +83,7 @@ def _describe_failure(error: Exception, project: Project) -> str:
 def _is_servable(source: Any) -> bool:
     if isinstance(source, Workflow | FunctionalWorkflow | WorkflowBuilder) or _is_agent_workflow(source):
         return True
-    return not isinstance(source, type | Executor) and is_agent(adapted(source))
+    return not isinstance(source, type | Executor) and is_agent(adapt_agent(source))
 
 
 def _is_agent_workflow(source: Any) -> bool:
@@ -106,7 +106,7 @@ def _build_workflow(source: Any) -> tuple[Workflow, Kind]:
     if _is_agent_workflow(source):
         instance = source.build() if hasattr(source, "build") else source
         return instance.workflow, "agent_workflow"
-    agent = adapted(source)
+    agent = adapt_agent(source)
     return WorkflowBuilder(start_executor=SpeakingExecutor(agent), name=agent_name(agent)).build(), "agent"
 
 

@@ -76,7 +76,7 @@ VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{one}" for one in ("Verdict", "Invoice",
         ),
         (
             of(a={"output_mode": "union", "output_types": [INVOICE, INVOICE]}),
-            "agents.a.output_types: 2 of them are called 'Invoice', so that 'matched_type' cannot tell them apart",
+            "agents.a.output_types: 2 of them are called 'Invoice', so that 'matched_type' cannot distinguish them",
         ),
         (
             of(a={"retry": {"initial_delay": 5, "max_delay": 2}}),

@@ -80,7 +80,7 @@ async def test_a_structured_answer_that_is_none_fails_the_node_and_says_what_was
     result = await run("no idea", lambda node: node.structured_output(Struct))
 
     assert result.state == "failed"
-    assert "No Struct" in str(result.error)
+    assert "Not a Struct" in str(result.error)
     assert "no idea" in str(result.error)
 
 
