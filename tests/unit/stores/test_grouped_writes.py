@@ -12,7 +12,7 @@ import pytest
 from perdure.errors import DamagedStore, StorageFailed, ThreadBusy
 from perdure.records import OpenedThread
 from perdure.stores.sqlite.journal import post_item
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.store import SqliteStore
 
 
@@ -71,7 +71,7 @@ async def test_a_claim_that_is_refused_leaves_those_beside_it_alone(store: Sqlit
 
 
 async def test_a_refused_write_undoes_nothing_of_the_others_and_all_of_its_own(store: SqliteStore) -> None:
-    def half(db: Database) -> None:
+    def half(db: SqliteDatabase) -> None:
         post_item(db, "half", "item", "message", b"1")
         raise ThreadBusy("half")
 
@@ -111,7 +111,7 @@ async def test_what_is_no_ordinary_error_is_told_to_whoever_waited_and_nothing_p
     class Stop(BaseException):
         pass
 
-    def stop(db: Database) -> None:
+    def stop(db: SqliteDatabase) -> None:
         raise Stop
 
     writes = [

@@ -13,7 +13,7 @@ from perdure.errors import ThreadNotFound
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.packing import first_after
 from perdure.stores.sqlite.lists import ListQuery, list_requests, list_thread_ids, list_threads, read_last_seq
-from perdure.stores.sqlite.schema import Database, prepare
+from perdure.stores.sqlite.schema import SqliteDatabase, prepare
 from perdure.testing.conformance.threads import make_request, own, save_thread
 
 
@@ -52,7 +52,7 @@ async def test_a_storage_lists_threads_and_requests_of_a_prefix() -> None:
 class Counted:
     """Tables with ten threads of one owner beside those of others, and how many steps SQLite takes to read them."""
 
-    def __init__(self, db: Database, others: int) -> None:
+    def __init__(self, db: SqliteDatabase, others: int) -> None:
         self._db = db
         self._steps = 0
         prepare(db, "a new store")
@@ -61,7 +61,7 @@ class Counted:
         db.executemany("INSERT INTO threads (thread_id, moved, number) VALUES (?, ?, ?)", rows)
         db.execute("INSERT INTO requests SELECT thread, 'q', 'e', moved, NULL, NULL FROM threads")
 
-    def steps(self, read: Callable[[Database], object]) -> int:
+    def steps(self, read: Callable[[SqliteDatabase], object]) -> int:
         def count() -> None:
             self._steps += 1
 
@@ -72,8 +72,8 @@ class Counted:
         return self._steps
 
 
-def connect() -> Database:
-    return sqlite3.connect(":memory:", factory=Database)
+def connect() -> SqliteDatabase:
+    return sqlite3.connect(":memory:", factory=SqliteDatabase)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def few_and_many() -> Iterator[tuple[Counted, Counted]]:
         yield Counted(few, 20), Counted(many, 5000)
 
 
-READS: dict[str, Callable[[Database], object]] = {
+READS: dict[str, Callable[[SqliteDatabase], object]] = {
     "threads": lambda db: list_threads(db, ListQuery(prefix="ann/"), 5),
     "threads before one": lambda db: list_threads(db, ListQuery(prefix="ann/"), 5, "ann/7"),
     "threads by status": lambda db: list_threads(db, ListQuery(prefix="ann/", statuses={"", "IDLE"})),

@@ -10,11 +10,11 @@ import pytest
 from perdure.errors import StorageFailed
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.owners import ensure_thread, find_thread
-from perdure.stores.sqlite.schema import Database, is_made, prepare
+from perdure.stores.sqlite.schema import SqliteDatabase, is_made, prepare
 
 
-def connect(path: Path) -> Database:
-    db = sqlite3.connect(path, isolation_level=None, timeout=0, factory=Database)
+def connect(path: Path) -> SqliteDatabase:
+    db = sqlite3.connect(path, isolation_level=None, timeout=0, factory=SqliteDatabase)
     db.execute("PRAGMA journal_mode = WAL")
     return db
 
@@ -46,7 +46,7 @@ def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(tmp_path: Path) -> N
     """As when another process changes the file to have a log, or recovers it: the answer comes at once."""
     connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 10.0), list[bool]()
 
-    def work(db: Database) -> bool:
+    def work(db: SqliteDatabase) -> bool:
         tries.append(find_thread(db, "t") is None)
         ensure_thread(db, "t")
         if len(tries) < 3:
@@ -63,7 +63,7 @@ def test_but_not_for_longer_than_the_caller_said(tmp_path: Path) -> None:
 
     connection.transact(lambda db: None, writes=False, syncs=False)  # opening the file is not what takes so long
 
-    def work(db: Database) -> None:
+    def work(db: SqliteDatabase) -> None:
         tries.append(1)
         raise sqlite3.OperationalError("database is locked")
 

@@ -16,7 +16,7 @@ from perdure.errors import DamagedStore, StorageFailed, ThreadConflict
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.writer import Batch, Job, Worker
+from perdure.stores.sqlite.writer import Job, JobBatch, WorkerThread
 from perdure.testing.conformance.threads import ThreadOwner, own, read_as_owner, save_thread
 
 MANY = 20
@@ -214,8 +214,8 @@ class Writer:
 
 
 async def test_an_error_of_ones_own_is_not_hidden_by_everybodys() -> None:
-    writer, thread, goes_on = Writer(), Worker("test"), threading.Event()
-    together = Batch(thread)
+    writer, thread, goes_on = Writer(), WorkerThread("test"), threading.Event()
+    together = JobBatch(thread)
     busy = asyncio.create_task(thread.run(lambda: goes_on.wait(10)))
     await turns(2)
     waiting = [asyncio.create_task(together.run(Job(number), writer.write)) for number in range(3)]

@@ -1,4 +1,4 @@
-"""Worker: one piece of blocking work after the other, for any event loop, to its end."""
+"""WorkerThread: one piece of blocking work after the other, for any event loop, to its end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from perdure.stores.sqlite.writer import Worker
+from perdure.stores.sqlite.writer import WorkerThread
 
 NAME = "tested-own-thread"
 LONG_ENOUGH = 10.0
 
 
 @pytest.fixture
-def own() -> Iterator[Worker]:
-    made = Worker(NAME)
+def own() -> Iterator[WorkerThread]:
+    made = WorkerThread(NAME)
     yield made
     made.stop()
 
@@ -57,14 +57,14 @@ async def started(do: Callable[[Callable[[], str]], Coroutine[Any, Any, str]], g
 # ---------------------------------------------------------------- results and errors
 
 
-async def test_work_gives_its_result_and_is_done_in_one_other_thread(own: Worker) -> None:
+async def test_work_gives_its_result_and_is_done_in_one_other_thread(own: WorkerThread) -> None:
     idents = [await own.run(threading.get_ident) for _ in range(5)]
     assert len(set(idents)) == 1
     assert idents[0] != threading.get_ident()
     assert await own.run(lambda: [None]) == [None]
 
 
-async def test_what_work_raises_is_raised_where_it_was_asked_for(own: Worker) -> None:
+async def test_what_work_raises_is_raised_where_it_was_asked_for(own: WorkerThread) -> None:
     class Unusual(BaseException):
         pass
 
@@ -79,14 +79,14 @@ async def test_what_work_raises_is_raised_where_it_was_asked_for(own: Worker) ->
     assert await own.run(lambda: 1) == 1
 
 
-async def test_an_error_that_no_coroutine_can_raise_is_an_error_all_the_same(own: Worker) -> None:
+async def test_an_error_that_no_coroutine_can_raise_is_an_error_all_the_same(own: WorkerThread) -> None:
     async with asyncio.timeout(LONG_ENOUGH):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await own.run(lambda: next(iter(())))
         assert await own.run(lambda: 1) == 1
 
 
-async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: Worker) -> None:
+async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: WorkerThread) -> None:
     done: list[int] = []
     await asyncio.gather(*[own.run(partial(done.append, index)) for index in range(200)])
     assert done == list(range(200))
@@ -95,7 +95,7 @@ async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: Worker) 
 # ---------------------------------------------------------------- cancelling
 
 
-async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: Worker) -> None:
+async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: WorkerThread) -> None:
     gate, done = threading.Event(), list[str]()
     task = await started(own.run, gate)
     queued = asyncio.create_task(own.run(lambda: done.append("queued")))
@@ -111,7 +111,7 @@ async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: Worker
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: Worker, times: int) -> None:
+async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: WorkerThread, times: int) -> None:
     gate = threading.Event()
     task = await started(partial(own.run, uncancellable=True), gate)
     for _ in range(times):
@@ -123,7 +123,7 @@ async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: Worker,
     assert task.cancelling() == times
 
 
-async def test_an_error_of_work_to_the_end_is_not_lost_with_a_cancellation(own: Worker) -> None:
+async def test_an_error_of_work_to_the_end_is_not_lost_with_a_cancellation(own: WorkerThread) -> None:
     gate = threading.Event()
 
     def fail() -> None:
@@ -159,7 +159,7 @@ def in_threads(count: int, coroutine: Callable[[int], Any]) -> None:
     assert not errors, errors
 
 
-def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: Worker) -> None:
+def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: WorkerThread) -> None:
     inside, done = [0], list[int]()
 
     def piece(index: int) -> int:
@@ -177,7 +177,7 @@ def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: Worker
     assert sorted(done) == sorted(index * 100 + number for index in range(4) for number in range(50))
 
 
-def test_a_loop_that_was_closed_meanwhile_is_not_told_and_the_thread_goes_on(own: Worker) -> None:
+def test_a_loop_that_was_closed_meanwhile_is_not_told_and_the_thread_goes_on(own: WorkerThread) -> None:
     gate = threading.Event()
 
     async def leave() -> None:
@@ -198,7 +198,7 @@ async def _cancelled(leave: Callable[[], Any]) -> None:
 # ---------------------------------------------------------------- stopping
 
 
-async def test_after_a_stop_the_next_work_starts_another_thread(own: Worker) -> None:
+async def test_after_a_stop_the_next_work_starts_another_thread(own: WorkerThread) -> None:
     first = await own.run(threading.current_thread)
     own.stop()
     own.stop()
@@ -207,7 +207,7 @@ async def test_after_a_stop_the_next_work_starts_another_thread(own: Worker) -> 
     assert not first.is_alive()
 
 
-async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: Worker) -> None:
+async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: WorkerThread) -> None:
     gate, done = threading.Event(), list[str]()
     task = await started(own.run, gate)
     queued = asyncio.create_task(own.run(lambda: done.append("before")))
@@ -221,7 +221,7 @@ async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: Worker)
 
 
 def test_no_work_is_lost_to_a_stop_of_another_thread() -> None:
-    own, is_over = Worker(NAME), threading.Event()
+    own, is_over = WorkerThread(NAME), threading.Event()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 
@@ -246,7 +246,7 @@ def test_no_work_is_lost_to_a_stop_of_another_thread() -> None:
 
 
 async def test_the_thread_ends_with_the_object() -> None:
-    own = Worker(NAME)
+    own = WorkerThread(NAME)
     ended = await own.run(threading.current_thread)
     reference = weakref.ref(own)
     del own
@@ -256,7 +256,7 @@ async def test_the_thread_ends_with_the_object() -> None:
     assert not ended.is_alive()
 
 
-async def test_work_that_was_done_is_not_kept(own: Worker) -> None:
+async def test_work_that_was_done_is_not_kept(own: WorkerThread) -> None:
     class Thing:
         pass
 
@@ -291,7 +291,7 @@ class Beats:
 
 async def test_what_is_to_be_done_in_between_is_done_when_there_is_no_work() -> None:
     beats = Beats()
-    own = Worker(NAME, beats, 0.01)
+    own = WorkerThread(NAME, beats, 0.01)
     ident = await own.run(threading.get_ident)
     for _ in range(3):
         beats.beat.clear()
@@ -302,7 +302,7 @@ async def test_what_is_to_be_done_in_between_is_done_when_there_is_no_work() -> 
 
 async def test_and_just_as_often_when_there_is_always_work() -> None:
     beats = Beats()
-    own = Worker(NAME, beats, 0.02)
+    own = WorkerThread(NAME, beats, 0.02)
     end = time.monotonic() + LONG_ENOUGH
     while beats.count < 5 and time.monotonic() < end:
         await asyncio.gather(*[own.run(lambda: time.sleep(0.001)) for _ in range(5)])
@@ -312,7 +312,7 @@ async def test_and_just_as_often_when_there_is_always_work() -> None:
 
 async def test_an_error_in_between_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
     beats = Beats(fails=True)
-    own = Worker(NAME, beats, 0.01)
+    own = WorkerThread(NAME, beats, 0.01)
     first = await own.run(threading.current_thread)
     assert beats.beat.wait(LONG_ENOUGH)
     assert await own.run(threading.current_thread) is first
@@ -324,7 +324,7 @@ async def test_an_error_in_between_does_not_end_the_thread(caplog: pytest.LogCap
 # ---------------------------------------------------------------- after a fork
 
 
-def test_a_child_process_has_a_thread_of_its_own(own: Worker) -> None:
+def test_a_child_process_has_a_thread_of_its_own(own: WorkerThread) -> None:
     gate, begun = threading.Event(), threading.Event()
 
     def work() -> int:
@@ -348,7 +348,7 @@ def test_a_child_process_has_a_thread_of_its_own(own: Worker) -> None:
     assert asyncio.run(own.run(os.getpid)) == os.getpid()
 
 
-def in_child(own: Worker) -> int:
+def in_child(own: WorkerThread) -> int:
     """0 if all is well."""
     try:
         pids = [asyncio.run(asyncio.wait_for(own.run(os.getpid), LONG_ENOUGH)) for _ in range(2)]

@@ -12,15 +12,15 @@ from weakref import finalize
 from perdure.errors import DamagedCheckpoint, DamagedStore, PerdureError, StorageFailed
 from perdure.log import get_logger
 from perdure.stores.disk import Disk, FileLocked, locked_for_long
-from perdure.stores.file.folder import ThreadFile, ThreadFiles
+from perdure.stores.file.folder import LockedFile, ThreadFiles
 from perdure.stores.file.index import FileIndex, index_line
 from perdure.stores.file.lines import FileCommitLine, Line, NotALine
 from perdure.stores.file.schema import set_file_size
 from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.payloads import Payload, select_commits
-from perdure.stores.sqlite.schema import Database
-from perdure.stores.sqlite.writer import Worker
+from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.writer import WorkerThread
 
 logger = get_logger("stores")
 LOCK_POLL_SECONDS = 0.01
@@ -37,7 +37,7 @@ class FileAccess:
         self._busy_seconds = busy_seconds
         self.files = ThreadFiles(folder, disk)
         self.index = FileIndex(self.files, busy_seconds)
-        self.worker = Worker("perdure-files", self.index.renew, RENEW_SECONDS)
+        self.worker = WorkerThread("perdure-files", self.index.renew, RENEW_SECONDS)
         self._end_of_index = finalize(self, self.index.close)
         self._end_of_files = finalize(self, self.files.close)
         self._end_of_files.atexit = False  # the system closes them
@@ -55,7 +55,7 @@ class FileAccess:
 
     # ------------------------------------------------------------ one thread's file
 
-    async def with_file(self, thread_id: str, work: Callable[[ThreadFile], T], *, uncancellable: bool = False) -> T:
+    async def with_file(self, thread_id: str, work: Callable[[LockedFile], T], *, uncancellable: bool = False) -> T:
         """Do the work with the thread's file locked, and the index in step with it."""
         return await self.wait_for_locks(
             lambda: self.worker.run(lambda: self.lock(thread_id, work), uncancellable=uncancellable)
@@ -75,11 +75,11 @@ class FileAccess:
                     raise locked_for_long(error, self._busy_seconds) from error
             await asyncio.sleep(LOCK_POLL_SECONDS)
 
-    def lock(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+    def lock(self, thread_id: str, work: Callable[[LockedFile], T]) -> T:
         """`with_file`, on the worker thread. Raises FileLocked."""
         return self.guard(lambda: self._lock_once(thread_id, work))
 
-    def _lock_once(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+    def _lock_once(self, thread_id: str, work: Callable[[LockedFile], T]) -> T:
         while True:
             self.index.make_ready()
             with self.files.lock(thread_id) as file:
@@ -108,13 +108,13 @@ class FileAccess:
 
     # ------------------------------------------------------------ the index
 
-    async def write(self, work: Callable[[Database], T], *, syncs: bool = True) -> T:
+    async def write(self, work: Callable[[SqliteDatabase], T], *, syncs: bool = True) -> T:
         return await self.worker.run(lambda: self.guard(lambda: self.index.transact(work)))
 
-    async def read(self, work: Callable[[Database], T]) -> T:
+    async def read(self, work: Callable[[SqliteDatabase], T]) -> T:
         return await self.worker.run(lambda: self.guard(lambda: self._read(work)))
 
-    async def read_lists(self, work: Callable[[Database], T]) -> T:
+    async def read_lists(self, work: Callable[[SqliteDatabase], T]) -> T:
         def read() -> T:
             self.index.make_ready()
             self.index.settle()
@@ -122,7 +122,7 @@ class FileAccess:
 
         return await self.wait_for_locks(lambda: self.worker.run(lambda: self.guard(read)))
 
-    def _read(self, work: Callable[[Database], T]) -> T:
+    def _read(self, work: Callable[[SqliteDatabase], T]) -> T:
         """Places and lines are not read in one step: where they do not fit, another process rewrites the file."""
         thread_id = None
         for _ in range(MAX_READS):
@@ -138,7 +138,7 @@ class FileAccess:
             self.index.catch_up(file)
             return self.index.read(work)
 
-    def read_payloads(self, db: Database, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
+    def read_payloads(self, db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
         """By number. The body is empty if its line is missing or is not what was written."""
         rows = select_commits(db, "number, checkpoint_id, place, size", thread_id, numbers)
         return {
@@ -157,18 +157,18 @@ class FileAccess:
 
     # ------------------------------------------------------------ changing a locked file
 
-    def append(self, file: ThreadFile, line: Line) -> None:
+    def append(self, file: LockedFile, line: Line) -> None:
         place, size = file.append(line)
         self.update_index(file, lambda db: index_line(db, file, place, size, line))
 
-    def update_index(self, file: ThreadFile, work: Callable[[Database], None]) -> None:
+    def update_index(self, file: LockedFile, work: Callable[[SqliteDatabase], None]) -> None:
         """Never raises: a line on the disk is acknowledged, and the index catches up later."""
         try:
             self.index.transact(work)
         except PerdureError as error:
             logger.warning("thread %s: its index is behind its file, and catches up later: %s", file.thread_id, error)
 
-    def rewrite(self, file: ThreadFile, lines: Iterable[Line]) -> None:
+    def rewrite(self, file: LockedFile, lines: Iterable[Line]) -> None:
         # First: if this process dies in between, the places in the index are wrong.
         self.index.transact(lambda db: set_file_size(db, file.thread_id, None))
         self.files.rewrite(file, lines)
@@ -182,7 +182,7 @@ class FileAccess:
         except FileLocked:
             logger.warning("thread %s: its index catches up later, another process has its file locked", thread_id)
 
-    def remove_if_new(self, file: ThreadFile) -> None:
+    def remove_if_new(self, file: LockedFile) -> None:
         """Remove the file of a thread that never got anything."""
         if file.is_open and file.size == 0:
             self.files.remove(file)

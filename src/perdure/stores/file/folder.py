@@ -37,7 +37,7 @@ def file_name(thread_id: str) -> str:
     return f"{readable or 'thread'}~{sha256(thread_id.encode()).hexdigest()[:32]}{SUFFIX}"
 
 
-class ThreadFile:
+class LockedFile:
     """One thread's file, locked: no other thread or process appends to it."""
 
     def __init__(self, thread_id: str, path: Path, fd: int, disk: Disk) -> None:
@@ -132,7 +132,7 @@ class ThreadFiles:
         return self.folder / file_name(thread_id)
 
     @contextmanager
-    def lock(self, thread_id: str) -> Iterator[ThreadFile]:
+    def lock(self, thread_id: str) -> Iterator[LockedFile]:
         """Created if it is new. Raises FileLocked if another process has it locked."""
         path = self.path_of(thread_id)
         while True:
@@ -141,7 +141,7 @@ class ThreadFiles:
             if self.disk.is_same(fd, path):
                 break
             self._close(thread_id)  # another process has rewritten or removed it
-        file = ThreadFile(thread_id, path, fd, self.disk)
+        file = LockedFile(thread_id, path, fd, self.disk)
         try:
             yield file
         finally:
@@ -151,7 +151,7 @@ class ThreadFiles:
                 self.disk.unlock(fd)
 
     @contextmanager
-    def wait_for_lock(self, thread_id: str, seconds: float) -> Iterator[ThreadFile]:
+    def wait_for_lock(self, thread_id: str, seconds: float) -> Iterator[LockedFile]:
         """The same, waiting for it. Raises FileLocked after `seconds`."""
         until = time.monotonic() + seconds
         with ExitStack() as stack:
@@ -217,7 +217,7 @@ class ThreadFiles:
                 continue  # removed since
         return total
 
-    def rewrite(self, file: ThreadFile, lines: Iterable[Line]) -> None:
+    def rewrite(self, file: LockedFile, lines: Iterable[Line]) -> None:
         """Replace the whole file by these lines, atomically."""
         beside = file.path.with_suffix(BESIDE)  # one for each thread: it overwrites what a killed process left
         fd = self.disk.open(beside)
@@ -240,7 +240,7 @@ class ThreadFiles:
         self.disk.sync_folder(self.folder)
         self._close(file.thread_id)
 
-    def remove(self, file: ThreadFile) -> None:
+    def remove(self, file: LockedFile) -> None:
         self.disk.remove(file.path)
         self.disk.remove(file.path.with_suffix(BESIDE))
         self.disk.sync_folder(self.folder)

@@ -15,7 +15,7 @@ from perdure.errors import DamagedStore, PerdureError, ThreadBusy, ThreadNotFoun
 from perdure.records import Commit, Damage, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.file.access import FileAccess
-from perdure.stores.file.folder import ThreadFile
+from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.index import first_line, pending_lines
 from perdure.stores.file.lines import (
     VERSION,
@@ -36,14 +36,14 @@ from perdure.stores.sqlite.commits import move_to_end
 from perdure.stores.sqlite.integrity import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.owners import ensure_thread, find_owner, find_thread
 from perdure.stores.sqlite.retention import choose_pruned, count_garbage, drop_events, note_collected
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.transfer import has_thread, refuse_known_checkpoint, reserve_thread
 
 
-def prune_checkpoints(access: FileAccess, file: ThreadFile, checkpoint_ids: set[str], events_before: int) -> int:
+def prune_checkpoints(access: FileAccess, file: LockedFile, checkpoint_ids: set[str], events_before: int) -> int:
     """How many checkpoints were deleted. Raises ThreadBusy."""
 
-    def choose(db: Database) -> tuple[set[int], bool]:
+    def choose(db: SqliteDatabase) -> tuple[set[int], bool]:
         numbers = choose_pruned(db, file.thread_id, checkpoint_ids)
         thread = find_thread(db, file.thread_id)
         return numbers, bool(numbers or events_before or (thread is not None and count_garbage(db, thread)))
@@ -56,10 +56,10 @@ def prune_checkpoints(access: FileAccess, file: ThreadFile, checkpoint_ids: set[
     return len(numbers)
 
 
-def prune_file(access: FileAccess, file: ThreadFile, numbers: Collection[int], events_before: int = 0) -> None:
+def prune_file(access: FileAccess, file: LockedFile, numbers: Collection[int], events_before: int = 0) -> None:
     """Rewrite the file without these checkpoints, and without all that was pruned before."""
 
-    def work(db: Database) -> tuple[FileThreadLine, PendingLines]:
+    def work(db: SqliteDatabase) -> tuple[FileThreadLine, PendingLines]:
         if events_before:
             drop_events(db, ensure_thread(db, file.thread_id), events_before)
         return first_line(db, file.thread_id), pending_lines(db, file.thread_id)
@@ -116,7 +116,7 @@ def _change_line(line: FileCommitLine, change: PrunedCommit) -> FileCommitLine:
     )
 
 
-def rewrite_payloads(access: FileAccess, file: ThreadFile, change: Rewrite) -> int:
+def rewrite_payloads(access: FileAccess, file: LockedFile, change: Rewrite) -> int:
     """How many payloads came back different."""
     if not file.size:
         access.remove_if_new(file)
@@ -146,11 +146,11 @@ def _change_payloads(changes: Changes, line: Line) -> Line:
     return line
 
 
-def add_thread(access: FileAccess, file: ThreadFile, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+def add_thread(access: FileAccess, file: LockedFile, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
     """Write the file of a thread as another store had it. Raises ThreadExists."""
     thread_id = standing.thread_id
 
-    def reserve(db: Database) -> None:
+    def reserve(db: SqliteDatabase) -> None:
         reserve_thread(db, standing)
         set_file_size(db, thread_id, None)  # if this process dies in between, lists read the file first
 
@@ -205,10 +205,10 @@ def _lines_of_thread(standing: ThreadHeader, commits: Iterable[Commit], first: F
         yield JournalLine(standing.fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
 
 
-def copy_thread(access: FileAccess, file: ThreadFile, to: str) -> None:
+def copy_thread(access: FileAccess, file: LockedFile, to: str) -> None:
     """Write the file of a copy. Raises ThreadNotFound or ThreadBusy."""
 
-    def reserve(db: Database) -> None:
+    def reserve(db: SqliteDatabase) -> None:
         if find_thread(db, file.thread_id) is None:
             raise ThreadNotFound(file.thread_id)
         if has_thread(db, to):
@@ -254,7 +254,7 @@ def check_files(access: FileAccess) -> list[Damage]:
     index = access.index
     index.make_ready()
     damage = [Damage(f"{name!r} is not the file of a thread") for name in access.files.list_foreign()]
-    checks: list[Callable[[Database], list[str]]] = [find_orphans, check_schema]
+    checks: list[Callable[[SqliteDatabase], list[str]]] = [find_orphans, check_schema]
     reasons = [*index.check_integrity(), *(reason for check in checks for reason in index.read(check))]
     damage += [Damage(f"{index.path.name}: {reason}. Delete it: the store rebuilds it") for reason in reasons]
     for thread_id in dict.fromkeys([*index.read(list_all_thread_ids), *access.files.thread_ids()]):

@@ -20,7 +20,7 @@ from perdure.errors import DamagedStore
 from perdure.platform import boot_id
 from perdure.records import Commit
 from perdure.stores.disk import FileLocked, locked_for_long
-from perdure.stores.file.folder import ThreadFile, ThreadFiles
+from perdure.stores.file.folder import LockedFile, ThreadFiles
 from perdure.stores.file.lines import (
     VERSION,
     FileCommitLine,
@@ -74,7 +74,7 @@ from perdure.stores.sqlite.journal import (
 from perdure.stores.sqlite.lists import ListQuery, list_requests, list_threads, read_head
 from perdure.stores.sqlite.owners import ThreadRow, ensure_thread, find_thread, is_process_dead, read_thread
 from perdure.stores.sqlite.retention import list_pins, prune_with_commit, read_kept_events, set_pin
-from perdure.stores.sqlite.schema import Database, prepare
+from perdure.stores.sqlite.schema import SqliteDatabase, prepare
 
 T = TypeVar("T")
 
@@ -95,13 +95,13 @@ class FileIndex(Connection):
         """While it is: the files are synced at the end, all at once."""
 
     def transact(
-        self, work: Callable[[Database], T], *, writes: bool = True, syncs: bool = True, checks: bool = False
+        self, work: Callable[[SqliteDatabase], T], *, writes: bool = True, syncs: bool = True, checks: bool = False
     ) -> T:
         if self._ready_in != os.getpid():
             self.make_ready()
         return super().transact(work, writes=writes, syncs=True)
 
-    def read(self, work: Callable[[Database], T]) -> T:
+    def read(self, work: Callable[[SqliteDatabase], T]) -> T:
         return self.transact(work, writes=False)
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class FileIndex(Connection):
 
     # ------------------------------------------------------------ in step with the files
 
-    def catch_up(self, file: ThreadFile) -> None:
+    def catch_up(self, file: LockedFile) -> None:
         """Read the lines of a locked file that the index does not have. Raises DamagedStore."""
         row = self.read(lambda db: read_file_size(db, file.thread_id))
         indexed = 0 if row is None else row[0]
@@ -208,7 +208,7 @@ class FileIndex(Connection):
             file.sync()  # their process may have died before it did
         self.transact(lambda db: _index_lines(db, file, lines, from_start=indexed is None))
 
-    def _lost(self, file: ThreadFile, size: int, indexed: int) -> DamagedStore:
+    def _lost(self, file: LockedFile, size: int, indexed: int) -> DamagedStore:
         head = self.read(lambda db: read_head(db, file.thread_id))
         was = "" if head is None else f", whose last checkpoint was {head.checkpoint_id!r},"
         reason = (
@@ -245,7 +245,7 @@ class FileIndex(Connection):
                 if error.path == str(self.path):
                     raise
 
-    def find_differences(self, file: ThreadFile) -> list[tuple[int, str | None]]:
+    def find_differences(self, file: LockedFile) -> list[tuple[int, str | None]]:
         """Number and checkpoint of commits that the index describes otherwise than the file."""
         with closing(sqlite3.connect(":memory:", isolation_level=None, factory=IndexDatabase)) as fresh:
             prepare(fresh, "a new index")
@@ -260,7 +260,7 @@ class FileIndex(Connection):
             if number in actual and actual[number] not in (columns, (None, *columns[1:]))
         ]
 
-    def read_lines(self, file: ThreadFile) -> list[Line]:
+    def read_lines(self, file: LockedFile) -> list[Line]:
         """All lines of a locked file, complete, and without the ids of checkpoints that are pruned."""
         query = "SELECT number FROM commits WHERE thread = ? AND checkpoint_id IS NOT NULL"
         rows = self.read(lambda db: db.execute(query, (find_thread(db, file.thread_id),)).fetchall())
@@ -283,7 +283,7 @@ def _boot() -> str:
 # ---------------------------------------------------------------- lines into rows
 
 
-def index_commit(db: Database, thread: ThreadRow, commit: Commit, place: int, size: int) -> None:
+def index_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit, place: int, size: int) -> None:
     """Insert a commit whose line is in the thread's file, update its thread, settle what it consumed, and prune."""
     columns = to_columns(db, thread.thread, commit)
     seq = insert_row(db, commit, columns, "place, size", (place, size))
@@ -293,7 +293,7 @@ def index_commit(db: Database, thread: ThreadRow, commit: Commit, place: int, si
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (place + size, thread.thread))
 
 
-def index_line(db: Database, file: ThreadFile, place: int, size: int, line: Line) -> None:
+def index_line(db: SqliteDatabase, file: LockedFile, place: int, size: int, line: Line) -> None:
     """Raises DamagedStore for the first line of another thread."""
     thread_id = file.thread_id
     thread = ensure_thread(db, thread_id)
@@ -318,7 +318,7 @@ def index_line(db: Database, file: ThreadFile, place: int, size: int, line: Line
     set_file_size(db, thread_id, place + size)
 
 
-def _index_first_line(db: Database, thread: int, line: FileThreadLine) -> None:
+def _index_first_line(db: SqliteDatabase, thread: int, line: FileThreadLine) -> None:
     consume_items(db, line.thread_id, line.consumed)
     set_generation(db, line.thread_id, line.generation)
     raise_thread(db, line.thread_id, last_seq=line.last_seq)  # the lines after it count from there
@@ -329,7 +329,7 @@ def _index_first_line(db: Database, thread: int, line: FileThreadLine) -> None:
         set_workflow(db, thread, line.workflow_name)
 
 
-def _index_lines(db: Database, file: ThreadFile, lines: list[tuple[int, int, Line]], *, from_start: bool) -> None:
+def _index_lines(db: SqliteDatabase, file: LockedFile, lines: list[tuple[int, int, Line]], *, from_start: bool) -> None:
     thread_id = file.thread_id
     seqs = clear_thread(db, thread_id) if from_start else {}
     first = None
@@ -349,7 +349,7 @@ def _index_lines(db: Database, file: ThreadFile, lines: list[tuple[int, int, Lin
 # ---------------------------------------------------------------- rows into lines
 
 
-def first_line(db: Database, thread_id: str) -> FileThreadLine:
+def first_line(db: SqliteDatabase, thread_id: str) -> FileThreadLine:
     """The first line of a file that is rewritten: the position of the thread."""
     thread = ensure_thread(db, thread_id)
     row = read_thread(db, thread)
@@ -372,7 +372,7 @@ def first_line(db: Database, thread_id: str) -> FileThreadLine:
     )
 
 
-def pending_lines(db: Database, thread_id: str) -> PendingLines:
+def pending_lines(db: SqliteDatabase, thread_id: str) -> PendingLines:
     thread = ensure_thread(db, thread_id)
     fence = read_thread(db, thread).fence
     return PendingLines(

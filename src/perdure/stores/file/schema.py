@@ -14,7 +14,7 @@ from perdure.stores.packing import RUN, from_id, from_timestamp, to_id, to_times
 from perdure.stores.sqlite.commits import INSERT_BLOCKS, newest_seq, reserve_seq, workflow_row
 from perdure.stores.sqlite.owners import ensure_thread, find_thread
 from perdure.stores.sqlite.retention import set_pin
-from perdure.stores.sqlite.schema import TABLES, Database
+from perdure.stores.sqlite.schema import TABLES, SqliteDatabase
 from perdure.stores.sqlite.transfer import has_thread
 
 ADDED = """
@@ -32,51 +32,51 @@ ALTER TABLE commits ADD COLUMN size INTEGER;
 """
 
 
-class IndexDatabase(Database):
+class IndexDatabase(SqliteDatabase):
     """A connection to the index of a file store."""
 
     tables: ClassVar[str] = TABLES + ADDED
     body_bytes: ClassVar[str] = "COALESCE(c.size, 0)"
 
 
-def read_meta(db: Database, key: str) -> str | None:
+def read_meta(db: SqliteDatabase, key: str) -> str | None:
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def set_meta(db: Database, key: str, value: str) -> None:
+def set_meta(db: SqliteDatabase, key: str, value: str) -> None:
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
 
 # ---------------------------------------------------------------- files
 
 
-def list_file_sizes(db: Database) -> dict[tuple[str, str], int]:
+def list_file_sizes(db: SqliteDatabase) -> dict[tuple[str, str], int]:
     """How many bytes of each file were acknowledged, by thread id and generation."""
     rows = db.execute("SELECT thread_id, generation, size FROM threads WHERE size IS NOT NULL")
     return {(thread_id, generation): size for thread_id, generation, size in rows}
 
 
-def read_file_size(db: Database, thread_id: str) -> tuple[int | None] | None:
+def read_file_size(db: SqliteDatabase, thread_id: str) -> tuple[int | None] | None:
     """How much of the thread's file the index has read; None for an unknown thread."""
     row = db.execute("SELECT size FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return None if row is None else (row[0],)
 
 
-def set_file_size(db: Database, thread_id: str, size: int | None) -> None:
+def set_file_size(db: SqliteDatabase, thread_id: str, size: int | None) -> None:
     db.execute("UPDATE threads SET size = ? WHERE thread_id = ?", (size, thread_id))
 
 
-def read_generation(db: Database, thread_id: str) -> str:
+def read_generation(db: SqliteDatabase, thread_id: str) -> str:
     row = db.execute("SELECT generation FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return "" if row is None else str(row[0])
 
 
-def set_generation(db: Database, thread_id: str, generation: str) -> None:
+def set_generation(db: SqliteDatabase, thread_id: str, generation: str) -> None:
     db.execute("UPDATE threads SET generation = ? WHERE thread_id = ?", (generation, thread_id))
 
 
-def list_unread(db: Database) -> list[str]:
+def list_unread(db: SqliteDatabase) -> list[str]:
     """Threads whose process died while it rewrote their files."""
     return [thread_id for (thread_id,) in db.execute("SELECT thread_id FROM threads WHERE size IS NULL")]
 
@@ -84,24 +84,24 @@ def list_unread(db: Database) -> list[str]:
 # ---------------------------------------------------------------- owners
 
 
-def list_owned(db: Database) -> list[tuple[str, int]]:
+def list_owned(db: SqliteDatabase) -> list[tuple[str, int]]:
     """Threads that have an owner, with the row of its process."""
     return db.execute("SELECT thread_id, process FROM threads WHERE owner IS NOT NULL").fetchall()
 
 
-def release_processes(db: Database, processes: Iterable[int]) -> None:
+def release_processes(db: SqliteDatabase, processes: Iterable[int]) -> None:
     for process in processes:
         db.execute("UPDATE threads SET owner = NULL, process = NULL WHERE process IS ?", (process,))
 
 
-def raise_fences(db: Database, by: int) -> None:
+def raise_fences(db: SqliteDatabase, by: int) -> None:
     db.execute("UPDATE threads SET fence = fence + ?", (by,))
 
 
 # ---------------------------------------------------------------- threads, as their files describe them
 
 
-def read_context(db: Database, thread: int) -> LineContext:
+def read_context(db: SqliteDatabase, thread: int) -> LineContext:
     """What the next line of the thread need not repeat."""
     row = db.execute(
         "SELECT w.name, c.run_id, t.last_seq FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
@@ -111,11 +111,11 @@ def read_context(db: Database, thread: int) -> LineContext:
     return LineContext() if row is None else LineContext(row[0], to_id(row[1], RUN), row[2])
 
 
-def set_workflow(db: Database, thread: int, name: str) -> None:
+def set_workflow(db: SqliteDatabase, thread: int, name: str) -> None:
     db.execute("UPDATE threads SET workflow = ? WHERE thread = ?", (workflow_row(db, name), thread))
 
 
-def raise_thread(db: Database, thread_id: str, *, number: int = 0, fence: int = 0, last_seq: int = 0) -> None:
+def raise_thread(db: SqliteDatabase, thread_id: str, *, number: int = 0, fence: int = 0, last_seq: int = 0) -> None:
     """Raise these columns to at least these values."""
     db.execute(
         "UPDATE threads SET number = MAX(number, ?), fence = MAX(fence, ?), last_seq = MAX(last_seq, ?)"
@@ -124,7 +124,7 @@ def raise_thread(db: Database, thread_id: str, *, number: int = 0, fence: int = 
     )
 
 
-def restore_status(db: Database, thread_id: str, number: int, status: str, updated_at: str) -> None:
+def restore_status(db: SqliteDatabase, thread_id: str, number: int, status: str, updated_at: str) -> None:
     """Set status and time of the last commit, if its line is no longer in the thread's file."""
     db.execute(
         "UPDATE threads SET status = ?, updated_at = ? WHERE thread_id = ? AND NOT EXISTS"
@@ -134,7 +134,7 @@ def restore_status(db: Database, thread_id: str, number: int, status: str, updat
 
 
 def restore_retention(
-    db: Database, thread: int, first_seq: int, events_dropped_before: int, pins: Iterable[int], garbage: int
+    db: SqliteDatabase, thread: int, first_seq: int, events_dropped_before: int, pins: Iterable[int], garbage: int
 ) -> None:
     """Set the fields of retention that the first line of a thread's file has."""
     db.execute(
@@ -145,7 +145,7 @@ def restore_retention(
         set_pin(db, thread, number, is_pinned=True)
 
 
-def clear_thread(db: Database, thread_id: str) -> dict[int, int]:
+def clear_thread(db: SqliteDatabase, thread_id: str) -> dict[int, int]:
     """Delete all rows of the thread that come from its file, but not its owner. The seqs of its commits, by number."""
     thread = find_thread(db, thread_id)
     seqs = dict(db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
@@ -161,7 +161,7 @@ def clear_thread(db: Database, thread_id: str) -> dict[int, int]:
     return seqs
 
 
-def restore_seqs(db: Database, thread_id: str, seqs: Mapping[int, int]) -> None:
+def restore_seqs(db: SqliteDatabase, thread_id: str, seqs: Mapping[int, int]) -> None:
     """Give commits back the seqs that they had, by number."""
     if not seqs:
         return
@@ -176,7 +176,7 @@ def restore_seqs(db: Database, thread_id: str, seqs: Mapping[int, int]) -> None:
     reserve_seq(db, newest)
 
 
-def delete_if_empty(db: Database, thread_id: str) -> None:
+def delete_if_empty(db: SqliteDatabase, thread_id: str) -> None:
     """Delete the row of a thread that never got anything."""
     if not has_thread(db, thread_id):
         db.execute("DELETE FROM threads WHERE thread_id = ?", (thread_id,))
@@ -185,7 +185,7 @@ def delete_if_empty(db: Database, thread_id: str) -> None:
 # ---------------------------------------------------------------- commits of all threads
 
 
-def is_id_taken(db: Database, info: CheckpointInfo) -> bool:
+def is_id_taken(db: SqliteDatabase, info: CheckpointInfo) -> bool:
     """Whether a later checkpoint of another thread has the id: files are read one after the other."""
     row = db.execute(
         "SELECT t.thread_id, c.timestamp FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
@@ -194,7 +194,7 @@ def is_id_taken(db: Database, info: CheckpointInfo) -> bool:
     return row is not None and row[0] != info.thread_id and to_timestamp(row[1]) > info.timestamp
 
 
-def order_commits(db: Database) -> None:
+def order_commits(db: SqliteDatabase) -> None:
     """Number all commits by their times; those of one thread by their numbers."""
     rows = db.execute("SELECT seq, thread, timestamp FROM commits ORDER BY thread, number").fetchall()
     latest: dict[int, str] = {}
@@ -212,7 +212,7 @@ def order_commits(db: Database) -> None:
     db.execute(f"UPDATE threads SET moved = COALESCE({moved}, 0)")
 
 
-def read_columns(db: Database, thread_id: str) -> dict[int, tuple[Any, ...]]:
+def read_columns(db: SqliteDatabase, thread_id: str) -> dict[int, tuple[Any, ...]]:
     """The columns of each commit of a thread, by number; first the checkpoint's id."""
     rows = db.execute(
         "SELECT c.number, c.checkpoint_id, w.name, c.iteration, c.parent, c.previous, c.timestamp, c.run_id,"

@@ -22,7 +22,7 @@ from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, T
 from perdure.store import Rewrite
 from perdure.stores.disk import Disk, FileLocked
 from perdure.stores.file.access import FileAccess
-from perdure.stores.file.folder import ThreadFile
+from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.history import (
     add_thread,
     check_files,
@@ -42,9 +42,9 @@ from perdure.stores.sqlite.lists import find_position
 from perdure.stores.sqlite.owners import ThreadRow, find_thread, prove_lease, release_lease, shorten_leases
 from perdure.stores.sqlite.payloads import open_thread
 from perdure.stores.sqlite.retention import has_to_prune, is_collection_due, list_pins
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.transfer import delete_thread
-from perdure.stores.sqlite.writer import Batch, Job
+from perdure.stores.sqlite.writer import Job, JobBatch
 
 logger = get_logger("stores")
 
@@ -78,7 +78,7 @@ class FileStore(IndexedStore):
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
         self._index = self._access.index
         super().__init__(self._access, self._access.read_payloads)
-        self._journal = Batch(self._access.worker)
+        self._journal = JobBatch(self._access.worker)
         self._journal_bytes: dict[str, int] = {}
         """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
 
@@ -88,7 +88,7 @@ class FileStore(IndexedStore):
     # ------------------------------------------------------------ owning a thread
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        def work(_: ThreadFile) -> OpenedThread:
+        def work(_: LockedFile) -> OpenedThread:
             opened = self._index.transact(
                 lambda db: open_thread(db, self._read_payloads, thread_id, owner, takeover=takeover)
             )
@@ -102,7 +102,7 @@ class FileStore(IndexedStore):
             raise
 
     async def release(self, lease: Lease) -> None:
-        def work(file: ThreadFile) -> None:
+        def work(file: LockedFile) -> None:
             self._index.transact(lambda db: release_lease(db, lease))
             if not self._collect_garbage(file, at_rest=True, is_due=self._is_mostly_journal(file)):
                 self._access.remove_if_new(file)
@@ -115,7 +115,7 @@ class FileStore(IndexedStore):
             raise
         self.bus.notify(lease.thread_id)
 
-    def _is_mostly_journal(self, file: ThreadFile) -> bool:
+    def _is_mostly_journal(self, file: LockedFile) -> bool:
         """Whether much of the file is journal that commits have settled: a rewrite frees it."""
         written = self._journal_bytes.pop(file.thread_id, 0)
         return written >= MIN_JOURNAL_BYTES and file.size <= min(8 * written, MAX_REWRITE_BYTES)
@@ -123,7 +123,7 @@ class FileStore(IndexedStore):
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
-        def prove(db: Database) -> tuple[ThreadRow, LineContext, Commit]:
+        def prove(db: SqliteDatabase) -> tuple[ThreadRow, LineContext, Commit]:
             thread = check_commit(db, commit)
             proved = commit
             if commit.prunes:
@@ -132,7 +132,7 @@ class FileStore(IndexedStore):
                 proved = msgspec.structs.replace(commit, prunes=pruned)
             return thread, read_context(db, thread.thread), proved
 
-        def work(file: ThreadFile) -> None:
+        def work(file: LockedFile) -> None:
             thread, context, proved = self._index.read(prove)
             place, size = file.append(commit_line(proved, pack_body(proved), context))
             self._access.update_index(file, lambda db: index_commit(db, thread, proved, place, size))
@@ -142,10 +142,10 @@ class FileStore(IndexedStore):
         await self._access.with_file(commit.lease.thread_id, work, uncancellable=True)
         self.bus.notify(commit.lease.thread_id)
 
-    def _collect_garbage(self, file: ThreadFile, *, at_rest: bool = False, is_due: bool = False) -> bool:
+    def _collect_garbage(self, file: LockedFile, *, at_rest: bool = False, is_due: bool = False) -> bool:
         """Free the space of pruned commits if that is due; whether it was. Never raises: it is tried again later."""
 
-        def check(db: Database) -> bool:
+        def check(db: SqliteDatabase) -> bool:
             thread = find_thread(db, file.thread_id)
             return thread is not None and is_collection_due(db, thread, at_rest=at_rest)
 
@@ -170,8 +170,8 @@ class FileStore(IndexedStore):
                 for entry in mine:
                     entry.settle(error)
 
-    def _write_entries(self, file: ThreadFile, entries: Sequence[_Entry]) -> None:
-        def prove(db: Database) -> None:
+    def _write_entries(self, file: LockedFile, entries: Sequence[_Entry]) -> None:
+        def prove(db: SqliteDatabase) -> None:
             for entry in entries:
                 try:
                     prove_lease(db, entry.lease)
@@ -187,7 +187,7 @@ class FileStore(IndexedStore):
             self._journal_bytes[file.thread_id] = self._journal_bytes.get(file.thread_id, 0) + size
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        def work(file: ThreadFile) -> None:
+        def work(file: LockedFile) -> None:
             if not self._index.read(lambda db: has_item(db, thread_id, item_id)):
                 self._access.append(file, PostLine(item_id, kind, msgspec.Raw(body)))
 
@@ -203,7 +203,7 @@ class FileStore(IndexedStore):
         await self._set_pin(checkpoint_id, is_pinned=False)
 
     async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
-        def work(file: ThreadFile) -> None:
+        def work(file: LockedFile) -> None:
             _, owner, number = self._index.read(lambda db: find_position(db, checkpoint_id))
             if owner != thread_id:  # another thread took the id since
                 raise CheckpointNotFound(checkpoint_id)
@@ -223,7 +223,7 @@ class FileStore(IndexedStore):
         return count
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        def work(file: ThreadFile) -> bool:
+        def work(file: LockedFile) -> bool:
             is_deleted = self._index.transact(lambda db: delete_thread(db, thread_id, if_unmoved_since))
             if is_deleted or not file.size:
                 self._access.files.remove(file)

@@ -10,7 +10,7 @@ from perdure.errors import DamagedCheckpoint, ThreadConflict
 from perdure.records import Commit, PendingRequest
 from perdure.stores.packing import RUN, column_sum, consumed_seal, from_id, from_time, from_timestamp
 from perdure.stores.sqlite.owners import ThreadRow, prove_lease
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 BLOCK = 64
 """Commits in a block of `blocks`."""
@@ -26,7 +26,7 @@ INSERT OR IGNORE INTO blocks SELECT DISTINCT workflow, seq / {BLOCK} FROM commit
 """
 
 
-def check_commit(db: Database, commit: Commit) -> ThreadRow:
+def check_commit(db: SqliteDatabase, commit: Commit) -> ThreadRow:
     """Raises ThreadConflict unless the owner makes the next commit, after a checkpoint that exists."""
     thread = prove_lease(db, commit.lease)
     if commit.number != thread.number + 1:
@@ -58,7 +58,7 @@ class CommitColumns(NamedTuple):
     events: int | None
 
 
-def to_columns(db: Database, thread: int, commit: Commit) -> CommitColumns:
+def to_columns(db: SqliteDatabase, thread: int, commit: Commit) -> CommitColumns:
     info, events = commit.info, commit.events
     return CommitColumns(
         thread,
@@ -76,12 +76,14 @@ def to_columns(db: Database, thread: int, commit: Commit) -> CommitColumns:
     )
 
 
-def insert_commit(db: Database, commit: Commit, columns: CommitColumns, seal: bytes, body: bytes) -> int:
+def insert_commit(db: SqliteDatabase, commit: Commit, columns: CommitColumns, seal: bytes, body: bytes) -> int:
     """Insert the row, with its payload; its seq. A checkpoint takes its id from an older one that has it."""
     return insert_row(db, commit, columns, "seal, body", (seal + column_sum(tuple(columns)), body))
 
 
-def insert_row(db: Database, commit: Commit, columns: CommitColumns, names: str, payload: tuple[object, object]) -> int:
+def insert_row(
+    db: SqliteDatabase, commit: Commit, columns: CommitColumns, names: str, payload: tuple[object, object]
+) -> int:
     """`names`: the two columns of the payload."""
     query = f"INSERT INTO commits ({COLUMNS}, {names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     row = (*columns, *payload)
@@ -93,7 +95,7 @@ def insert_row(db: Database, commit: Commit, columns: CommitColumns, names: str,
     return db.execute(query, row).lastrowid or 0
 
 
-def update_thread(db: Database, thread: ThreadRow, commit: Commit, columns: CommitColumns, seq: int) -> None:
+def update_thread(db: SqliteDatabase, thread: ThreadRow, commit: Commit, columns: CommitColumns, seq: int) -> None:
     """Move the thread to its new commit, and to its new head if the commit has a checkpoint."""
     events, workflow = commit.events, columns.workflow
     last_seq = thread.last_seq if events is None else max(thread.last_seq, events.first_seq + events.count - 1)
@@ -125,7 +127,7 @@ def update_thread(db: Database, thread: ThreadRow, commit: Commit, columns: Comm
         db.blocks[workflow] = block
 
 
-def settle(db: Database, thread: int, commit: Commit) -> None:
+def settle(db: SqliteDatabase, thread: int, commit: Commit) -> None:
     """Delete the journal of settled deliveries, mark inbox items as consumed, and replace the pending requests."""
     if commit.info is not None and commit.lease.thread_id not in db.without_journal:
         unsettled = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
@@ -137,7 +139,7 @@ def settle(db: Database, thread: int, commit: Commit) -> None:
         replace_requests(db, thread, commit.requests)
 
 
-def replace_requests(db: Database, thread: int, requests: Sequence[PendingRequest]) -> None:
+def replace_requests(db: SqliteDatabase, thread: int, requests: Sequence[PendingRequest]) -> None:
     pending = {request.request_id for request in requests}
     rows = db.execute("SELECT request_id FROM requests WHERE thread = ?", (thread,)).fetchall()
     answered = [(thread, request_id) for (request_id,) in rows if request_id not in pending]
@@ -158,7 +160,7 @@ def replace_requests(db: Database, thread: int, requests: Sequence[PendingReques
     )
 
 
-def workflow_row(db: Database, name: str) -> int:
+def workflow_row(db: SqliteDatabase, name: str) -> int:
     workflow = db.workflows.get(name)
     if workflow is None:
         db.execute("INSERT OR IGNORE INTO workflows (name) VALUES (?)", (name,))
@@ -170,7 +172,7 @@ def workflow_row(db: Database, name: str) -> int:
     return workflow
 
 
-def _release_id(db: Database, checkpoint_id: str, thread: int) -> bool:
+def _release_id(db: SqliteDatabase, checkpoint_id: str, thread: int) -> bool:
     """Take the id from the checkpoint that has it, for a commit of `thread`. False if no checkpoint has it."""
     key = from_id(checkpoint_id)
     row = db.execute("SELECT thread, number FROM commits WHERE checkpoint_id = ?", (key,)).fetchone()
@@ -183,7 +185,7 @@ def _release_id(db: Database, checkpoint_id: str, thread: int) -> bool:
     return True
 
 
-def move_head(db: Database, thread: int, number: int) -> None:
+def move_head(db: SqliteDatabase, thread: int, number: int) -> None:
     """If `number` was the head and has lost its checkpoint, the newest checkpoint that is left becomes the head."""
     is_head = db.execute("SELECT 1 FROM threads WHERE thread = ? AND head = ?", (thread, number)).fetchone()
     if is_head is None:
@@ -197,7 +199,7 @@ def move_head(db: Database, thread: int, number: int) -> None:
     db.execute("DELETE FROM requests WHERE thread = ?", (thread,))
 
 
-def newest_checkpoint(db: Database, thread: int) -> int | None:
+def newest_checkpoint(db: SqliteDatabase, thread: int) -> int | None:
     """The number of the newest checkpoint, from the commits rather than from the thread's row."""
     row = db.execute(
         "SELECT number FROM commits WHERE thread = ? AND checkpoint_id IS NOT NULL ORDER BY number DESC LIMIT 1",
@@ -206,7 +208,7 @@ def newest_checkpoint(db: Database, thread: int) -> int | None:
     return None if row is None else int(row[0])
 
 
-def check_thread_row(db: Database, thread_id: str, thread: ThreadRow, newest: int | None) -> None:
+def check_thread_row(db: SqliteDatabase, thread_id: str, thread: ThreadRow, newest: int | None) -> None:
     """Raises DamagedCheckpoint if the thread's row and its commits disagree."""
     (last,) = db.execute("SELECT MAX(number) FROM commits WHERE thread = ?", (thread.thread,)).fetchone()
     if thread.head != newest or thread.number < (last or 0):
@@ -218,7 +220,7 @@ def check_thread_row(db: Database, thread_id: str, thread: ThreadRow, newest: in
 
 
 def replace_commit(
-    db: Database, seq: int, checkpoint_id: Any, parent: int | None, seal: bytes, body: bytes, *, has_events: bool
+    db: SqliteDatabase, seq: int, checkpoint_id: Any, parent: int | None, seal: bytes, body: bytes, *, has_events: bool
 ) -> None:
     """Put in place of a commit what pruning left of it."""
     db.execute("UPDATE commits SET checkpoint_id = ?, parent = ? WHERE seq = ?", (checkpoint_id, parent, seq))
@@ -227,31 +229,31 @@ def replace_commit(
     reseal_commit(db, seq, seal, body)
 
 
-def reseal_commit(db: Database, seq: int, seal: bytes, body: bytes) -> None:
+def reseal_commit(db: SqliteDatabase, seq: int, seal: bytes, body: bytes) -> None:
     """Replace the payload; the sum of the columns is made from the row."""
     sealed = seal + column_sum(db.execute(f"SELECT {COLUMNS} FROM commits WHERE seq = ?", (seq,)).fetchone())
     db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (sealed, body, seq))
 
 
-def delete_commit(db: Database, seq: int) -> None:
+def delete_commit(db: SqliteDatabase, seq: int) -> None:
     newest = newest_seq(db)
     db.execute("DELETE FROM commits WHERE seq = ?", (seq,))
     reserve_seq(db, newest)
 
 
-def move_to_end(db: Database, thread: int) -> None:
+def move_to_end(db: SqliteDatabase, thread: int) -> None:
     """Make the thread the one that moved last."""
     seq = newest_seq(db) + 1
     reserve_seq(db, seq)
     db.execute("UPDATE threads SET moved = ? WHERE thread = ?", (seq, thread))
 
 
-def newest_seq(db: Database) -> int:
+def newest_seq(db: SqliteDatabase) -> int:
     (seq,) = db.execute("SELECT COALESCE(MAX(seq), 0) FROM commits").fetchone()
     return int(seq)
 
 
-def reserve_seq(db: Database, seq: int) -> None:
+def reserve_seq(db: SqliteDatabase, seq: int) -> None:
     """Keep a deleted newest seq from being used again: `moved` refers to it. The row of thread 0 holds it."""
     if newest_seq(db) < seq:
         db.execute("DELETE FROM commits WHERE thread = 0")

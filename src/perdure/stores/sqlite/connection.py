@@ -15,7 +15,7 @@ from perdure.errors import DamagedStore, PerdureError, StorageFailed
 from perdure.records import Lease
 from perdure.stores.disk import Disk
 from perdure.stores.sqlite.owners import release_lease, renew_process
-from perdure.stores.sqlite.schema import Database, NotOurs, is_made, prepare
+from perdure.stores.sqlite.schema import NotOurs, SqliteDatabase, is_made, prepare
 
 T = TypeVar("T")
 
@@ -42,12 +42,14 @@ _inherited: list[object] = []
 class Connection:
     """Used by the worker thread of a store only, but for `transact_now`."""
 
-    def __init__(self, path: Path, synchronous: str, busy_seconds: float, database: type[Database] = Database) -> None:
+    def __init__(
+        self, path: Path, synchronous: str, busy_seconds: float, database: type[SqliteDatabase] = SqliteDatabase
+    ) -> None:
         self.path = path
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._database = database
-        self._db: Database | None = None
+        self._db: SqliteDatabase | None = None
         self._process_id = 0
         self._file: tuple[int, int] | None = None
         """Device and inode of the open file: the path may lead to another one since."""
@@ -64,7 +66,7 @@ class Connection:
         self.unreleased: list[Lease] = []
         """Leases whose release failed. Each heartbeat tries it again."""
 
-    def transact(self, work: Callable[[Database], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
+    def transact(self, work: Callable[[SqliteDatabase], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
         """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
         until = time.monotonic() + self._busy_seconds
         pause = MIN_PAUSE_SECONDS
@@ -84,7 +86,7 @@ class Connection:
             except (UnicodeDecodeError, OverflowError) as error:  # a column holds a value of another type
                 raise DamagedStore(str(self.path), str(error)) from error
 
-    def transact_now(self, work: Callable[[Database], T], size: int) -> T | object:
+    def transact_now(self, work: Callable[[SqliteDatabase], T], size: int) -> T | object:
         """The same from any thread, or `NOT_NOW` if it would wait for a sync, another thread or another process.
 
         A hop to the worker thread would take as long as the work (decision 0017). `size`: about the bytes it writes.
@@ -115,7 +117,7 @@ class Connection:
             except sqlite3.Error:
                 pass  # all commits are in the log; the next call tries again
 
-    def _try(self, work: Callable[[Database], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
+    def _try(self, work: Callable[[SqliteDatabase], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
         db = self._open()
         # A stat for each claim and each heartbeat, but not for each commit.
         if writes and (checks or not syncs) and self._is_replaced():
@@ -138,7 +140,7 @@ class Connection:
             raise
         return result
 
-    def _open(self) -> Database:
+    def _open(self) -> SqliteDatabase:
         if self._process_id != os.getpid() and self._db is not None:  # the parent's, after a fork
             _inherited.append(self._db)
             self._db = None
@@ -159,7 +161,7 @@ class Connection:
             self._file = self._stat_file()
         return self._db
 
-    def _set_up(self, db: Database) -> None:
+    def _set_up(self, db: SqliteDatabase) -> None:
         was_made = is_made(db, str(self.path))  # first: the file of another program must not be changed
         self._refuse_cut_off(db)
         db.execute(f"PRAGMA synchronous = {self._synchronous}")
@@ -171,7 +173,7 @@ class Connection:
         if not was_made:
             prepare(db, str(self.path))
 
-    def _refuse_cut_off(self, db: Database) -> None:
+    def _refuse_cut_off(self, db: SqliteDatabase) -> None:
         """SQLite reads zeros for the missing rest of a last page."""
         for is_last in (False, True):
             size = self.path.stat().st_size
@@ -202,7 +204,7 @@ class Connection:
         if not self.unreleased and (not self.held or self._db is None):
             return
 
-        def work(db: Database) -> None:
+        def work(db: SqliteDatabase) -> None:
             renew_process(db)
             for lease in self.unreleased:
                 release_lease(db, lease)

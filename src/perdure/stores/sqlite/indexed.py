@@ -37,9 +37,9 @@ from perdure.stores.sqlite.lists import (
 )
 from perdure.stores.sqlite.owners import prove_lease, renew_process
 from perdure.stores.sqlite.payloads import ReadPayloads, read_chunks, read_commits, read_events, read_stored
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.transfer import read_standing
-from perdure.stores.sqlite.writer import Worker
+from perdure.stores.sqlite.writer import WorkerThread
 
 T = TypeVar("T")
 
@@ -47,19 +47,19 @@ T = TypeVar("T")
 class TableAccess(Protocol):
     """How a store reaches its tables. Each call is one transaction."""
 
-    worker: Worker
+    worker: WorkerThread
 
     @property
     def connection(self) -> Connection:
         """Used on the worker thread only."""
 
-    async def read(self, work: Callable[[Database], T]) -> T:
+    async def read(self, work: Callable[[SqliteDatabase], T]) -> T:
         """Read one thread."""
 
-    async def read_lists(self, work: Callable[[Database], T]) -> T:
+    async def read_lists(self, work: Callable[[SqliteDatabase], T]) -> T:
         """Read across threads."""
 
-    async def write(self, work: Callable[[Database], T], *, syncs: bool = True) -> T:
+    async def write(self, work: Callable[[SqliteDatabase], T], *, syncs: bool = True) -> T:
         """All of the work happens, or none."""
 
     async def close(self) -> None: ...
@@ -80,7 +80,7 @@ class IndexedStore:
         await self._tables.close()
 
     async def renew(self, lease: Lease) -> None:
-        def work(db: Database) -> None:
+        def work(db: SqliteDatabase) -> None:
             prove_lease(db, lease)
             renew_process(db)
 
@@ -89,13 +89,13 @@ class IndexedStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        def work(db: Database) -> StoredCheckpoint | None:
+        def work(db: SqliteDatabase) -> StoredCheckpoint | None:
             return read_stored(db, self._read_payloads, find_info(db, checkpoint_id))
 
         return await self._tables.read_lists(work)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        def work(db: Database) -> StoredCheckpoint | None:
+        def work(db: SqliteDatabase) -> StoredCheckpoint | None:
             return read_stored(db, self._read_payloads, read_head(db, thread_id))
 
         return await self._tables.read_lists(work)

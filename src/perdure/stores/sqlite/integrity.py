@@ -15,10 +15,10 @@ from perdure.stores.sqlite.commits import COLUMNS, check_thread_row, newest_chec
 from perdure.stores.sqlite.journal import check_consumed, read_inbox, read_journal
 from perdure.stores.sqlite.owners import find_thread, read_thread
 from perdure.stores.sqlite.payloads import ReadPayloads, read_commit_rows, unpack
-from perdure.stores.sqlite.schema import Database, prepare
+from perdure.stores.sqlite.schema import SqliteDatabase, prepare
 
 
-def check_schema(db: Database) -> list[str]:
+def check_schema(db: SqliteDatabase) -> list[str]:
     """Tables and indexes that differ from those that this version creates."""
     with closing(sqlite3.connect(":memory:", isolation_level=None, factory=type(db))) as fresh:
         prepare(fresh, "a new store")
@@ -27,7 +27,7 @@ def check_schema(db: Database) -> list[str]:
     return [f"the schema of {name!r} was changed" for name in expected if actual.get(name) != expected[name]]
 
 
-def _read_schema(db: Database) -> dict[str, list[Any]]:
+def _read_schema(db: SqliteDatabase) -> dict[str, list[Any]]:
     """The columns of each table and index."""
     names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")]
     return {
@@ -39,7 +39,7 @@ def _read_schema(db: Database) -> dict[str, list[Any]]:
     }
 
 
-def find_orphans(db: Database) -> list[str]:
+def find_orphans(db: SqliteDatabase) -> list[str]:
     """Rows of threads that do not exist. (Thread 0 only reserves a seq.)"""
     orphans = []
     for table in ("commits", "journal", "inbox", "requests", "pins"):
@@ -51,11 +51,11 @@ def find_orphans(db: Database) -> list[str]:
     return orphans
 
 
-def list_all_thread_ids(db: Database) -> list[str]:
+def list_all_thread_ids(db: SqliteDatabase) -> list[str]:
     return [thread_id for (thread_id,) in db.execute("SELECT thread_id FROM threads ORDER BY thread")]
 
 
-def check_thread(db: Database, read: ReadPayloads, thread_id: str) -> list[Damage]:
+def check_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str) -> list[Damage]:
     """All damage of one thread: its row, journal, inbox, the columns and payloads of its commits, and their links."""
     damage: list[Damage] = []
 
@@ -87,7 +87,7 @@ def check_thread(db: Database, read: ReadPayloads, thread_id: str) -> list[Damag
     return damage
 
 
-def _find_changed_columns(db: Database, thread: int) -> list[tuple[int, str | None]]:
+def _find_changed_columns(db: SqliteDatabase, thread: int) -> list[tuple[int, str | None]]:
     """Number and checkpoint of commits whose columns were changed.
 
     A pruned commit whose space is not freed yet has lost its id, but still has a root: it is not looked at.

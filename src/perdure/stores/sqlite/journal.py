@@ -8,10 +8,10 @@ from perdure.errors import DamagedCheckpoint
 from perdure.records import InboxItem, JournalEntry
 from perdure.stores.packing import consumed_seal, seal
 from perdure.stores.sqlite.owners import ensure_thread, find_thread
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 
-def append_journal(db: Database, thread: int, thread_id: str, delivery_id: int, body: bytes) -> None:
+def append_journal(db: SqliteDatabase, thread: int, thread_id: str, delivery_id: int, body: bytes) -> None:
     db.without_journal.discard(thread_id)
     db.execute(
         "INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)",
@@ -19,7 +19,7 @@ def append_journal(db: Database, thread: int, thread_id: str, delivery_id: int, 
     )
 
 
-def read_journal(db: Database, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
+def read_journal(db: SqliteDatabase, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
     """Entries of the deliveries after commit `number`. Raises DamagedCheckpoint."""
     entries = []
     for delivery_id, body, sealed in db.execute(
@@ -39,7 +39,7 @@ def changed_entry(thread_id: str, delivery_id: int) -> DamagedCheckpoint:
     return DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
 
 
-def post_item(db: Database, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+def post_item(db: SqliteDatabase, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
     """Idempotent by `item_id`."""
     db.execute(
         "INSERT OR IGNORE INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, ?, ?, ?)",
@@ -47,13 +47,13 @@ def post_item(db: Database, thread_id: str, item_id: str, kind: str, body: bytes
     )
 
 
-def has_item(db: Database, thread_id: str, item_id: str) -> bool:
+def has_item(db: SqliteDatabase, thread_id: str, item_id: str) -> bool:
     """Whether the item was ever posted, consumed or not."""
     query = "SELECT 1 FROM inbox WHERE thread = ? AND item_id = ?"
     return db.execute(query, (find_thread(db, thread_id), item_id)).fetchone() is not None
 
 
-def read_inbox(db: Database, thread: int, thread_id: str) -> list[InboxItem]:
+def read_inbox(db: SqliteDatabase, thread: int, thread_id: str) -> list[InboxItem]:
     """Raises DamagedCheckpoint."""
     items = []
     for item_id, kind, body, sealed in db.execute(
@@ -70,7 +70,7 @@ def changed_item(thread_id: str, item_id: str) -> DamagedCheckpoint:
     return DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
 
 
-def consume_items(db: Database, thread_id: str, item_ids: Iterable[str]) -> None:
+def consume_items(db: SqliteDatabase, thread_id: str, item_ids: Iterable[str]) -> None:
     """Mark items as consumed, also those that were posted in another store."""
     thread = ensure_thread(db, thread_id)
     for item_id in item_ids:
@@ -81,7 +81,7 @@ def consume_items(db: Database, thread_id: str, item_ids: Iterable[str]) -> None
         )
 
 
-def check_consumed(db: Database, thread: int, thread_id: str) -> None:
+def check_consumed(db: SqliteDatabase, thread: int, thread_id: str) -> None:
     """Raises DamagedCheckpoint for a consumed item that was changed."""
     query = "SELECT item_id, seal FROM inbox WHERE thread = ? AND body IS NULL"
     for item_id, sealed in db.execute(query, (thread,)):
@@ -89,7 +89,7 @@ def check_consumed(db: Database, thread: int, thread_id: str) -> None:
             raise changed_item(thread_id, item_id)
 
 
-def list_consumed(db: Database, thread: int) -> list[str]:
+def list_consumed(db: SqliteDatabase, thread: int) -> list[str]:
     rows = db.execute("SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item", (thread,))
     return [item_id for (item_id,) in rows]
 

@@ -21,7 +21,7 @@ from perdure.stores.packing import (
 )
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
 from perdure.stores.sqlite.owners import is_process_dead
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 HAS_CONTENT = """
 (t.number > 0 OR EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.thread)
@@ -86,7 +86,7 @@ def as_limit(limit: int | None) -> int:
 
 
 def list_threads(
-    db: Database, query: ListQuery, limit: int | None = None, before: str | None = None
+    db: SqliteDatabase, query: ListQuery, limit: int | None = None, before: str | None = None
 ) -> list[ThreadInfo]:
     """Raises ThreadNotFound for an unknown `before`."""
     condition, values = query.condition
@@ -103,14 +103,14 @@ def list_threads(
     return [_thread_info(db, row) for row in rows.fetchall()]
 
 
-def list_due_threads(db: Database, now: datetime, limit: int | None) -> list[ThreadInfo]:
+def list_due_threads(db: SqliteDatabase, now: datetime, limit: int | None) -> list[ThreadInfo]:
     """Those without a living owner, the most overdue first."""
     rows = db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
     free = (info for row in rows if (info := _thread_info(db, row)).run_id is None)
     return list(islice(free, limit))
 
 
-def list_thread_ids(db: Database, prefix: str | None, after: str | None, limit: int | None) -> list[str]:
+def list_thread_ids(db: SqliteDatabase, prefix: str | None, after: str | None, limit: int | None) -> list[str]:
     condition, values = _match_prefix(prefix)
     if after is not None:
         condition += " AND t.thread_id > ?"
@@ -122,7 +122,7 @@ def list_thread_ids(db: Database, prefix: str | None, after: str | None, limit: 
     return [thread_id for (thread_id,) in rows]
 
 
-def list_requests(db: Database, query: ListQuery, limit: int | None = None) -> list[PendingRequest]:
+def list_requests(db: SqliteDatabase, query: ListQuery, limit: int | None = None) -> list[PendingRequest]:
     condition, values = query.condition
     # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
     tables = "requests r JOIN threads t" if not query.prefix else "threads t CROSS JOIN requests r"
@@ -146,13 +146,13 @@ def list_requests(db: Database, query: ListQuery, limit: int | None = None) -> l
     ]
 
 
-def read_last_seq(db: Database, thread_id: str) -> int:
+def read_last_seq(db: SqliteDatabase, thread_id: str) -> int:
     """Of the thread's events; 0 if it has none."""
     row = db.execute("SELECT last_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def _thread_info(db: Database, row: Any) -> ThreadInfo:
+def _thread_info(db: SqliteDatabase, row: Any) -> ThreadInfo:
     thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
     return ThreadInfo(
         thread_id,
@@ -170,7 +170,7 @@ def _thread_info(db: Database, row: Any) -> ThreadInfo:
 
 
 def list_checkpoints(
-    db: Database, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
+    db: SqliteDatabase, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
 ) -> list[CheckpointInfo]:
     """Oldest first. Raises CheckpointNotFound for an unknown `before`."""
     condition = ""
@@ -193,7 +193,7 @@ def list_checkpoints(
 
 
 def _rows_of_workflow(
-    db: Database, workflow_name: str, condition: str, values: list[Any], limit: int | None
+    db: SqliteDatabase, workflow_name: str, condition: str, values: list[Any], limit: int | None
 ) -> list[Any]:
     """The newest first, from the blocks that hold some. One query reads blocks that follow each other."""
     workflow = db.execute("SELECT workflow FROM workflows WHERE name = ?", (workflow_name,)).fetchone()
@@ -226,7 +226,7 @@ def _stretches(blocks: Iterable[tuple[int]], at_most: int) -> Iterator[tuple[int
         yield first, last
 
 
-def to_infos(db: Database, rows: list[Any]) -> list[CheckpointInfo]:
+def to_infos(db: SqliteDatabase, rows: list[Any]) -> list[CheckpointInfo]:
     """Each with the id of its parent, which is mostly among the rows. Shared values are converted once."""
     ids = {row[:2]: row[2].hex() if type(row[2]) is bytes else row[2] for row in rows}
     names: dict[int | None, str] = {}
@@ -247,7 +247,7 @@ def to_infos(db: Database, rows: list[Any]) -> list[CheckpointInfo]:
     return infos
 
 
-def _nearest_id(db: Database, thread: int, number: int | None) -> Any:
+def _nearest_id(db: SqliteDatabase, thread: int, number: int | None) -> Any:
     """The id of that checkpoint, or of its nearest ancestor that is left."""
     while number is not None:
         row = db.execute(
@@ -261,19 +261,19 @@ def _nearest_id(db: Database, thread: int, number: int | None) -> Any:
     return None
 
 
-def _workflow_name(db: Database, workflow: int | None) -> str:
+def _workflow_name(db: SqliteDatabase, workflow: int | None) -> str:
     row = db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()
     return "" if row is None else str(row[0])
 
 
-def _seq_of(db: Database, checkpoint_id: str) -> Any:
+def _seq_of(db: SqliteDatabase, checkpoint_id: str) -> Any:
     row = db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
     if row is None:
         raise CheckpointNotFound(checkpoint_id)
     return row[0]
 
 
-def find_info(db: Database, checkpoint_id: str) -> CheckpointInfo | None:
+def find_info(db: SqliteDatabase, checkpoint_id: str) -> CheckpointInfo | None:
     """Raises DamagedCheckpoint."""
     row = db.execute(f"{SELECT_INFO} AND c.checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
     if row is None:
@@ -284,12 +284,12 @@ def find_info(db: Database, checkpoint_id: str) -> CheckpointInfo | None:
     return info
 
 
-def read_info(db: Database, thread: int | None, number: int | None) -> CheckpointInfo | None:
+def read_info(db: SqliteDatabase, thread: int | None, number: int | None) -> CheckpointInfo | None:
     row = db.execute(f"{SELECT_INFO} AND c.thread = ? AND c.number = ?", (thread, number)).fetchone()
     return None if row is None else to_infos(db, [row])[0]
 
 
-def read_head(db: Database, thread_id: str) -> CheckpointInfo | None:
+def read_head(db: SqliteDatabase, thread_id: str) -> CheckpointInfo | None:
     """Raises DamagedCheckpoint if the thread's row names another head than its commits."""
     row = db.execute("SELECT thread, head FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     if row is None:
@@ -302,7 +302,7 @@ def read_head(db: Database, thread_id: str) -> CheckpointInfo | None:
     return info
 
 
-def find_position(db: Database, checkpoint_id: str) -> tuple[int, str, int]:
+def find_position(db: SqliteDatabase, checkpoint_id: str) -> tuple[int, str, int]:
     """Row and id of the checkpoint's thread, and its number. Raises CheckpointNotFound."""
     row = db.execute(
         "SELECT c.thread, t.thread_id, c.number FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",

@@ -10,7 +10,7 @@ import msgspec
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import Lease
 from perdure.stores.process_identity import LEASE_SECONDS, from_json, is_dead, this_process, to_json
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 
 class ThreadRow(NamedTuple):
@@ -24,12 +24,12 @@ class ThreadRow(NamedTuple):
     last_seq: int
 
 
-def find_thread(db: Database, thread_id: str) -> int | None:
+def find_thread(db: SqliteDatabase, thread_id: str) -> int | None:
     row = db.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return None if row is None else int(row[0])
 
 
-def ensure_thread(db: Database, thread_id: str) -> int:
+def ensure_thread(db: SqliteDatabase, thread_id: str) -> int:
     """The thread's row, inserted if it is new."""
     thread = find_thread(db, thread_id)
     if thread is None:
@@ -39,14 +39,14 @@ def ensure_thread(db: Database, thread_id: str) -> int:
     return thread
 
 
-def read_thread(db: Database, thread: int) -> ThreadRow:
+def read_thread(db: SqliteDatabase, thread: int) -> ThreadRow:
     row = db.execute(
         "SELECT thread, fence, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
     ).fetchone()
     return ThreadRow(*row)
 
 
-def claim_thread(db: Database, thread_id: str, owner: str, *, takeover: bool) -> ThreadRow:
+def claim_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> ThreadRow:
     """Make `owner` the owner, under the next fence. Raises ThreadBusy while another one is alive."""
     thread = ensure_thread(db, thread_id)
     fence, holder, process, number, head, status, last_seq = db.execute(
@@ -61,7 +61,7 @@ def claim_thread(db: Database, thread_id: str, owner: str, *, takeover: bool) ->
     return ThreadRow(thread, fence + 1, number, head, status, last_seq)
 
 
-def prove_lease(db: Database, lease: Lease) -> ThreadRow:
+def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
     """The thread's row. Raises ThreadConflict if another owner took the thread over."""
     row = db.execute(
         "SELECT thread, fence, number, head, status, last_seq, owner FROM threads WHERE thread_id = ?",
@@ -73,7 +73,7 @@ def prove_lease(db: Database, lease: Lease) -> ThreadRow:
     return ThreadRow(*row[:6])
 
 
-def release_lease(db: Database, lease: Lease) -> None:
+def release_lease(db: SqliteDatabase, lease: Lease) -> None:
     """Idempotent. Ignores a lease that another owner took over."""
     db.without_journal.discard(lease.thread_id)
     db.execute(
@@ -82,13 +82,13 @@ def release_lease(db: Database, lease: Lease) -> None:
     )
 
 
-def find_owner(db: Database, thread_id: str) -> str | None:
+def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
     """The run that owns the thread; None if its process is dead."""
     row = db.execute("SELECT owner, process FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return None if row is None or row[0] is None or is_process_dead(db, row[1]) else str(row[0])
 
 
-def renew_process(db: Database) -> None:
+def renew_process(db: SqliteDatabase) -> None:
     """Extend the lease of this process."""
     db.execute(
         "INSERT INTO processes (identity, leased_until) VALUES (?, ?)"
@@ -97,13 +97,13 @@ def renew_process(db: Database) -> None:
     )
 
 
-def shorten_leases(db: Database) -> None:
+def shorten_leases(db: SqliteDatabase) -> None:
     """Correct leases that end later than any lease can: the clock was set back, and a living process renews its own."""
     until = time.time() + LEASE_SECONDS
     db.execute("UPDATE processes SET leased_until = ? WHERE leased_until > ?", (until, until + 1))
 
 
-def is_process_dead(db: Database, process: int | None) -> bool:
+def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
     row = db.execute("SELECT identity, leased_until FROM processes WHERE process = ?", (process,)).fetchone()
     if row is None:
         return True
@@ -113,7 +113,7 @@ def is_process_dead(db: Database, process: int | None) -> bool:
         return not isinstance(row[1], float) or row[1] < time.time()
 
 
-def _own_process(db: Database) -> int:
+def _own_process(db: SqliteDatabase) -> int:
     identity = to_json(this_process())
     if db.process is None or db.process[0] != identity:
         _delete_dead_processes(db)
@@ -123,7 +123,7 @@ def _own_process(db: Database) -> int:
     return db.process[1]
 
 
-def _delete_dead_processes(db: Database) -> None:
+def _delete_dead_processes(db: SqliteDatabase) -> None:
     """Those that own no thread."""
     rows = db.execute(
         "SELECT process FROM processes WHERE process NOT IN (SELECT process FROM threads WHERE owner IS NOT NULL)"

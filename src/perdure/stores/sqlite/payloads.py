@@ -26,7 +26,7 @@ from perdure.stores.sqlite.commits import check_thread_row, newest_checkpoint
 from perdure.stores.sqlite.journal import read_inbox, read_journal
 from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
 from perdure.stores.sqlite.owners import claim_thread, find_thread
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 MAX_PARAMETERS = 500
 """Numbers in one query: older versions of SQLite take at most 999 parameters."""
@@ -44,13 +44,13 @@ class Payload(NamedTuple):
     """Empty if it cannot be read."""
 
 
-def read_payloads(db: Database, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
+def read_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
     """By number. Commits that do not exist are left out."""
     rows = select_commits(db, "number, checkpoint_id, seal, body", thread_id, numbers)
     return {row[0]: Payload(row[0], row[1], row[2] or b"", row[3] or b"") for row in rows}
 
 
-def select_commits(db: Database, columns: str, thread_id: str, numbers: Collection[int]) -> list[Any]:
+def select_commits(db: SqliteDatabase, columns: str, thread_id: str, numbers: Collection[int]) -> list[Any]:
     """Columns of some commits of a thread, the number first, in order."""
     query = f"SELECT {columns} FROM commits WHERE thread = (SELECT thread FROM threads WHERE thread_id = ?) AND number"
     if len(numbers) == 1:
@@ -89,7 +89,7 @@ class CommitRow(NamedTuple):
 _COMMIT = "SELECT number, parent, status, run_id, timestamp, first_seq, events FROM commits"
 
 
-def read_commit_rows(db: Database, thread_id: str, after: int, limit: int | None) -> list[CommitRow]:
+def read_commit_rows(db: SqliteDatabase, thread_id: str, after: int, limit: int | None) -> list[CommitRow]:
     """Those after a number, in order."""
     values = (find_thread(db, thread_id), after, as_limit(limit))
     chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
@@ -100,7 +100,7 @@ def read_commit_rows(db: Database, thread_id: str, after: int, limit: int | None
     return [_commit_row(row, infos.get(row[0])) for row in db.execute(f"{_COMMIT} {chosen}", values).fetchall()]
 
 
-def read_event_rows(db: Database, thread_id: str, after: int | None) -> list[CommitRow]:
+def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> list[CommitRow]:
     """The commits with events after this seq. Raises CursorExpired, or DamagedCheckpoint if the last is missing."""
     row = db.execute("SELECT thread, last_seq, first_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     thread, last_seq, first_seq = (None, 0, 1) if row is None else row
@@ -135,7 +135,7 @@ def _commit_row(row: Any, info: CheckpointInfo | None) -> CommitRow:
 
 # ---------------------------------------------------------------- unpacked
 
-ReadPayloads: TypeAlias = Callable[[Database, str, Collection[int]], Mapping[int, Payload]]
+ReadPayloads: TypeAlias = Callable[[SqliteDatabase, str, Collection[int]], Mapping[int, Payload]]
 """`read_payloads`, or the same from a thread's file."""
 
 
@@ -156,7 +156,7 @@ def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payl
         raise DamagedCheckpoint(name, f"commit {number} is not what was written: {error}", thread_id) from error
 
 
-def read_root(db: Database, read: ReadPayloads, info: CheckpointInfo) -> bytes:
+def read_root(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo) -> bytes:
     """Raises DamagedCheckpoint."""
     payload = read(db, info.thread_id, [info.number]).get(info.number)
     if payload is not None and to_id(payload.checkpoint_id) != info.checkpoint_id:  # an index leads elsewhere
@@ -167,11 +167,11 @@ def read_root(db: Database, read: ReadPayloads, info: CheckpointInfo) -> bytes:
     return bytes(root)
 
 
-def read_stored(db: Database, read: ReadPayloads, info: CheckpointInfo | None) -> StoredCheckpoint | None:
+def read_stored(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo | None) -> StoredCheckpoint | None:
     return None if info is None else StoredCheckpoint(info, read_root(db, read, info))
 
 
-def open_thread(db: Database, read: ReadPayloads, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
+def open_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
     """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
     thread = claim_thread(db, thread_id, owner, takeover=takeover)
     newest = newest_checkpoint(db, thread.thread)
@@ -203,7 +203,7 @@ def open_thread(db: Database, read: ReadPayloads, thread_id: str, owner: str, *,
 
 
 def read_chunks(
-    db: Database, read: ReadPayloads, thread_id: str, numbers: Iterable[int]
+    db: SqliteDatabase, read: ReadPayloads, thread_id: str, numbers: Iterable[int]
 ) -> Mapping[int, Mapping[str, bytes]]:
     """The chunks of each commit, by digest. Raises DamagedCheckpoint."""
     chunks = {}
@@ -216,7 +216,7 @@ def read_chunks(
     return chunks
 
 
-def read_events(db: Database, read: ReadPayloads, thread_id: str, after: int | None) -> list[LoggedEvents]:
+def read_events(db: SqliteDatabase, read: ReadPayloads, thread_id: str, after: int | None) -> list[LoggedEvents]:
     """Raises CursorExpired or DamagedCheckpoint."""
     rows = read_event_rows(db, thread_id, after)
     payloads = read(db, thread_id, [row.number for row in rows])
@@ -230,7 +230,7 @@ def read_events(db: Database, read: ReadPayloads, thread_id: str, after: int | N
     return log
 
 
-def read_commits(db: Database, read: ReadPayloads, thread_id: str, after: int, limit: int | None) -> list[Commit]:
+def read_commits(db: SqliteDatabase, read: ReadPayloads, thread_id: str, after: int, limit: int | None) -> list[Commit]:
     """As they were committed, or as pruning left them. Raises DamagedCheckpoint."""
     row = db.execute("SELECT events_dropped_before FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     dropped_before = 0 if row is None else int(row[0])

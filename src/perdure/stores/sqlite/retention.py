@@ -15,7 +15,7 @@ from perdure.stores.sqlite.commits import delete_commit, move_head, replace_comm
 from perdure.stores.sqlite.lists import find_position, read_head
 from perdure.stores.sqlite.owners import ThreadRow, find_owner, find_thread
 from perdure.stores.sqlite.payloads import Payload, unpack
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 MIN_GARBAGE = 16
 MIN_GARBAGE_BYTES = 1_000_000
@@ -25,27 +25,27 @@ due when as much is garbage as was left the last time; when the thread comes to 
 # ---------------------------------------------------------------- pins
 
 
-def set_pin(db: Database, thread: int, number: int, *, is_pinned: bool) -> None:
+def set_pin(db: SqliteDatabase, thread: int, number: int, *, is_pinned: bool) -> None:
     if is_pinned:
         db.execute("INSERT OR IGNORE INTO pins VALUES (?, ?)", (thread, number))
     else:
         db.execute("DELETE FROM pins WHERE thread = ? AND number = ?", (thread, number))
 
 
-def pin_checkpoint(db: Database, checkpoint_id: str, *, is_pinned: bool) -> None:
+def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound."""
     thread, _, number = find_position(db, checkpoint_id)
     set_pin(db, thread, number, is_pinned=is_pinned)
 
 
-def list_pins(db: Database, thread: int) -> set[int]:
+def list_pins(db: SqliteDatabase, thread: int) -> set[int]:
     return {number for (number,) in db.execute("SELECT number FROM pins WHERE thread = ?", (thread,))}
 
 
 # ---------------------------------------------------------------- marking
 
 
-def prune_with_commit(db: Database, thread: ThreadRow, commit: Commit) -> bool:
+def prune_with_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit) -> bool:
     """Prune the checkpoints and events that the commit names. Whether garbage is to be collected now.
 
     Pinned checkpoints stay, and so does the head.
@@ -61,7 +61,7 @@ def prune_with_commit(db: Database, thread: ThreadRow, commit: Commit) -> bool:
     return is_collection_due(db, thread.thread)
 
 
-def _prune_checkpoint(db: Database, thread: int, number: int) -> None:
+def _prune_checkpoint(db: SqliteDatabase, thread: int, number: int) -> None:
     row = db.execute(
         f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ?1 AND number = ?2 AND checkpoint_id IS NOT NULL"
         " AND NOT EXISTS (SELECT 1 FROM pins WHERE thread = ?1 AND number = ?2)",
@@ -72,14 +72,14 @@ def _prune_checkpoint(db: Database, thread: int, number: int) -> None:
         _add_garbage(db, thread, 1, row[1])
 
 
-def _add_garbage(db: Database, thread: int, count: int, size: int) -> None:
+def _add_garbage(db: SqliteDatabase, thread: int, count: int, size: int) -> None:
     db.execute(
         "UPDATE threads SET garbage = garbage + ?, garbage_bytes = garbage_bytes + ? WHERE thread = ?",
         (count, size, thread),
     )
 
 
-def drop_events(db: Database, thread: int, before: int) -> None:
+def drop_events(db: SqliteDatabase, thread: int, before: int) -> None:
     """Drop the events of all commits before this number, but never those of a commit to come."""
     (last,) = db.execute("SELECT number FROM threads WHERE thread = ?", (thread,)).fetchone()
     before = min(before, last + 1)
@@ -102,7 +102,7 @@ def drop_events(db: Database, thread: int, before: int) -> None:
     _add_garbage(db, thread, count, size)
 
 
-def read_kept_events(db: Database, thread: int) -> tuple[int, int]:
+def read_kept_events(db: SqliteDatabase, thread: int) -> tuple[int, int]:
     """The seq of the oldest event that is kept, and the commit before which events are dropped."""
     row = db.execute("SELECT first_seq, events_dropped_before FROM threads WHERE thread = ?", (thread,)).fetchone()
     first_seq, dropped_before = row
@@ -112,13 +112,13 @@ def read_kept_events(db: Database, thread: int) -> tuple[int, int]:
 # ---------------------------------------------------------------- freeing
 
 
-def count_garbage(db: Database, thread: int) -> int:
+def count_garbage(db: SqliteDatabase, thread: int) -> int:
     """Commits with something that can be freed."""
     (count,) = db.execute("SELECT garbage FROM threads WHERE thread = ?", (thread,)).fetchone()
     return int(count)
 
 
-def is_collection_due(db: Database, thread: int, *, at_rest: bool = False) -> bool:
+def is_collection_due(db: SqliteDatabase, thread: int, *, at_rest: bool = False) -> bool:
     count, live, size, live_size = db.execute(
         "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread = ?", (thread,)
     ).fetchone()
@@ -127,7 +127,7 @@ def is_collection_due(db: Database, thread: int, *, at_rest: bool = False) -> bo
     return bool(count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size)
 
 
-def note_collected(db: Database, thread: int) -> None:
+def note_collected(db: SqliteDatabase, thread: int) -> None:
     """Record that the thread has no garbage, and how much is live."""
     db.execute(
         "UPDATE threads SET garbage = 0, garbage_bytes = 0, (live, live_bytes) ="
@@ -136,7 +136,7 @@ def note_collected(db: Database, thread: int) -> None:
     )
 
 
-def has_to_prune(db: Database, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:
+def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:
     """Whether `prune_thread` would change anything. Needs no write transaction."""
     thread = find_thread(db, thread_id)
     if thread is None:
@@ -147,7 +147,7 @@ def has_to_prune(db: Database, thread_id: str, checkpoint_ids: Iterable[str], ev
     return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
 
 
-def choose_pruned(db: Database, thread_id: str, checkpoint_ids: set[str]) -> set[int]:
+def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str]) -> set[int]:
     """The numbers of these checkpoints, without pinned ones. Raises ThreadBusy for the head of an owned thread."""
     thread = find_thread(db, thread_id)
     rows = db.execute(
@@ -161,7 +161,7 @@ def choose_pruned(db: Database, thread_id: str, checkpoint_ids: set[str]) -> set
     return numbers
 
 
-def prune_thread(db: Database, thread_id: str, checkpoint_ids: set[str], events_before: int = 0) -> int:
+def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], events_before: int = 0) -> int:
     """Delete these checkpoints, and free the space of all that was pruned before. How many checkpoints were deleted.
 
     Raises ThreadBusy or DamagedCheckpoint.
@@ -181,7 +181,7 @@ def prune_thread(db: Database, thread_id: str, checkpoint_ids: set[str], events_
     return len(pruned)
 
 
-def _free_bodies(db: Database, thread: int, thread_id: str, pruned: set[int]) -> None:
+def _free_bodies(db: SqliteDatabase, thread: int, thread_id: str, pruned: set[int]) -> None:
     rows = db.execute(
         "SELECT number, checkpoint_id, seal, body, seq, parent FROM commits WHERE thread = ? ORDER BY number", (thread,)
     ).fetchall()

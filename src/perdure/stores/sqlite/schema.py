@@ -104,7 +104,7 @@ CREATE TABLE requests (
 T = TypeVar("T")
 
 
-class Database(sqlite3.Connection):
+class SqliteDatabase(sqlite3.Connection):
     """A connection to these tables. Functions that take one never begin or end a transaction."""
 
     tables: ClassVar[str] = TABLES
@@ -130,7 +130,7 @@ class Database(sqlite3.Connection):
         self.process = None
         self.without_journal.clear()
 
-    def attempt(self, work: Callable[[Database], T]) -> T:
+    def attempt(self, work: Callable[[SqliteDatabase], T]) -> T:
         """Run the work in a savepoint: an error undoes the work, and nothing else of the transaction."""
         self.execute("SAVEPOINT attempt")
         try:
@@ -148,7 +148,7 @@ class NotOurs(Exception):
     """The file is a database of another program."""
 
 
-def prepare(db: Database, path: str) -> None:
+def prepare(db: SqliteDatabase, path: str) -> None:
     """Create the tables unless they exist. Many processes may call this at the same time.
 
     Raises NewerFormat for tables of another version, NotOurs for those of another program.

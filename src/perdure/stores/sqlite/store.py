@@ -26,7 +26,7 @@ from perdure.stores.sqlite.retention import (
     prune_thread,
     prune_with_commit,
 )
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.transfer import (
     add_thread,
     copy_thread,
@@ -56,7 +56,7 @@ class SqliteStore(IndexedStore):
     # ------------------------------------------------------------ owning a thread
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        def work(db: Database) -> OpenedThread:
+        def work(db: SqliteDatabase) -> OpenedThread:
             opened = open_thread(db, read_payloads, thread_id, owner, takeover=takeover)
             self._connection.held.add(opened.lease)
             return opened
@@ -68,7 +68,7 @@ class SqliteStore(IndexedStore):
             raise
 
     async def release(self, lease: Lease) -> None:
-        def work(db: Database) -> bool:
+        def work(db: SqliteDatabase) -> bool:
             release_lease(db, lease)
             thread = find_thread(db, lease.thread_id)
             return thread is not None and is_collection_due(db, thread, at_rest=True)
@@ -89,7 +89,7 @@ class SqliteStore(IndexedStore):
         thread_id, body = commit.lease.thread_id, pack_body(commit)
         sealed = seal(thread_id, commit.number, body)
 
-        def work(db: Database) -> bool:
+        def work(db: SqliteDatabase) -> bool:
             thread = check_commit(db, commit)
             columns = to_columns(db, thread.thread, commit)
             seq = insert_commit(db, commit, columns, sealed, body)
@@ -106,7 +106,7 @@ class SqliteStore(IndexedStore):
         await self._writer.worker.run(partial(_collect_garbage, self._connection, thread_id), uncancellable=True)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        def work(db: Database) -> None:
+        def work(db: SqliteDatabase) -> None:
             thread = prove_lease(db, lease)
             append_journal(db, thread.thread, lease.thread_id, entry.delivery_id, entry.body)
 
@@ -149,12 +149,12 @@ class SqliteStore(IndexedStore):
         damage: list[DamagedCheckpoint] = []
         number, count = 0, 0
 
-        def rewrite_page(db: Database) -> tuple[int, int, list[DamagedCheckpoint]]:
+        def rewrite_page(db: SqliteDatabase) -> tuple[int, int, list[DamagedCheckpoint]]:
             changes = Changes(change)
             reached, damaged = rewrite_commits(db, thread_id, number, last, changes)
             return reached, changes.count, damaged
 
-        def rewrite_pending(db: Database) -> tuple[int, list[DamagedCheckpoint]]:
+        def rewrite_pending(db: SqliteDatabase) -> tuple[int, list[DamagedCheckpoint]]:
             changes = Changes(change)
             damaged = [*rewrite_journal(db, thread_id, changes), *rewrite_inbox(db, thread_id, changes)]
             return changes.count, damaged

@@ -47,7 +47,7 @@ from perdure.stores.sqlite.journal import (
 from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests
 from perdure.stores.sqlite.owners import ensure_thread, find_owner, find_thread, read_thread
 from perdure.stores.sqlite.retention import list_pins, set_pin
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 PAGE_BYTES = 1 << 18
 PAGE_ROWS = 64
@@ -56,7 +56,7 @@ PAGE_ROWS = 64
 # ---------------------------------------------------------------- in and out
 
 
-def add_thread(db: Database, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
     """Insert a thread as another store had it. Raises ThreadExists."""
     thread = reserve_thread(db, standing)
     for commit in commits:
@@ -68,14 +68,14 @@ def add_thread(db: Database, standing: ThreadHeader, commits: Iterable[Commit]) 
     _restore_standing(db, thread, standing)
 
 
-def reserve_thread(db: Database, standing: ThreadHeader) -> int:
+def reserve_thread(db: SqliteDatabase, standing: ThreadHeader) -> int:
     """A row for a new thread. Raises ThreadExists."""
     if has_thread(db, standing.thread_id):
         raise ThreadExists(standing.thread_id)
     return ensure_thread(db, standing.thread_id)
 
 
-def has_thread(db: Database, thread_id: str) -> bool:
+def has_thread(db: SqliteDatabase, thread_id: str) -> bool:
     """Whether the thread has an owner, or anything was ever put into it."""
     thread = find_thread(db, thread_id)
     if thread is None:
@@ -87,7 +87,7 @@ def has_thread(db: Database, thread_id: str) -> bool:
     return bool(number) or owner is not None or pending is not None
 
 
-def refuse_known_checkpoint(db: Database, info: CheckpointInfo) -> None:
+def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
     """Raises ThreadExists if another thread has a checkpoint with this id."""
     try:
         _, thread_id, _ = find_position(db, info.checkpoint_id)
@@ -97,7 +97,7 @@ def refuse_known_checkpoint(db: Database, info: CheckpointInfo) -> None:
     raise ThreadExists(info.thread_id, reason)
 
 
-def _restore_standing(db: Database, thread: int, standing: ThreadHeader) -> None:
+def _restore_standing(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> None:
     (newest,) = db.execute("SELECT MAX(seq) FROM commits WHERE thread = ?", (thread,)).fetchone()
     db.execute(
         "UPDATE threads SET workflow = ?, fence = MAX(fence, ?), number = ?, head = ?, status = ?, updated_at = ?,"
@@ -130,7 +130,7 @@ def _restore_standing(db: Database, thread: int, standing: ThreadHeader) -> None
     db.execute(f"{INSERT_BLOCKS} AND thread = ?", (thread,))
 
 
-def read_standing(db: Database, thread_id: str) -> ThreadHeader | None:
+def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
     """All of a thread but its commits. Raises DamagedCheckpoint."""
     row = db.execute(
         "SELECT t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head,"
@@ -170,7 +170,7 @@ _AFTER_ID = COLUMNS.partition("checkpoint_id, ")[2]
 """All columns of a commit behind its id."""
 
 
-def copy_thread(db: Database, thread_id: str, to: str) -> None:
+def copy_thread(db: SqliteDatabase, thread_id: str, to: str) -> None:
     """Copy the thread's commits and requests under new checkpoint ids. Raises ThreadNotFound or ThreadBusy."""
     source = find_thread(db, thread_id)
     if source is None:
@@ -199,7 +199,7 @@ def copy_thread(db: Database, thread_id: str, to: str) -> None:
     )
 
 
-def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) -> bool:
+def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | None) -> bool:
     """False if there is no such thread, or it does not meet `if_unmoved_since`. Raises ThreadBusy."""
     owner = find_owner(db, thread_id)
     if owner is not None:
@@ -221,7 +221,7 @@ def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) ->
 
 
 def rewrite_commits(
-    db: Database, thread_id: str, after: int, until: int, changes: Changes
+    db: SqliteDatabase, thread_id: str, after: int, until: int, changes: Changes
 ) -> tuple[int, list[DamagedCheckpoint]]:
     """Rewrite a page of the commits after this number; the number of the last of them."""
     damaged = []
@@ -244,7 +244,7 @@ def rewrite_commits(
     return number, damaged
 
 
-def _page_of_bodies(db: Database, thread_id: str, after: int, until: int) -> list[tuple[int, int, Any, Any]]:
+def _page_of_bodies(db: SqliteDatabase, thread_id: str, after: int, until: int) -> list[tuple[int, int, Any, Any]]:
     page, size = [], 0
     for row in db.execute(
         "SELECT seq, number, seal, body FROM commits WHERE thread = ? AND number > ? AND number <= ?"
@@ -258,7 +258,7 @@ def _page_of_bodies(db: Database, thread_id: str, after: int, until: int) -> lis
     return page
 
 
-def rewrite_journal(db: Database, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
+def rewrite_journal(db: SqliteDatabase, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
     rows = db.execute(
         "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (find_thread(db, thread_id),)
     )
@@ -272,7 +272,7 @@ def rewrite_journal(db: Database, thread_id: str, changes: Changes) -> Iterator[
             db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", values)
 
 
-def rewrite_inbox(db: Database, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
+def rewrite_inbox(db: SqliteDatabase, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
     rows = db.execute(
         "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL",
         (find_thread(db, thread_id),),
@@ -287,7 +287,7 @@ def rewrite_inbox(db: Database, thread_id: str, changes: Changes) -> Iterator[Da
             db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", values)
 
 
-def last_number(db: Database, thread_id: str) -> int:
+def last_number(db: SqliteDatabase, thread_id: str) -> int:
     """Of the thread's commits; 0 if it has none."""
     row = db.execute("SELECT number FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return 0 if row is None else int(row[0])

@@ -3,7 +3,7 @@
 The path of a write: `SqliteWriter.write` adds it to the batch and awaits it. The worker thread takes all writes that
 wait and makes one transaction of them, so that one sync serves all. Each write has a savepoint: an error of one undoes
 that one only. Then the worker wakes the event loops. A read is a transaction of its own. Other blocking work goes
-through `Worker.run`. A hop to the thread and back costs more than most of the work.
+through `WorkerThread.run`. A hop to the thread and back costs more than most of the work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weakref import WeakSet, finalize
 from perdure.log import get_logger
 from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.connection import NOT_NOW, Connection
-from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.schema import SqliteDatabase
 
 logger = get_logger("stores")
 T = TypeVar("T")
@@ -101,7 +101,7 @@ def _resolve(jobs: Sequence[Job[Any]]) -> None:
         job.wake()
 
 
-class Worker:
+class WorkerThread:
     """Does blocking work one piece after the other, for event loops of any thread.
 
     Calls `between` every `every_seconds`, between two pieces. The OS thread ends with the object. After a fork the
@@ -210,10 +210,10 @@ def _do_nothing() -> None:
     """The work of a thread whose heartbeat is due."""
 
 
-class Batch:
+class JobBatch:
     """Jobs that wait for the worker at the same time are done together, in batches of `MAX_BATCH`."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: WorkerThread) -> None:
         self._worker = worker
         self.reset()
         _BATCHES.add(self)
@@ -225,7 +225,7 @@ class Batch:
         self._is_submitted = False
 
     async def run(self, job: Job[W], do: Callable[[list[Any]], None], *, uncancellable: bool = False) -> Any:
-        """The job's outcome, as `Worker.run` has it.
+        """The job's outcome, as `WorkerThread.run` has it.
 
         `do` settles each job of a batch; an error that it raises is that of all others.
         """
@@ -267,10 +267,10 @@ class Batch:
             _wake_all(jobs)
 
 
-class _Write(Job[Callable[[Database], Any]]):
+class _Write(Job[Callable[[SqliteDatabase], Any]]):
     __slots__ = ("needs_own_transaction", "syncs")
 
-    def __init__(self, work: Callable[[Database], Any], *, syncs: bool) -> None:
+    def __init__(self, work: Callable[[SqliteDatabase], Any], *, syncs: bool) -> None:
         super().__init__(work)
         self.syncs = syncs
         self.needs_own_transaction = False
@@ -281,19 +281,19 @@ class SqliteWriter:
 
     def __init__(self, name: str, connection: Connection) -> None:
         self.connection = connection
-        self.worker = Worker(name, connection.renew, RENEW_SECONDS)
-        self._batch = Batch(self.worker)
+        self.worker = WorkerThread(name, connection.renew, RENEW_SECONDS)
+        self._batch = JobBatch(self.worker)
         self._end = finalize(self, connection.close)
 
-    async def read(self, work: Callable[[Database], T]) -> T:
+    async def read(self, work: Callable[[SqliteDatabase], T]) -> T:
         return await self.worker.run(partial(self.connection.transact, work, writes=False, syncs=True))
 
-    async def read_lists(self, work: Callable[[Database], T]) -> T:
+    async def read_lists(self, work: Callable[[SqliteDatabase], T]) -> T:
         return await self.worker.run(partial(self.connection.transact, work, writes=False, syncs=True))
 
     async def write(
         self,
-        work: Callable[[Database], T],
+        work: Callable[[SqliteDatabase], T],
         *,
         syncs: bool = True,
         uncancellable: bool = False,
@@ -339,7 +339,7 @@ class SqliteWriter:
         self.worker.stop()
 
 
-def _attempt_all(db: Database, writes: list[_Write]) -> None:
+def _attempt_all(db: SqliteDatabase, writes: list[_Write]) -> None:
     for write in writes:
         write.error, write.needs_own_transaction = None, False  # the transaction may be repeated
         try:
@@ -356,8 +356,8 @@ def _attempt_all(db: Database, writes: list[_Write]) -> None:
             write.error = error
 
 
-_WORKERS: WeakSet[Worker] = WeakSet()
-_BATCHES: WeakSet[Batch] = WeakSet()
+_WORKERS: WeakSet[WorkerThread] = WeakSet()
+_BATCHES: WeakSet[JobBatch] = WeakSet()
 
 
 def _reset_after_fork() -> None:
