@@ -116,8 +116,8 @@ def _cannot_change(value: object) -> bool:
 def _copied(value: Any, memo: _Memo) -> Any:
     if type(value) in _ATOMIC:
         return value
-    known = memo.get(id(value), _MISSING)
-    return _kind_of(type(value)).copy(value, memo) if known is _MISSING else known
+    copied = memo.get(id(value), _MISSING)
+    return _kind_of(type(value)).copy(value, memo) if copied is _MISSING else copied
 
 
 def _itself(value: Any, memo: _Memo) -> Any:
@@ -129,8 +129,8 @@ def _no_parts(value: Any) -> Iterable[Any]:
 
 
 def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
-    made: list[Any] = []
-    memo[id(value)] = made
+    copied: list[Any] = []
+    memo[id(value)] = copied
     cls: type = str
     kind = _KNOWN[str]
     for each in value:
@@ -139,23 +139,23 @@ def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
                 cls = type(each)
                 kind = _kind_of(cls)
             each = kind.copy(each, memo) if id(each) not in memo else memo[id(each)]
-        made.append(each)
-    return made
+        copied.append(each)
+    return copied
 
 
 def _copy_dict(value: dict[Any, Any], memo: _Memo) -> dict[Any, Any]:
-    made: dict[Any, Any] = {}
-    memo[id(value)] = made
+    copied: dict[Any, Any] = {}
+    memo[id(value)] = copied
     for key, each in value.items():
-        made[_copied(key, memo)] = each if type(each) in _ATOMIC else _copied(each, memo)
-    return made
+        copied[_copied(key, memo)] = each if type(each) in _ATOMIC else _copied(each, memo)
+    return copied
 
 
 def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
-    made: set[Any] = set()
-    memo[id(value)] = made
-    made.update([_copied(each, memo) for each in value])
-    return made
+    copied: set[Any] = set()
+    memo[id(value)] = copied
+    copied.update([_copied(each, memo) for each in value])
+    return copied
 
 
 def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
@@ -163,23 +163,23 @@ def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
     if id(value) in memo:  # a cycle led back here and created the copy
         return cast(tuple[Any, ...], memo[id(value)])
     is_changed = any(new is not old for new, old in zip(parts, value, strict=True))
-    made = tuple.__new__(type(value), parts) if is_changed else value
-    memo[id(value)] = made
-    return made
+    copied = tuple.__new__(type(value), parts) if is_changed else value
+    memo[id(value)] = copied
+    return copied
 
 
 def _copy_frozenset(value: frozenset[Any], memo: _Memo) -> frozenset[Any]:
     pairs = [(each, _copied(each, memo)) for each in value]
-    made = frozenset(new for _, new in pairs) if any(new is not old for old, new in pairs) else value
-    return cast(frozenset[Any], memo.setdefault(id(value), made))
+    copied = frozenset(new for _, new in pairs) if any(new is not old for old, new in pairs) else value
+    return cast(frozenset[Any], memo.setdefault(id(value), copied))
 
 
 def _copy_open_struct(value: Any, memo: _Memo) -> Any:
     """Copy a Struct with `dict=True`: msgspec's own copy leaves out `__dict__`."""
-    made = _copy_deeply(value, memo)
-    if made is not value:
-        vars(made).update({name: _copied(each, memo) for name, each in vars(value).items()})
-    return made
+    copied = _copy_deeply(value, memo)
+    if copied is not value:
+        vars(copied).update({name: _copied(each, memo) for name, each in vars(value).items()})
+    return copied
 
 
 def _copy_deeply(value: Any, memo: _Memo) -> Any:
@@ -212,15 +212,15 @@ class _CopyFields:
     def __call__(self, value: Any, memo: _Memo) -> Any:
         if self._is_frozen and _ATOMIC.issuperset(map(type, self.parts(value))):
             return value
-        made = memo[id(value)] = object.__new__(type(value))
+        copied = memo[id(value)] = object.__new__(type(value))
         is_changed = not self._is_frozen
         for name, old in self.items(value):
             new = old if type(old) in _ATOMIC else _copied(old, memo)
             is_changed = is_changed or new is not old
-            object.__setattr__(made, name, new)
+            object.__setattr__(copied, name, new)
         if not is_changed:
-            made = memo[id(value)] = value
-        return made
+            copied = memo[id(value)] = value
+        return copied
 
     def items(self, value: Any) -> Iterable[tuple[str, Any]]:
         own = getattr(value, "__dict__", None)
@@ -239,17 +239,17 @@ def _copy_struct(value: Any, memo: _Memo) -> Any:
     is_frozen = value.__struct_config__.frozen
     if is_frozen and _ATOMIC.issuperset(map(type, _struct_parts(value))):
         return value
-    made = memo[id(value)] = copy.copy(value)
+    copied = memo[id(value)] = copy.copy(value)
     is_changed = not is_frozen
     for name in value.__struct_fields__:
         old = getattr(value, name, _MISSING)
         new = old if type(old) in _ATOMIC else _copied(old, memo)
         if new is not old:
             is_changed = True
-            msgspec.structs.force_setattr(made, name, new)
+            msgspec.structs.force_setattr(copied, name, new)
     if not is_changed:
-        made = memo[id(value)] = value
-    return made
+        copied = memo[id(value)] = value
+    return copied
 
 
 def _struct_parts(value: Any) -> Iterable[Any]:
@@ -306,6 +306,6 @@ def _has_own_way_of_copying(cls: Any) -> bool:
 
 
 def _is_overridden(cls: Any, name: str) -> bool:
-    found = getattr(cls, name, None)
-    is_inherited = found is getattr(object, name, None) or found is getattr(msgspec.Struct, name, None)
-    return not is_inherited and getattr(found, "__module__", None) != "dataclasses"
+    member = getattr(cls, name, None)
+    is_inherited = member is getattr(object, name, None) or member is getattr(msgspec.Struct, name, None)
+    return not is_inherited and getattr(member, "__module__", None) != "dataclasses"

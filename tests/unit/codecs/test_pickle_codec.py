@@ -12,7 +12,7 @@ from perdure.errors import UnreadableValue, UnsavableValue
 
 @pytest.fixture
 def pickled() -> PickleSerializer:
-    with pytest.warns(UserWarning, match="whoever can write to the storage can run code"):
+    with pytest.warns(UserWarning, match="anyone who can write to the storage can run code"):
         return PickleSerializer()
 
 

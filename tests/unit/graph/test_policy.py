@@ -247,7 +247,7 @@ def test_fallbacks_that_go_round_are_refused(size: int) -> None:
     [
         (5, ValueError, "Executor 'start': on_error= expects 'stop', 'skip', 'isolate' or an executor, got 5"),
         (object(), TypeError, "Expected an Executor, an agent"),
-        (lambda: 5, TypeError, "made 5, expected an Executor or an agent"),
+        (lambda: 5, TypeError, "returned 5, expected an Executor or an agent"),
     ],
     ids=["number", "object", "factory"],
 )

@@ -1,4 +1,4 @@
-"""Types as values: classes, `list[int]`, `str | None`, `Literal['a']`. A request's response type is stored so."""
+"""Types as values: classes, `list[int]`, `str | None`, `Literal['a']`, such as a request's response type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TYPING = frozenset(
     {"Union", "List", "Dict", "Set", "FrozenSet", "Tuple", "Deque", "DefaultDict", "OrderedDict", "Counter"}
     | {"Type", "Sequence", "MutableSequence", "Mapping", "MutableMapping", "AbstractSet", "Iterable", "Collection"}
 )
-# Joining n types to a union takes time in n cubed, so a few thousand would be a bomb.
+# Joining n types to a union takes time in n cubed, so a few thousand would block the process.
 MAX_ARGS = 100
 LITERALS = (str, int, bytes, Enum, type(None))
 
@@ -142,7 +142,7 @@ def _arguments(tree: dict[str, Tree], walk: Decoders, depth: int) -> tuple[Any, 
 
 
 def decode_annotation(tree: Tree, walk: Decoders, depth: int) -> Any:
-    """Only types: `union` would otherwise compute with numbers and sets that somebody stored."""
+    """Accept only types: `union` would otherwise combine stored numbers or sets."""
     if tree is None:
         return None
     if type(tree) is not dict or tree.get("$type") not in OTHER_TAGS:

@@ -33,13 +33,13 @@ from perdure.codecs.walk import (
     short_repr,
 )
 
-# Trees hold up to three levels for each level of a value.
+# Trees have up to three levels for each level of a value.
 TREE_DEPTH = 3 * MAX_DEPTH + 3
 
 
 @dataclass(frozen=True, eq=False)
 class Opaque:
-    """A stored value of a type that was not declared. Equal to another of the same stored form."""
+    """A stored value of an undeclared type. Equal to another with the same stored form."""
 
     type: str
     data: Tree
@@ -66,7 +66,7 @@ def opaque_tree(value: Opaque) -> dict[str, Tree]:
 
 
 def copy_tree(tree: Tree, depth: int = 1) -> Tree:
-    """A copy that shares nothing; refuses what is not a tree, so that nothing unreadable is stored."""
+    """A copy that shares nothing. Rejects a value that is not a tree, so that nothing unreadable is stored."""
     if depth > TREE_DEPTH:
         raise TooDeep
     cls = type(tree)
@@ -95,7 +95,7 @@ def encode_set(value: set[Any] | frozenset[Any], walk: Encoders, depth: int) -> 
 
 
 def in_order(items: list[Tree]) -> list[Tree]:
-    """Sorted by stored form: the order of a set changes with each process, and would store it anew each time."""
+    """Sorted by stored form: the order of a set differs in each process, and would change its encoding."""
     return sorted(items, key=msgspec.json.encode)
 
 

@@ -1,4 +1,4 @@
-"""Objects that are their named fields: dataclasses, msgspec Structs, NamedTuples.
+"""Objects with named fields: dataclasses, msgspec Structs, NamedTuples.
 
 Built without `__init__` and `__post_init__`: these may check, fetch or count things that belong to making a
 new object, and what was stored had been made already.
@@ -45,7 +45,7 @@ class Attributes:
         self._has_dict = cls.__dictoffset__ != 0
 
     def add(self, value: Any, out: dict[str, Tree], walk: Encoders, depth: int) -> dict[str, Tree]:
-        """Put them into the tree of the value; nothing is added if it has none, which is most often so."""
+        """Add the attributes to the tree of the value, if it has any."""
         if self._slots or (self._has_dict and not value.__dict__.keys() <= self._fields):
             found = self._read(value, walk, depth)
             if found:
@@ -61,7 +61,7 @@ class Attributes:
 
     def _is_kept(self, name: str, item: object, walk: Encoders, depth: int) -> bool:
         if name == "__orig_class__":
-            # Left by Box[int](...). A hint, not data: one that cannot be stored must not stop the save.
+            # Set by Box[int](...). It is a hint, not data, so it must not prevent the save.
             try:
                 walk[type(item)](item, walk, depth + 1)
             except Refusal:
@@ -104,7 +104,7 @@ def _is_set(slot: MemberDescriptorType, value: object) -> bool:
 
 
 class FieldShape(NamedTuple):
-    """The fields of a class: their names in order, and how to make those that a stored value lacks."""
+    """The fields of a class: their names in order, and defaults for those that a stored value lacks."""
 
     cls: type
     names: tuple[str, ...]
@@ -187,7 +187,7 @@ def field_coder(
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    """Only what needs no looking into: None and the like, and what is empty."""
+    """Whether the value is a plain constant or empty, and equal to the default."""
     return value is default or (
         type(value) is type(default) and not value and not default and not isinstance(value, float)
     )
@@ -221,7 +221,7 @@ def struct_coder(cls: type[msgspec.Struct]) -> Coder:
         if default is not msgspec.NODEFAULT:
             defaults[name] = default.factory if isinstance(default, FACTORY) else constant(default)
     shape = FieldShape(cls, names, defaults)
-    # Only of our own: a user may change a default, and what was stored before must not change with it.
+    # Only for our own classes: a user may change a default, which must not change stored values.
     omits = cls.__struct_config__.omit_defaults and cls.__module__.startswith("perdure.")
     return field_coder(shape, _struct_maker(cls), force_setattr, omits_defaults=omits)
 
@@ -233,8 +233,8 @@ def _struct_maker(cls: type[msgspec.Struct]) -> Callable[[], msgspec.Struct]:
     model: list[msgspec.Struct] = []
 
     def make() -> msgspec.Struct:
-        # A Struct can only be made by calling its class, which runs __post_init__; copying one does not. So the
-        # first is made as a subclass without the hook, and then told what it is.
+        # Calling a Struct's class runs __post_init__; copying an instance does not. So the first instance is created
+        # from a subclass without the hook, and then gets its class.
         if not model:
             hookless = {"__post_init__": lambda self: None, "__module__": cls.__module__}
             metaclass: Any = type(cls)

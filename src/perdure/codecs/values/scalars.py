@@ -34,7 +34,7 @@ def same(value: Any, walk: Encoders, depth: int) -> Tree:
 
 
 def encode_int(value: int, walk: Encoders, depth: int) -> Tree:
-    # Hexadecimal: decimal digits take quadratic time, and Python refuses more than 4,300 of them.
+    # Hexadecimal: decimal digits take quadratic time, and Python rejects more than 4,300 of them.
     return value if INT_MIN <= value <= INT_MAX else {"$type": "int", "hex": hex(value)}
 
 
@@ -73,7 +73,7 @@ def encode_fraction(value: Fraction, walk: Encoders, depth: int) -> Tree:
 
 
 def decode_fraction(tree: dict[str, Tree], walk: Decoders, depth: int) -> Fraction:
-    # From two ints: a text such as "1e999999999" would be a small bomb.
+    # From two ints: a text such as "1e999999999" would block the process.
     numerator, denominator = (_part(tree, name, int, walk, depth) for name in ("numerator", "denominator"))
     _check_size(numerator, denominator)
     return Fraction(numerator, denominator)
@@ -136,7 +136,7 @@ def from_base64(text: str) -> bytes:
 
 
 def encode_moment(value: datetime | time, walk: Encoders, depth: int) -> Tree:
-    """ISO text, and beside it what the text cannot say: a zone with a name, and the fold."""
+    """ISO text, with the parts that it lacks: a named zone, and the fold."""
     tz = value.tzinfo
     out: dict[str, Tree] = {"$type": "datetime" if type(value) is datetime else "time"}
     if tz is None or (type(tz) is timezone and len(_timezone_args(tz)) == 1):
@@ -185,7 +185,7 @@ def decode_timedelta(tree: dict[str, Tree], walk: Decoders, depth: int) -> timed
 
 
 def _timezone_args(tz: timezone) -> tuple[Any, ...]:
-    # The only way to tell a zone named "UTC+02:00" from one without a name.
+    # The only way to distinguish a zone named "UTC+02:00" from one without a name.
     args: tuple[Any, ...] = tz.__getinitargs__()  # type: ignore[attr-defined]  # not in its stubs
     return args
 

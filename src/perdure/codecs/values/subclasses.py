@@ -1,4 +1,4 @@
-"""Subclasses of built-in types, with their attributes: `class UserId(str)`, `class Bag(dict)`, OrderedDict, Counter."""
+"""Subclasses of built-in types, with their attributes: enums, exceptions, `class UserId(str)`, OrderedDict, Counter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perdure.codecs.walk import (
 from perdure.errors import UnsavableValue, did_you_mean
 from perdure.names import stable_name
 
-# Attributes that these keep outside of args and __dict__.
+# Attributes outside of args and __dict__.
 MEMBERS: dict[type, tuple[str, ...]] = {
     ImportError: ("name", "path"),
     ModuleNotFoundError: ("name", "path"),
@@ -40,7 +40,7 @@ MEMBERS: dict[type, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class StoredError:
-    """What is kept of an exception that cannot be stored as it is."""
+    """Name and message of an exception that cannot be stored exactly."""
 
     type: str
     message: str
@@ -116,7 +116,7 @@ def enum_coder(cls: type[Enum]) -> Coder:
     return Coder(encode, decode)
 
 
-# The value as the built-in type itself, whatever `__str__` or `__int__` the subclass has.
+# The value as the built-in type, without calling the `__str__` or `__int__` of the subclass.
 PLAIN: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     int: int.__int__,
@@ -144,7 +144,7 @@ def subclass_coder(cls: type, tag: str) -> Coder:
 
 
 def _content_coder(cls: type, base: Any) -> Coder:
-    """Reads and fills with the methods of the built-in type, so that overridden ones are not run."""
+    """Reads and writes with the methods of the built-in type, so that overridden ones do not run."""
     if base in PLAIN:
         return _scalar_content(cls, base)
     if issubclass(base, dict):

@@ -1,4 +1,4 @@
-"""A graph in the language of Graphviz."""
+"""A graph as the source of a Mermaid flowchart, or of a Graphviz digraph (DOT)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perdure.graph.drawing.picture import Link, Picture, Shape, UniqueNames, picture_of
-from perdure.graph.drawing.text import shown
+from perdure.graph.drawing.text import to_line
 from perdure.graph.graph import Graph
 
 _ARROWS = {"plain": "-->", "conditional": "-.->", "fallback": "-.->"}
 
-# Words that Mermaid would read as part of its own language where an id stands.
+# Words that Mermaid does not accept as ids.
 RESERVED = {"call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph", "href",
              "interpolate", "linkstyle", "style", "subgraph"}  # fmt: skip
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,/()'*+=!?-]|[^\x00-\x7f]")
@@ -33,7 +33,7 @@ class _MermaidWriter:
 
     def lines(self, picture: Picture) -> Iterator[str]:
         yield from self._shapes(picture, "  ")
-        # After all shapes: a node that is first named in a link would be drawn where the link stands.
+        # After all shapes: Mermaid draws a node where it is first named.
         yield from self._links
         yield "  classDef start fill:#d9f2e3,stroke:#1a7f4b,color:#0b3d24"
         yield f"  class {','.join(self._starts)} start"
@@ -74,14 +74,14 @@ def _title(shape: Shape) -> str:
 
 
 def quoted(text: str) -> str:
-    """Whatever could end the text, start an entity, HTML, Markdown or a directive is written as a number."""
-    return '"' + "".join(one if _PLAIN.match(one) else f"#{ord(one)};" for one in shown(text)) + '"'
+    """The text in quotes. Characters with a meaning in Mermaid, HTML or Markdown become numbers."""
+    return '"' + "".join(char if _PLAIN.match(char) else f"#{ord(char)};" for char in to_line(text)) + '"'
 
 
 def _identifier(shape: Shape) -> str:
     path = f"fan_in_{shape.path}" if shape.kind == "join" else shape.path
-    made = re.sub(r"[^A-Za-z0-9_]", "_", path.replace("/", "__"))
-    return f"n_{made}" if made.lower() in RESERVED or not made[0].isalpha() else made
+    name = re.sub(r"[^A-Za-z0-9_]", "_", path.replace("/", "__"))
+    return f"n_{name}" if name.lower() in RESERVED or not name[0].isalpha() else name
 
 
 _STYLES: dict[str, dict[str, str]] = {"plain": {}, "conditional": {"style": "dashed"}, "fallback": {"style": "dotted"}}
@@ -104,7 +104,7 @@ def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where edges of a shape begin and end. Graphviz has none between clusters: they run between nodes inside them."""
+    """The nodes at which edges of a shape begin and end. Graphviz connects clusters only through nodes inside them."""
 
     first: str
     last: str
@@ -124,15 +124,15 @@ class _DotWriter:
         lines: list[str] = []
         ends: list[_Ends] = []
         for shape in picture.shapes:
-            made, end = self._shape(shape, indent)
-            lines += made
+            shape_lines, end = self._shape(shape, indent)
+            lines += shape_lines
             ends.append(end)
         lines += [f"{indent}{_edge(link, ends[link.source], ends[link.target])}" for link in picture.links]
         return lines, _Ends(*_first_and_last(picture, ends))
 
     def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
         if shape.inside is None:
-            name = self._names.add(shown(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
+            name = self._names.add(to_line(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
             return [f"{indent}{_quoted(name)} {_attributes(_look(shape))};"], _Ends(name, name)
         self._clusters += 1
         cluster = f"cluster_{self._clusters}"
@@ -146,7 +146,7 @@ class _DotWriter:
 
 
 def _first_and_last(picture: Picture, ends: list[_Ends]) -> tuple[str, str]:
-    """Where a link into the picture arrives, and where one out of it leaves: the start, and something that ends it."""
+    """The shape at which links into the picture arrive, and that at which links out of it leave."""
     start = next(number for number, shape in enumerate(picture.shapes) if shape.is_start)
     leaving = {link.source for link in picture.links}
     last = next((number for number in range(len(ends) - 1, -1, -1) if number not in leaving), start)
@@ -169,7 +169,7 @@ def _edge(link: Link, source: _Ends, target: _Ends) -> str:
     attributes: dict[str, str] = dict(_STYLES[link.kind])
     if link.label is not None:
         attributes["label"] = _quoted(link.label)
-    if link.source != link.target:  # an edge cannot be cut off at the cluster that holds both its ends
+    if link.source != link.target:  # Graphviz cannot clip an edge at a cluster that contains both its ends
         attributes |= {"ltail": source.cluster} if source.cluster else {}
         attributes |= {"lhead": target.cluster} if target.cluster else {}
     shown_attributes = f" {_attributes(attributes)}" if attributes else ""
@@ -181,6 +181,6 @@ def _attributes(attributes: Mapping[str, str]) -> str:
 
 
 def _quoted(*lines: str) -> str:
-    """As a string: Graphviz gives a meaning to backslashes and to entities, so both are written out."""
-    escaped = (shown(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    """The lines as a string. Backslashes and entities have a meaning in Graphviz, so they are escaped."""
+    escaped = (to_line(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return '"' + "\\n".join(escaped) + '"'

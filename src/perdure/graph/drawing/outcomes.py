@@ -1,4 +1,4 @@
-"""What happened to each executor, read from the events of a thread or run."""
+"""The outcome of each executor, from the events of a thread or run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _STATES = {
 }
 
 _OF_A_WHOLE = (FAILED, RUNNING, WAITING, DUE, COMPLETED, SKIPPED)
-"""Which of the outcomes inside a sub-workflow is that of the whole: the first that occurs."""
+"""Precedence of outcomes inside a sub-workflow: the first that occurs is that of the whole."""
 
 
 def outcomes_of(events: Iterable[WorkflowEvent]) -> dict[str, str]:
-    """The last known outcome of each executor, by path (`sub/inner`); those that nothing happened to are left out.
+    """The last outcome of each executor, by path (`sub/inner`). Executors without events are left out.
 
     An executor waits while a request of its own is unanswered; called again, it is taken to have got an answer. What
     ran in a superstep that was discarded is due again, except for what failed. A sub-workflow has the outcome of what
@@ -70,12 +70,12 @@ class _Reading:
         if event.type == "request_info":
             if event.request_id not in requests:
                 requests.append(str(event.request_id))
-            self._states.setdefault(path, COMPLETED)  # told again by a run that did not call the executor
+            self._states.setdefault(path, COMPLETED)  # a replayed event: the run did not call the executor
         elif event.type == "executor_invoked":
             del requests[:1]
-        elif event.type == "error":  # a request that nobody answered in time
+        elif event.type == "error":  # an expired request
             expired = getattr(event.data, "request_id", None)
-            self._asked[path] = [one for one in requests if one != expired]
+            self._asked[path] = [request for request in requests if request != expired]
         if event.type in _STATES:
             self._states[path] = _STATES[event.type]
 
@@ -93,6 +93,6 @@ def _with_enclosing(outcomes: dict[str, str]) -> dict[str, str]:
         for end, character in enumerate(path):
             if character == "/":
                 inside.setdefault(path[:end], set()).add(outcome)
-    whole = {path: next(one for one in _OF_A_WHOLE if one in found) for path, found in inside.items()}
-    kept = {path: outcome for path, outcome in outcomes.items() if path in inside and outcome in (FAILED, SKIPPED)}
-    return {**outcomes, **whole, **kept}
+    whole = {path: next(state for state in _OF_A_WHOLE if state in states) for path, states in inside.items()}
+    own = {path: outcome for path, outcome in outcomes.items() if path in inside and outcome in (FAILED, SKIPPED)}
+    return {**outcomes, **whole, **own}

@@ -1,4 +1,4 @@
-"""What is to be drawn: a graph as shapes and links, whatever draws them. Sub-workflows are pictures inside shapes."""
+"""A graph as shapes and links, for all drawing formats. Sub-workflows are pictures inside shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UniqueNames:
         self._taken: set[str] = set()
 
     def add(self, wanted: str) -> str:
-        """The name wanted, or the first of `name_2`, `name_3`, ... that is free."""
+        """`name`, or the first free of `name_2`, `name_3`, ..."""
         name, number = wanted, 1
         while name in self._taken:
             number += 1
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def is_hub(self) -> bool:
-        """Whether it stands for an edge group rather than for an executor."""
+        """Whether it represents an edge group rather than an executor."""
         return self.kind in ("join", "switch", "selection")
 
 
@@ -63,7 +63,7 @@ class Link:
     kind: LinkKind = "plain"
     label: str | None = None
     bundle: int = 0
-    """Links of one bundle are decided on together: an edge group."""
+    """The edge group of the link: its links are routed together."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def picture_of(graph: Graph, *, with_hubs: bool = False, include_internal_execut
     """The whole graph, sub-workflows included, in the order of declaration.
 
     A fan-in always has a shape of its own. With hubs, so have a switch and a selection function: their links start
-    there, and the name of a selection is said once instead of on each link.
+    there, and the name of a selection appears once instead of on each link.
     """
     return _Painter(graph, "", with_hubs, include_internal_executors).picture()
 
@@ -129,12 +129,12 @@ class _Painter:
         hub = self._hub_of(group, number)
         for edge, label in zip(group.edges, labels, strict=True):
             source = self._index[edge.source_id] if hub is None else hub
-            shown = None if hub is not None and isinstance(group, FanOutEdgeGroup) else label
+            text = None if hub is not None and isinstance(group, FanOutEdgeGroup) else label
             kind: LinkKind = "plain" if label is None else "conditional"
-            self._links.append(Link(source, self._index[edge.target_id], kind, shown, number))
+            self._links.append(Link(source, self._index[edge.target_id], kind, text, number))
 
     def _hub_of(self, group: EdgeGroup, number: int) -> int | None:
-        """Where the links of a group start that decides for all of them, if that is to be shown."""
+        """The shape from which the links of a switch or selection start; None for other groups."""
         if not self._with_hubs:
             return None
         source_id = group.edges[0].source_id
@@ -152,7 +152,7 @@ class _Painter:
 
 
 def _labels(group: EdgeGroup) -> Iterator[str | None]:
-    """What decides on each edge of a group: a condition, a case, a selection function; None for one always taken."""
+    """The condition, case or selection of each edge of a group; None for an unconditional edge."""
     selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
     for edge in group.edges:
         yield selection or _condition(edge)

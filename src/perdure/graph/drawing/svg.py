@@ -19,7 +19,7 @@ from perdure.graph.drawing.text import (
     NAME_SIZE,
     START_MARK,
     TITLE_HEIGHT,
-    shown,
+    to_line,
     width_of,
 )
 from perdure.graph.graph import Graph
@@ -98,7 +98,7 @@ MARKS = {
 
 
 def style_sheet() -> str:
-    """Classes carry a prefix, since a page that shows the drawing inline shares its names."""
+    """The style sheet. Class names have a prefix, because a page that inlines the drawing shares them."""
     return f"{_fixed()}{_coloured(LIGHT)}@media(prefers-color-scheme:dark){{{_coloured(DARK)}}}"
 
 
@@ -137,7 +137,7 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\t": "&#9;",
 
 
 def number(value: float) -> str:
-    """With one decimal, and none where it is zero."""
+    """The number with one decimal, without a zero decimal."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
@@ -147,8 +147,8 @@ def point(place: Point) -> str:
 
 
 def escaped(text: str) -> str:
-    """For an attribute or between tags: exact, but for characters that XML cannot hold."""
-    return "".join(_ESCAPES.get(one, one) for one in _NOT_IN_XML.sub("\ufffd", text))
+    """The text for an attribute or between tags. Replaces characters that XML does not allow."""
+    return "".join(_ESCAPES.get(char, char) for char in _NOT_IN_XML.sub("\ufffd", text))
 
 
 def text_at(x: float, y: float, classes: str, text: str) -> str:
@@ -179,7 +179,7 @@ class Legend:
 
 
 def legend_of(outcomes: Sequence[str], width: float) -> Legend:
-    """As wide as the drawing, in several lines where that is narrow."""
+    """The legend, as wide as the drawing, in several lines if that is narrow."""
     entries, x, y, widest = list[tuple[str, float, float]](), 0.0, 0.0, 0.0
     for outcome in outcomes:
         needed = width_of(outcome, NAME_SIZE) + _DISC
@@ -205,7 +205,7 @@ _MARGIN = 20.0
 
 
 def to_svg(graph: Graph, *, outcomes: Mapping[str, str] | None = None, include_internal_executors: bool = False) -> str:
-    """The picture's source. `outcomes` says by path what happened to executors, as `outcomes_of` tells it.
+    """The picture's source. `outcomes`: outcomes of executors by path, as `outcomes_of` returns them.
 
     Raises ValueError for an outcome that there is not. Paths that the graph does not have are ignored.
     """
@@ -222,7 +222,7 @@ class _Page:
         self._drawing = drawing.moved(_MARGIN, _MARGIN)
         paths = [box.shape.path for box in drawing.boxes if not box.shape.is_hub]
         self._outcomes = {path: outcomes[path] for path in paths if path in outcomes}
-        occurring = [one for one in OUTCOMES if one in self._outcomes.values()]
+        occurring = [outcome for outcome in OUTCOMES if outcome in self._outcomes.values()]
         self._legend = legend_of(occurring, drawing.width)
 
     def source(self) -> str:
@@ -232,7 +232,7 @@ class _Page:
         size = f'width="{width}" height="{height}"'
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} viewBox="0 0 {width} {height}">',
-            f"<title>{escaped(shown(self._name))}</title>",
+            f"<title>{escaped(to_line(self._name))}</title>",
             f"<desc>{escaped(self._description())}</desc>",
             f"<style>{style_sheet()}</style>",
             f'<rect class="pd-page" {size} rx="8"/>',
@@ -246,27 +246,27 @@ class _Page:
         """Sub-workflows at the back, then lines, and boxes over them."""
         boxes = self._drawing.boxes
         yield from (self._box(box) for box in boxes if box.shape.inside is not None)
-        yield from (_stroke(one) for one in self._drawing.strokes)
-        yield from (_tag(one) for one in self._drawing.tags)
+        yield from (_stroke(stroke) for stroke in self._drawing.strokes)
+        yield from (_tag(tag) for tag in self._drawing.tags)
         yield from (self._box(box) for box in boxes if box.shape.inside is None)
 
     def _description(self) -> str:
-        """For those who hear the drawing."""
+        """The description for screen readers."""
         shapes = [box.shape for box in self._drawing.boxes]
-        count = sum(one.kind in ("executor", "workflow") for one in shapes)
-        start = next(one.path for one in shapes if one.is_start)
-        said = [f"A workflow of {count} executor{'' if count == 1 else 's'}. It starts at {shown(start)}."]
+        count = sum(shape.kind in ("executor", "workflow") for shape in shapes)
+        start = next(shape.path for shape in shapes if shape.is_start)
+        sentences = [f"A workflow of {count} executor{'' if count == 1 else 's'}. It starts at {to_line(start)}."]
         for outcome, *_ in self._legend.entries:
-            paths = ", ".join(shown(path) for path, one in self._outcomes.items() if one == outcome)
-            said.append(f"{outcome.capitalize()}: {paths}.")
-        return " ".join(said)
+            paths = ", ".join(to_line(path) for path, state in self._outcomes.items() if state == outcome)
+            sentences.append(f"{outcome.capitalize()}: {paths}.")
+        return " ".join(sentences)
 
     def _box(self, box: Box) -> str:
         if box.shape.is_hub:
             return _hub(box)
         outcome = self._outcomes.get(box.shape.path)
         start, happened = "pd-start" if box.shape.is_start else "", f"pd-{outcome}" if outcome else ""
-        classes = " ".join(one for one in ("pd-node", f"pd-{box.shape.kind}", start, happened) if one)
+        classes = " ".join(filter(None, ("pd-node", f"pd-{box.shape.kind}", start, happened)))
         path = escaped(box.shape.path)
         tooltip = f"{path}: {outcome}" if outcome else path
         drawn = _cluster(box) if box.shape.inside is not None else _executor(box)
@@ -314,7 +314,7 @@ def _stroke(stroke: Stroke) -> str:
 
 
 def _ends(source: Shape, target: Shape) -> str:
-    """Which executors a link leads from and to, for scripts that work on the drawing."""
+    """The executors at both ends of a link, for scripts that use the drawing."""
     return f' data-source="{escaped(source.path)}" data-target="{escaped(target.path)}"'
 
 

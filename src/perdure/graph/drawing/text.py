@@ -1,4 +1,4 @@
-"""Text in a drawing: which characters can be shown, how wide they are, where a long name is broken."""
+"""Text in a drawing: printable characters, their widths, and line breaks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from perdure.graph.drawing.picture import Link, Picture, Shape
 
 # Widths of a common sans-serif face in thousandths of the font size, for the printable characters from space to tilde.
-# They come from a table of our own and not from a font: a drawing must be the same on every machine.
+# A table, not a font: a drawing must be the same on every machine.
 _ASCII_WIDTHS = (
     "278 278 355 556 556 889 667 191 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556 556 556 278 278 "
     "584 584 584 556 1015 667 667 722 722 667 611 778 722 278 500 667 556 833 722 778 667 778 722 667 611 722 667 944 "
@@ -17,7 +17,7 @@ _ASCII_WIDTHS = (
 _WIDTHS = {chr(32 + number): int(width) for number, width in enumerate(_ASCII_WIDTHS.split())}
 _OTHER_WIDTH, _WIDE_WIDTH = 600, 1000
 _ROOM = 1.1
-"""Faces differ: where the reader's is wider than the table, text still stays in its box."""
+"""Extra width, so that text stays in its box with a font that is wider than the table."""
 
 _WIDE = ((0x1100, 0x115F), (0x2E80, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFE30, 0xFE6F), (0xFF00, 0xFF60),
          (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD))  # fmt: skip
@@ -29,14 +29,14 @@ _PIECES = re.compile(r"[^ _./:-]*[ _./:-]?")
 ELLIPSIS = "\u2026"
 
 
-def shown(text: str) -> str:
-    """The text on one line, with a mark for each character that cannot be written or seen."""
+def to_line(text: str) -> str:
+    """The text on one line, with a mark for each unprintable character."""
     return _UNPRINTABLE.sub("\ufffd", _WHITESPACE.sub(" ", text).strip(" ")) or "\u2423"
 
 
 def width_of(text: str, size: float) -> float:
     """An estimate, in pixels."""
-    return sum(_width_of_character(one) for one in text) * _ROOM * size / 1000
+    return sum(map(_width_of_character, text)) * _ROOM * size / 1000
 
 
 def _width_of_character(character: str) -> int:
@@ -50,32 +50,32 @@ def _width_of_character(character: str) -> int:
 
 def wrapped(text: str, size: float, *, width: float, lines: int) -> list[str]:
     """At most `lines` lines of at most about `width` pixels, broken after separators; the rest is an ellipsis."""
-    made = [""]
-    for piece in _pieces(shown(text), size, width):
-        if made[-1] and width_of((made[-1] + piece).rstrip(), size) > width:
-            made.append("")
-        made[-1] += piece
-    made = [line.strip(" ") for line in made]
-    if len(made) > lines:
-        made = [*made[: lines - 1], _cut(made[lines - 1], size, width)]
-    return made
+    broken = [""]
+    for piece in _pieces(to_line(text), size, width):
+        if broken[-1] and width_of((broken[-1] + piece).rstrip(), size) > width:
+            broken.append("")
+        broken[-1] += piece
+    broken = [line.strip(" ") for line in broken]
+    if len(broken) > lines:
+        broken = [*broken[: lines - 1], _cut(broken[lines - 1], size, width)]
+    return broken
 
 
 def _pieces(text: str, size: float, width: float) -> list[str]:
     """Parts that a line can be made of: up to the next separator, and none wider than a line."""
-    made: list[str] = []
+    pieces: list[str] = []
     for piece in _PIECES.findall(text):
         while width_of(piece, size) > width:
             fitting = _fitting(piece, size, width)
-            made.append(piece[:fitting])
+            pieces.append(piece[:fitting])
             piece = piece[fitting:]
         if piece:
-            made.append(piece)
-    return made
+            pieces.append(piece)
+    return pieces
 
 
 def _fitting(text: str, size: float, width: float) -> int:
-    """How many characters fit; at least one, so that whoever cuts gets on."""
+    """How many characters fit; at least one, so that cutting makes progress."""
     length = len(text)
     while length > 1 and width_of(text[:length], size) > width:
         length -= 1
@@ -92,13 +92,13 @@ START_MARK = 16.0
 """Room for the mark of a start executor, left of its name."""
 
 TITLE_HEIGHT, INSET = 30.0, 16.0
-"""Of a sub-workflow: above and around what is inside."""
+"""Space of a sub-workflow above and around its content."""
 
 _NAME_WIDTH, _LABEL_WIDTH = 190.0, 150.0
 
 
 def name_lines(shape: Shape) -> tuple[str, ...]:
-    """What is written into a shape."""
+    """The lines of text in a shape."""
     if shape.kind in ("join", "switch"):
         return ()
     if shape.kind == "selection":
@@ -107,7 +107,7 @@ def name_lines(shape: Shape) -> tuple[str, ...]:
 
 
 def size_of(picture: Picture, number: int, lines: tuple[str, ...]) -> tuple[float, float]:
-    """Width and height of a shape that has nothing inside."""
+    """Width and height of a shape without an inner picture."""
     shape = picture.shapes[number]
     if shape.kind == "switch":
         return 16, 16

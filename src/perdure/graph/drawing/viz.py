@@ -20,7 +20,7 @@ _FORMATS = ("svg", "png", "pdf", "dot")
 
 
 class WorkflowViz:
-    """Draws a workflow. Only `png` and `pdf` need something that is not part of perdure: Graphviz."""
+    """Draws a workflow. Only `png` and `pdf` need another program: Graphviz."""
 
     def __init__(self, workflow: Any) -> None:
         graph = getattr(workflow, "graph", None)
@@ -32,7 +32,7 @@ class WorkflowViz:
         return to_mermaid(self._graph, include_internal_executors)
 
     def to_digraph(self, include_internal_executors: bool = False) -> str:
-        """In the language of Graphviz."""
+        """The source of a Graphviz digraph (DOT)."""
         return to_dot(self._graph, include_internal_executors)
 
     def export(
@@ -41,7 +41,7 @@ class WorkflowViz:
         filename: str | os.PathLike[str] | None = None,
         include_internal_executors: bool = False,
     ) -> str:
-        """Write the drawing, and give the path: `filename`, or a new temporary file.
+        """Write the drawing and return its path: `filename`, or a new temporary file.
 
         Raises RuntimeError for `png` and `pdf` where Graphviz is missing or fails; nothing is left behind then.
         """
@@ -82,6 +82,6 @@ def _converted(source: bytes, format: str) -> bytes:
         )
     done = subprocess.run([program, f"-T{format}"], input=source, capture_output=True, check=False)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise MissingProgram(f"Graphviz made no {format}, so nothing was written: {program} said {said!r}.")
+        output = done.stderr.decode(errors="replace").strip()
+        raise MissingProgram(f"Graphviz failed to make a {format}, so nothing was written: {program}: {output!r}.")
     return done.stdout

@@ -1,4 +1,4 @@
-"""The shape of a type annotation: what is in it, once the many ways to write it are looked through."""
+"""The structure of a type annotation, independent of its spelling."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAIR_WISE: frozenset[object] = frozenset(
     (dict, collections.defaultdict, collections.OrderedDict, collections.ChainMap, collections.Counter)
 ) | {abc.Mapping, abc.MutableMapping, types.MappingProxyType}
 ELEMENT_OF: dict[object, object] = {str: str, bytes: int, bytearray: int, memoryview: int, range: int}
-"""Sequences whose elements all have one known type: looking at the first one is enough."""
+"""Sequences whose elements all have one type: checking the first is enough."""
 
 
 def normalize(annotation: object) -> object:
@@ -62,7 +62,7 @@ def normalize(annotation: object) -> object:
 
 
 def flatten_union(annotation: object) -> tuple[object, ...]:
-    """The members of a union, nested ones and aliases opened, each once; of anything else, that alone."""
+    """The members of a union, with nested unions and aliases expanded, each once; any other annotation alone."""
     plain = normalize(annotation)
     opened = _opened_alias(plain)
     if opened is not plain:
@@ -86,7 +86,7 @@ def contains_typevar(annotation: object) -> bool:
 
 
 def depends_on_value(annotation: object) -> bool:
-    """False if `is_instance_of` gives one answer for all values of one type, so that it may be cached by type."""
+    """False if `is_instance_of` has one answer for all values of one type, so that it may be cached by type."""
     bare = bare_of(annotation)
     origin, args = get_origin(bare), get_args(bare)
     if origin in UNIONS:
@@ -103,12 +103,12 @@ def depends_on_value(annotation: object) -> bool:
 def _class_depends_on_value(cls: type) -> bool:
     if is_typed_dict(cls) or is_protocol(cls):
         return True
-    # ABCMeta (and pydantic's metaclass, built on it) looks at the class of a value only; another one may not.
+    # ABCMeta, and pydantic's metaclass on top of it, check only the class of a value; others may not.
     return not isinstance(cls, ABCMeta) and type(cls).__instancecheck__ is not type.__instancecheck__
 
 
 def bare_of(annotation: object) -> object:
-    """What is left to match against once aliases, NewTypes, qualifiers and TypeVars are looked through."""
+    """The annotation without aliases, NewTypes, qualifiers and TypeVars."""
     while type(annotation) is not type:
         inner = _looked_through(annotation)
         if inner is annotation:
@@ -118,7 +118,7 @@ def bare_of(annotation: object) -> object:
 
 
 def _looked_through(annotation: object) -> object:
-    """One layer off; the annotation itself if it has none."""
+    """The annotation without its outer layer; itself if it has none."""
     if annotation is None:
         return NoneType
     if isinstance(annotation, str | ForwardRef):
@@ -158,7 +158,7 @@ def _opened_alias(annotation: object) -> object:
 
 
 def rebuilt(annotation: object, change: Callable[[object], object]) -> object:
-    """The same generic with every argument changed. The parameters of a Callable come as a list: go into it."""
+    """The same generic with every argument changed, those in the parameter list of a Callable included."""
     args = tuple(
         [change(each) for each in arg] if isinstance(arg, list) else arg if arg is Ellipsis else change(arg)
         for arg in get_args(annotation)
@@ -170,13 +170,13 @@ def rebuilt(annotation: object, change: Callable[[object], object]) -> object:
 
 
 def is_typed_dict(cls: object) -> bool:
-    # By shape: typing.is_typeddict does not know the TypedDict of typing_extensions, which pydantic asks for.
+    # By shape: typing.is_typeddict rejects the TypedDict of typing_extensions, which pydantic requires.
     return isinstance(cls, type) and issubclass(cls, dict) and hasattr(cls, "__required_keys__")
 
 
 @functools.lru_cache(maxsize=512)
 def typed_dict_fields(typed_dict: Any) -> dict[str, object]:
-    """Field types of a TypedDict. One that names a class nobody can find from here accepts anything."""
+    """Field types of a TypedDict. A field whose class cannot be resolved accepts anything."""
     try:
         return dict(typing.get_type_hints(typed_dict, include_extras=True))
     except NameError:
@@ -218,7 +218,7 @@ def resolve_annotation(
 ) -> object:
     """The annotation with every text in it, at any depth, turned into the type it names; Annotated is kept.
 
-    Raises ValueError if a name is not known or the text is no annotation.
+    Raises ValueError for an unknown name, or a text that is not an annotation.
     """
     try:
         return _evaluated(annotation, globalns or {}, localns or {})
@@ -282,8 +282,8 @@ def _evaluated_with_frames(annotation: object, globalns: dict[str, object], loca
         try:
             return _evaluated(annotation, globalns, localns)
         except NameError as error:
-            # Only the missing name is taken from a frame: frames as a whole would hide names of the module.
-            # test_a_name_of_the_module_is_not_hidden_by_a_callers_local holds this.
+            # Take only the missing name from a frame: a whole frame would hide names of the module.
+            # test_a_name_of_the_module_is_not_hidden_by_a_callers_local checks this.
             if error.name is None or error.name in localns or not _copy_from_frames(error.name, globalns, localns):
                 raise
 

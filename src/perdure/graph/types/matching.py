@@ -1,4 +1,4 @@
-"""What a type annotation means while a workflow runs: does a value fit it, can one annotation feed another.
+"""Matching at run time: whether a value matches an annotation, and whether two annotations are compatible.
 
 Annotations are plain objects here (`int`, `list[int]`, `A | None`, `Literal["x"]`, ...). A text annotation must
 be resolved first, by `hints_of` or `resolve_annotation`; the matching functions raise TypeError for one.
@@ -51,9 +51,9 @@ _CALLABLE: object = abc.Callable
 
 
 def is_instance_of(value: object, annotation: object) -> bool:
-    """True if the value fits the annotation, elements of containers included.
+    """True if the value matches the annotation, elements of containers included.
 
-    As `isinstance`: a bool is an int, an int is no float. A TypedDict has no other keys than its own. An iterator
+    As `isinstance`: a bool is an int, an int is not a float. A TypedDict has no other keys than its own. An iterator
     fits `Iterable[X]` unseen, since looking would use it up.
     """
     if type(annotation) is type:
@@ -95,7 +95,7 @@ def _is_instance_of_generic(value: object, origin: object, args: tuple[Any, ...]
 
 
 def _are_all(elements: Iterable[object], cls: type) -> bool:
-    """Asked once a type instead of once an element: a join of a hundred messages is matched twice on its way."""
+    """Checked once per type instead of once per element: a join of a hundred messages is matched twice."""
     return all(issubclass(kind, cls) for kind in set(map(type, elements)))
 
 
@@ -112,7 +112,7 @@ def _parts(value: object, origin: object, args: tuple[object, ...]) -> Iterator[
 
 
 def _elements(value: object) -> Iterable[object]:
-    if type(value) in ELEMENT_OF:  # one is enough, and a range may be endless
+    if type(value) in ELEMENT_OF:  # one element is enough, and a range may be very long
         return cast(Sequence[object], value)[:1]
     return value if isinstance(value, abc.Collection) else ()
 
@@ -137,15 +137,15 @@ def _has_members(value: object, protocol: type) -> bool:
 
 
 def _has_member(value: object, protocol: type, name: str) -> bool:
-    # Static: running a property only to learn that it is there may do work, or raise.
+    # Static: calling a property only to test for it may do work, or raise.
     found = inspect.getattr_static(value, name, _has_member)
-    if found is None:  # `__hash__ = None` says "not this method"
+    if found is None:  # `__hash__ = None` removes the method
         return not callable(getattr(protocol, name, None))
     return found is not _has_member
 
 
 def _is_class_of(cls: type, annotation: object) -> bool:
-    """True if `cls` may be given for `type[annotation]`."""
+    """True if `cls` is valid for `type[annotation]`."""
     bare = bare_of(annotation)
     if get_origin(bare) in UNIONS:
         return any(_is_class_of(cls, member) for member in get_args(bare))
@@ -167,7 +167,7 @@ def _class_has_member(cls: type, protocol: type, name: str) -> bool:
             return vars(base)[name] is not None or not callable(getattr(protocol, name, None))
         if name in inspect.get_annotations(base):
             return True
-    # An attribute set in __init__ cannot be seen from the class: where instances can have one, allow it.
+    # An attribute set in __init__ is not visible in the class: allow it where instances can have attributes.
     return cls.__dictoffset__ != 0 and not callable(getattr(protocol, name, None))
 
 
@@ -214,7 +214,7 @@ def _is_generic_compatible(source: object, target: object) -> bool:
 
 
 def _split(annotation: object) -> tuple[type, tuple[object, ...] | None]:
-    """(class, arguments); arguments is None where nothing is said about them."""
+    """Class and arguments; arguments is None for a bare class."""
     if isinstance(annotation, type):
         return annotation, (ELEMENT_OF[annotation],) if annotation in ELEMENT_OF else None
     origin, args = get_origin(annotation), get_args(annotation)
@@ -224,7 +224,7 @@ def _split(annotation: object) -> tuple[type, tuple[object, ...] | None]:
 
 
 def _element_types(cls: type, args: tuple[object, ...]) -> tuple[object, ...]:
-    """What iterating over `cls[args]` gives; nothing if that is not known."""
+    """The element types of `cls[args]`; none if unknown."""
     if cls is tuple:
         return tuple(arg for arg in args if arg is not Ellipsis)
     return args[:1] if cls in ELEMENT_WISE or cls in PAIR_WISE or cls in ELEMENT_OF else ()
@@ -273,7 +273,7 @@ _LITERAL, _SHAPED, _PARAMETERISED, _BARE = range(4)
 
 
 def most_specific(value: object, annotations: Sequence[object]) -> int | None:
-    """Index of the annotation that says most about the value; None if it fits none. Of equals, the first.
+    """Index of the most specific annotation that the value matches; None if it matches none. Of equals, the first.
 
     The nearest base class wins; then Literal, fixed tuple and TypedDict, other parameterised generics, the bare
     class. Protocols and ABCs the value only happens to satisfy come after real bases, `object` and Any last.
@@ -285,7 +285,7 @@ def most_specific(value: object, annotations: Sequence[object]) -> int | None:
 
 
 def _rank(value: object, annotation: object) -> _Rank:
-    """How specific an annotation that fits is; the smaller, the more."""
+    """How specific a matching annotation is: smaller is more specific."""
     bare = bare_of(annotation)
     origin, args = get_origin(bare), get_args(bare)
     if origin in UNIONS:

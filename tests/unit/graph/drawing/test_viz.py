@@ -75,7 +75,7 @@ def test_without_graphviz_a_png_is_refused_with_the_way_out(viz: WorkflowViz, tm
 
 def test_what_graphviz_complains_of_is_told(viz: WorkflowViz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_dot(monkeypatch, tmp_path, "sys.exit('no renderer')")
-    with pytest.raises(RuntimeError, match=r"made no pdf, so nothing was written: .* said 'no renderer'"):
+    with pytest.raises(RuntimeError, match=r"failed to make a pdf, so nothing was written: .*: 'no renderer'"):
         viz.save_pdf(tmp_path / "one.pdf")
     assert not (tmp_path / "one.pdf").exists()
 

@@ -1,4 +1,4 @@
-"""What a layout consists of: boxes, tags and strokes with their places, ready to be written down in any format."""
+"""The figures of a layout: boxes, tags and strokes with their places, for any format."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Box:
-    """A shape in its place."""
+    """A shape and its area."""
 
     shape: Shape
     area: Rectangle
@@ -77,18 +77,18 @@ class Drawing:
     def moved(self, dx: float, dy: float) -> Drawing:
         return replace(
             self,
-            boxes=tuple(replace(one, area=one.area.moved(dx, dy)) for one in self.boxes),
-            tags=tuple(replace(one, area=one.area.moved(dx, dy)) for one in self.tags),
-            strokes=tuple(_moved(one, dx, dy) for one in self.strokes),
+            boxes=tuple(replace(box, area=box.area.moved(dx, dy)) for box in self.boxes),
+            tags=tuple(replace(tag, area=tag.area.moved(dx, dy)) for tag in self.tags),
+            strokes=tuple(_moved(stroke, dx, dy) for stroke in self.strokes),
         )
 
     def placed(self, dx: float, dy: float) -> Drawing:
         """The same inside another: moved, and one level deeper."""
-        made = self.moved(dx, dy)
+        drawing = self.moved(dx, dy)
         return replace(
-            made,
-            boxes=tuple(replace(one, depth=one.depth + 1) for one in made.boxes),
-            tags=tuple(replace(one, depth=one.depth + 1) for one in made.tags),
+            drawing,
+            boxes=tuple(replace(box, depth=box.depth + 1) for box in drawing.boxes),
+            tags=tuple(replace(tag, depth=tag.depth + 1) for tag in drawing.tags),
         )
 
 

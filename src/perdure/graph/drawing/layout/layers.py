@@ -1,4 +1,4 @@
-"""Who stands above whom: shapes in layers from top to bottom, and what the links between them pass on their way.
+"""Layers: shapes from top to bottom, and the spots that links between them pass.
 
 Executors are in even ranks; between them, in odd ones, are hubs and the labels of links. A link that spans several
 layers has a bend in each, so that the layer keeps room for it. A link that would lead upwards is a lane beside the
@@ -39,13 +39,13 @@ def _leaving(picture: Picture) -> list[list[int]]:
 
 def _found_walking(picture: Picture) -> set[int]:
     leaving = _leaving(picture)
-    found: set[int] = set()
+    back: set[int] = set()
     state = ["unseen"] * len(picture.shapes)
     for root in _roots(picture):
         if state[root] != "unseen":
             continue
         state[root] = "on the way"
-        walk = [(root, iter(leaving[root]))]  # no recursion: a chain may be longer than Python's stack
+        walk = [(root, iter(leaving[root]))]  # not recursive: a chain may be longer than Python's stack
         while walk:
             shape, links = walk[-1]
             number = next(links, -1)
@@ -55,11 +55,11 @@ def _found_walking(picture: Picture) -> set[int]:
                 continue
             target = picture.links[number].target
             if state[target] == "on the way":
-                found.add(number)
+                back.add(number)
             elif state[target] == "unseen":
                 state[target] = "on the way"
                 walk.append((target, iter(leaving[target])))
-    return found
+    return back
 
 
 def _found_by_distance(picture: Picture) -> set[int]:
@@ -69,15 +69,15 @@ def _found_by_distance(picture: Picture) -> set[int]:
     for _, link in links:
         if distances[link.target] > distances[link.source]:
             following[link.source].add(link.target)
-    found: set[int] = set()
+    back: set[int] = set()
     for number, link in links:
         if distances[link.target] > distances[link.source]:
             continue
         if _leads_to(following, link.target, link.source):
-            found.add(number)
+            back.add(number)
         else:
             following[link.source].add(link.target)
-    return found
+    return back
 
 
 def _distances(picture: Picture) -> list[int]:
@@ -200,7 +200,8 @@ def layered(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Extent 
 
 def _ranks(picture: Picture, back: Collection[int]) -> list[int]:
     """Each shape as high as the links into it allow; a join right above what it leads to."""
-    forward = [one for number, one in enumerate(picture.links) if number not in back and one.source != one.target]
+    links = enumerate(picture.links)
+    forward = [link for number, link in links if number not in back and link.source != link.target]
     ranks = [0] * len(picture.shapes)
     waiting = [0] * len(picture.shapes)
     leaving: list[list[Link]] = [[] for _ in picture.shapes]

@@ -1,4 +1,4 @@
-"""The layout of a picture: layers, order, places, heights, lines; a sub-workflow is laid out first, as one big box."""
+"""The layout of a picture: layers, order, places, heights, lines. A sub-workflow is laid out first, as one box."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.graph.drawing.text import INSET, TITLE_HEIGHT, label_lines, label_s
 
 
 def lay_out(picture: Picture) -> Drawing:
-    """Every shape, label and line in its place, the whole starting at 0, 0. The same for the same picture, always."""
+    """Every shape, label and line with its place, from 0, 0. Deterministic."""
     return _Layout(picture).drawing()
 
 
@@ -36,14 +36,16 @@ class _Layout:
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}
         extents = [self._extent(number, loops.get(number)) for number in range(len(self._sizes))]
-        made = layered(self._picture, extents, [_label_extent(lines) for lines in self._labels])
-        order_layers(made.layers, [[*route.turns, *route.passes] for route in made.routes if route.passes])
-        place(made.layers)
-        sides = _sides(made, loops)
-        heights = measure(made.layers, made.routes, _turning(made, sides.arriving), _turning(made, sides.leaving))
-        areas = [_area(spot, size) for spot, size in zip(made.shapes, self._sizes, strict=True)]
-        strokes = list(Lines(self._picture, areas, made.routes, heights, sides).strokes())
-        return _cropped(self._boxes(areas), self._tags(made.routes, areas), strokes, self._placed(areas))
+        layers = layered(self._picture, extents, [_label_extent(lines) for lines in self._labels])
+        order_layers(layers.layers, [[*route.turns, *route.passes] for route in layers.routes if route.passes])
+        place(layers.layers)
+        sides = _sides(layers, loops)
+        heights = measure(
+            layers.layers, layers.routes, _turning(layers, sides.arriving), _turning(layers, sides.leaving)
+        )
+        areas = [_area(spot, size) for spot, size in zip(layers.shapes, self._sizes, strict=True)]
+        strokes = list(Lines(self._picture, areas, layers.routes, heights, sides).strokes())
+        return _cropped(self._boxes(areas), self._tags(layers.routes, areas), strokes, self._placed(areas))
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
@@ -69,12 +71,12 @@ class _Layout:
         return Tag(link, shapes[link.source], shapes[link.target], area, self._labels[number])
 
     def _placed(self, areas: Sequence[Rectangle]) -> list[Drawing]:
-        """What is inside sub-workflows, in the place that it has here."""
-        made = []
+        """The drawings of sub-workflows, at their places."""
+        drawings = []
         for inside, area in zip(self._inside, areas, strict=True):
             if inside is not None:
-                made.append(inside.placed(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT))
-        return made
+                drawings.append(inside.placed(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT))
+        return drawings
 
 
 def _label_extent(lines: tuple[str, ...]) -> Extent | None:
@@ -93,42 +95,42 @@ def _beside(area: Rectangle, size: tuple[float, float]) -> Rectangle:
     return Rectangle(area.right + LOOP_WIDTH - 4, area.y + (area.height - size[1]) / 2, *size)
 
 
-def _sides(made: Layered, loops: Mapping[int, int]) -> Sides:
+def _sides(layers: Layered, loops: Mapping[int, int]) -> Sides:
     """Links that lead upwards and whose lane is the neighbour of the box where they leave, or arrive."""
     neighbours: set[tuple[Spot, Spot]] = set()
-    for layer in made.layers:
+    for layer in layers.layers:
         neighbours.update(pairwise(spot for spot in layer if spot.kind != "turn"))
-    looping = {made.shapes[number] for number in loops}
+    looping = {layers.shapes[number] for number in loops}
 
     def is_beside(box: Spot, lane: Spot) -> bool:
         """A loop takes the right side of its box."""
         return (lane, box) in neighbours or ((box, lane) in neighbours and box not in looping)
 
-    back = [route for route in made.routes if route.is_back]
+    back = [route for route in layers.routes if route.is_back]
     return Sides(
         frozenset(route for route in back if is_beside(route.source, route.passes[-1])),
         frozenset(route for route in back if is_beside(route.target, route.passes[0])),
     )
 
 
-def _turning(made: Layered, at_sides: Collection[EdgeRoute]) -> list[EdgeRoute]:
-    return [route for route in made.routes if route.is_back and route not in at_sides]
+def _turning(layers: Layered, at_sides: Collection[EdgeRoute]) -> list[EdgeRoute]:
+    return [route for route in layers.routes if route.is_back and route not in at_sides]
 
 
 def _cropped(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list[Drawing]) -> Drawing:
-    """All of it, moved so that nothing is left of or above 0."""
-    areas = [*(one.area for one in boxes), *(one.area for one in tags)]
+    """The drawing, moved to start at 0, 0."""
+    areas = [*(box.area for box in boxes), *(tag.area for tag in tags)]
     points = [point for stroke in strokes for _, points in stroke.steps for point in points]
-    left = min([*(one.x for one in areas), *(x for x, _ in points)])
-    top = min([*(one.y for one in areas), *(y for _, y in points)])
-    right = max([*(one.right for one in areas), *(x for x, _ in points)])
-    bottom = max([*(one.bottom for one in areas), *(y for _, y in points)])
-    # Outer boxes come first, so that what is inside them is drawn over them.
+    left = min([*(area.x for area in areas), *(x for x, _ in points)])
+    top = min([*(area.y for area in areas), *(y for _, y in points)])
+    right = max([*(area.right for area in areas), *(x for x, _ in points)])
+    bottom = max([*(area.bottom for area in areas), *(y for _, y in points)])
+    # Outer boxes come first, so that inner ones are drawn over them.
     whole = Drawing(
         width=right - left,
         height=bottom - top,
-        boxes=(*boxes, *(box for one in inside for box in one.boxes)),
-        tags=(*tags, *(tag for one in inside for tag in one.tags)),
-        strokes=(*strokes, *(stroke for one in inside for stroke in one.strokes)),
+        boxes=(*boxes, *(box for drawing in inside for box in drawing.boxes)),
+        tags=(*tags, *(tag for drawing in inside for tag in drawing.tags)),
+        strokes=(*strokes, *(stroke for drawing in inside for stroke in drawing.strokes)),
     )
     return whole.moved(-left, -top)

@@ -1,4 +1,4 @@
-"""The lines of links, once everything has its place."""
+"""The lines of links, between placed shapes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def spread(
     """
     room = max(half_width - corner, 0)
     if is_wide:
-        kept = [min(max(x, middle - room), middle + room) for x in wanted]
-        if all(right - left >= _STEP for left, right in pairwise(kept)):
-            return kept
+        limited = [min(max(x, middle - room), middle + room) for x in wanted]
+        if all(right - left >= _STEP for left, right in pairwise(limited)):
+            return limited
     fixed = next((number for number, x in enumerate(wanted) if abs(x - middle) < _SAME), None)
     centre = (len(wanted) - 1) / 2 if fixed is None else fixed
     widest = max(centre, len(wanted) - 1 - centre)
@@ -68,18 +68,18 @@ class Pen:
         self._steps.append(("C", ((from_x, middle), (x, middle), (x, y))))
 
     def steps(self) -> tuple[Step, ...]:
-        """What was drawn, with its corners rounded."""
-        made: list[Step] = [self._steps[0]]
+        """The drawn path, with rounded corners."""
+        rounded: list[Step] = [self._steps[0]]
         for step, following in zip(self._steps[1:], [*self._steps[2:], None], strict=True):
             corner = step[1][-1]
             if step[0] == "L" and following is not None and following[0] == "L":
-                before, after = made[-1][1][-1], following[1][0]
+                before, after = rounded[-1][1][-1], following[1][0]
                 size = min(_RADIUS, _length(before, corner) / 2, _length(corner, after) / 2)
-                made.append(("L", (_towards(corner, before, size),)))
-                made.append(("Q", (corner, _towards(corner, after, size))))
+                rounded.append(("L", (_towards(corner, before, size),)))
+                rounded.append(("Q", (corner, _towards(corner, after, size))))
             else:
-                made.append(step)
-        return tuple(made)
+                rounded.append(step)
+        return tuple(rounded)
 
 
 def _near(one: Point, other: Point) -> bool:
@@ -153,7 +153,7 @@ class Lines:
             self._spread(shape, list(bundles.values()), self._from, down=True)
 
     def _bundle(self, route: EdgeRoute) -> int:
-        """Links that are decided on together leave a box at one place; one that turns upwards has its own."""
+        """Links of one group leave a box at one place; a link that turns upwards has its own."""
         return -3 - route.number if route.is_back else route.link.bundle
 
     def _spread(self, shape: int, bundles: list[list[EdgeRoute]], ports: dict[EdgeRoute, float], *, down: bool) -> None:
@@ -161,16 +161,16 @@ class Lines:
         middle = area.x + area.width / 2
         if kind in ("switch", "selection") and down:
             bundles = [[route for bundle in bundles for route in bundle]]
-        places = {id(one): self._place(one, down=down) for one in bundles}
-        bundles.sort(key=lambda one: places[id(one)])
-        wanted = [places[id(one)][0] for one in bundles]
+        places = {id(bundle): self._place(bundle, down=down) for bundle in bundles}
+        bundles.sort(key=lambda bundle: places[id(bundle)])
+        wanted = [places[id(bundle)][0] for bundle in bundles]
         is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 18}.get(kind, 12)
         chosen = spread(middle, area.width / 2, wanted, is_wide=is_wide, corner=corner)
         for bundle, x in zip(bundles, chosen, strict=True):
             ports.update((route, x) for route in bundle)
 
     def _place(self, bundle: list[EdgeRoute], *, down: bool) -> tuple[float, int]:
-        """Where the other ends of links are, and in which order should that be the same."""
+        """The place of the other ends of links, and an order for equal places."""
         spots = [self._next_spot(route, down=down) for route in bundle]
         ends = [self._to.get(route, spot.x) if spot is route.target else spot.x
                 for route, spot in zip(bundle, spots, strict=True)]  # fmt: skip
@@ -178,7 +178,7 @@ class Lines:
         return (min(ends) + max(ends)) / 2, spots[0].order
 
     def _next_spot(self, route: EdgeRoute, *, down: bool) -> Spot:
-        """What a link comes to first after its source, or last before its target, that it cannot swing past."""
+        """The first obstacle of a link after its source, or the last before its target."""
         if route.is_back:
             return route.passes[-1] if down else route.passes[0]
         spots = [route.source, *self._obstacles(route), route.target]
@@ -234,9 +234,9 @@ class Lines:
         return pen, ((self._to[route], area.y), (0, 1))
 
     def _obstacles(self, route: EdgeRoute) -> list[Spot]:
-        """What it passes where there is something to keep clear of; in empty layers it may swing freely."""
+        """The spots that a link passes in layers with boxes; in empty layers it may curve freely."""
         tops, bottoms = self._heights.tops, self._heights.bottoms
-        return [one for one in route.passes if bottoms[one.rank] > tops[one.rank]]
+        return [spot for spot in route.passes if bottoms[spot.rank] > tops[spot.rank]]
 
     def _is_joined(self, link: Link) -> bool:
         return self._picture.shapes[link.target].is_hub

@@ -1,4 +1,4 @@
-"""Where in its layer each spot stands: links straight where possible, shapes in the middle of what they lead to.
+"""The order and place of each spot in its layer: straight links where possible, shapes centred over their targets.
 
 After Brandes and Köpf: spots are aligned with a median neighbour into straight columns, columns are pushed together,
 and that is done from all four corners; the middle of the four results favours no side.
@@ -93,7 +93,7 @@ def _follow_links(layers: list[list[Spot]]) -> None:
             if spot in seen:
                 continue
             seen[spot] = None
-            walk += [one for one in reversed(spot.below) if one.kind != "turn"]
+            walk += [below for below in reversed(spot.below) if below.kind != "turn"]
     for layer in layers:
         layer.clear()
     for spot in seen:
@@ -116,7 +116,7 @@ def _sweep(layers: list[list[Spot]], *, downwards: bool) -> None:
 
 
 def _average(neighbours: list[Spot], otherwise: float) -> float:
-    return sum(one.order for one in neighbours) / len(neighbours) if neighbours else otherwise
+    return sum(spot.order for spot in neighbours) / len(neighbours) if neighbours else otherwise
 
 
 def _swap_neighbours(layers: list[list[Spot]]) -> None:
@@ -136,9 +136,9 @@ def _swap_neighbours(layers: list[list[Spot]]) -> None:
 def _crossings_of(left: Spot, right: Spot) -> int:
     """Between the links of two spots, were they side by side in this order."""
     return sum(
-        one.order > other.order
+        upper.order > other.order
         for mine, theirs in ((left.above, right.above), (left.below, right.below))
-        for one in mine
+        for upper in mine
         for other in theirs
     )
 
@@ -150,25 +150,25 @@ def _crossings(layers: Sequence[Sequence[Spot]]) -> int:
 
 def _ends_below(layer: Sequence[Spot]) -> list[int]:
     """Where the links of a layer end in the next one, from left to right by their upper ends."""
-    found: list[int] = []
+    lower_ends: list[int] = []
     for spot in layer:
         ends = [below.order for below in spot.below]
         if len(ends) > 1:
             ends.sort()
-        found += ends
-    return found
+        lower_ends += ends
+    return lower_ends
 
 
 def _inversions(numbers: list[int]) -> int:
-    found, seen = 0, list[int]()
+    count, seen = 0, list[int]()
     for number in numbers:
         if not seen or number >= seen[-1]:
             seen.append(number)
             continue
         place = bisect_right(seen, number)
-        found += len(seen) - place
+        count += len(seen) - place
         seen.insert(place, number)
-    return found
+    return count
 
 
 _BETWEEN_BOXES, _BESIDE_SMALL, _BETWEEN_SMALL = 46.0, 28.0, 20.0
@@ -201,10 +201,10 @@ def measure(
     below: Sequence[EdgeRoute],
 ) -> Heights:
     """Set `top` of every spot. `above` turn over their targets, `below` under their sources."""
-    made = Heights(tracks_above=_tracks(above, upwards=True), tracks_below=_tracks(below, upwards=False))
-    heights = [max((one.extent.height for one in layer if one.is_solid), default=0) for layer in layers]
-    room_above = _turning(made.tracks_above, [route.target.rank for route in made.tracks_above])
-    room_below = _turning(made.tracks_below, [route.source.rank for route in made.tracks_below])
+    heights_of = Heights(tracks_above=_tracks(above, upwards=True), tracks_below=_tracks(below, upwards=False))
+    heights = [max((spot.extent.height for spot in layer if spot.is_solid), default=0) for layer in layers]
+    room_above = _turning(heights_of.tracks_above, [route.target.rank for route in heights_of.tracks_above])
+    room_below = _turning(heights_of.tracks_below, [route.source.rank for route in heights_of.tracks_below])
     y, last = 0.0, None
     for number, height in enumerate(heights):
         if height:
@@ -212,15 +212,15 @@ def measure(
             between = 0 if last is None else _gap(heights[last], height) + _sideways(routes, last, number)
             y += between + turning
             last = number
-        made.tops.append(y)
+        heights_of.tops.append(y)
         y += height
-        made.bottoms.append(y)
-    made.total = y + (room_below.get(last, 0) if last is not None else 0)
+        heights_of.bottoms.append(y)
+    heights_of.total = y + (room_below.get(last, 0) if last is not None else 0)
     for layer in layers:
         for spot in layer:
-            top, bottom = made.tops[spot.rank], made.bottoms[spot.rank]
+            top, bottom = heights_of.tops[spot.rank], heights_of.bottoms[spot.rank]
             spot.top = (top + bottom - spot.extent.height) / 2
-    return made
+    return heights_of
 
 
 def _gap(upper: float, lower: float) -> float:
@@ -233,26 +233,26 @@ def _sideways(routes: Sequence[EdgeRoute], upper: int, lower: int) -> float:
     furthest = 0.0
     for route in routes:
         spots = route.passes if route.is_back else [route.source, *route.passes, route.target]
-        for one, two in pairwise(spots):
-            if one.rank <= upper and two.rank >= lower:
-                furthest = max(furthest, abs(one.x - two.x))
+        for upper_spot, lower_spot in pairwise(spots):
+            if upper_spot.rank <= upper and lower_spot.rank >= lower:
+                furthest = max(furthest, abs(upper_spot.x - lower_spot.x))
     return min(max(furthest - 90, 0) * 0.09, 44)
 
 
 def _tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[EdgeRoute, int]:
     """A height of its own for each link that turns at one layer; short ones next to the boxes, so that they nest."""
-    made: dict[EdgeRoute, int] = {}
+    tracks: dict[EdgeRoute, int] = {}
     taken: dict[int, int] = {}
 
     def distance(route: EdgeRoute) -> float:
         near, lane = (route.target, route.passes[0]) if upwards else (route.source, route.passes[-1])
         return abs(near.x - lane.x)
 
-    for route in sorted(routes, key=lambda one: (distance(one), one.number)):
+    for route in sorted(routes, key=lambda route: (distance(route), route.number)):
         rank = route.target.rank if upwards else route.source.rank
-        made[route] = taken.get(rank, 0)
-        taken[rank] = made[route] + 1
-    return made
+        tracks[route] = taken.get(rank, 0)
+        taken[rank] = tracks[route] + 1
+    return tracks
 
 
 def _turning(tracks: dict[EdgeRoute, int], ranks: Sequence[int]) -> dict[int, float]:
@@ -293,22 +293,22 @@ def gap(left: Spot, right: Spot) -> float:
 
 def _bending(rows: Sequence[Sequence[Spot]]) -> set[tuple[Spot, Spot]]:
     """Pieces of links that give way: to a piece that they cross and that must be straight, and to the next box."""
-    found: set[tuple[Spot, Spot]] = set()
+    bending: set[tuple[Spot, Spot]] = set()
     for row in rows:
-        pieces = [(one, two) for one in row for two in one.below if two.kind != "turn"]
-        straight = [(one, two) for one, two in pieces if one.is_inner and two.is_inner]
-        for one, two in pieces:
-            if one.is_inner and two.is_inner:
+        pieces = [(upper, lower) for upper in row for lower in upper.below if lower.kind != "turn"]
+        straight = [(upper, lower) for upper, lower in pieces if upper.is_inner and lower.is_inner]
+        for upper, lower in pieces:
+            if upper.is_inner and lower.is_inner:
                 continue
-            crosses = any((one.order - a.order) * (two.order - b.order) < 0 for a, b in straight)
-            if crosses or _comes_from_far(two, one.below) or _comes_from_far(one, two.above):
-                found.add((one, two))
-    return found
+            crosses = any((upper.order - a.order) * (lower.order - b.order) < 0 for a, b in straight)
+            if crosses or _comes_from_far(lower, upper.below) or _comes_from_far(upper, lower.above):
+                bending.add((upper, lower))
+    return bending
 
 
 def _comes_from_far(other: Spot, neighbours: Sequence[Spot]) -> bool:
     """Whether a box has something nearer on that side to stand straight above or below of."""
-    return not other.is_near and any(one.is_near for one in neighbours)
+    return not other.is_near and any(spot.is_near for spot in neighbours)
 
 
 def _aligned(
@@ -321,13 +321,17 @@ def _aligned(
     for row in seen:
         reached = -1
         for spot in row:
-            pairs = [(spot, one) for one in spot.below] if upwards else [(one, spot) for one in spot.above]
+            pairs = (
+                [(spot, neighbour) for neighbour in spot.below]
+                if upwards
+                else [(neighbour, spot) for neighbour in spot.above]
+            )
             near = [pair[upwards] for pair in pairs if pair[upwards].kind != "turn" and pair not in bending]
             near.sort(key=numbers.__getitem__)
-            for one in near[(len(near) - 1) // 2 : len(near) // 2 + 1]:
-                if root[spot] is spot and reached < numbers[one]:
-                    root[spot] = root[one]
-                    reached = numbers[one]
+            for neighbour in near[(len(near) - 1) // 2 : len(near) // 2 + 1]:
+                if root[spot] is spot and reached < numbers[neighbour]:
+                    root[spot] = root[neighbour]
+                    reached = numbers[neighbour]
     columns = _push_together(seen, root, _mirrored_room if mirrored else _room)
     return {spot: -columns[root[spot]] if mirrored else columns[root[spot]] for spot in numbers}
 
@@ -344,19 +348,19 @@ def _push_together(
     rows: Sequence[Sequence[Spot]], root: dict[Spot, Spot], room: Callable[[Spot, Spot], float]
 ) -> Positions:
     """Each column as far to the left as its neighbours allow, then back to the right as far as that frees no room."""
-    before: dict[Spot, dict[Spot, float]] = {one: {} for one in root.values()}
-    after: dict[Spot, dict[Spot, float]] = {one: {} for one in root.values()}
+    before: dict[Spot, dict[Spot, float]] = {column: {} for column in root.values()}
+    after: dict[Spot, dict[Spot, float]] = {column: {} for column in root.values()}
     for row in rows:
         for left, right in pairwise(row):
-            one, two, distance = root[left], root[right], room(left, right)
-            before[two][one] = after[one][two] = max(distance, before[two].get(one, 0))
+            first, second, distance = root[left], root[right], room(left, right)
+            before[second][first] = after[first][second] = max(distance, before[second].get(first, 0))
     order = _sorted_columns(before, after)
     x: Positions = {}
     for column in order:
-        x[column] = max((x[one] + distance for one, distance in before[column].items()), default=0)
+        x[column] = max((x[other] + distance for other, distance in before[column].items()), default=0)
     for column in reversed(order):
         x[column] = max(
-            x[column], min((x[one] - distance for one, distance in after[column].items()), default=x[column])
+            x[column], min((x[other] - distance for other, distance in after[column].items()), default=x[column])
         )
     return x
 
@@ -369,17 +373,17 @@ def _sorted_columns(before: dict[Spot, dict[Spot, float]], after: dict[Spot, dic
     while ready:
         column = ready.pop()
         order.append(column)
-        for one in after[column]:
-            waiting[one] -= 1
-            if waiting[one] == 0:
-                ready.append(one)
+        for following in after[column]:
+            waiting[following] -= 1
+            if waiting[following] == 0:
+                ready.append(following)
     return order
 
 
 def _move_over_narrowest(results: list[Positions]) -> None:
     """Results aligned to the left get the left edge of the narrowest one, those to the right its right edge."""
-    edges = [(min(one - spot.extent.left for spot, one in result.items()),
-              max(one + spot.extent.right for spot, one in result.items())) for result in results]  # fmt: skip
+    edges = [(min(x - spot.extent.left for spot, x in result.items()),
+              max(x + spot.extent.right for spot, x in result.items())) for result in results]  # fmt: skip
     left, right = min(edges, key=lambda edge: edge[1] - edge[0])
     for number, result in enumerate(results):
         shift = right - edges[number][1] if number % 2 else left - edges[number][0]
