@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ async def test_a_damaged_row_fails_only_the_write_that_needs_it(store: SqliteSto
     for one in first:
         assert isinstance(one, OpenedThread)
         await store.release(one.lease)
-    with sqlite3.connect(tmp_path / "threads.db") as db:
+    with closing(sqlite3.connect(tmp_path / "threads.db")) as db, db:
         db.execute("UPDATE threads SET status = CAST(x'fffe' AS TEXT) WHERE thread_id = 'bad'")
     good, bad, fine = await opened(store, "good", "bad", "fine")
     assert isinstance(good, OpenedThread) and isinstance(fine, OpenedThread)

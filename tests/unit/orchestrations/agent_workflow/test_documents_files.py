@@ -17,8 +17,8 @@ from perdure.errors import MissingExtra
     ("text", "said"),
     [
         (
-            '{"name": "w",\n "agents": {"a": 1,}}',
-            "line 2, column 20: not JSON: Expecting property name enclosed in double quotes",
+            '{"name": "w",\n "agents": {"a": 1, b}}',
+            "line 2, column 21: not JSON: Expecting property name enclosed in double quotes",
         ),
         ('{"name": "w"', "line 1, column 13: not JSON: Expecting ',' delimiter"),
         ("", "line 1, column 1: not JSON: Expecting value"),
