@@ -243,7 +243,7 @@ if TYPE_CHECKING:
         SqliteCheckpointStorage as SqliteCheckpointStorage,
         open_store as open_store,
     )
-    from perdure.stores.encrypted.rekey import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
+    from perdure.stores.encrypted.keys import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
     from perdure.stores.encrypted.store import EncryptedStore as EncryptedStore
     from perdure.stores.memory.store import MemoryStore as MemoryStore
     from perdure.workflows.agent import (
@@ -367,7 +367,7 @@ _HOME = {
     "NodeConfig": "perdure.agent_workflow.definition.config",
     "NotCopied": "perdure.checkpoints.transfer.copy_store",
     "NotInAsyncCode": "perdure.errors",
-    "NotRekeyed": "perdure.stores.encrypted.rekey",
+    "NotRekeyed": "perdure.stores.encrypted.keys",
     "Opaque": "perdure.codecs.values.containers",
     "PendingRequest": "perdure.records",
     "PerdureError": "perdure.errors",
@@ -378,7 +378,7 @@ _HOME = {
     "PredicateFailed": "perdure.errors",
     "PruneReport": "perdure.checkpoints.history.pruning",
     "PrunedThread": "perdure.checkpoints.history.pruning",
-    "RekeyReport": "perdure.stores.encrypted.rekey",
+    "RekeyReport": "perdure.stores.encrypted.keys",
     "RequestError": "perdure.errors",
     "RequestExpired": "perdure.errors",
     "RequestInfoFunctionArgs": "perdure.workflows.agent",

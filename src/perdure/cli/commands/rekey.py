@@ -15,7 +15,7 @@ from perdure.cli.output.errors import INTERRUPTED, Mistake
 from perdure.cli.output.tables import print_folded, print_json, print_table
 
 if TYPE_CHECKING:
-    from perdure.stores.encrypted.rekey import RekeyReport
+    from perdure.stores.encrypted.keys import RekeyReport
 
 
 @click.command(short_help="Put an encrypted store under its new key.")

@@ -27,10 +27,9 @@ from perdure.records import (
     ThreadHeader,
 )
 from perdure.store import Rewrite, Store, Subscription
-from perdure.stores.encrypted.key import create_key, find_key
+from perdure.stores.encrypted.keys import Progress, RekeyReport, create_key, find_damage, find_key, rekey
 from perdure.stores.encrypted.names import Names
 from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
-from perdure.stores.encrypted.rekey import Progress, RekeyReport, find_damage, rekey
 from perdure.stores.layer import StoreLayer, copy_thread
 
 logger = get_logger("stores")

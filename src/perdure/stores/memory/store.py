@@ -28,8 +28,7 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite, Subscription
-from perdure.stores.memory.copies import pending_requests_of
-from perdure.stores.memory.tables import MemoryTables
+from perdure.stores.memory.tables import MemoryTables, pending_requests_of
 from perdure.stores.memory.thread import MemoryThread, Note
 from perdure.stores.notify import LocalBus, PollInterval
 
