@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ async def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         for thread_id in IDS:
             await written(storage, thread_id, 2)
     if request.param == "sqlite":
-        with sqlite3.connect(folder / "threads.db") as db:
+        with closing(sqlite3.connect(folder / "threads.db")) as db, db:
             ((seq, body),) = db.execute(
                 "SELECT seq, body FROM commits WHERE number = 2"
                 " AND thread = (SELECT thread FROM threads WHERE thread_id = 'second')"

@@ -12,6 +12,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -294,7 +295,7 @@ def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Pa
     store = SqliteStore(path)
     assert len(asyncio.run(checkpoint_ids(store))) == written
     asyncio.run(store.close())
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
 
@@ -373,7 +374,7 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
         asyncio.run(store.close())
     """
     assert run_script(script, path) == "16"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
     store = SqliteStore(path)
