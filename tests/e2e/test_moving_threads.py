@@ -95,7 +95,7 @@ def test_a_file_that_is_damaged_or_foreign_is_refused(
         (["import", "office.py", "--thread", ""], 2, "--thread: an id has at least one character."),
         (["export", "r-1", "."], 2, "is a directory."),
         (["export", "r-3", "out"], 1, "There is no thread 'r-3' in this store (did you mean 'r-2'?)."),
-        (["export", "r-1", "no/folder/out"], 1, "There is no such folder"),
+        (["export", "r-1", "no/folder/out"], 1, "The folder of the exported file does not exist"),
         (["transfer", "threads.db"], 2, "Missing argument 'DST_URL'"),
         (["transfer", "threads.db", "nothing"], 2, "DST_URL: 'nothing' does not name a store."),
         (["transfer", "memory:", "file:x"], 2, "SRC_URL: what is kept in memory is gone when the command ends."),

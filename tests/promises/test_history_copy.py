@@ -80,7 +80,7 @@ async def test_a_checkpoint_that_the_target_has_in_another_thread_is_a_conflict(
     await storage.save(type(head)(**{**fields, "thread_id": "mine", "previous_checkpoint_id": None}))
     report = await copy_store(source, storage)
     assert [one.thread_id for one in report.conflicts] == ["second"]
-    assert "is one of thread 'mine' here" in report.conflicts[0].reason
+    assert "is in thread 'mine' here" in report.conflicts[0].reason
     assert await ids(storage) == ["mine", "first", "third", "fourth"]
 
 

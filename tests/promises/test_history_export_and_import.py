@@ -182,7 +182,7 @@ async def test_a_checkpoint_that_another_thread_has_by_now_is_not_replaced(
     assert head is not None
     await storage.delete_thread("t")
     await storage.save(_of_thread(head, "u"))
-    with pytest.raises(ThreadExists, match=f"its checkpoint '{head.checkpoint_id}' is one of thread 'u' here"):
+    with pytest.raises(ThreadExists, match=f"its checkpoint '{head.checkpoint_id}' is in thread 'u' here"):
         await storage.import_thread(path)
     assert [one.thread_id for one in await storage.list_threads()] == ["u"]
     await storage.import_thread(path, thread_id="v")

@@ -97,7 +97,10 @@ async def test_a_thread_whose_heads_are_forgotten_while_it_is_exported_is_not_ta
         return moving
 
     store: Any = storage.store
-    store.infos, store.standing = moved_after(store.infos), moved_after(store.standing)  # taps on the real methods
+    store.infos, store.thread_header = (
+        moved_after(store.infos),
+        moved_after(store.thread_header),
+    )  # taps on the real methods
     exporting = asyncio.create_task(storage.export_thread("t", tmp_path / "t.jsonl"))
     report = await exporting
     assert not moves and report.checkpoints >= 1

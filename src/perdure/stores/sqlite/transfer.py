@@ -93,7 +93,7 @@ def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
         _, thread_id, _ = find_position(db, info.checkpoint_id)
     except CheckpointNotFound:
         return
-    reason = f"its checkpoint {info.checkpoint_id!r} is one of thread {thread_id!r} here"
+    reason = f"its checkpoint {info.checkpoint_id!r} is in thread {thread_id!r} here"
     raise ThreadExists(info.thread_id, reason)
 
 
