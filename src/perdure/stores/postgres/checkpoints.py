@@ -265,6 +265,6 @@ def check_thread_row(thread_id: str, row: Any) -> None:
     """Raises DamagedCheckpoint if the thread's row contradicts its commits."""
     number, head, last, newest = row["number"] or 0, row["head"], row["last"], row["newest"]
     if head != newest or number < (last or 0):
-        row_says = f"its row says commit {number} with its head at {head}"
-        reason = f"{row_says}, and its commits end at {last} with a head at {newest}"
+        position = f"its row names commit {number} with its head at {head}"
+        reason = f"{position}, and its commits end at {last} with a head at {newest}"
         raise DamagedCheckpoint(unpack_id(row["checkpoint_id"]) or "of its head", reason, thread_id)
