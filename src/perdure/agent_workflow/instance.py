@@ -100,7 +100,7 @@ class AgentWorkflowInstance:
         checked_input = _check_input(input)
         _check_options(options)
         check_identifier("execution_id", execution_id)
-        return self.drive(execution_id or new_thread_id(), checked_input, None, options)
+        return self._drive(execution_id or new_thread_id(), checked_input, None, options)
 
     async def resume(self, execution_id: str, **options: Any) -> WorkflowResult:
         """Continue from the last checkpoint. Raises ThreadNotFound."""
@@ -110,9 +110,9 @@ class AgentWorkflowInstance:
         """`resume` as a stream of events."""
         _check_options(options)
         check_identifier("execution_id", execution_id)
-        return self.drive(execution_id, None, None, options)
+        return self._drive(execution_id, None, None, options)
 
-    def drive(
+    def _drive(
         self, execution_id: str, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> ResponseStream[Any, WorkflowResult]:
         async def start(emit: Emit) -> WorkflowResult:
@@ -176,7 +176,7 @@ class AgentWorkflowInstance:
                 return partial_result(running.execution_id, "running", None, self.now())
         request = await find_request(self.workflow, request_id, execution_id)
         answer = answer_to(request.data, approved, reason, data)
-        return await self.drive(request.execution_id, None, {request.request_id: answer}, options)
+        return await self._drive(request.execution_id, None, {request.request_id: answer}, options)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
         """Pending approvals, the oldest first: of one execution, or of all."""

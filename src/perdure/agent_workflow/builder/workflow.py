@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 Configure = Callable[[AgentNodeOptions], Any]
 
 
+@dataclass(eq=False, repr=False)
 class AgentWorkflow:
     """`AgentWorkflow.create().add_agent("a", writer).add_agent("b", editor).from_("a").to("b").build()`.
 
     Nodes without incoming edges begin; the execution ends at nodes without outgoing edges.
     """
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    _draft: Draft
 
     @classmethod
     def create(cls) -> AgentWorkflow:
@@ -64,19 +65,23 @@ class AgentWorkflow:
 
     def with_max_iterations(self, count: int) -> AgentWorkflow:
         """The maximum of passes through its loops. A workflow with a loop needs it."""
-        return self._setting(max_iterations=count)
+        self._draft.change_settings(max_iterations=count)
+        return self
 
     def with_convergence(self, enabled: bool = True) -> AgentWorkflow:
         """Whether a loop ends when a pass changes nothing. The default is True."""
-        return self._setting(convergence=enabled)
+        self._draft.change_settings(convergence=enabled)
+        return self
 
     def with_timeout(self, timeout: timedelta | float) -> AgentWorkflow:
         """The timeout of a whole execution, from its start, including restarts and pauses."""
-        return self._setting(timeout=in_seconds("with_timeout", timeout))
+        self._draft.change_settings(timeout=in_seconds("with_timeout", timeout))
+        return self
 
     def with_model(self, model: str) -> AgentWorkflow:
         """The model of agents whose AgentConfig has none."""
-        return self._setting(model=model)
+        self._draft.change_settings(model=model)
+        return self
 
     def with_durability(self, durability: Durability) -> AgentWorkflow:
         """When executions are saved, like `durability=` of a run."""
@@ -89,13 +94,10 @@ class AgentWorkflow:
         self._draft.clock = clock
         return self
 
-    def _setting(self, **changes: Any) -> AgentWorkflow:
-        self._draft.settings = msgspec.structs.replace(self._draft.settings, **changes)
-        return self
-
     def with_checkpointing(self, enabled: bool = True) -> AgentWorkflow:
         """Save executions in the workflow store, so that they survive this process."""
-        return self._setting(checkpointing=enabled)
+        self._draft.change_settings(checkpointing=enabled)
+        return self
 
     def with_workflow_store(self, storage: StoreCheckpointStorage) -> AgentWorkflow:
         """Any storage of perdure."""
@@ -160,12 +162,13 @@ class AgentWorkflow:
         """The messages of earlier turns that agents get: none (`none`), all (`shared`), those of the same agent
         (`per_agent`), or all until its first turn and then its own (`fork_per_agent`). Needs a session store."""
         config = mode if isinstance(mode, ConversationConfig) else ConversationConfig(mode=mode, session_id=session_id)
-        return self._setting(conversation=config)
+        self._draft.change_settings(conversation=config)
+        return self
 
     def add_agent(self, id: str, agent: Any, configure: Configure | None = None) -> AgentWorkflow:
         """`agent` is an agent, an AgentConfig, or a function that gets an empty AgentConfig and returns a config or an
         agent."""
-        self._configured(self._draft.add(id, node_of_agent(agent)), configure)
+        _configure(self._draft.add(id, node_of_agent(agent)), configure)
         return self
 
     def add_router_agent(self, id: str, agent: Any, configure: Configure | None = None) -> RouterAgentBuilder:
@@ -173,7 +176,7 @@ class AgentWorkflow:
 
         node = self._draft.add(id, node_of_agent(agent))
         node.config = msgspec.structs.replace(node.config, output_mode="handoff")
-        self._configured(node, configure)
+        _configure(node, configure)
         return RouterAgentBuilder(self._draft, node)
 
     def add_workflow(
@@ -184,15 +187,10 @@ class AgentWorkflow:
     ) -> AgentWorkflow:
         """A whole workflow as a node: a built one, or its definition. It runs in the same execution."""
         node = self._draft.add(id, node_of_workflow(id, workflow))
-        self._configured(node, configure)
+        _configure(node, configure)
         return self
 
     add_multi_agent = add_workflow
-
-    @staticmethod
-    def _configured(node: NodeDraft, configure: Configure | None) -> None:
-        if configure is not None:
-            configure(AgentNodeOptions(node))
 
     def from_(self, *ids: str) -> EdgeBuilder:
         """`.from_("a").to("b")`. START stands for the input of the execution."""
@@ -237,6 +235,11 @@ class AgentWorkflow:
         return builder
 
 
+def _configure(node: NodeDraft, configure: Configure | None) -> None:
+    if configure is not None:
+        configure(AgentNodeOptions(node))
+
+
 def _retention(first: Any, second: Any) -> Any:
     if first is not None and second is not None:
         raise ValueError("retention_mode and retention are the same option: pass one of them.")
@@ -265,12 +268,11 @@ class EdgeBuilder:
         return TypeRouteBuilder(self._draft, self._sources)
 
 
+@dataclass(eq=False, repr=False)
 class EdgeTargetBuilder(AgentWorkflow):
     """Sets conditions of the edges that were added last. It is also the builder of the workflow."""
 
-    def __init__(self, draft: Draft, edges: Sequence[EdgeDraft]) -> None:
-        super().__init__(draft)
-        self._edges = edges
+    _edges: Sequence[EdgeDraft]
 
     def when(self, test: Condition | Callable[[Mapping[str, Any]], bool]) -> Self:
         """A condition, or a function of the source's outputs. Several: all must hold."""
@@ -330,24 +332,25 @@ class EdgeTargetBuilder(AgentWorkflow):
 
     def as_default(self) -> Self:
         """Taken if no other edge of its source is taken."""
-        return self._set(is_default=True)
+        _change_edges(self._edges, is_default=True)
+        return self
 
     def with_delay(self, delay: timedelta | float) -> Self:
         """The target waits this long, across restarts, before it runs."""
-        return self._set(delay=in_seconds("with_delay", delay))
-
-    def _set(self, **changes: Any) -> Self:
-        for edge in self._edges:
-            edge.config = msgspec.structs.replace(edge.config, **changes)
+        _change_edges(self._edges, delay=in_seconds("with_delay", delay))
         return self
 
 
+def _change_edges(edges: Sequence[EdgeDraft], **changes: Any) -> None:
+    for edge in edges:
+        edge.config = msgspec.structs.replace(edge.config, **changes)
+
+
+@dataclass(eq=False, repr=False)
 class TypeRouteBuilder(AgentWorkflow):
     """Selects the next node by the type of a union output."""
 
-    def __init__(self, draft: Draft, sources: Sequence[str]) -> None:
-        super().__init__(draft)
-        self._sources = sources
+    _sources: Sequence[str]
 
     def when(self, kind: type, target: str) -> Self:
         return self._add(target, matched_type=type_title(kind))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from perdure.agent_workflow.definition.config import EdgeConfig, NodeConfig, SettingsConfig, WorkflowConfig
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -89,3 +91,6 @@ class Draft:
             raise InvalidDefinition([(f"agents.{node_id}", "a node with this id exists already. Use another id")])
         self.nodes[node_id] = node
         return node
+
+    def change_settings(self, **changes: Any) -> None:
+        self.settings = msgspec.structs.replace(self.settings, **changes)

@@ -174,4 +174,4 @@ async def _start(
     move = await prepare(storage, instance.workflow)
     options: dict[str, Any] = {"on_busy": "reject", **(move.options or {})}
     responses = options.pop("responses", None)
-    return instance.drive(place.thread_id, move.message, responses, options)
+    return instance._drive(place.thread_id, move.message, responses, options)
