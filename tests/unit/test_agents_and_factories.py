@@ -121,7 +121,7 @@ def test_a_factory_that_needs_arguments_is_refused() -> None:
 
 
 def test_a_factory_that_makes_something_else_is_refused() -> None:
-    with pytest.raises(TypeError, match="made 'text', expected an Executor or an agent"):
+    with pytest.raises(TypeError, match="returned 'text', expected an Executor or an agent"):
         WorkflowBuilder(start_executor=lambda: "text")
 
 

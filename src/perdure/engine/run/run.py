@@ -32,6 +32,11 @@ from perdure.names import new_run_id
 
 logger = get_logger("engine")
 
+PLAIN_STORAGE = (
+    "This storage has only the six methods of CheckpointStorage, so the thread has no journal (a failed "
+    "superstep runs again whole), no event log, and no protection against a second process moving it."
+)
+
 
 class Run:
     """Claims its thread, commits the caller's input, drives supersteps, and releases the thread."""
@@ -282,11 +287,7 @@ class Run:
         for warning in self._opening.warnings:
             committer.emit(warning)
         if isinstance(stored_thread, PlainThread):
-            text = (
-                "This storage has only the six methods of CheckpointStorage, so the thread has no journal (a failed "
-                "superstep runs again whole), no event log, and no protection against a second process moving it."
-            )
-            committer.emit(WorkflowEvent("warning", text))
+            committer.emit(WorkflowEvent("warning", PLAIN_STORAGE))
 
     def _waits_for(self, thread: LiveThread) -> bool:
         """Whether its message waits until an interrupted thread is idle (`on_busy="enqueue"`)."""
