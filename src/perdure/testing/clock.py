@@ -12,7 +12,7 @@ from itertools import count
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 QUIET_TURNS = 64
-"""Turns of the event loop after which, if somebody is still asleep, all are taken to be waiting."""
+"""Turns of the event loop after which, a task that is still asleep counts as waiting."""
 
 
 class FakeClock:
@@ -39,7 +39,7 @@ class FakeClock:
             return
         alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._alarms, (self._elapsed + seconds, next(self._order), alarm))
-        self._tell_watchers()
+        self._wake_watchers()
         await alarm
 
     def advance(self, seconds: float) -> None:
@@ -68,14 +68,14 @@ class FakeClock:
             await watcher
 
     def advance_to_next(self) -> None:
-        """Move time on to where the first sleeper wakes. Nothing happens if nobody sleeps."""
+        """Move time on to where the first sleeper wakes. Does nothing without a sleeper."""
         asleep = [time for time, _, alarm in self._alarms if not alarm.done()]
         if asleep:
             self.advance(max(0.0, min(asleep) - self._elapsed))
 
     @asynccontextmanager
     async def skipping(self) -> AsyncIterator[None]:
-        """While it is open nobody sleeps for long: whenever all there is to do is wait, time moves on by itself.
+        """While it is open, time moves on by itself whenever every task waits.
 
         It sees the event loop and the threads of functions that are not async. It cannot see what comes over a network:
         a `timeout=` around that may pass early. Use the real clock there.
@@ -97,7 +97,7 @@ class FakeClock:
                 left = QUIET_TURNS if is_busy else left - 1
             self.advance_to_next()
 
-    def _tell_watchers(self) -> None:
+    def _wake_watchers(self) -> None:
         asleep = self.sleepers
         for number, watcher in self._watchers:
             if number <= asleep and not watcher.done():

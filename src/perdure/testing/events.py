@@ -36,7 +36,7 @@ class EventRecorder:
         return [event for event in self.events if any(_fits(event, kind, fields) for kind in types)]
 
     async def seen(self, kind: str, **fields: Any) -> WorkflowEvent:
-        """The first such event: now, or as soon as it is collected. The moment to go on, without sleeping."""
+        """The first such event: now, or as soon as it is collected. Waits without polling."""
         found = self.of_type(kind, **fields)
         if found:
             return found[0]
@@ -50,7 +50,7 @@ class EventRecorder:
 
     @property
     def outputs(self) -> list[Any]:
-        """What was yielded, in the order in which it was told."""
+        """What was yielded, in the order of the events."""
         return [event.data for event in self.of_type("output")]
 
     def clear(self) -> None:

@@ -14,8 +14,6 @@ from perdure.errors import did_you_mean
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
 from perdure.store import Store
 
-# ---------------------------------------------------------------- faulty storage
-
 
 class FaultyStore:
     """Any store, with a point at each of its writes. Reading has no point, but ends with a crash."""
@@ -48,9 +46,9 @@ class FaultyStore:
 
 
 class FaultyStorage(StoreCheckpointStorage):
-    """One of perdure's storages, whose store does what the faults say: `FaultyStorage(storage, faults)`.
+    """One of perdure's storages, whose store has these faults: `FaultyStorage(storage, faults)`.
 
-    What it writes is in the storage that was given, for whoever looks after a crash.
+    What it writes is in the storage that was given, to be read after a crash.
     """
 
     def __init__(self, storage: StoreCheckpointStorage, faults: Faults) -> None:
@@ -64,7 +62,7 @@ class FaultyStorage(StoreCheckpointStorage):
 
 
 class FaultySixMethods:
-    """Somebody else's storage: saving is its one point, `commit`."""
+    """A storage with only the six methods: saving is its one point, `commit`."""
 
     def __init__(self, storage: Any, faults: Faults) -> None:
         self._storage = storage
@@ -106,21 +104,21 @@ T = TypeVar("T")
 
 
 class InjectedFault(Exception):
-    """What a point raises that a test told to fail, unless it gave an error of its own."""
+    """What a point raises where a test planned a failure, unless it gave an error of its own."""
 
 
 class ProcessGone(BaseException):
     """Raised by a storage from the moment of its crash on, as if the process that used it were no more.
 
-    Not an `Exception`, so that no `except Exception` of the code under test goes on after its own death.
+    Not an `Exception`, so that no `except Exception` of the code under test survives its own death.
     """
 
 
 class Pause:
-    """A point that waits for the test: `await pause` returns when it is reached, `pause.resume()` lets it go on.
+    """A point that waits for the test: `await pause` returns when it is reached, `pause.resume()` lets it continue.
 
-    As a block, `with faults.pause("commit") as pause:`, it goes on at the end in any case: a run waits for a write that
-    it has begun even if it is cancelled, so a test that fails in the middle would never end.
+    As a block, `with faults.pause("commit") as pause:`, it continues at the end in any case. A run waits for a write
+    that it has started even if it is cancelled, so a test that fails in the middle would never end.
     """
 
     def __init__(self) -> None:
@@ -135,7 +133,7 @@ class Pause:
         return self._reached.is_set()
 
     def resume(self) -> None:
-        """Let it go on. Before the point is reached: it will not wait there."""
+        """Let it continue. Before the point is reached: it will not wait there."""
         self._resumed.set()
 
     def __enter__(self) -> Pause:
@@ -155,7 +153,7 @@ class Faults:
 
     Points are `open`, `commit`, `journal` (a delivery or step is recorded), `post` (a handle sent something) and
     `release`. `nth` counts the calls from now on, for each point by itself. `when="before"`: the store did nothing
-    yet; `"after"`: it did, and its caller never hears of it.
+    yet; `"after"`: it did, and its caller gets no result.
     """
 
     def __init__(self) -> None:
@@ -165,8 +163,6 @@ class Faults:
         self._planned: dict[tuple[str, int, str], Callable[[], Any]] = {}
         self._pauses: list[Pause] = []
         self._watchers: list[Watcher] = []
-
-    # ------------------------------------------------------------ what a test may ask for
 
     def fail(
         self,
@@ -185,14 +181,14 @@ class Faults:
         self.call(point, act, nth=nth, when=when)
 
     def pause(self, point: Point, *, nth: int = 1, when: When = "before") -> Pause:
-        """Wait there until the test says `resume()`; everything else goes on meanwhile."""
+        """Wait there until the test calls `resume()`; everything else continues."""
         pause = Pause()
         self.call(point, pause.hold, nth=nth, when=when)
         self._pauses.append(pause)
         return pause
 
     def resume_all(self) -> None:
-        """Let every pause go on, those to come included. The fixture `faults` does so at the end of a test."""
+        """Let every pause continue, those to come included. The fixture `faults` does so at the end of a test."""
         for pause in self._pauses:
             pause.resume()
 
@@ -200,7 +196,7 @@ class Faults:
         """Raise ProcessGone there and at every later call, reading included.
 
         What was stored stays stored: resume with the storage itself, in another workflow object, and with
-        `takeover=True`, since nobody was left to give the thread up.
+        `takeover=True`, since the dead owner did not release the thread.
         """
 
         def act() -> None:
@@ -229,8 +225,6 @@ class Faults:
 
         is_ours = isinstance(storage, StoreCheckpointStorage)
         return FaultyStorage(storage, self) if is_ours else FaultySixMethods(storage, self)
-
-    # ------------------------------------------------------------ what a storage does
 
     async def around(self, point: Point, work: Callable[[], Awaitable[T]], written: Any = None) -> T:
         """Do the work, and what is planned before and after it."""

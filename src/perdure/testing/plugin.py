@@ -47,6 +47,6 @@ def faults() -> Iterator[Faults]:
 @pytest.fixture
 def event_recorder() -> EventRecorder:
     """Collects a stream's events: await event_recorder.collect(workflow.run("hi", stream=True))."""
-    from perdure.testing.events import EventRecorder
+    from perdure.testing import EventRecorder
 
     return EventRecorder()

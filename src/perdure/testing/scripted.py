@@ -1,4 +1,4 @@
-"""ScriptedExecutor: stands where an agent or a service would, and says what the test wrote down."""
+"""ScriptedExecutor: replaces an agent or a service, and replies what the test wrote down."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ScriptedExecutor(Executor):
     message, and gives the reply; in place of the list it answers all messages. `Ask` asks. None is no reply.
 
     Every thread goes through the script by itself, and so does every sub-workflow. The place is saved with the
-    checkpoint, so a resumed run goes on there. Raises ScriptOver when a message comes after the last reply.
+    checkpoint, so a resumed run continues there. Raises ScriptOver when a message comes after the last reply.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ScriptedExecutor(Executor):
 
     async def on_checkpoint_restore(self, state: dict[str, Any], ctx: HookContext) -> None:
         self._place = state["place"]
-        for child, places in state["raised"].items():  # never forgotten: an error that is undone is still past
+        for child, places in state["raised"].items():  # kept: an error that was undone was raised all the same
             self._past.raised_in(ctx.thread_id, child).update(places)
 
     async def reply(self, message: Any, ctx: WorkflowContext[Any, Any]) -> None:
@@ -119,7 +119,7 @@ class ScriptedExecutor(Executor):
         raised = self._past.raised_in(ctx.thread_id, _child_of(ctx))
         place, scripted = self._next(message, raised)
         try:
-            await self._say(await _resolved(scripted, message), ctx)
+            await self._send_reply(await _resolved(scripted, message), ctx)
         except Exception:
             raised.add(place)
             raise
@@ -139,7 +139,7 @@ class ScriptedExecutor(Executor):
             )
         return place, self._script[place]
 
-    async def _say(self, reply: Any, ctx: WorkflowContext[Any, Any]) -> None:
+    async def _send_reply(self, reply: Any, ctx: WorkflowContext[Any, Any]) -> None:
         if isinstance(reply, BaseException) or _is_error(reply):
             raise reply
         if isinstance(reply, Ask):
@@ -155,11 +155,11 @@ class ScriptedExecutor(Executor):
     async def go_on(self, question: Any, answer: Any, ctx: WorkflowContext[Any, Any]) -> None:
         asked = [] if callable(self._script) else [one for one in self._script if isinstance(one, Ask)]
         then = next((one.then for one in asked if one.question == question and one.then is not None), None)
-        await self._say(answer if then is None else await _resolved(then, answer), ctx)
+        await self._send_reply(answer if then is None else await _resolved(then, answer), ctx)
 
 
 def _child_of(ctx: WorkflowContext[Any, Any]) -> str:
-    """Which sub-workflow it serves, the same if that is started anew. Only the engine's own context knows."""
+    """Which sub-workflow it serves, the same if that is started again. Only the engine's own context knows."""
     child_id = cast(DeliveryContext, ctx).delivery.lane.level.child_id
     return "" if child_id is None else str(child_id)
 
@@ -184,14 +184,15 @@ def _spread(annotation: Any) -> tuple[Any, ...]:
 
 
 def _inferred(replies: Any) -> tuple[Any, ...]:
-    """The types of what is sent, where all replies say so: edges are checked by them, and values of them stored."""
+    """The types of what is sent, where all replies have one: edges are checked by them, and values of them stored."""
     if callable(replies):
         return ()
-    said = [one for one in replies if one is not None and not isinstance(one, BaseException) and not _is_error(one)]
+    values = [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
+    values = [reply for reply in values if not _is_error(reply)]
     unclear = (Ask, list, tuple, dict, set, frozenset)
-    if any(callable(one) or isinstance(one, unclear) for one in said):
+    if any(callable(reply) or isinstance(reply, unclear) for reply in values):
         return ()
-    return tuple(dict.fromkeys(map(type, said)))
+    return tuple(dict.fromkeys(map(type, values)))
 
 
 def _handlers(replies: Any, input: Any, sent: tuple[Any, ...], yielded: tuple[Any, ...]) -> list[Handler]:
@@ -235,9 +236,9 @@ class ScriptedAgent(RecordingAgent):
     """Answers each request to its model with the next reply: `ScriptedAgent("writer", ["A draft.", "A better one."])`.
 
     A text or a Message ends the turn; a dict does too, as its structured output. `Call` calls a tool, and the next
-    reply is what the model says of the result. An exception is raised. A function in place of the list is given all
-    messages, and gives the reply. How far it is follows from its session, so a resumed run goes on there; without one
-    every turn begins anew. Raises ScriptOver after the last reply.
+    reply is the model's comment on the result. An exception is raised. A function in place of the list is given all
+    messages, and gives the reply. How far it is follows from its session, so a resumed run continues there; without one
+    every turn starts at the first reply. Raises ScriptOver after the last reply.
 
     `log` names a file that gets a line for each request and each tool call as it begins, synced to disk: what is there
     twice was done twice, whatever was killed. It may also be a function that is called with each of them. Texts are
@@ -264,9 +265,9 @@ class ScriptedAgent(RecordingAgent):
         self, messages: list[Message], session: AgentSession | None, *, tools: Iterable[Any] = (), **kwargs: Any
     ) -> AgentResponse:
         known = {**self.tools, **{one.name: one for one in map(as_tool, tools)}}
-        heard = [*(session.messages if session is not None else ()), *messages]
-        place = sum(one.author_name == self.name and one.role == "assistant" for one in heard)
-        said: list[Message] = []
+        history = [*(session.messages if session is not None else ()), *messages]
+        place = sum(one.author_name == self.name and one.role == "assistant" for one in history)
+        replies_so_far: list[Message] = []
         usage: dict[str, int] = {}
         while True:
             is_made = False
@@ -274,18 +275,18 @@ class ScriptedAgent(RecordingAgent):
             async def ask_model(number: int) -> ScriptedReply:
                 nonlocal is_made
                 is_made = True
-                return await self._asked(number, [*heard, *said])
+                return await self._ask_model(number, [*history, *replies_so_far])
 
             answer: ScriptedReply = await record_call(ask_model, place, name=f"{self.name}.model", key=str(place))
             usage = add_usage(usage, self._usage)
-            said.append(answer.message)
-            self._tell(answer.message, replayed=not is_made)
+            replies_so_far.append(answer.message)
+            self._emit(answer.message, replayed=not is_made)
             calls, ends = answer.message.of_type("function_call"), True
             if calls:
                 made: set[str | None] = set()
-                results = await asyncio.gather(*(self._called(one, known, made) for one in calls))
-                said.append(Message("tool", results))
-                self._tell(said[-1], replayed=not made and not is_made)
+                results = await asyncio.gather(*(self._call_tool(one, known, made) for one in calls))
+                replies_so_far.append(Message("tool", results))
+                self._emit(replies_so_far[-1], replayed=not made and not is_made)
                 place += 1
                 done = zip(calls, results, strict=True)
                 ends = any(known[str(one.name)].ends_turn for one, result in done if result.exception is None)
@@ -293,9 +294,9 @@ class ScriptedAgent(RecordingAgent):
                 ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
                 last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
                 emit_update(last, replayed=not is_made)
-                return AgentResponse(messages=tuple(said), usage_details=usage, **ended)
+                return AgentResponse(messages=tuple(replies_so_far), usage_details=usage, **ended)
 
-    async def _asked(self, place: int, messages: list[Message]) -> ScriptedReply:
+    async def _ask_model(self, place: int, messages: list[Message]) -> ScriptedReply:
         self._write(kind="model", place=place)
         reply = self._reply(place, messages)
         if isinstance(reply, BaseException):
@@ -324,17 +325,17 @@ class ScriptedAgent(RecordingAgent):
             )
         return self._replies[place]
 
-    async def _called(self, call: Content, known: Mapping[str, Tool], made: set[str | None]) -> Content:
+    async def _call_tool(self, call: Content, known: Mapping[str, Tool], made: set[str | None]) -> Content:
         def begin() -> None:
             made.add(call.call_id)
             self._write(kind="tool", name=call.name, call_id=call.call_id)
 
         return await result_of(known.get(str(call.name)), call, self.name, begin)
 
-    def _tell(self, message: Message, *, replayed: bool) -> None:
+    def _emit(self, message: Message, *, replayed: bool) -> None:
         if not is_streaming():
             return
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "role": message.role,
             "author_name": message.author_name,
             "message_id": message.message_id,
@@ -343,7 +344,7 @@ class ScriptedAgent(RecordingAgent):
         }
         updates = list(_pieces(message.contents)) or [()]
         for contents in updates:
-            emit_update(AgentResponseUpdate(contents=contents, **said), replayed=replayed)
+            emit_update(AgentResponseUpdate(contents=contents, **fields), replayed=replayed)
 
     def _write(self, **what: Any) -> None:
         if self._log is None:

@@ -15,8 +15,7 @@ from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.executor import AgentExecutorResponse
 from perdure.testing import Faults, ProcessGone
 from perdure.testing.scripted import ScriptedAgent
-from perdure.testing.survival.compare import Answers, take_to_the_end
-from perdure.testing.survival.crash import MOMENTS, POINTS
+from perdure.testing.survival.compare import MOMENTS, POINTS, Answers, take_to_the_end
 from perdure.workflows.workflow import Workflow
 
 MakeTeam = Callable[[Any, Path], Workflow]

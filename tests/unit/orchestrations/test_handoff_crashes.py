@@ -24,8 +24,7 @@ from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, Sqlite
 from perdure.testing import Faults, ProcessGone, assert_survives_crash
 from perdure.testing.faults import Point, When
 from perdure.testing.scripted import ScriptedAgent
-from perdure.testing.survival.compare import THREAD, take_to_the_end
-from perdure.testing.survival.crash import MOMENTS, POINTS
+from perdure.testing.survival.compare import MOMENTS, POINTS, THREAD, take_to_the_end
 from perdure.workflows.workflow import Workflow
 
 

@@ -15,8 +15,7 @@ from tests.unit.testing import durable, outliving
 from perdure import InMemoryCheckpointStorage
 from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.testing import assert_survives_kill
-from perdure.testing.survival.children import ChildFailed, child
-from perdure.testing.survival.importable import Importable, importable
+from perdure.testing.survival.processes import ChildFailed, Importable, child, importable
 
 
 def order(folder: Path, **more: Any) -> dict[str, Any]:
@@ -121,7 +120,7 @@ async def test_what_the_code_under_test_raises_comes_out_with_its_traceback(tmp_
 async def test_a_process_that_ends_by_itself_is_reported_with_what_it_said(tmp_path: Path) -> None:
     missing = {"module": "tests.unit.testing.durable", "name": "leave", "file": None}
     async with child(order(tmp_path, workflow=missing), tmp_path / "stderr", 20) as process:
-        with pytest.raises(ChildFailed, match="ended with 3 and said: I am leaving"):
+        with pytest.raises(ChildFailed, match="ended with 3 and wrote to stderr: I am leaving"):
             await process.expect("started")
         assert not await process.kill()  # nobody may say that it was killed
 

@@ -21,8 +21,7 @@ from typing import Any, TypeAlias
 from perdure.cancelling import await_uncancelled
 from perdure.store import Store
 from perdure.testing.conformance.clause import NotApplicable, NotKept
-from perdure.testing.survival.children import kill_and_wait, kill_now
-from perdure.testing.survival.importable import Importable, importable
+from perdure.testing.survival.processes import Importable, importable, kill_and_wait, kill_now
 
 LINE_LIMIT = 16 * 1024 * 1024
 

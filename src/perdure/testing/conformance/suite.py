@@ -34,9 +34,10 @@ from perdure.testing.conformance.clauses import (
     rewriting,
     transfer,
     upkeep,
+    values,
 )
 from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, open_location
-from perdure.testing.survival.importable import importable
+from perdure.testing.survival.processes import importable
 
 # ---------------------------------------------------------------- catalogue
 
@@ -44,6 +45,7 @@ from perdure.testing.survival.importable import importable
 FAMILIES: tuple[ModuleType, ...] = (
     owning,
     commits,
+    values,
     journal,
     listing,
     filters,

@@ -18,7 +18,7 @@ from perdure.records import Lease, OpenedThread
 from perdure.store import Store
 from perdure.testing.conformance.location import load_factory
 from perdure.testing.conformance.threads import ThreadOwner, own
-from perdure.testing.survival.importable import Importable
+from perdure.testing.survival.processes import Importable
 
 
 class Worker:

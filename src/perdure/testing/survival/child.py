@@ -20,7 +20,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.stores.memory.store import MemoryStore
 from perdure.testing.faults import Faults
 from perdure.testing.survival.compare import Answers, build, has_begun, take_to_the_end
-from perdure.testing.survival.importable import Importable
+from perdure.testing.survival.processes import Importable
 from perdure.testing.survival.recorded import RecordedWork
 from perdure.workflows.workflow import Workflow
 
@@ -39,7 +39,7 @@ class Reports:
 
 
 def wait_to_be_killed() -> None:
-    """Blocks everything, the event loop too. Ends the process if the parent is gone."""
+    """Blocks everything, the event loop too. Ends the process if the parent is dead."""
     sys.stdin.read()
     os._exit(1)
 
@@ -79,15 +79,15 @@ async def live(order: dict[str, Any], reports: Reports) -> None:
 
 
 def _watch(faults: Faults, workflow: Workflow, storage: Any, reports: Reports) -> None:
-    """Tell the parent what is recorded, each time that the store did it: should this process die, that holds."""
+    """Report to the parent what is recorded after each write of the store, so that it is known if this process dies."""
     if isinstance(storage, StoreCheckpointStorage):
         recorded = RecordedWork(workflow.graph)
 
-        def tell(point: str, written: Any) -> None:
+        def report_work(point: str, written: Any) -> None:
             recorded.take(point, written)
             reports.send(recorded=[[*doing, count] for doing, count in recorded.counts.items()])
 
-        faults.watch(tell)
+        faults.watch(report_work)
 
 
 def _answers(given: Any, codec: Any) -> Answers | None:
@@ -105,7 +105,7 @@ def main() -> None:
     sys.path[:] = order["path"]
     try:
         asyncio.run(live(order, reports))
-    except Exception:  # noqa: BLE001  # reported: the parent says what went wrong, and where
+    except Exception:  # noqa: BLE001  # reported: the parent raises it
         reports.send(failed=traceback.format_exc())
 
 

@@ -13,9 +13,14 @@ from perdure.checkpoints.encoding.checkpoint import encode_checkpoint, tool_code
 from perdure.codec import Tree
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent
+from perdure.testing.faults import Point, When
 from perdure.testing.survival.recorded import Doing
 from perdure.workflows.functions import FunctionalWorkflow
 from perdure.workflows.workflow import Workflow
+
+POINTS: tuple[Point, ...] = ("commit", "journal")
+MOMENTS: tuple[When, ...] = ("before", "after")
+"""Where an undisturbed run is interrupted: before and after each write of these kinds."""
 
 THREAD = "survivor"
 """The same in every trial, so that ids and idempotency keys are comparable; each trial has a storage of its own."""
@@ -35,14 +40,14 @@ class Survival:
     """What an assertion that holds has tried."""
 
     points: tuple[str, ...]
-    """Where the run was interrupted and went on to the same end, such as `after commit 3`."""
+    """Where the run was interrupted and reached the same end, such as `after commit 3`."""
     seed: int | None = None
     """Of the moments that were left to chance."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What a thread came to, as plain JSON."""
+    """How a thread ended, as plain JSON."""
 
     rests: list[Tree]
     """Status, outputs and open questions each time that the thread came to rest, the last one being the end."""
@@ -74,7 +79,7 @@ async def take_to_the_end(
     takeover: bool = False,
     thread_id: str = THREAD,
 ) -> Ending:
-    """Begin, or go on from where the thread stands, and answer until nothing is open that has an answer."""
+    """Begin, or resume the thread, and answer until nothing is open that has an answer."""
     options: dict[str, Any] = {"thread_id": thread_id, "checkpoint_storage": storage, "takeover": takeover}
     begun = await has_begun(workflow, storage, thread_id)
     result = await workflow.run(None if begun else message, **options)

@@ -12,6 +12,8 @@ from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing.clock import FakeClock
 from perdure.testing.faults import Faults, Point, ProcessGone, When
 from perdure.testing.survival.compare import (
+    MOMENTS,
+    POINTS,
     Answers,
     Ending,
     MakeWorkflow,
@@ -22,9 +24,6 @@ from perdure.testing.survival.compare import (
     take_to_the_end,
 )
 from perdure.testing.survival.recorded import RecordedWork
-
-POINTS: tuple[Point, ...] = ("commit", "journal")
-MOMENTS: tuple[When, ...] = ("before", "after")
 
 
 async def assert_survives_crash(
@@ -39,8 +38,8 @@ async def assert_survives_crash(
 
     Asserts that the resumed run ends as the undisturbed one, with the same outputs, questions and state, and that no
     executor or step ran again whose end was recorded. `make_workflow(storage)` makes a new workflow object, as a
-    restarted process would; `storage()` an empty storage, in memory unless told otherwise. `answers` are given to
-    whatever the workflow asks. A `clock` that the workflow uses is moved on whenever all that is left is to wait.
+    restarted process would; `storage()` an empty storage, in memory by default. `answers` are given to
+    whatever the workflow asks. A `clock` that the workflow uses advances whenever every task waits.
 
     The crash is played in this process. Where the storage outlives a process, `assert_survives_kill` kills real ones.
     """
@@ -96,9 +95,9 @@ class _Trial:
             except ProcessGone:
                 pass
             before = None if recorded is None else recorded.counts
-            anew = build(self.make_workflow, storage)
+            second = build(self.make_workflow, storage)
             try:
-                resumed = await take_to_the_end(anew, storage, self.message, self.answers, takeover=True)
+                resumed = await take_to_the_end(second, storage, self.message, self.answers, takeover=True)
             except Exception as error:  # noqa: BLE001  # whatever it is, it is what the assertion has to report
                 return [f"it raised {type(error).__name__}: {error}"]
         return problems(calm, resumed, before)

@@ -16,10 +16,17 @@ from typing import Any
 
 from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.storages import InMemoryCheckpointStorage
-from perdure.testing.survival.children import ChildFailed, ChildProcess, Report, at_most, child
-from perdure.testing.survival.compare import Answers, Ending, MakeWorkflow, Survival, did_not_survive, problems
-from perdure.testing.survival.crash import MOMENTS, POINTS
-from perdure.testing.survival.importable import importable
+from perdure.testing.survival.compare import (
+    MOMENTS,
+    POINTS,
+    Answers,
+    Ending,
+    MakeWorkflow,
+    Survival,
+    did_not_survive,
+    problems,
+)
+from perdure.testing.survival.processes import ChildFailed, ChildProcess, Report, at_most, child, importable
 
 
 async def assert_survives_kill(
@@ -68,7 +75,7 @@ def _in_memory(name: str) -> TypeError:
 
 
 def _order(make_workflow: Any, message: Any, storage: Any, answers: Any) -> Report:
-    """What every child is told. Raises TypeError for what a child could not import."""
+    """The order of every child. Raises TypeError for what a child could not import."""
     codec = tool_codec()
     given: Any = None
     if isinstance(answers, Mapping):
@@ -141,13 +148,13 @@ class _Trials:
         await self._resume(trial, point, process)
 
     async def _kill_after(self, number: int, delay: float) -> None:
-        """One that came to its end before is no kill: then another is killed earlier."""
+        """A process that ended before is not a kill: then another is killed earlier."""
         was_killed = False
         while not was_killed:
             trial = f"random-{number}-{delay:.9f}"
             async with self._child(trial) as process:
                 await process.expect("started")
-                await asyncio.sleep(delay)  # a moment left to chance: nobody could signal it
+                await asyncio.sleep(delay)  # a moment left to chance: no signal marks it
                 was_killed = await process.kill()
             if was_killed:
                 await self._resume(trial, f"{delay * 1000:.3f} ms after its start", process)

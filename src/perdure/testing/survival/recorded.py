@@ -20,7 +20,7 @@ from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.records import Commit, JournalEntry
 
 Doing: TypeAlias = tuple[str, int | None]
-"""An executor or step, by the path under which it is told, and the child that it belongs to."""
+"""An executor or step, by the path in its events, and the child that it belongs to."""
 
 _STEP_KINDS = ("step", "failed")
 """Records of a step that is not called again."""
@@ -28,7 +28,7 @@ _STEP_KINDS = ("step", "failed")
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a delivery goes, as a consumer is told."""
+    """Where a delivery goes, as its events name it."""
 
     full_id: str
     steps_path: str
@@ -47,7 +47,7 @@ class RecordedWork:
         self._places: dict[int, _Place] = {}
         """Deliveries that are due or suspended."""
         self._committed: Counter[Doing] = Counter()
-        """Executors that were told in committed supersteps."""
+        """Executors that events of committed supersteps name."""
         self._outcomes: dict[int, Doing] = {}
         """Deliveries that ended since the head."""
         self._steps: dict[tuple[int, int], Doing] = {}
@@ -69,8 +69,8 @@ class RecordedWork:
         self._chunks[commit.number] = commit.chunks
         if commit.events is not None:
             executors = {(place.full_id, place.child_id) for place in self._places.values()}
-            told = invoked(self._whole(commit.events.body) or [])
-            self._committed.update(doing for doing in told if doing in executors)  # steps have records of their own
+            calls = invoked(self._whole(commit.events.body) or [])
+            self._committed.update(doing for doing in calls if doing in executors)  # steps have records of their own
         if commit.info is not None and commit.root is not None:
             tree = self._whole(commit.root)
             self._places = (
@@ -79,7 +79,7 @@ class RecordedWork:
             self._outcomes = {key: doing for key, doing in self._outcomes.items() if key in commit.unsettled}
 
     def _whole(self, data: bytes) -> Tree | None:
-        """None if it refers to what was written before anybody watched."""
+        """None if it refers to what was written before the watch began."""
 
         async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
             return {number: self._chunks[number] for number in numbers if number in self._chunks}

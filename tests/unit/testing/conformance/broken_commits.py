@@ -15,7 +15,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread, PendingRequest, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance.clauses import commits, journal
+from perdure.testing.conformance.clauses import commits, journal, values
 from perdure.testing.conformance.threads import FAR
 
 
@@ -68,20 +68,20 @@ class RefusesAnIdThatThereIs(Passing):
         await super().commit(commit)
 
 
-@breaks(commits.bytes_come_back_as_they_were)
+@breaks(values.bytes_come_back_as_they_were)
 class TidiesJson(Passing):
     async def commit(self, commit: Commit) -> None:
         root = None if commit.root is None else json.dumps(json.loads(commit.root)).encode()
         await super().commit(changed(commit, root=root))
 
 
-@breaks(commits.any_text_is_an_id_and_no_two_are_taken_for_one)
+@breaks(values.any_text_is_an_id_and_no_two_are_taken_for_one)
 class ForgetsCapitals(Passing):
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
         return await super().find_checkpoint(checkpoint_id.casefold())
 
 
-@breaks(commits.a_commit_may_be_large)
+@breaks(values.a_commit_may_be_large)
 class CutsWhatIsLong(Passing):
     async def commit(self, commit: Commit) -> None:
         await super().commit(changed(commit, root=commit.root and commit.root[:65536]))

@@ -37,6 +37,7 @@ from perdure.testing.conformance.clauses import (
     retention,
     transfer,
     upkeep,
+    values,
 )
 
 breaks(upkeep.what_a_deleted_thread_took_is_given_back)(NeverShrinks)
@@ -88,14 +89,14 @@ class AsksNothingAfterAReplacement(Passing):
         await super().commit(commit)
 
 
-@breaks(commits.a_name_is_stored_or_rejected_and_then_nothing_is_written)
+@breaks(values.a_name_is_stored_or_rejected_and_then_nothing_is_written)
 class SwallowsLongNames(Passing):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         if len(kind) < 1000:
             await super().post(thread_id, item_id, kind, body)
 
 
-@breaks(commits.a_thread_id_leads_to_no_file_outside_the_folder)
+@breaks(values.a_thread_id_leads_to_no_file_outside_the_folder)
 class HasAFileForEachThread(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -107,7 +108,7 @@ class HasAFileForEachThread(Passing):
             (self.folder / commit.lease.thread_id).touch()
 
 
-@breaks(commits.a_thread_may_have_many_commits_entries_and_items)
+@breaks(values.a_thread_may_have_many_commits_entries_and_items)
 class ReadsOnePage(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)

@@ -34,7 +34,7 @@ async def _events(thread_id: str, store: Store) -> Pieces:
     return {f"events from {batch.first_seq}": batch.body for batch in await store.events_after(thread_id, None)}
 
 
-async def _opened(thread_id: str, store: Store) -> Pieces:
+async def _read_opened(thread_id: str, store: Store) -> Pieces:
     opened = await store.open(thread_id, "looking", takeover=True)
     await store.release(opened.lease)
     if opened.damage is not None:
@@ -52,7 +52,7 @@ def reads_of(thread_ids: Iterable[str]) -> dict[str, Callable[[Store], Awaitable
     for name in thread_ids:
         reads[f"the head of {name!r}"] = partial(_head, name)
         reads[f"the events of {name!r}"] = partial(_events, name)
-        reads[f"{name!r}, opened"] = partial(_opened, name)
+        reads[f"{name!r}, opened"] = partial(_read_opened, name)
         for number in (1, 2, 4):
             reads[f"checkpoint {number} of {name!r}"] = partial(_checkpoint, f"{name}-{number}")
     return reads
@@ -112,7 +112,7 @@ class WrittenThread:
         return done, failed
 
 
-def chosen(files: list[Path], place: TrialLocation) -> Path:
+def choose_file(files: list[Path], place: TrialLocation) -> Path:
     return place.chance.choices(files, [file.stat().st_size for file in files])[0]
 
 
@@ -122,7 +122,7 @@ async def a_changed_byte_anywhere_gives_no_other_bytes(place: TrialLocation) -> 
     written = await WrittenThread(place).write()
 
     def flip(folder: Path) -> str:
-        file = chosen(files_of(folder), place)
+        file = choose_file(files_of(folder), place)
         data = bytearray(file.read_bytes())
         index, bit = place.chance.randrange(len(data)), 1 << place.chance.randrange(8)
         data[index] ^= bit
@@ -164,7 +164,7 @@ async def a_file_that_was_cut_is_noticed_or_changes_nothing(place: TrialLocation
     written = await WrittenThread(place).write()
 
     def cut(folder: Path) -> str:
-        file = chosen(files_of(folder), place)
+        file = choose_file(files_of(folder), place)
         size = file.stat().st_size
         left = place.chance.randrange(1, size)
         with file.open("r+b") as opened:
