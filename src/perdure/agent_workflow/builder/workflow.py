@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 import msgspec
 
@@ -268,6 +269,22 @@ class EdgeBuilder:
         return TypeRouteBuilder(self._draft, self._sources)
 
 
+P = ParamSpec("P")
+
+
+def _shortcut(make: Callable[P, Condition]) -> Callable[Concatenate[EdgeTargetBuilder, P], EdgeTargetBuilder]:
+    """A method that adds the condition which `make` returns: `when_equals(...)` is `when(condition.equals(...))`."""
+
+    def when_it_holds(self: EdgeTargetBuilder, /, *args: P.args, **kwargs: P.kwargs) -> EdgeTargetBuilder:
+        return self.when(make(*args, **kwargs))
+
+    own = inspect.signature(make)
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    when_it_holds.__doc__ = make.__doc__
+    when_it_holds.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined]
+    return when_it_holds
+
+
 @dataclass(eq=False, repr=False)
 class EdgeTargetBuilder(AgentWorkflow):
     """Sets conditions of the edges that were added last. It is also the builder of the workflow."""
@@ -288,47 +305,20 @@ class EdgeTargetBuilder(AgentWorkflow):
                 raise TypeError(f"when expects a condition or a function of the outputs, got {test!r}.")
         return self
 
-    def when_equals(self, field: str, value: Any) -> Self:
-        return self.when(condition.equals(field, value))
-
-    def when_not_equals(self, field: str, value: Any) -> Self:
-        return self.when(condition.not_equals(field, value))
-
-    def when_exists(self, field: str) -> Self:
-        return self.when(condition.exists(field))
-
-    def when_not_exists(self, field: str) -> Self:
-        return self.when(condition.not_exists(field))
-
-    def when_greater_than(self, field: str, value: Any) -> Self:
-        return self.when(condition.greater_than(field, value))
-
-    def when_less_than(self, field: str, value: Any) -> Self:
-        return self.when(condition.less_than(field, value))
-
-    def when_contains(self, field: str, value: Any) -> Self:
-        return self.when(condition.contains(field, value))
-
-    def when_starts_with(self, field: str, value: str) -> Self:
-        return self.when(condition.starts_with(field, value))
-
-    def when_ends_with(self, field: str, value: str) -> Self:
-        return self.when(condition.ends_with(field, value))
-
-    def when_matches_regex(self, field: str, pattern: str, *, ignore_case: bool = False) -> Self:
-        return self.when(condition.matches_regex(field, pattern, ignore_case=ignore_case))
-
-    def when_empty(self, field: str) -> Self:
-        return self.when(condition.is_empty(field))
-
-    def when_not_empty(self, field: str) -> Self:
-        return self.when(condition.is_not_empty(field))
-
-    def when_contains_any(self, field: str, values: Sequence[Any]) -> Self:
-        return self.when(condition.contains_any(field, values))
-
-    def when_contains_all(self, field: str, values: Sequence[Any]) -> Self:
-        return self.when(condition.contains_all(field, values))
+    when_equals = _shortcut(condition.equals)
+    when_not_equals = _shortcut(condition.not_equals)
+    when_exists = _shortcut(condition.exists)
+    when_not_exists = _shortcut(condition.not_exists)
+    when_greater_than = _shortcut(condition.greater_than)
+    when_less_than = _shortcut(condition.less_than)
+    when_contains = _shortcut(condition.contains)
+    when_starts_with = _shortcut(condition.starts_with)
+    when_ends_with = _shortcut(condition.ends_with)
+    when_matches_regex = _shortcut(condition.matches_regex)
+    when_empty = _shortcut(condition.is_empty)
+    when_not_empty = _shortcut(condition.is_not_empty)
+    when_contains_any = _shortcut(condition.contains_any)
+    when_contains_all = _shortcut(condition.contains_all)
 
     def as_default(self) -> Self:
         """Taken if no other edge of its source is taken."""
