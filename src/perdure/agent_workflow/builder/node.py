@@ -82,12 +82,12 @@ class AgentNodeOptions:
 
     def structured_output(self, kind: type, mode: StructuredMode = "tool") -> Self:
         """Its answer is a value of this type, whose fields are the node's outputs."""
-        self._draft.types = (_checked(kind, "structured_output"),)
+        self._draft.types = (_check_kind(kind, "structured_output"),)
         return self._set(output_mode="structured", structured_mode=mode)
 
     def union_output(self, *kinds: type) -> Self:
         """Its answer is a value of one of these types; the output `matched_type` names it."""
-        self._draft.types = tuple(_checked(kind, "union_output") for kind in kinds)
+        self._draft.types = tuple(_check_kind(kind, "union_output") for kind in kinds)
         return self._set(output_mode="union")
 
     def map_over(self, key: str, *, max_parallel: int = 4, on_error: MapErrors = "fail") -> Self:
@@ -193,7 +193,7 @@ class AgentNodeOptions:
         return self.requires_approval(message, when=condition.exists(field), **options)
 
 
-def _checked(kind: Any, method: str) -> Any:
+def _check_kind(kind: Any, method: str) -> Any:
     if kind is str and method == "structured_output":
         raise TypeError(f"{method}(str): a text is what an agent gives without it. Leave it out.")
     if get_origin(kind) in (Union, UnionType) or not (isinstance(kind, type) or get_origin(kind) is not None):

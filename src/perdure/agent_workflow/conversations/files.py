@@ -87,7 +87,7 @@ class SessionFile:
         self._known.lines += 1
 
     @property
-    def known(self) -> _KnownFile:
+    def known_file(self) -> _KnownFile:
         return self._known
 
     def append(self, line: Line) -> None:
@@ -139,7 +139,7 @@ class SessionFiles:
             file.catch_up()
             yield file
             with self._lock:  # after an error the file is read again
-                self._remembered[session_id] = file.known
+                self._remembered[session_id] = file.known_file
                 while len(self._remembered) > KNOWN_SESSIONS:
                     self._remembered.popitem(last=False)
         finally:

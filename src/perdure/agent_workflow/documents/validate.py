@@ -126,7 +126,7 @@ def check_condition(tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
         return
     yield from _field(kind, tree, path)
     yield from _value(kind, tree, path)
-    yield from _joined(kind, tree, path)
+    yield from _check_joined(kind, tree, path)
     ignores = tree.get("ignore_case", False)
     if not isinstance(ignores, bool):
         yield at(path, "ignore_case"), f"expected true or false, got {quote_value(ignores)}"
@@ -174,7 +174,7 @@ def _expected(kind: str) -> tuple[str, Callable[[Any], bool]]:
     return "a value", lambda value: True
 
 
-def _joined(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+def _check_joined(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
     inner, here = tree.get("conditions", ()), at(path, "conditions")
     if not isinstance(inner, list | tuple):
         yield here, f"expected a list, got {quote_value(inner)}"

@@ -35,7 +35,7 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
     config = load_config(None if path is None else str(path))
     config = msgspec.structs.replace(config, host=host or config.host, port=port or config.port)
 
-    def tell(address: str, listens_on: int) -> None:
+    def announce(address: str, listens_on: int) -> None:
         url = f"http://{_format_host(address)}:{listens_on}"
         if as_json:
             print_json({"url": url, "agent": config.agent, "workflows": dict(config.workflows)})
@@ -44,7 +44,7 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
         sys.stdout.flush()
 
     try:
-        serve_config(config, tell=tell)
+        serve_config(config, tell=announce)
     except OSError as error:
         raise Mistake(f"{error} Is another server there? Choose another --port.") from error
 

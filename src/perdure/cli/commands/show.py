@@ -180,7 +180,7 @@ class ThreadView:
         return build_branches(self.thread.thread_id, self.checkpoints) if self.checkpoints else None
 
     @property
-    def asked(self) -> list[RequestView]:
+    def request_views(self) -> list[RequestView]:
         questions = {} if self.head is None else self.head.pending_request_info_events
         return [RequestView(item, questions.get(item.request_id)) for item in self.requests]
 
@@ -241,7 +241,7 @@ def _tree(picture: ThreadView) -> dict[str, Any]:
         **thread_tree(picture.thread),
         "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
         "branches": [_branch_tree(item) for item in picture.branches or ()],
-        "requests": [request_tree(item) for item in picture.asked],
+        "requests": [request_tree(item) for item in picture.request_views],
         **{name: questions[name] for name in nothing},
         "events": [_event_tree(item) for item in picture.events],
     }
@@ -285,7 +285,7 @@ def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
     head = picture.head
     if picture.requests:
         print_title("pending requests")
-    for asked in picture.asked:
+    for asked in picture.request_views:
         if asked.event is not None:
             print_request(asked.event)
         else:

@@ -116,7 +116,7 @@ class Editor(Executor):
                 await ctx.yield_output(result_text(draft, approved=False))
 
 
-class Publisher(Executor):
+class ReleasePublisher(Executor):
     def __init__(self, desk: Desk) -> None:
         super().__init__(id="publish")
         self._desk = desk
@@ -128,7 +128,7 @@ class Publisher(Executor):
 
 
 def build(desk: Desk, storage: CheckpointStorage) -> Workflow:
-    collect, editor, publisher = Collect(desk), Editor(desk), Publisher(desk)
+    collect, editor, publisher = Collect(desk), Editor(desk), ReleasePublisher(desk)
     writers = [Writer(title, desk) for title in CHANGES]
     return (
         WorkflowBuilder(name=NAME, start_executor=collect, checkpoint_storage=storage)

@@ -114,7 +114,7 @@ class Delivery:
         """Remember the earlier writes of a state key, before a step writes it."""
         if self._session is not None:
             for frame in frames_of(self):
-                frame.written.setdefault(key, self.lane.state.written(key))
+                frame.written.setdefault(key, self.lane.state.list_writes(key))
 
     def remember_read(self, key: str, value: Any) -> None:
         """Remember a state value that a step reads: the step may change it in place."""

@@ -87,7 +87,7 @@ class ExecutorMemories:
         self._codec = None if stored_thread is None else stored_thread.codec
         self._unchanged: dict[str, IncrementalEncoder] = {} if stored_thread is None else stored_thread.unchanged
 
-    async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
+    async def take(self, executor: Executor, position: Position, path: str = "") -> Any:
         """The executor's memory now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
         return self._freeze(await save(executor, position, self._thread.thread_id), path + executor.id)
 
@@ -96,7 +96,7 @@ class ExecutorMemories:
         seen = before.successor()
         if effects.private is not None:
             seen.private = {**seen.private, executor.id: isolate(effects.private)}
-        effects.saved = await self.taken(executor, seen)
+        effects.saved = await self.take(executor, seen)
         if seen.private is not before.private:
             effects.private = seen.private.get(executor.id)
         effects.write((key, value) for key, value in seen.state.items() if before.state.get(key, effects) is not value)
@@ -142,7 +142,7 @@ class ExecutorMemories:
             saved = dict(position.saved)
             for executor_id in compiled.hooked:
                 if executor_id in executors:
-                    saved[executor_id] = await self.taken(executors[executor_id], position, path)
+                    saved[executor_id] = await self.take(executors[executor_id], position, path)
             position.saved = saved
 
     async def restore_here(self) -> None:

@@ -273,7 +273,7 @@ class Opening:
             take_journal(thread, stored_thread)
         absorb_records(thread)
 
-    def rewound(self, thread: LiveThread, *, is_new: bool) -> Position | None:
+    def find_target(self, thread: LiveThread, *, is_new: bool) -> Position | None:
         """The position of the caller's checkpoint; None if the caller named none, or the thread is at it."""
         named, fork = self.named, self._request.fork
         if fork and not (is_new and thread.position.next_delivery_id == 1):

@@ -296,7 +296,7 @@ class Run:
 
     async def _prepare(self, thread: LiveThread, loop: Loop, *, is_new: bool) -> Entry:
         """Check the caller's input. Raises, with nothing written, if it cannot be accepted."""
-        rewound = self._opening.rewound(thread, is_new=is_new)
+        rewound = self._opening.find_target(thread, is_new=is_new)
         standing = thread.position if rewound is None else rewound
         now, is_restored = self._clock.now(), self._opening.named is not None
         entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)

@@ -171,7 +171,7 @@ class Attempts:
         self.again: dict[str, Record] = {}
         """Records inside a step whose attempt failed. Its next attempt replays them."""
 
-    async def made(self, call: StepCall, work: Work) -> Any:
+    async def perform(self, call: StepCall, work: Work) -> Any:
         """The step's recorded result. Raises its error, also recorded, after the last attempt."""
         records = self._recorder.records
         attempts = [record for record in records if record.kind == "attempt" and record.key == call.key]

@@ -142,7 +142,7 @@ class Calls:
         """Ignore calls since `last`: they belong to a failed attempt."""
         _last_call.set(last)
 
-    def made(self, call: StepCall) -> None:
+    def mark_returned(self, call: StepCall) -> None:
         """Note that the call returned: the next call of this flow of control follows it."""
         _last_call.set((self._mark, call.key))
 

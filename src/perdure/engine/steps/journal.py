@@ -61,7 +61,7 @@ class Journal:
             records = self._thread.records[delivery_id] = list(before.records) if before is not None else []
         return records
 
-    def kept(self, value: Any, what: str) -> Any:
+    def freeze(self, value: Any, what: str) -> Any:
         """The value for a record, which user code cannot change later. Raises UnsavableValue."""
         if value is None:
             return None
@@ -70,9 +70,9 @@ class Journal:
     def kept_error(self, error: BaseException) -> Any:
         """The error for a record: itself, or its text if it cannot be encoded."""
         try:
-            return self.kept(error, "error")
+            return self.freeze(error, "error")
         except UnsavableValue:
-            return self.kept(f"{type(error).__name__}: {error}", "error")
+            return self.freeze(f"{type(error).__name__}: {error}", "error")
 
     async def append(self, delivery_id: int, record: Record) -> int:
         """Record durably. Returns the place of the record."""

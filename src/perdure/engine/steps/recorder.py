@@ -135,7 +135,7 @@ class Recorder:
         try:
             if effects is not None and codec is not None:
                 effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
-            kept = self._journal.kept(value, f"result of step {call.name!r}")
+            kept = self._journal.freeze(value, f"result of step {call.name!r}")
         except UnsavableValue as error:
             self.broken = error
             raise
@@ -168,14 +168,14 @@ class Recorder:
     def _kept_chain(self, error: BaseException) -> Any:
         """The error and its causes, as far as they can be stored. Raises UnsavableValue for the error itself."""
         chain = [error]
-        self._journal.kept(error, "error")
+        self._journal.freeze(error, "error")
         while chain[-1].__cause__ is not None:
             try:
-                self._journal.kept(chain[-1].__cause__, "error")
+                self._journal.freeze(chain[-1].__cause__, "error")
             except UnsavableValue:
                 break
             chain.append(chain[-1].__cause__)
-        return self._journal.kept(chain, "error")
+        return self._journal.freeze(chain, "error")
 
     def read(self, record: Record) -> tuple[Effects | None, Any]:
         """Effects and value of a recorded call; for a failed one, the error to raise.

@@ -170,7 +170,7 @@ class Waits:
         self._times[future] = time
         await self._wait(future, self._times)
 
-    async def answered(self, request_id: str) -> None:
+    async def wait_for_answer(self, request_id: str) -> None:
         """Wait for an answer. Never returns: the answer resumes the suspended delivery."""
         future = self._future()
         self._requests[future] = request_id

@@ -106,7 +106,7 @@ class StepSession:
             if is_other and task is not None:
                 self._others.discard(task)
             if is_recorded:  # else the last call is the step in it
-                self._calls.made(call)
+                self._calls.mark_returned(call)
 
     async def close(self) -> None:
         """The handler has ended. Cancel and await its tasks that are still in a call: no side effect may follow."""
@@ -186,7 +186,7 @@ class StepSession:
         try:
             # New work waits for the end of the replay: a step that lost a race then may lose it again before it starts.
             await self._replay.over()
-            value = await self._attempts.made(call, work)
+            value = await self._attempts.perform(call, work)
         except GeneratorExit:  # the event loop is being closed: its futures must be left alone
             raise
         except BaseException as error:
@@ -251,7 +251,7 @@ class StepSession:
             if settled is None:
                 ask()
                 with self._paused():
-                    await self.waits.answered(request_id)
+                    await self.waits.wait_for_answer(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._turn_of(settled)
         if settled.kind == "expired":

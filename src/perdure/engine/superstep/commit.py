@@ -135,7 +135,7 @@ class Committer:
             consumed=consumed,
             on_saved=on_saved if saving is None else saving.on_saved,
         )
-        info = await self._await_commit(stored_thread, commit if saving is None else saving.made(commit))
+        info = await self._await_commit(stored_thread, commit if saving is None else saving.watch(commit))
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
@@ -163,7 +163,7 @@ class Committer:
         checkpoint = self._checkpoint_of(position, stored_thread.number + 1)
         commit = stored_thread.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         if self._watch is not None:
-            commit = self._watch.saving(checkpoint, 0).made(commit)
+            commit = self._watch.saving(checkpoint, 0).watch(commit)
         info, cancelled = await await_uncancelled(commit)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
         self._emit_saved(info, stored_thread.last_seq)
@@ -226,7 +226,7 @@ class Committer:
         was_in_step = self._thread.number == stored_thread.number
         commit = stored_thread.commit(None, logged, self._run_id, state.value)
         if self._watch is not None:
-            commit = self._watch.saving(None, len(logged)).made(commit)
+            commit = self._watch.saving(None, len(logged)).watch(commit)
         await self._await_commit(stored_thread, commit)
         self._backlog.clear()
         if was_in_step:

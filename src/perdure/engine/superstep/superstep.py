@@ -71,7 +71,7 @@ async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) 
     ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.
     """
     merge = _Merge(level, level.position.next_delivery_id, now)
-    return merge.finished(await merge.merged(codec))
+    return merge.finished(await merge.merge(codec))
 
 
 def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied | None:
@@ -143,7 +143,7 @@ class _Merge:
         if level.position.mailbox:
             after.since_input += 1
 
-    async def merged(self, codec: Codec | None) -> Position:
+    async def merge(self, codec: Codec | None) -> Position:
         level, after = self._level, self._after
         done = in_delivery_order(level.lanes)
         self.effects += [effects for _, effects in done]
@@ -262,7 +262,7 @@ class _Merge:
     async def _merged_child(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
         assert level.child is not None  # noqa: S101  # a child's level
         merge = _Merge(level, self._next_delivery_id, self._now)
-        position = await merge.merged(codec)
+        position = await merge.merge(codec)
         effects = outputs_for_parent(level, merge.outputs, merge.requests)
         effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
         effects.also(withdrawn=merge.withdrawn)
@@ -274,7 +274,7 @@ class _Merge:
         self.notices += merge.notices
         self.effects += merge.effects
         if not position.has_ended:
-            return level.child.begun().at(position), effects
+            return level.child.start().at(position), effects
         ended = WorkflowEvent("executor_completed", executor_id=level.full_id, child_id=self._level.child_id)
         self.notices.append(ended)
         return None, effects

@@ -72,11 +72,11 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
             if settled is not None:
                 raise AlreadyAnswered(request_id, thread_id)
             raise UnknownRequest(request_id, thread_id, position.requests)
-        checked[request_id] = isolate(_checked(graph, position, request, answer))
+        checked[request_id] = isolate(_check_answer(graph, position, request, answer))
     return checked
 
 
-def _checked(graph: Graph, position: Position, request: WorkflowEvent, answer: Any) -> Any:
+def _check_answer(graph: Graph, position: Position, request: WorkflowEvent, answer: Any) -> Any:
     try:
         value = coerce(answer, request.response_type)
     except (ValueError, TypeError) as error:

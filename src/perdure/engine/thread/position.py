@@ -117,7 +117,7 @@ class Child:
     def tried_again(self, attempts: int, due_at: datetime) -> Child:
         return Child(self.executor_id, self.message, self.position, attempts, due_at)
 
-    def begun(self) -> Child:
+    def start(self) -> Child:
         """The same child, no longer waiting for its next attempt."""
         return self if self.due_at is None else Child(self.executor_id, self.message, self.position, self.attempts)
 

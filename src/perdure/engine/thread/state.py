@@ -73,7 +73,7 @@ class LaneState:
         if type(copy) is not type(value) or not change_to(copy, value):
             self._read[key] = value
 
-    def written(self, key: str) -> Any:
+    def list_writes(self, key: str) -> Any:
         """The writes of a key so far, for `take_back`."""
         return list(self._own[key]) if key in self._own else None
 

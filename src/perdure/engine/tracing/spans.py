@@ -138,7 +138,7 @@ class RunSpans(Spans):
             attributes["checkpoint.number"] = checkpoint.number
         return self.open("checkpoint.commit", attributes)
 
-    def asked(self, request: WorkflowEvent) -> None:
+    def record_request(self, request: WorkflowEvent) -> None:
         from opentelemetry.trace import SpanKind
 
         attributes = _of_request(request)

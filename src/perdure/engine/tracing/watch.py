@@ -131,7 +131,7 @@ class Watch:
             if request_id not in before.requests:
                 self.notify(RequestAsked(self._workflow))
                 if self.spans is not None:
-                    self.spans.asked(request)
+                    self.spans.record_request(request)
         for request_id, request in before.requests.items():
             answer = None if request_id in after.requests else after.answered.get(request_id)
             if answer is not None:  # else the thread was rewound to before the request
@@ -155,7 +155,7 @@ class Saving:
         watch.pending.add(self)
         watch.notify(CommitBegan())
 
-    async def made(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
+    async def watch(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
         if self._opened is not None:
             self._opened.enter()
         try:

@@ -54,9 +54,9 @@ class EncryptedStore(StoreLayer):
 
     def __getattr__(self, name: str) -> Any:
         method = super().__getattr__(name)
-        return self._checked(method) if name in _CHECKED else method
+        return self._with_check(method) if name in _CHECKED else method
 
-    def _checked(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_check(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **options: Any) -> Any:
             await self._check()
             return await method(*args, **options)
@@ -183,7 +183,7 @@ class EncryptedStore(StoreLayer):
             self.inner.publish(thread_id, encrypted)
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return _Subscribing(self.inner.subscribe(thread_id), self._encryption, thread_id)
+        return _EncryptedSubscription(self.inner.subscribe(thread_id), self._encryption, thread_id)
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         await self._check()
@@ -217,7 +217,7 @@ class EncryptedStore(StoreLayer):
         return [*await self.inner.check(), *await find_damage(self.inner, self._encryption)]
 
 
-class _Subscribing(AbstractAsyncContextManager[Subscription]):
+class _EncryptedSubscription(AbstractAsyncContextManager[Subscription]):
     """Not a generator: an event loop that ends closes nested async generators in the wrong order."""
 
     def __init__(

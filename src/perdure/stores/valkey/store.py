@@ -87,7 +87,7 @@ class AcceleratedStore(StoreLayer):
         def interval(quiet: int) -> float:
             return SUBSCRIBED_POLL_SECONDS if subscriber.is_subscribed(channel) else self.poll_interval.after(quiet)
 
-        return _Subscribing(self.bus, thread_id, interval, subscriber, channel)
+        return _MergedSubscription(self.bus, thread_id, interval, subscriber, channel)
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Packs:
         chunks = await self.inner.read_chunks(thread_id, numbers)
@@ -146,7 +146,7 @@ class AcceleratedStore(StoreLayer):
         await self.inner.close()
 
 
-class _Subscribing(AbstractAsyncContextManager[Subscription]):
+class _MergedSubscription(AbstractAsyncContextManager[Subscription]):
     """Subscribes to the local bus and, through Valkey, to other processes."""
 
     def __init__(

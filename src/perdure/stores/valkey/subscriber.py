@@ -25,7 +25,7 @@ def published_message(bus: LocalBus, body: bytes) -> bytes:
 
 
 @dataclass
-class _Channel:
+class _ValkeyChannel:
     """A channel with subscriptions in this event loop."""
 
     thread_id: str
@@ -58,7 +58,7 @@ class Subscriber:
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._breaker = breaker
-        self._channels: dict[bytes, _Channel] = {}
+        self._channels: dict[bytes, _ValkeyChannel] = {}
         self._connection: Any = None
         """None while it is not connected."""
         self._task: asyncio.Task[None] | None = None
@@ -70,7 +70,7 @@ class Subscriber:
     async def add(self, name: bytes, bus: LocalBus, thread_id: str) -> None:
         """Add a subscription. Does not wait for the server: when it confirms, the bus notifies its subscribers."""
         is_new = name not in self._channels
-        channel = self._channels.setdefault(name, _Channel(thread_id))
+        channel = self._channels.setdefault(name, _ValkeyChannel(thread_id))
         channel.buses[bus] = channel.buses.get(bus, 0) + 1
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run(), name="perdure-valkey-subscriber")
