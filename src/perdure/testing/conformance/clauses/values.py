@@ -151,7 +151,6 @@ NAMED: dict[str, Callable[[ThreadOwner, str], Awaitable[object]]] = {
     "assignee": lambda owner, name: owner.save(**_assign(name)),
     "status": lambda owner, name: owner.save(status=name),
     "run id": lambda owner, name: owner.save(run_id=name),
-    "digest": lambda owner, name: owner.save(chunks={name: b"1"}),
     "item id": lambda owner, name: owner.store.post("t", name, "message", b"1"),
     "kind of an item": lambda owner, name: owner.store.post("t", f"item {len(name)}", name, b"1"),
     "owner": lambda owner, name: owner.store.open("t", name, takeover=True),
