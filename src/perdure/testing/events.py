@@ -29,7 +29,7 @@ class EventRecorder:
         for kind, fields, future in self._awaited:
             if not future.done() and _fits(event, kind, fields):
                 future.set_result(event)
-        self._awaited = [one for one in self._awaited if not one[2].done()]
+        self._awaited = [entry for entry in self._awaited if not entry[2].done()]
 
     def of_type(self, *types: str, **fields: Any) -> list[WorkflowEvent]:
         """Those of these types, in order, whose fields are as given: `of_type("output", executor_id="a")`."""

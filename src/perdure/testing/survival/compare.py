@@ -116,7 +116,9 @@ def answers_to(result: WorkflowRunResult, answers: Answers | None) -> dict[str, 
 
 def _rest(result: WorkflowRunResult) -> Tree:
     codec = tool_codec()
-    questions = {str(one.request_id): codec.encode(one.data, "question") for one in result.get_request_info_events()}
+    questions = {
+        str(event.request_id): codec.encode(event.data, "question") for event in result.get_request_info_events()
+    }
     return {
         "status": result.get_final_state().value,
         "outputs": codec.encode(result.get_outputs(), "outputs"),
@@ -174,6 +176,6 @@ def _short(tree: Tree) -> str:
 
 def did_not_survive(workflow_name: str, point: str, found: list[str], tried: list[str]) -> AssertionError:
     lines = [f"Workflow {workflow_name!r} does not survive {point}. The resumed run differs from an undisturbed one:"]
-    lines += [f"  {one}" for one in found]
+    lines += [f"  {problem}" for problem in found]
     lines.append(f"Before that it survived {len(tried)} interruptions{': ' if tried else ''}{', '.join(tried)}.")
     return AssertionError("\n".join(lines))

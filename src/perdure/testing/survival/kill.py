@@ -83,7 +83,7 @@ def _order(make_workflow: Any, message: Any, storage: Any, answers: Any) -> Repo
     elif answers is not None:
         given = asdict(importable("answers", answers))
     return {
-        "path": [os.path.abspath(one) for one in sys.path],
+        "path": [os.path.abspath(entry) for entry in sys.path],
         "workflow": asdict(importable("make_workflow", make_workflow)),
         "storage": asdict(importable("storage", storage)),
         "message": codec.encode(message, "message"),

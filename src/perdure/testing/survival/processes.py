@@ -169,13 +169,13 @@ async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -
     """Do all of it, so many at a time. The first error ends the rest."""
     left = iter(works)
 
-    async def one_after_the_other() -> None:
+    async def work_in_order() -> None:
         for work in left:
             await work()
 
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(number):
-                group.create_task(one_after_the_other())
+                group.create_task(work_in_order())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None

@@ -119,7 +119,7 @@ def invoked(events: list[Tree]) -> Iterator[Doing]:
 def _places(
     level: WorkflowCheckpoint | ChildCheckpoint, graph: Graph, path: str = "", child_id: int | None = None
 ) -> Iterator[tuple[int, _Place]]:
-    for message in (*level.deliveries, *(one.message for one in level.suspended.values())):
+    for message in (*level.deliveries, *(delivery.message for delivery in level.suspended.values())):
         executor_id = str(message.target_id)
         full_id = f"{path}{executor_id}"
         is_function = executor_id in graph.executors and graph.executors[executor_id].is_function
