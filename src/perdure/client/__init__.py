@@ -16,9 +16,7 @@ except ImportError as missing:
     raise MissingExtra("perdure.client", "httpx", "client") from missing
 
 if TYPE_CHECKING:
-    from perdure.client.async_client import (
-        Client as Client,
-    )
+    from perdure.client.async_client import Client as Client
     from perdure.client.errors import (
         ClientError as ClientError,
         Conflict as Conflict,
@@ -61,12 +59,8 @@ if TYPE_CHECKING:
         TurnMeta as TurnMeta,
         Workflow as Workflow,
     )
-    from perdure.client.steps import (
-        Patience as Patience,
-    )
-    from perdure.client.sync_client import (
-        SyncClient as SyncClient,
-    )
+    from perdure.client.steps import Patience as Patience
+    from perdure.client.sync_client import SyncClient as SyncClient
 
 _HOME: dict[str, str] = {
     "Answer": "perdure.client.models",

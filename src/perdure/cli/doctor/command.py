@@ -11,8 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from perdure.cli.doctor.files import files_found, sqlite_found
-from perdure.cli.doctor.findings import Finding
+from perdure.cli.doctor.findings import Finding, files_found, sqlite_found
 from perdure.cli.options.store import (
     DEFAULT_SCHEMA,
     REDIS_VARIABLE,
