@@ -23,7 +23,7 @@ from perdure.graph.executor import Executor
 from perdure.graph.graph import EdgeGroup, Graph
 from perdure.names import new_run_id
 from perdure.records import CheckpointInfo
-from perdure.workflows import stopping, threads, time_travel
+from perdure.workflows import threads, time_travel
 from perdure.workflows.agent import WorkflowAgent
 from perdure.workflows.handle import RunHandle
 
@@ -160,8 +160,8 @@ class Workflow:
     edit = time_travel.edit
     clear = time_travel.clear
     describe = time_travel.describe
-    cancel = stopping.cancel
-    leave = stopping.leave
+    cancel = threads.cancel
+    leave = threads.leave
 
     async def check_threads(
         self, *, checkpoint_storage: Any = None, progress: Callable[[int, int, str], None] | None = None

@@ -18,7 +18,7 @@ from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadConflict
 from perdure.testing import FakeClock
-from perdure.workflows import stopping
+from perdure.workflows import threads as stopping
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]
