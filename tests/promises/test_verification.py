@@ -68,7 +68,7 @@ async def test_one_thread_can_be_verified(whole: Path, tmp_path: Path) -> None:
             await storage.verify(thread_id="nobody")
 
 
-@pytest.mark.parametrize("method", ["check", "threads", "standing", "commits"])
+@pytest.mark.parametrize("method", ["check", "threads", "thread_header", "commits"])
 async def test_a_disk_that_fails_is_no_damage_and_a_row_that_cannot_be_is(method: str) -> None:
     storage = InMemoryCheckpointStorage()
     await make_half(storage)

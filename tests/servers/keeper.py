@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no types
 
 POLL_SECONDS = 0.2
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 15.0
 
 
 def main() -> None:

@@ -273,7 +273,7 @@ async def test_nobody_pays_for_words_that_nobody_watches() -> None:
     heard: list[Any] = []
 
     class Watching(ScriptedAgent):
-        def _tell(self, message: Any, *, replayed: bool) -> None:
+        def _emit(self, message: Any, *, replayed: bool) -> None:
             from perdure.agents.recording import is_streaming
 
             heard.append(is_streaming())
