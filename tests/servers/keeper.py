@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no types
 
 POLL_SECONDS = 0.2
+END_SECONDS = 5.0
+"""How long a server may take to end when it is asked to. It is killed then."""
 PATIENCE_SECONDS = 15.0
 
 
@@ -46,7 +48,7 @@ def _end(folder: Path) -> None:
     # PostgreSQL takes SIGQUIT as "end at once", and gives its shared memory back; a paused one must go on for that.
     send(members[:1], signal.SIGQUIT)
     send(members, signal.SIGCONT)
-    if not are_gone_in_time(members):
+    if not are_gone_in_time(members, END_SECONDS):  # such as one that inherited from a shell to ignore SIGQUIT
         send(members, signal.SIGKILL)
         are_gone_in_time(members)
 
@@ -80,8 +82,8 @@ def send(members: Sequence[psutil.Process], how: signal.Signals) -> None:
             pass
 
 
-def are_gone_in_time(members: Sequence[psutil.Process]) -> bool:
-    patience = time.monotonic() + PATIENCE_SECONDS
+def are_gone_in_time(members: Sequence[psutil.Process], seconds: float = PATIENCE_SECONDS) -> bool:
+    patience = time.monotonic() + seconds
     while any(is_there(member) for member in members):
         if time.monotonic() > patience:
             return False
