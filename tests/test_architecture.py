@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from tests.parsing import parse
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "perdure"
@@ -143,10 +144,7 @@ def room_of(file: str) -> str:
 @cache
 def tree_of(path: Path) -> ast.Module:
     text = path.read_text(encoding="utf-8")
-    try:
-        return ast.parse(text, filename=str(path))
-    except SystemError:  # CPython 3.11 loses count where two threads parse at the same time: gh-106905
-        return ast.parse(text, filename=str(path))
+    return parse(text, str(path))
 
 
 def imports_of(path: Path) -> Iterator[Import]:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.parsing import parse
 
 import perdure
 from perdure import errors
@@ -18,7 +19,7 @@ NAMES = sorted(perdure.__all__)
 
 def names_shown_to_type_checkers() -> dict[str, str]:
     """What `perdure/__init__.py` imports under TYPE_CHECKING: name and module."""
-    tree = ast.parse(Path(perdure.__file__).read_text(encoding="utf-8"))
+    tree = parse(Path(perdure.__file__).read_text(encoding="utf-8"))
     [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     assert not block.orelse
     shown: dict[str, str] = {}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.parsing import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -43,7 +44,7 @@ def test_an_example_runs_and_prints_what_it_promises(script: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_example_says_on_top_what_it_shows_and_how_to_run_it(script: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(parse(script.read_text(encoding="utf-8"))) or ""
     assert len(docstring.splitlines()[0]) > 40, "the first line says what it shows"
     assert f"python examples/{script.name}" in docstring
 

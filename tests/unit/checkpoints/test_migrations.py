@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.parsing import parse
 
 from perdure import UnreadableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
@@ -139,7 +140,7 @@ def test_the_migrations_that_the_page_shows_are_three_lines_long() -> None:
     shown = {
         node.name: (node.end_lineno or 0) - node.lineno + 1
         for block in blocks
-        for node in ast.walk(ast.parse(block))
+        for node in ast.walk(parse(block))
         if isinstance(node, ast.FunctionDef) and "stored" in ast.unparse(node.args)
     }
     renames = {name: lines for name, lines in shown.items() if name.startswith("rename")}
