@@ -77,7 +77,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _print(folder: Path, files: list[str]) -> None:
-    what = ("what the server is told", "the agent, `app`", "where threads are kept, `my_checkpointer`")
+    what = ("the configuration of the server", "the agent, `app`", "where threads are kept, `my_checkpointer`")
     click.echo(f"Made in {folder}:")
     for name, meaning in zip(files, what, strict=True):
         click.echo(f"  {name:<24}{meaning}")

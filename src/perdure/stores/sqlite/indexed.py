@@ -184,7 +184,7 @@ class IndexedStore:
 
     async def _check_files(self) -> Sequence[Damage]:
         """Damage that shows without reading single threads."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement this method.")
 
     async def _free_pages(self) -> None:
         """Return free pages to the system. Step by step, so that other work gets its turn."""
