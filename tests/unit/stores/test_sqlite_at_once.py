@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,21 @@ async def test_while_another_process_writes_the_loop_goes_on(tmp_path: Path) -> 
     assert await checkpoint_ids(store) == ["a"]
     other.close()
     await store.close()
+
+
+def test_closing_waits_for_a_write_on_another_thread(tmp_path: Path) -> None:
+    connection = Connection(tmp_path / "threads.db", "NORMAL", 1.0)
+    connection.transact(lambda db: None, writes=False, syncs=True)
+    closing = threading.Thread(target=connection.close)
+
+    def close_during(db: sqlite3.Connection) -> list[tuple[int]]:
+        closing.start()
+        closing.join(0.1)  # SQLite crashes the process if its memory is freed under a statement
+        assert closing.is_alive(), "the connection was closed under the write"
+        return db.execute("SELECT 1").fetchall()
+
+    assert connection.transact_now(close_during, 1) == [(1,)]
+    closing.join()
 
 
 async def test_the_log_stays_small_however_many_commits_are_made(tmp_path: Path) -> None:

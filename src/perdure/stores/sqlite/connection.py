@@ -93,11 +93,11 @@ class Connection:
         """
         if self._synchronous not in _WITHOUT_SYNC or size > MAX_BYTES_NOW:
             return NOT_NOW
-        if self._log_pages >= WAL_PAGES or self._db is None:
-            return NOT_NOW
-        if self._process_id != os.getpid() or not self.gate.acquire(blocking=False):
+        if self._log_pages >= WAL_PAGES or not self.gate.acquire(blocking=False):
             return NOT_NOW
         try:
+            if self._db is None or self._process_id != os.getpid():
+                return NOT_NOW
             result = self._try(work, writes=True, syncs=True)
             self._log_pages += size // PAGE_BYTES
         except sqlite3.Error as error:
@@ -258,11 +258,13 @@ class Connection:
             return int(count), int(free)
 
     def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None and self._process_id != os.getpid():
-            _inherited.append(db)
-        elif db is not None:
-            db.close()  # the last connection to close moves the log into the file and removes it
+        """After the transaction under way: `transact_now` may have one on another thread."""
+        with self.gate:
+            db, self._db = self._db, None
+            if db is not None and self._process_id != os.getpid():
+                _inherited.append(db)
+            elif db is not None:
+                db.close()  # the last connection to close moves the log into the file and removes it
 
     def _explain(self, error: sqlite3.Error) -> PerdureError:
         text = str(error)
