@@ -29,7 +29,7 @@ demo: $(INSTALLED) ## a workflow is killed, resumes in another process, asks a p
 	@$(BIN)/perdure demo
 
 test: check ## everything CI runs: check, then every test
-	$(ON_TWO_CORES) --ignore tests/test_architecture.py --ignore tests/typing tests
+	$(ON_TWO_CORES) --ignore tests/test_architecture.py --ignore tests/test_words.py --ignore tests/typing tests
 
 quick: check ## check, unit tests, and the stores' contract on memory and SQLite
 	$(ON_TWO_CORES) tests/unit tests/conformance/test_memory.py tests/conformance/test_sqlite.py
@@ -44,7 +44,7 @@ types:
 rules:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(PYTEST) -q tests/test_architecture.py
+	$(PYTEST) -q tests/test_architecture.py tests/test_words.py
 
 soak: $(READY) ## the same properties, explored for long with new seeds, and thousands of kills
 	PYTHONHASHSEED=random PERDURE_SOAK=1 $(ON_TWO_CORES) --timeout 1800 tests

@@ -1,4 +1,4 @@
-"""The same shapes with nothing around them: what asyncio alone allows on this machine."""
+"""The same shapes without an engine: the limit of asyncio alone on this machine."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,8 +1,8 @@
 """One measurement of one engine in a process of its own; prints it as JSON on stdout.
 
-Started by engine.py. The collector of garbage is on, with its usual thresholds, for every engine:
-what an engine leaves behind is part of its cost. What was imported is frozen out of its sight, so
-that the size of a library does not count.
+engine.py starts it. The garbage collector is on, with its usual thresholds, for every engine: the
+garbage of an engine is part of its cost. Imported modules are frozen (`gc.freeze`), so that the size
+of a library does not count.
 """
 
 import argparse
@@ -32,7 +32,7 @@ class Size:
     fan_rounds: int
     threads: int
     seconds: float
-    """A rate is taken over whole runs until this much time was measured."""
+    """A rate covers whole runs until they took this much time."""
 
 
 async def rate_of_loop(engine: Any, size: Size) -> float:
@@ -112,7 +112,7 @@ async def _timed(run: workloads.Run) -> float:
 
 
 async def _runs_per_second(once: Callable[[], Awaitable[float]], seconds: float) -> float:
-    """Whole runs, each on a workflow object of its own; the first one warms up and is not counted."""
+    """The rate of whole runs, each on a workflow object of its own. The first run is a warm-up and does not count."""
     await once()
     runs, spent = 0, 0.0
     while spent < seconds:
@@ -122,7 +122,7 @@ async def _runs_per_second(once: Callable[[], Awaitable[float]], seconds: float)
 
 
 async def _bytes_per_thread(engine: Any, count: int, *, stored: bool) -> float:
-    """What Python's allocators hold after `count` finished runs, less what one run of each kind needs once."""
+    """The memory of Python's allocators for each of `count` finished runs. Two earlier runs are the warm-up."""
     await workloads.finish_threads(engine, 2, IDLE_SUPERSTEPS, stored=stored)
     tracemalloc.start()
     gc.collect()
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("measure", choices=[*MEASURES])
     parser.add_argument("size", type=json.loads, help="the fields of Size, as JSON")
     options = parser.parse_args()
-    # The countdown is a self-loop, of which engines warn at build; warnings are logged, but to nowhere.
+    # The countdown is a self-loop. Engines log a warning about it at build, which the NullHandler drops.
     logging.getLogger().addHandler(logging.NullHandler())
     value = asyncio.run(_measure(options.engine, options.measure, Size(**options.size)))
     python = ".".join(map(str, sys.version_info[:3]))

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own, and the line that says how far they are."""
+"""Measurements in processes of their own, and a line that shows their progress."""
 
 import json
 import os
@@ -13,7 +13,7 @@ OURS = "perdure"
 
 
 def run_child(python: Path, script: Path, engine: str, *arguments: str) -> dict[str, Any]:
-    """What the child printed. Ends the program if it failed."""
+    """The JSON that the child prints. Raises SystemExit if the child fails."""
     command = [str(python), str(script), engine, *arguments]
     done = subprocess.run(command, check=False, env=_environment(engine), stdout=subprocess.PIPE, text=True)
     if done.returncode:
@@ -24,7 +24,7 @@ def run_child(python: Path, script: Path, engine: str, *arguments: str) -> dict[
 
 
 def _environment(engine: str) -> dict[str, str]:
-    """The same for all, but that perdure is the one of this checkout."""
+    """The same environment for all engines, with the perdure of this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PERDURE_"))}
     kept["PYTHONHASHSEED"] = "0"
     if engine == OURS:

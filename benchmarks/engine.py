@@ -1,7 +1,7 @@
 """Measure the engine beside agent-framework-core, both in this run: `make bench`.
 
-The machine is taken to be noisy: the engines take turns, round after round, and a ratio is that of
-the medians. A target that is not met is said in the table; the exit code stays 0.
+The machine may be noisy, so the engines take turns, round after round, and a ratio is that of the
+medians. The table marks a target that is not met; the exit code stays 0.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 class Bench:
-    """Runs children, and remembers which versions answered."""
+    """Runs children, and records the versions of their engines."""
 
     def __init__(self, size: Size, engines: list[str]) -> None:
         self._size = size
@@ -59,7 +59,7 @@ class Bench:
         return row
 
     def setting(self, rounds: int) -> report.Setting:
-        """How the numbers were made; only after something was measured."""
+        """The setting of the measurements. Call it after the first of them."""
         ours, theirs = self._labels[self._ours], self._labels[self._theirs]
         command = " ".join(["python benchmarks/engine.py", *sys.argv[1:]])
         return report.Setting(command, ours, theirs, self._python, rounds)

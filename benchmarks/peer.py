@@ -1,4 +1,4 @@
-"""The environment of the peers: their own, beside the project's, so that neither can change the other."""
+"""The environment of the peers, separate from that of the project."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ENVIRONMENT = ROOT / ".bench" / "peers"
 
 
 def peer_python() -> Path:
-    """The peers' interpreter. Makes their environment first if it is missing or of other versions."""
+    """The interpreter of the peers. Creates their environment if it is missing or has other versions."""
     python = ENVIRONMENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     installed = ENVIRONMENT / "installed.txt"
     wanted = REQUIREMENTS.read_text(encoding="utf-8")
@@ -22,6 +22,6 @@ def peer_python() -> Path:
     venv.create(ENVIRONMENT, clear=True, with_pip=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
     subprocess.run([*pip, "--requirement", str(REQUIREMENTS)], check=True)
-    # Written last: an installation that was broken off is made again.
+    # Written last, so that an interrupted installation runs again.
     installed.write_text(wanted, encoding="utf-8")
     return python

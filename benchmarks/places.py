@@ -1,4 +1,4 @@
-"""Where benchmarks keep what they make: on the disk of the checkout, since in a folder of memory a sync is free."""
+"""The folders of the benchmarks: on the disk of the checkout, because a sync in a folder of memory is free."""
 
 import shutil
 import tempfile
@@ -13,7 +13,7 @@ PLACE = ROOT / ".bench"
 
 @contextmanager
 def own_folder(name: str) -> Iterator[Path]:
-    """A new one for one measurement, removed after it."""
+    """A new folder for one measurement, removed after it."""
     place = PLACE / name
     place.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=place))

@@ -1,4 +1,4 @@
-"""What is measured of the store in PostgreSQL, and beside it."""
+"""The jobs that measure the store in PostgreSQL and its peers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,26 +18,26 @@ def all_jobs(sizes: Mapping[str, int]) -> list[Job]:
 
 
 def _of_postgres(step: Step) -> Step:
-    """Its values are kept apart from those of other stores."""
+    """The step with a key that separates its values from those of other stores."""
     return step if step.key is None else replace(step, key=(KIND, *step.key))
 
 
 def _rates(sizes: Mapping[str, int]) -> Iterator[Job]:
-    """What is compared follows each other."""
+    """Jobs in the order of their comparison."""
     for threads in (1, sizes["threads"]):
-        for subject, measure in [*RATES, *((one, "supersteps") for one in BESIDE)]:
+        for subject, measure in [*RATES, *((subject, "supersteps") for subject in BESIDE)]:
             each = "single" if threads == 1 else "each"
-            given = {"threads": threads, "supersteps": sizes[f"peer_{each}" if subject in PEERS else each]}
-            yield Job("rate", subject, (Step(measure, given, ("rate", subject, measure, str(threads))),))
+            parameters = {"threads": threads, "supersteps": sizes[f"peer_{each}" if subject in PEERS else each]}
+            yield Job("rate", subject, (Step(measure, parameters, ("rate", subject, measure, str(threads))),))
 
 
 def _turns(sizes: Mapping[str, int]) -> Iterator[Job]:
-    """Once: sizes hardly differ, and the saver writes some hundred megabytes."""
+    """Jobs that run once: sizes hardly differ, and the saver writes some hundred megabytes."""
     for case in CASES:
         saver = ["peer-postgres"] if case.peers and case.place != "executor" else []
         for subject in [STORE, *saver]:
-            given = {"case": case.name, "turns": sizes["turns"]}
-            yield Job("turns", subject, (Step("turns", given, ("turns", subject, case.name)),), once=True)
+            parameters = {"case": case.name, "turns": sizes["turns"]}
+            yield Job("turns", subject, (Step("turns", parameters, ("turns", subject, case.name)),), once=True)
 
 
 def _resumes(sizes: Mapping[str, int]) -> Iterator[Job]:
@@ -47,11 +47,11 @@ def _resumes(sizes: Mapping[str, int]) -> Iterator[Job]:
 
 
 def _lookups(sizes: Mapping[str, int]) -> Iterator[Job]:
-    """Filled without waiting for the disk, as only reading is measured."""
+    """Jobs on a store that was filled without waiting for the disk, because they measure only reads."""
     for job in stores_jobs.lookups("postgres-relaxed", sizes):
         yield replace(job, once=True)
 
 
 def _pruning(sizes: Mapping[str, int]) -> Job:
-    given = {"checkpoints": sizes["history"]}
-    return Job("prune", STORE, (Step("grow", given), Step("prune", given, ("prune",))), once=True)
+    parameters = {"checkpoints": sizes["history"]}
+    return Job("prune", STORE, (Step("grow", parameters), Step("prune", parameters, ("prune",))), once=True)

@@ -20,7 +20,7 @@ from stores_work import THREAD, Stamps
 
 @asynccontextmanager
 async def open_saver(folder: Path) -> AsyncIterator[Any]:
-    """On a pool, with the settings of connections that its own `from_conn_string` has."""
+    """The saver on a pool, with the connection settings of its own `from_conn_string`."""
     psycopg = import_module("psycopg")
     schema = schema_of(folder)
     async with await psycopg.AsyncConnection.connect(url_of(folder), autocommit=True) as connection:
@@ -40,11 +40,11 @@ async def open_saver(folder: Path) -> AsyncIterator[Any]:
 
 
 async def keep_dead_rows(saver: Any, folder: Path) -> None:
-    """Nothing is vacuumed until it is measured."""
+    """Turn off autovacuum, so that dead rows stay until the measurement."""
     schema = schema_of(folder)
     async with saver.conn.connection() as connection:
-        found = await (await connection.execute(postgres_place.TABLES.format(schema=schema))).fetchall()
-        for statement in postgres_place.without_vacuum(schema, (row["tablename"] for row in found)):
+        rows = await (await connection.execute(postgres_place.TABLES.format(schema=schema))).fetchall()
+        for statement in postgres_place.without_vacuum(schema, (row["tablename"] for row in rows)):
             await connection.execute(statement)
 
 
@@ -58,7 +58,7 @@ async def bytes_of(folder: Path) -> int:
 
 
 async def measure_supersteps(_: Any, subject: str, folder: Path, *, threads: int, supersteps: int) -> Values:
-    """Of a compiled graph with `durability="sync"`, or the steps of as many workflows."""
+    """Supersteps of a compiled graph with `durability="sync"`, or steps of as many workflows of DBOS."""
     if subject == "peer-dbos":
         return _measure_steps(folder, threads, supersteps)
     async with open_saver(folder) as saver:
@@ -75,7 +75,7 @@ async def measure_supersteps(_: Any, subject: str, folder: Path, *, threads: int
 
 
 def _measure_steps(folder: Path, threads: int, steps: int) -> Values:
-    """Of workflows that are plain functions, each in a thread of DBOS's own; those of coroutines are no faster."""
+    """Steps of workflows that are plain functions, each in a thread of DBOS. Coroutines are not faster."""
     DBOS = import_module("dbos").DBOS
     DBOS(config={"name": "bench", "system_database_url": url_of(folder), "log_level": "ERROR"})
     stamps: list[Stamps] = [[] for _ in range(threads)]
@@ -93,8 +93,8 @@ def _measure_steps(folder: Path, threads: int, steps: int) -> Values:
 
     def run(each: int) -> float:
         started = time.perf_counter()
-        begun = [DBOS.start_workflow(countdown, each, mine) for mine in range(threads)]
-        stores_work.expect("as the sum of the last counts", sum(one.get_result() for one in begun), 0)
+        handles = [DBOS.start_workflow(countdown, each, mine) for mine in range(threads)]
+        stores_work.expect("as the sum of the last counts", sum(handle.get_result() for handle in handles), 0)
         return time.perf_counter() - started
 
     DBOS.launch()
@@ -121,7 +121,7 @@ async def make_thread(_: Any, subject: str, folder: Path, *, shape: str, checkpo
 
 
 async def measure_resume(_: Any, subject: str, folder: Path, *, shape: str, how: str, least: int) -> Values:
-    """`aget_tuple` in a process that did nothing else before, or `how="connected"`: once its connections are open."""
+    """Time of `aget_tuple` in a new process, or with `how="connected"` once its connections are open."""
     started = time.perf_counter()
     async with open_saver(folder) as saver:
         items = await stores_langgraph.kept_items(saver)

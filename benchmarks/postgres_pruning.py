@@ -1,4 +1,4 @@
-"""A thread with very many checkpoints is pruned, while it and another one go on."""
+"""Prunes a thread with very many checkpoints while it and another thread continue to run."""
 
 # The class is made from a module given at run time, which mypy cannot follow:
 # mypy: disable-error-code="misc, valid-type, attr-defined, untyped-decorator"
@@ -18,16 +18,16 @@ from stores_work import THREAD
 KEPT, RUN, WINDOW, ITEM_BYTES = 10, 100, 16, 256
 ALONE_SECONDS = 3.0
 PAUSE_SECONDS = 0.002
-"""Between two commits, so that there is time for others: what is looked for is a commit that has to wait."""
+"""The pause between two commits, which leaves time for other work. The measure looks for commits that wait."""
 ENDLESS = 1_000_000_000
 OTHER = "other-thread"
 
 Timed = list[tuple[float, float]]
-"""When a commit began, by a clock that all processes of the machine share, and what it took."""
+"""The start of each commit, by the clock of the machine, and its duration."""
 
 
 def _sliding(engine: Any, storage: Any, pause: float = 0.0) -> Any:
-    """Keeps the last few items: each checkpoint adds one and drops one."""
+    """A workflow that keeps the last few items: each checkpoint adds one item and drops one."""
     Context = engine.WorkflowContext[int, int]
 
     class Window(engine.Executor):
@@ -37,13 +37,13 @@ def _sliding(engine: Any, storage: Any, pause: float = 0.0) -> Any:
             ctx.set_state("items", [*ctx.get_state("items", []), item][-WINDOW:])
             if pause:
                 await asyncio.sleep(pause)
-            await stores_work.go_on(message, ctx)
+            await stores_work.count_down(message, ctx)
 
     return stores_work.self_loop(engine, Window(id="window"), storage)
 
 
 async def grow(engine: Any, subject: str, folder: Path, *, checkpoints: int) -> Values:
-    """A thread of so many checkpoints, made by runs of a hundred each."""
+    """Create a thread with this many checkpoints, by runs of a hundred each."""
     storage = stores_work.open_storage(engine, "postgres-relaxed", folder)
     workflow = _sliding(engine, storage)
     for _ in range(checkpoints // RUN):
@@ -53,17 +53,19 @@ async def grow(engine: Any, subject: str, folder: Path, *, checkpoints: int) -> 
 
 
 async def measure_prune(engine: Any, subject: str, folder: Path, *, checkpoints: int) -> Values:
-    """Seconds, and how far the memory of this process grows; and what commits took before and meanwhile, in a process
-    of their own, of the same thread and of another."""
+    """The seconds of a pruning and the growth of memory, with the time of commits before and during it.
+
+    The commits are those of the same thread and of another thread, in a process of their own.
+    """
     storage = stores_work.open_storage(engine, subject, folder)
     stores_work.expect(
         "checkpoints in one list", len(await storage.list_checkpoint_infos(thread_id=THREAD, limit=5)), 5
     )
-    command = [sys.executable, str(Path(sys.argv[0])), "perdure", "go-on", subject, str(folder), "{}"]
+    command = [sys.executable, str(Path(sys.argv[0])), "perdure", "run-threads", subject, str(folder), "{}"]
     pipe = asyncio.subprocess.PIPE
     others = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert others.stdout is not None
-    await others.stdout.readline()  # both have committed
+    await others.stdout.readline()  # both threads have committed
     alone = time.perf_counter()
     await asyncio.sleep(ALONE_SECONDS)
     lags: list[float] = []
@@ -75,7 +77,7 @@ async def measure_prune(engine: Any, subject: str, folder: Path, *, checkpoints:
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     watching.cancel()
     written, _ = await others.communicate(b"\n")
-    removed = sum(one.checkpoints for one in report.threads)
+    removed = sum(thread.checkpoints for thread in report.threads)
     if removed < checkpoints - KEPT:
         raise AssertionError(f"expected at least {checkpoints - KEPT} checkpoints to go, got {removed}")
     values = {"seconds": ended - began, "peak MB": (after - before) / 1024, "lag ms": max(lags) * 1e3}
@@ -91,28 +93,28 @@ async def measure_prune(engine: Any, subject: str, folder: Path, *, checkpoints:
 
 
 async def _watch(lags: list[float]) -> None:
-    """How late this event loop comes back to what is due."""
+    """Record how late this event loop resumes a task that is due."""
     while True:
         due = time.perf_counter() + PAUSE_SECONDS
         await asyncio.sleep(PAUSE_SECONDS)
         lags.append(time.perf_counter() - due)
 
 
-async def go_on(engine: Any, subject: str, folder: Path) -> Any:
-    """Two threads go on until there is a line to read: started by `measure_prune`, which reads what this gives."""
+async def run_threads(engine: Any, subject: str, folder: Path) -> Any:
+    """Run two threads until stdin has a line. `measure_prune` starts this process and reads its result."""
     storage = stores_work.open_storage(engine, subject, folder)
     timed: dict[str, Timed] = {THREAD: [], OTHER: []}
     commit = storage.store.commit
     both = asyncio.Event()
 
-    async def noted(given: Any) -> None:
+    async def record(batch: Any) -> None:
         started = time.perf_counter()
-        await commit(given)
-        timed[given.lease.thread_id].append((started, time.perf_counter() - started))
+        await commit(batch)
+        timed[batch.lease.thread_id].append((started, time.perf_counter() - started))
         if all(timed.values()):
             both.set()
 
-    storage.store.commit = noted
+    storage.store.commit = record
     runs = [
         asyncio.create_task(_sliding(engine, storage, PAUSE_SECONDS).run(ENDLESS, thread_id=thread_id))
         for thread_id in timed

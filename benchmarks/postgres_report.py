@@ -11,7 +11,7 @@ from stores_work import CASES, Case
 BEGIN = "<!-- begin: written by `benchmarks/stores.py --only postgres --write`, do not edit -->"
 
 Of = tuple[str, str]
-"""Who was measured, and at what."""
+"""A subject and its measure."""
 
 STORE = "postgres"
 PEERS = {"peer-postgres": "langgraph-checkpoint-postgres", "peer-dbos": "dbos"}
@@ -34,7 +34,7 @@ LEAST: dict[tuple[Of, str], tuple[Of, float, str]] = {
     (OURS, "1"): (SAVER, 3.5, "3.5 times the saver"),
     (OURS, "16"): (SAVER, 10.0, "10 times the saver"),
 }
-"""With so many threads: beside what, and how much of it."""
+"""By subject and number of threads: the baseline, the least ratio, and its title."""
 MAX_TIMES = 3.5
 
 HOWS = {**stores_report.HOWS, "connected": "`get_latest(thread_id=...)`, connected"}
@@ -42,7 +42,7 @@ PEER_HOWS = {"latest": "aget_tuple", "connected": "aget_tuple, connected"}
 
 
 def rates_table(results: Results, threads: str) -> str:
-    """What each did in a second, beside the raw insert and the saver."""
+    """The rate of each subject, with its ratio to the raw insert and the saver."""
 
     def rates(of: Of) -> list[float]:
         return results.get("rate", *of, threads, "rate")
@@ -64,14 +64,14 @@ def rates_table(results: Results, threads: str) -> str:
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float], form: str) -> str:
-    """Of the medians, and in brackets the lowest and highest of one round."""
+    """The ratio of the medians, and in brackets the lowest and highest ratio of one round."""
     rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
-    found = format(median(ours) / median(theirs), form)
-    return found if len(rounds) == 1 else f"{found} ({min(rounds):{form}} to {max(rounds):{form}})"
+    ratio = format(median(ours) / median(theirs), form)
+    return ratio if len(rounds) == 1 else f"{ratio} ({min(rounds):{form}} to {max(rounds):{form}})"
 
 
 def commits_line(results: Results) -> str:
-    """What a superstep waits for."""
+    """The time that a superstep waits for its commit."""
     parts = []
     for threads in ("1", "16"):
         p50, p99 = (results.get("rate", *OURS, threads, f"commit {name}") for name in ("p50", "p99"))
@@ -159,14 +159,14 @@ a second one go on with a commit every few milliseconds.
 
 
 def generated(results: Results) -> str:
-    """The part of RESULTS.md that a run writes."""
+    """The part of RESULTS.md that this benchmark writes."""
     sides = [results.labels.get(engine, engine) for engine in PEERS.values()]
     parts = [results.describe([*sides, results.labels.get("postgres", "PostgreSQL")])]
-    found = results.part("postgres")
-    measured = {key[0] for key in found.values}
-    row = median(found.get("rate", *RAW, "1", "bytes") or [0])
+    own = results.part("postgres")
+    measured = {key[0] for key in own.values}
+    row = median(own.get("rate", *RAW, "1", "bytes") or [0])
     shown: dict[str, tuple[Callable[[Results], str], ...]] = {
-        "rate": (lambda one: rates_table(one, "1"), lambda one: rates_table(one, "16"), commits_line),
+        "rate": (lambda part: rates_table(part, "1"), lambda part: rates_table(part, "16"), commits_line),
         "turns": (sizes_table,),
         "resume": (resume_table,),
         "lookups": (lookups_table,),
@@ -175,5 +175,5 @@ def generated(results: Results) -> str:
     for name, tables in shown.items():
         if name in measured:
             note = NOTES["rates" if name == "rate" else name]
-            parts += [note.strip().format(**results.sizes, row=row), *(table(found) for table in tables)]
+            parts += [note.strip().format(**results.sizes, row=row), *(table(own) for table in tables)]
     return "\n\n".join(parts)

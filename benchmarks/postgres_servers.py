@@ -12,17 +12,17 @@ from pathlib import Path
 from peer import ROOT
 from postgres_place import DATABASE, VALKEY
 
-sys.path.insert(0, str(ROOT))  # the servers are those of the tests
+sys.path.insert(0, str(ROOT))  # it uses the servers of the tests
 
 from tests.servers.postgres import PostgresServer, programs
 from tests.servers.valkey import ValkeyServer
 
 AS_SHIPPED = {"shared_buffers": "128MB", "wal_level": "replica", "max_wal_senders": "10", "io_method": "worker"}
-"""What a server for tests sets otherwise is as in a new installation."""
+"""Settings of a new installation, which a server for tests changes."""
 
 
 class Servers:
-    """Started when first needed."""
+    """PostgreSQL and Valkey, started at the first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class Servers:
 
     @contextmanager
     def database(self, folder: Path) -> Iterator[None]:
-        """A new one for a job: its address is in the folder."""
+        """A new database for a job, with its address in the folder."""
         postgres, valkey = self._start()
         with postgres.database() as dsn:
             (folder / DATABASE).write_text(dsn, encoding="utf-8")
@@ -52,9 +52,12 @@ class Servers:
 
 
 def _reachable(folder: Path) -> Path:
-    """The folder, or another one of the same disk: the server runs as `nobody` where this runs as root, and may have no
-    way there."""
-    if os.geteuid() or all(one.stat().st_mode & stat.S_IXOTH for one in (folder, *folder.parents)):
+    """The folder, or another folder of the same disk that the server can read.
+
+    A benchmark of root starts the server as another user, who may not reach the folder. Raises SystemExit without a
+    folder on the same disk.
+    """
+    if os.geteuid() or all(path.stat().st_mode & stat.S_IXOTH for path in (folder, *folder.parents)):
         return folder
     other = Path(tempfile.gettempdir())
     if other.stat().st_dev != folder.stat().st_dev:
@@ -63,5 +66,5 @@ def _reachable(folder: Path) -> Path:
 
 
 def server_version() -> str:
-    told = subprocess.run([programs() / "psql", "--version"], check=True, capture_output=True, text=True).stdout
-    return f"PostgreSQL {told.split()[-1]}"
+    output = subprocess.run([programs() / "psql", "--version"], check=True, capture_output=True, text=True).stdout
+    return f"PostgreSQL {output.split()[-1]}"

@@ -1,4 +1,4 @@
-"""What the PostgreSQL store is given to do: supersteps, commits without an engine, and inserts without a store."""
+"""The work of the PostgreSQL store: supersteps, commits without an engine, and inserts without a store."""
 
 # The class is made from a module given at run time, which mypy cannot follow:
 # mypy: disable-error-code="misc, valid-type, attr-defined, untyped-decorator"
@@ -25,12 +25,12 @@ CREATE TABLE public.raw (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bod
 
 
 def spread_of(stamps: Iterable[Stamps], prefix: str = "") -> Values:
-    """The time from each stamp to the next."""
+    """The percentiles of the time from each stamp to the next."""
     return percentiles([after - before for mine in stamps for before, after in pairwise(mine)], prefix)
 
 
 def percentiles(seconds: Sequence[float], prefix: str = "") -> Values:
-    """In milliseconds."""
+    """p50 and p99, in milliseconds."""
     cuts = quantiles(seconds, n=100, method="inclusive")
     return {f"{prefix}p50": cuts[49] * 1e3, f"{prefix}p99": cuts[98] * 1e3}
 
@@ -39,7 +39,7 @@ def percentiles(seconds: Sequence[float], prefix: str = "") -> Values:
 
 
 def _counting(engine: Any, storage: Any, stamps: Stamps) -> Any:
-    """A countdown with one number in the state, and when each of its supersteps began."""
+    """A countdown with one number in the state. `stamps` receives the start of each superstep."""
     Context = engine.WorkflowContext[int, int]
 
     class Counter(engine.Executor):
@@ -47,13 +47,13 @@ def _counting(engine: Any, storage: Any, stamps: Stamps) -> Any:
         async def count(self, message: int, ctx: Context) -> None:
             stamps.append(time.perf_counter())
             ctx.set_state("count", message)
-            await stores_work.go_on(message, ctx)
+            await stores_work.count_down(message, ctx)
 
     return stores_work.self_loop(engine, Counter(id="counter"), storage)
 
 
 async def measure_supersteps(engine: Any, subject: str, folder: Path, *, threads: int, supersteps: int) -> Values:
-    """A second, of countdowns side by side; and how long each took, and its commit."""
+    """Supersteps a second of concurrent countdowns, and the time of a superstep and of its commit."""
     storage = stores_work.open_storage(engine, subject, folder)
     stamps: list[Stamps] = [[] for _ in range(threads)]
     workflows = [_counting(engine, storage, mine) for mine in stamps]
@@ -61,9 +61,11 @@ async def measure_supersteps(engine: Any, subject: str, folder: Path, *, threads
 
     async def run(each: int, name: str) -> float:
         started = time.perf_counter()
-        done = await asyncio.gather(*(one.run(each, thread_id=f"{name}-{i}") for i, one in enumerate(workflows)))
+        done = await asyncio.gather(
+            *(workflow.run(each, thread_id=f"{name}-{i}") for i, workflow in enumerate(workflows))
+        )
         spent = time.perf_counter() - started
-        stores_work.expect("outputs", sum(len(one.get_outputs()) for one in done), threads)
+        stores_work.expect("outputs", sum(len(result.get_outputs()) for result in done), threads)
         return spent
 
     await run(max(1, supersteps // 4), "warm-up")
@@ -76,13 +78,13 @@ async def measure_supersteps(engine: Any, subject: str, folder: Path, *, threads
 
 
 def _timed_commits(store: Any) -> Stamps:
-    """How long each commit takes from now on."""
+    """A list that receives the time of each later commit."""
     spent: Stamps = []
     commit = store.commit
 
-    async def timed(given: Any) -> None:
+    async def timed(batch: Any) -> None:
         started = time.perf_counter()
-        await commit(given)
+        await commit(batch)
         spent.append(time.perf_counter() - started)
 
     store.commit = timed
@@ -93,7 +95,7 @@ def _timed_commits(store: Any) -> Stamps:
 
 
 async def measure_commits(engine: Any, subject: str, folder: Path, *, threads: int, supersteps: int) -> Values:
-    """A second: commits like those of the countdown, made beforehand, given to the store one after the other."""
+    """Commits a second. They are like those of the countdown, but prepared, and the store receives one at a time."""
     storage = stores_work.open_storage(engine, subject, folder)
     model = await _commit_of_a_countdown(engine, storage)
     lines = [await _line(storage.store, model, f"thread-{i}", supersteps) for i in range(threads)]
@@ -115,22 +117,22 @@ async def measure_commits(engine: Any, subject: str, folder: Path, *, threads: i
 
 
 async def _commit_of_a_countdown(engine: Any, storage: Any) -> Any:
-    """One from the middle of a run."""
+    """A commit from the middle of a run."""
     seen: list[Any] = []
     commit = storage.store.commit
 
-    async def noted(given: Any) -> None:
-        seen.append(given)
-        await commit(given)
+    async def record(batch: Any) -> None:
+        seen.append(batch)
+        await commit(batch)
 
-    storage.store.commit = noted
+    storage.store.commit = record
     await stores_work.small_loop(engine, storage).run(200, thread_id="model")
     storage.store.commit = commit
     return seen[100]
 
 
 async def _line(store: Any, model: Any, thread_id: str, count: int) -> list[Any]:
-    """Commits of one thread, each after the other."""
+    """Consecutive commits of one thread."""
     opened = await store.open(thread_id, "bench")
     replace = msgspec.structs.replace
     line = []
@@ -147,8 +149,7 @@ async def _line(store: Any, model: Any, thread_id: str, count: int) -> list[Any]
 
 
 async def measure_inserts(engine: Any, subject: str, folder: Path, *, threads: int, supersteps: int) -> Values:
-    """A second: one row of the size of a commit's, with one prepared statement a connection, one connection a
-    thread."""
+    """Inserts a second of a row as large as a commit. Each thread has a connection and a prepared statement."""
     length = await _row_bytes(engine, folder)
     connections = [await postgres_place.connect(folder) for _ in range(threads)]
     await connections[0].execute(_RAW_TABLE)
@@ -178,12 +179,12 @@ async def measure_inserts(engine: Any, subject: str, folder: Path, *, threads: i
 
 
 async def _row_bytes(engine: Any, folder: Path) -> int:
-    """Of a commit in the middle of a countdown, as stored."""
+    """The stored size of a commit from the middle of a countdown."""
     storage = postgres_place.open_storage(engine, "postgres", folder)
     await stores_work.small_loop(engine, storage).run(200, thread_id="model")
     await storage.close()
     connection = await postgres_place.connect(folder)
     size = f'SELECT pg_column_size(c.*) FROM "{postgres_place.schema_of(folder)}".commits c WHERE number = 100'
-    found = int(await connection.fetchval(size))
+    stored = int(await connection.fetchval(size))
     await connection.close()
-    return found
+    return stored

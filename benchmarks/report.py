@@ -17,10 +17,10 @@ class Measure:
     title: str
     unit: str
     target: float | None = None
-    """How many times better than the peer perdure has to be."""
+    """The least ratio of perdure to the peer."""
     smaller_is_better: bool = False
     bare: bool = False
-    """Has a bare asyncio loop of the same shape to compare with."""
+    """Whether a bare asyncio loop of the same shape exists."""
 
 
 MEASURES = (
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times better our median is."""
+        """The ratio of the medians; above 1 perdure is better."""
         return self._times_better(median(self.ours), median(self.theirs))
 
     @property
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a reader needs to know about how the numbers came to be."""
+    """The facts about a run that a reader of its numbers needs."""
 
     command: str
     ours: str
@@ -94,7 +94,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def cost_of_events(rows: Sequence[Row], setting: Setting) -> str:
-    """What a streaming consumer adds to a superstep, from runs with and without one in the same round."""
+    """The time that a streaming consumer adds to a superstep, from runs with and without it in the same round."""
     by_name = {row.measure.name: row for row in rows}
     plain, streamed = by_name.get("loop"), by_name.get("streamed_loop")
     if plain is None or streamed is None:
@@ -112,7 +112,7 @@ def _added_microseconds(plain: Sequence[float], streamed: Sequence[float]) -> fl
 
 
 def generated(rows: Sequence[Row], setting: Setting) -> str:
-    """The part of RESULTS.md that a run writes."""
+    """The part of RESULTS.md that this benchmark writes."""
     note = (
         "Medians of the rounds; each round measures the engines one after the other, each in a process of its own. "
         "Times better: ratio of the medians, in brackets the lowest and highest ratio of one round."
@@ -121,11 +121,11 @@ def generated(rows: Sequence[Row], setting: Setting) -> str:
 
 
 def write(path: Path, text: str, begin: str = BEGIN) -> None:
-    """Replace what stands between the markers; everything else in the file is kept."""
+    """Replace the text between the markers, and keep the rest of the file."""
     page = path.read_text(encoding="utf-8")
-    before, found_begin, rest = page.partition(begin)
-    _, found_end, after = rest.partition(END)
-    if not (found_begin and found_end):
+    before, begin_marker, rest = page.partition(begin)
+    _, end_marker, after = rest.partition(END)
+    if not (begin_marker and end_marker):
         raise SystemExit(f"{path.name} was not written: it lacks the lines {begin!r} and {END!r}; put them back")
     path.write_text(f"{before}{begin}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 

@@ -1,10 +1,10 @@
-"""Measure the server: how fast it takes turns, shows threads and streams events, and what an open stream costs.
+"""Measure the server: the rate of turns, reads and streamed events, and the memory of an open stream.
 
-Beside it are a bare route of Litestar on the same uvicorn, the commits of the stores without a server, and the server
-of AgentFlow with its PostgreSQL checkpointer, all in this run. AgentFlow needs Python 3.12: name one with --peer-python
-where this is an older one. The servers take turns, round after round; each is a process of its own with a store of its
-own in .bench/, on the disk of the checkout, and its clients are another process on the same machine. A target that is
-not met is said in the table; the exit code stays 0.
+The same run measures a bare route of Litestar on the same uvicorn, the commits of the stores without a server, and the
+server of AgentFlow with its PostgreSQL checkpointer. AgentFlow needs Python 3.12; name an interpreter with
+--peer-python if this one is older. The servers take turns, round after round. Each server is a process of its own, with
+a store of its own in .bench/, on the disk of the checkout. Its clients are another process on the same machine. The
+table marks a target that is not met; the exit code stays 0.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from stores_results import Results
 LOAD = ROOT / "benchmarks" / "server_load.py"
 COMMITS = ROOT / "benchmarks" / "stores_child.py"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-FULL = {"clients": 16, "turns": 10, "times": 50, "readers": 1000, "tellings": 5, "commits": 1000}
-QUICK = FULL | {"times": 10, "readers": 100, "tellings": 2, "commits": 200}
+FULL = {"clients": 16, "turns": 10, "times": 50, "readers": 1000, "sends": 5, "commits": 1000}
+QUICK = FULL | {"times": 10, "readers": 100, "sends": 2, "commits": 200}
 READS = {
     "thread": "/v1/threads/{thread}",
     "messages": "/v1/threads/{thread}/messages",
@@ -55,14 +55,14 @@ class Bench:
         progress("")
 
     def _commits(self, subject: str) -> None:
-        """Of the store alone: one after the other, and of as many threads as there are clients."""
+        """Measure the commits of the store alone, of one thread and of as many threads as clients."""
         store = {"sqlite": "sqlite-full", "postgres": "postgres"}.get(subject)
         if store is None:
             return
         for threads in (1, self._results.sizes["clients"]):
             with own_folder("server") as folder, self._database(store, folder):
-                given = json.dumps({"threads": threads, "supersteps": self._results.sizes["commits"] // threads})
-                answer = run_child(Path(sys.executable), COMMITS, OURS, "commits", store, str(folder), given)
+                parameters = json.dumps({"threads": threads, "supersteps": self._results.sizes["commits"] // threads})
+                answer = run_child(Path(sys.executable), COMMITS, OURS, "commits", store, str(folder), parameters)
             self._results.labels[OURS] = f"{OURS} {answer['version']}"
             self._results.add(("commits", subject, str(threads)), answer["values"]["rate"])
 
@@ -75,12 +75,10 @@ class Bench:
             yield
 
     def _measure(self, subject: str, server: Started, mark: str) -> None:
-        """`mark`: in the names of all threads. What AgentFlow caches in Valkey is still there in the next round."""
+        """Measure one server. `mark` is in the names of all threads, because AgentFlow keeps its cache in Valkey."""
         sizes, results = self._results.sizes, self._results
-        if subject in (
-            "sqlite",
-            "postgres",
-        ):  # before all else: memory that was used and freed would hide what it takes
+        # First, because memory that was used and freed before would hide the memory of the streams.
+        if subject in ("sqlite", "postgres"):
             self._add("idle", subject, server, {"count": sizes["readers"], "name": f"idle-{mark}", "pid": server.pid})
         hammered = {"clients": sizes["clients"], "seconds": self._seconds}
         for measure in ("invoke_new",) if subject == "bare" else ("invoke_new", "invoke_own"):
@@ -88,17 +86,17 @@ class Bench:
         if subject == "bare":
             return
         for name, path in READS.items():
-            given = {**hammered, "name": f"read-{name}-{mark}", "path": path, "turns": sizes["turns"]}
-            self._add("read", subject, server, given, name)
+            parameters = {**hammered, "name": f"read-{name}-{mark}", "path": path, "turns": sizes["turns"]}
+            self._add("read", subject, server, parameters, name)
         self._add("first_event", subject, server, {"times": sizes["times"], "name": f"streamed-{mark}"})
-        if subject == "agentflow":  # it has no route that follows a thread
+        if subject == "agentflow":  # AgentFlow has no route that follows a thread
             return
-        given = {"count": sizes["readers"], "times": sizes["tellings"], "name": f"followed-{mark}"}
-        self._add("readers", subject, server, given)
+        parameters = {"count": sizes["readers"], "times": sizes["sends"], "name": f"followed-{mark}"}
+        self._add("readers", subject, server, parameters)
         results.python = platform.python_version()
 
-    def _add(self, measure: str, subject: str, server: Started, given: Mapping[str, Any], name: str = "") -> None:
-        command = [sys.executable, str(LOAD), measure, str(server.port), json.dumps(given)]
+    def _add(self, measure: str, subject: str, server: Started, parameters: Mapping[str, Any], name: str = "") -> None:
+        command = [sys.executable, str(LOAD), measure, str(server.port), json.dumps(parameters)]
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             raise SystemExit(f"{subject} failed at {name or measure!r}; the error is above")
@@ -115,7 +113,7 @@ def main() -> None:
     results = Results(sizes=sizes, command=command, rounds=rounds, load=os.getloadavg()[0])
     results.labels["postgres"] = server_version()
     results.labels["agentflow"] = why_no_peer or peer_version()
-    subjects = [one for one in server_report.SUBJECTS if not (one == "agentflow" and why_no_peer)]
+    subjects = [subject for subject in server_report.SUBJECTS if not (subject == "agentflow" and why_no_peer)]
     servers = Servers(PLACE)
     try:
         Bench(results, 1.0 if options.quick else 2.0, servers).run(subjects, rounds)
@@ -130,9 +128,9 @@ def main() -> None:
 
 
 def _without_paths(arguments: list[str]) -> list[str]:
-    """As it is shown: where somebody keeps their files and interpreters says nothing to others."""
+    """The arguments for the report, without paths of this machine."""
     shown = {"--peer-python": "python3.12", "--json": "FILE"}
-    return [shown.get(arguments[at - 1], one) if at else one for at, one in enumerate(arguments)]
+    return [shown.get(arguments[at - 1], argument) if at else argument for at, argument in enumerate(arguments)]
 
 
 def _options() -> argparse.Namespace:

@@ -1,6 +1,6 @@
-"""The same step as a graph of AgentFlow, kept by its PostgreSQL checkpointer, for its own server.
+"""The same step as a graph of AgentFlow, with its PostgreSQL checkpointer, for its own server.
 
-Run as a program it makes the tables, which the server does not do by itself.
+As a program it creates the tables, because the server of AgentFlow does not create them.
 """
 
 import asyncio

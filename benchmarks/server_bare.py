@@ -1,4 +1,4 @@
-"""A route of Litestar that does nothing, on the same uvicorn: what is left for a server to take."""
+"""A route of Litestar that does nothing, on the same uvicorn: the limit for a server."""
 
 import sys
 from typing import Any

@@ -1,6 +1,6 @@
-"""Clients in a process of their own, over plain sockets, so that they are not what is measured. Prints JSON.
+"""Clients in a process of their own, over plain sockets, so that their cost does not count. Prints JSON.
 
-Started by server.py with what to do, as JSON: the name of a measure, and what it is told.
+server.py starts it with the name of a measure, the port of the server, and the parameters as JSON.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ TEXT = "hello"
 
 
 class Client(asyncio.Protocol):
-    """One connection that stays. Sends a request, and waits for its answer; or reads a stream as it comes."""
+    """A persistent connection. It sends a request and waits for its answer, or reads a stream."""
 
     def __init__(self) -> None:
         self._transport: Any = None
         self._buffer = bytearray()
         self._answer: asyncio.Future[bytes] | None = None
         self.on_bytes: Callable[[bytes], None] | None = None
-        """Of a stream: told of all that comes."""
+        """Receives all bytes of a stream."""
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -34,8 +34,8 @@ class Client(asyncio.Protocol):
             self.on_bytes(data)
             return
         self._buffer += data
-        head, found, body = bytes(self._buffer).partition(b"\r\n\r\n")
-        if not found or self._answer is None or len(body) < _length(head):
+        head, separator, body = bytes(self._buffer).partition(b"\r\n\r\n")
+        if not separator or self._answer is None or len(body) < _length(head):
             return
         self._buffer.clear()
         if not head.startswith(b"HTTP/1.1 200"):
@@ -70,7 +70,7 @@ async def connect(port: int) -> Client:
 
 
 def turn(port: int, thread_id: str, route: str = "invoke") -> bytes:
-    """A message to a thread. Its content is a list of blocks: AgentFlow takes no plain text."""
+    """A message to a thread. Its content is a list of blocks, because AgentFlow rejects plain text."""
     message = {"role": "user", "content": [{"type": "text", "text": TEXT}]}
     body = json.dumps({"messages": [message], "config": {"thread_id": thread_id}}).encode()
     head = f"POST /v1/graph/{route} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
@@ -82,7 +82,7 @@ def get(port: int, path: str) -> bytes:
 
 
 def percentiles(seconds: list[float]) -> Values:
-    """In milliseconds."""
+    """p50 and p99, in milliseconds."""
     cuts = quantiles(seconds, n=100, method="inclusive")
     return {"p50": cuts[49] * 1e3, "p99": cuts[98] * 1e3}
 
@@ -91,9 +91,9 @@ def percentiles(seconds: list[float]) -> Values:
 
 
 async def hammer(port: int, requests: list[Iterator[bytes]], seconds: float) -> Values:
-    """Each client sends one request after the other. What is sent in the first third only warms up."""
+    """The rate and times of requests. Each client sends one request after the other, and the first third warms up."""
     clients = [await connect(port) for _ in requests]
-    await clients[0].ask(next(requests[0]))  # the first of all may have something to make
+    await clients[0].ask(next(requests[0]))  # the first request may create files or tables
     begin = time.perf_counter() + seconds / 2
     end = begin + seconds
     spent: list[float] = []
@@ -127,7 +127,7 @@ async def invoke_own(port: int, *, clients: int, seconds: float, name: str) -> V
 
 
 async def read(port: int, *, clients: int, seconds: float, name: str, path: str, turns: int) -> Values:
-    """Of a thread with so many turns."""
+    """Reads of a thread with this many turns."""
     client = await connect(port)
     for _ in range(turns):
         await client.ask(turn(port, name))
@@ -137,7 +137,7 @@ async def read(port: int, *, clients: int, seconds: float, name: str, path: str,
 
 
 async def first_event(port: int, *, times: int, name: str) -> Values:
-    """From the request of a stream, on a connection that is open, to the first event in its answer."""
+    """The time from the request of a stream, on an open connection, to the first event of its answer."""
     spent = []
     for number in range(times):
         client = await connect(port)
@@ -154,7 +154,7 @@ async def first_event(port: int, *, times: int, name: str) -> Values:
 
 
 class Arrivals:
-    """When a client of a stream had what it waits for."""
+    """The time when a client of a stream has received the wanted bytes."""
 
     def __init__(self, client: Client) -> None:
         self._got = bytearray()
@@ -181,38 +181,38 @@ class Arrivals:
 
 
 async def readers(port: int, *, count: int, times: int, name: str) -> Values:
-    """From sending a message to a thread until each of its readers has the first event of its first commit."""
+    """The time from a message to a thread until each of its readers has the first event of its first commit."""
     sender = await connect(port)
     await sender.ask(turn(port, name))
     clients = [await connect(port) for _ in range(count)]
     seen = [Arrivals(client) for client in clients]
     for client in clients:
         client.send(get(port, f"/v1/threads/{name}/events"))
-    await asyncio.gather(*(one.of(lambda got: b"IDLE" in got) for one in seen))
+    await asyncio.gather(*(arrivals.of(lambda got: b"IDLE" in got) for arrivals in seen))
     spent: list[float] = []
     last: list[float] = []
     for _ in range(times):
-        for one in seen:
-            one.forget()
-        arrived = [one.of(lambda got: b"id: " in got) for one in seen]
+        for arrivals in seen:
+            arrivals.forget()
+        arrived = [arrivals.of(lambda got: b"id: " in got) for arrivals in seen]
         started = time.perf_counter()
         answer = asyncio.ensure_future(sender.ask(turn(port, name)))
-        found = [at - started for at in await asyncio.gather(*arrived)]
-        spent += found
-        last.append(max(found))
-        await asyncio.gather(*(one.of(lambda got: b"IDLE" in got) for one in seen))
+        delays = [at - started for at in await asyncio.gather(*arrived)]
+        spent += delays
+        last.append(max(delays))
+        await asyncio.gather(*(arrivals.of(lambda got: b"IDLE" in got) for arrivals in seen))
         await answer
-        await asyncio.sleep(0.2)  # what comes after the last event
+        await asyncio.sleep(0.2)  # for the bytes after the last event
     for client in [*clients, sender]:
         client.close()
     return {**percentiles(spent), "all": max(last) * 1e3}
 
 
 async def idle(port: int, *, count: int, name: str, pid: int) -> Values:
-    """Bytes that the server takes more for each open stream in which nothing happens."""
+    """The memory of the server for each open stream without events, in bytes."""
     sender = await connect(port)
     await sender.ask(turn(port, name))
-    opened = [await connect(port) for _ in range(20)]  # what the first ones load is not counted
+    opened = [await connect(port) for _ in range(20)]  # the modules that the first streams load do not count
     before = 0
     clients = []
     for some in (opened, None):
@@ -220,7 +220,7 @@ async def idle(port: int, *, count: int, name: str, pid: int) -> Values:
         seen = [Arrivals(client) for client in more]
         for client in more:
             client.send(get(port, f"/v1/threads/{name}/events"))
-        await asyncio.gather(*(one.of(lambda got: b"IDLE" in got) for one in seen))
+        await asyncio.gather(*(arrivals.of(lambda got: b"IDLE" in got) for arrivals in seen))
         await asyncio.sleep(1)
         clients += more
         before, now = (memory_of(pid), 0) if some is not None else (before, memory_of(pid))
@@ -230,9 +230,9 @@ async def idle(port: int, *, count: int, name: str, pid: int) -> Values:
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of a process, as Linux tells it."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as told:
-        return next(int(line.split()[1]) * 1024 for line in told if line.startswith("VmRSS"))
+    """The resident bytes of a process, from /proc of Linux."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
 MEASURES: dict[str, Any] = {
@@ -246,13 +246,13 @@ MEASURES: dict[str, Any] = {
 
 
 def main() -> None:
-    measure, port, given = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+    measure, port, parameters = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
     try:
         import uvloop
-    except ImportError:  # it is slower then, and says so by its numbers
-        values = asyncio.run(MEASURES[measure](port, **given))
+    except ImportError:  # the clients are slower without it
+        values = asyncio.run(MEASURES[measure](port, **parameters))
     else:
-        values = uvloop.run(MEASURES[measure](port, **given))
+        values = uvloop.run(MEASURES[measure](port, **parameters))
     json.dump(values, sys.stdout)
 
 

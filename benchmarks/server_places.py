@@ -1,4 +1,4 @@
-"""The servers that are measured: each a process of its own, with a folder and a database of its own."""
+"""The measured servers: each is a process of its own, with a folder and a database of its own."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PEER_PACKAGES = (
     "uvloop==0.23.0",
     "httptools==0.9.0",
 )
-"""uvloop and httptools are what perdure's uvicorn has too."""
+"""The uvicorn of perdure has uvloop and httptools too."""
 PEER_LEAST = (3, 12)
 START_SECONDS = 60.0
 
@@ -39,20 +39,21 @@ class Started:
 
 
 def install_peer(python: str | None) -> str:
-    """Why there is none; nothing if it is there. Its environment is kept for the next run."""
+    """Install AgentFlow, and keep its environment. Returns the reason if that fails, else an empty text."""
     if (PEER_ENVIRONMENT / "bin" / "agentflow").exists():
         return ""
     if python is None and sys.version_info[:2] < PEER_LEAST:
         return "AgentFlow needs Python 3.12; name one with --peer-python"
-    found = python or sys.executable
+    interpreter = python or sys.executable
     try:
-        told = subprocess.run(
-            [found, "-c", "import sys; print(*sys.version_info[:2])"], check=True, capture_output=True
+        output = subprocess.run(
+            [interpreter, "-c", "import sys; print(*sys.version_info[:2])"], check=True, capture_output=True
         )
-        if tuple(map(int, told.stdout.split())) < PEER_LEAST:
-            return f"AgentFlow needs Python 3.12, and --peer-python is {told.stdout.decode().strip().replace(' ', '.')}"
+        if tuple(map(int, output.stdout.split())) < PEER_LEAST:
+            number = output.stdout.decode().strip().replace(" ", ".")
+            return f"AgentFlow needs Python 3.12, and --peer-python is {number}"
         print(f"installing the peer in {PEER_ENVIRONMENT.relative_to(ROOT)} ...", file=sys.stderr)
-        subprocess.run([found, "-m", "venv", "--clear", str(PEER_ENVIRONMENT)], check=True)
+        subprocess.run([interpreter, "-m", "venv", "--clear", str(PEER_ENVIRONMENT)], check=True)
         pip = [str(PEER_ENVIRONMENT / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
         subprocess.run([*pip, *PEER_PACKAGES], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -63,7 +64,7 @@ def install_peer(python: str | None) -> str:
 
 @contextmanager
 def served(subject: str, folder: Path, servers: Servers) -> Iterator[Started]:
-    """One of `sqlite`, `postgres`, `agentflow` and `bare`."""
+    """Start the server `sqlite`, `postgres`, `agentflow` or `bare`."""
     if subject in ("postgres", "agentflow"):
         with servers.database(folder):
             dsn, redis = ((folder / name).read_text(encoding="utf-8") for name in (DATABASE, VALKEY))

@@ -23,7 +23,7 @@ REQUESTS = {
 
 
 def ratios(tops: Sequence[float], bottoms: Sequence[float]) -> str:
-    """Of the medians, and in brackets the lowest and highest of one round."""
+    """The ratio of the medians, and in brackets the lowest and highest ratio of one round."""
     if not tops or not bottoms:
         return ""
     each = [a / b for a, b in zip(tops, bottoms, strict=True)]
@@ -65,10 +65,10 @@ def streams_table(results: Results) -> str:
     lines = []
     for subject, name in SUBJECTS.items():
         first = [results.get("first_event", subject, cut) for cut in ("p50", "p99")]
-        told = [results.get("readers", subject, cut) for cut in ("p50", "p99", "all")]
+        readers_ms = [results.get("readers", subject, cut) for cut in ("p50", "p99", "all")]
         memory = [value / 1024 for value in results.get("idle", subject, "bytes")]
         if first[0]:
-            spreads = [as_spread(found, ".1f") for found in (*first, *told)]
+            spreads = [as_spread(values, ".1f") for values in (*first, *readers_ms)]
             lines.append([name, *spreads, as_spread(memory, ".1f"), ""])
     readers = f"{results.sizes['readers']:,} readers"
     head = [
@@ -105,7 +105,7 @@ AgentFlow has no route that follows a thread.
 
 
 def generated(results: Results, why_no_peer: str) -> str:
-    """The part of RESULTS.md that a run writes."""
+    """The part of RESULTS.md that this benchmark writes."""
     sides = ["a bare Litestar route", results.labels["agentflow"]] if not why_no_peer else ["a bare Litestar route"]
     sides[-1] += f", on {results.labels['postgres']}"
     about = "Medians of the rounds, in brackets the lowest and highest."

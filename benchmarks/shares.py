@@ -1,8 +1,8 @@
-"""Where the time of a superstep goes: the share of each part of perdure, by a profiler.
+"""The share of each part of perdure in the time of a superstep, by a profiler.
 
     .venv/bin/python benchmarks/shares.py
 
-A profiler makes every Python call dearer than it is, and the C it calls not, so these are shares to look at, not times.
+A profiler adds time to every Python call and not to C code, so these are shares to compare, not times.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SUPERSTEPS, ROUNDS, LISTED = 5_000, 60, 8
 
 
 def part_of(path: str, name: str) -> str:
-    """`engine/lane`, `asyncio`, `handler` for the workload's own code, or what is called in C."""
+    """The part of a function: a module such as `engine/lane`, `asyncio`, the handler, or C and library calls."""
     pure = PurePath(path)
     if "perdure" in pure.parts:
         return "/".join(pure.with_suffix("").parts[pure.parts.index("perdure") + 1 :])
@@ -32,15 +32,15 @@ def part_of(path: str, name: str) -> str:
 
 
 async def shares(run: Callable[[], Awaitable[None]]) -> Counter[str]:
-    await run()  # caches are warm in a program that runs for longer than this
+    await run()  # a warm-up: the caches of a long program are warm
     profile = cProfile.Profile()
     profile.enable()
     await run()
     profile.disable()
-    found: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
     for (path, _, name), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]  # not in the stubs
-        found[part_of(path, name)] += own
-    return found
+        seconds[part_of(path, name)] += own
+    return seconds
 
 
 async def main() -> None:
@@ -51,9 +51,9 @@ async def main() -> None:
         "fan 1 to 100 to 1": workloads.fan_run(perdure, ROUNDS),
     }
     for title, run in measured.items():
-        found = await shares(run)
-        total = sum(found.values())
-        listed = ", ".join(f"{part} {100 * own / total:.0f} %" for part, own in found.most_common(LISTED))
+        seconds = await shares(run)
+        total = sum(seconds.values())
+        listed = ", ".join(f"{part} {100 * own / total:.0f} %" for part, own in seconds.most_common(LISTED))
         print(f"* {title}: {listed}.")
 
 

@@ -1,9 +1,9 @@
-"""Measure the stores: their size, their speed and how they are read, beside those of their peers, all in this run.
+"""Measure the stores and their peers in the same run: size, speed and reads.
 
 The peers are agent-framework-core's file storage, langgraph's savers for SQLite and PostgreSQL, and the steps of DBOS.
-The machine is taken to be noisy: all take turns, round after round, each measurement in a process of its own. A target
-that is not met is said in the table; the exit code stays 0. Stores are made in .bench/, on the disk of the checkout: in
-a folder of memory a sync is free. So is PostgreSQL, which is started for the run.
+The machine may be noisy, so all take turns, round after round, each measurement in a process of its own. The table
+marks a target that is not met; the exit code stays 0. Stores are in .bench/, on the disk of the checkout, because a
+sync in a folder of memory is free. The PostgreSQL of the run is there too.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Bench:
     def _take(self, subject: str, step: Step, folder: Path) -> None:
         engine = PEERS.get(subject, OURS)
         python = self._peer_python if subject in PEERS else Path(sys.executable)
-        answer = run_child(python, CHILD, engine, step.measure, subject, str(folder), json.dumps(step.given))
+        answer = run_child(python, CHILD, engine, step.measure, subject, str(folder), json.dumps(step.parameters))
         results = self._results
         results.labels[engine] = f"{engine} {answer['version']}"
         if engine == OURS:

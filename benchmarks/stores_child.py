@@ -1,6 +1,6 @@
-"""One measurement of one store in a process of its own; prints it as JSON on stdout. Started by stores.py.
+"""One measurement of one store in a process of its own; prints it as JSON on stdout. stores.py starts it.
 
-As in child.py the collector of garbage is on, and what was imported is frozen out of its sight.
+As in child.py the garbage collector is on, and imported modules are frozen.
 """
 
 import argparse
@@ -37,16 +37,16 @@ MODULES = {
     "dbos": "dbos",
 }
 ALSO = {"perdure": "perdure.stores.postgres.store", SAVER: "langgraph.graph"}
-"""Imported when first used: here before anything is measured."""
+"""Modules that are imported at the first use; here before the measurement."""
 WARM_UP_TURNS = 20
-GO_ON = "go-on"
-"""No measure: threads that go on while one is taken."""
+RUN_THREADS = "run-threads"
+"""Not a measure: runs threads during the measurement of another process."""
 
 Values = dict[str, float]
 
 
 async def measure_turns(engine: Any, subject: str, folder: Path, *, case: str, turns: int) -> Values:
-    """Bytes on disk for each byte of payload, and how the time of a turn grew."""
+    """Bytes on disk for each byte of payload, and the growth of the time of a turn."""
     chosen = BY_NAME[case]
     await _take(engine, subject, folder / "warm", chosen, WARM_UP_TURNS)
     gc.collect()
@@ -71,7 +71,7 @@ async def _bytes_in(subject: str, folder: Path) -> int:
 
 
 async def _take(engine: Any, subject: str, folder: Path, case: Case, turns: int) -> Stamps:
-    """How long each turn took. The store is closed afterwards."""
+    """The time of each turn. Closes the store afterwards."""
     if subject in ("peer-sqlite", "peer-postgres"):
         return await _take_langgraph(subject, folder, case, turns)
     storage = stores_work.open_storage(engine, subject, folder)
@@ -122,7 +122,7 @@ def _between(stamps: Stamps) -> Stamps:
 
 
 async def measure_rate(engine: Any, subject: str, folder: Path, *, supersteps: int, seconds: float) -> Values:
-    """Supersteps a second of whole runs, each on a thread of its own; the first one warms up and is not counted."""
+    """Supersteps a second of whole runs, each on a thread of its own. The first run is a warm-up."""
     if subject == "peer-sqlite":
         async with stores_langgraph.open_sqlite_saver(folder) as saver:
             return await _rate(stores_langgraph.counting(saver), supersteps, seconds)
@@ -152,7 +152,7 @@ async def _rate(run: Callable[[int, str], Awaitable[None]], supersteps: int, sec
 
 
 async def measure_raw(engine: Any, subject: str, folder: Path, *, supersteps: int, seconds: float) -> Values:
-    """The same rows or lines without an engine."""
+    """The rate of writing the same rows or lines without an engine."""
     storage = stores_work.open_storage(engine, subject, folder)
     await stores_work.small_loop(engine, storage).run(100, thread_id=THREAD)
     await storage.close()
@@ -186,10 +186,10 @@ OF_PEERS: dict[str, Callable[..., Awaitable[Values]]] = {
     "make": postgres_peers.make_thread,
     "resume": postgres_peers.measure_resume,
 }
-"""The same of a peer on PostgreSQL."""
+"""The same measures for a peer on PostgreSQL."""
 
 
-async def _measure(engine_name: str, measure: str, subject: str, folder: Path, given: dict[str, Any]) -> Values:
+async def _measure(engine_name: str, measure: str, subject: str, folder: Path, parameters: dict[str, Any]) -> Values:
     engine = importlib.import_module(MODULES[engine_name])
     if engine_name in ALSO:
         importlib.import_module(ALSO[engine_name])
@@ -198,13 +198,13 @@ async def _measure(engine_name: str, measure: str, subject: str, folder: Path, g
     gc.collect()
     gc.freeze()
     measures = OF_PEERS if subject in ("peer-postgres", "peer-dbos") and measure in OF_PEERS else MEASURES
-    return await measures[measure](engine, subject, folder, **given)
+    return await measures[measure](engine, subject, folder, **parameters)
 
 
 def _version(engine_name: str) -> str:
     try:
-        found = version(engine_name)
-        return f"{found} of langgraph {version('langgraph')}" if engine_name == SAVER else found
+        number = version(engine_name)
+        return f"{number} of langgraph {version('langgraph')}" if engine_name == SAVER else number
     except PackageNotFoundError:
         return "checkout"
 
@@ -212,18 +212,18 @@ def _version(engine_name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=[*MODULES])
-    parser.add_argument("measure", choices=[*MEASURES, GO_ON])
+    parser.add_argument("measure", choices=[*MEASURES, RUN_THREADS])
     parser.add_argument("subject")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("given", type=json.loads, help="what the measure is told, as JSON")
+    parser.add_argument("parameters", type=json.loads, help="the parameters of the measure, as JSON")
     options = parser.parse_args()
-    # The loops are self-loops, of which engines warn at build; warnings are logged, but to nowhere.
+    # The loops are self-loops. Engines log a warning about them at build, which the NullHandler drops.
     logging.getLogger().addHandler(logging.NullHandler())
-    if options.measure == GO_ON:
+    if options.measure == RUN_THREADS:
         engine = importlib.import_module(MODULES[options.engine])
-        json.dump(asyncio.run(postgres_pruning.go_on(engine, options.subject, options.folder)), sys.stdout)
+        json.dump(asyncio.run(postgres_pruning.run_threads(engine, options.subject, options.folder)), sys.stdout)
         return
-    values = asyncio.run(_measure(options.engine, options.measure, options.subject, options.folder, options.given))
+    values = asyncio.run(_measure(options.engine, options.measure, options.subject, options.folder, options.parameters))
     python = ".".join(map(str, sys.version_info[:3]))
     json.dump({"values": values, "version": _version(options.engine), "python": python}, sys.stdout)
 

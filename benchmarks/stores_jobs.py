@@ -1,4 +1,4 @@
-"""What is measured of the stores in files, and of what size: a list of jobs, each for a child process."""
+"""The jobs that measure the stores in files, each for a child process, and their sizes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FULL = {
     "many": 10_000,
     "checkpoints": 1000,
     "repeat": 100,
-    # Of PostgreSQL: threads at a time, supersteps of a single one and of each of many, and fewer for slower peers.
+    # For PostgreSQL: concurrent threads, supersteps of a single thread and of each of many, and fewer for slower peers.
     "threads": 16,
     "single": 2000,
     "each": 250,
@@ -31,12 +31,12 @@ KINDS = ("turns", "encoding", "rate", "lookups", "resume")
 
 @dataclass(frozen=True)
 class Step:
-    """One call of the child, and the key under which its values are kept, with their names unless it has only one."""
+    """One call of the child, and the key of its values. A single value has no name after the key."""
 
     measure: str
-    given: Mapping[str, Any]
+    parameters: Mapping[str, Any]
     key: tuple[str, ...] | None = None
-    """None: it only prepares the next step."""
+    """None for a step that only prepares the next step."""
     is_single: bool = False
 
 
@@ -52,11 +52,11 @@ class Job:
     @property
     def title(self) -> str:
         step = self.steps[-1]
-        return f"{self.kind}, {self.subject}, {step.measure} {' '.join(map(str, step.given.values()))}"
+        return f"{self.kind}, {self.subject}, {step.measure} {' '.join(map(str, step.parameters.values()))}"
 
 
 def all_jobs(sizes: Mapping[str, int]) -> list[Job]:
-    """But for those of PostgreSQL."""
+    """All jobs except those of PostgreSQL."""
     return [*_turns(sizes), *_encoding(sizes), *_rates(sizes), *_lookups(sizes), *_resumes(sizes)]
 
 
@@ -64,22 +64,22 @@ def _turns(sizes: Mapping[str, int]) -> Iterator[Job]:
     for case in CASES:
         peers = [peer for peer in PEERS if case.peers and not (peer == "peer-sqlite" and case.place == "executor")]
         for subject in [*STORES, *peers]:
-            given = {"case": case.name, "turns": sizes["turns"]}
-            step = Step("turns", given, ("turns", subject, case.name))
+            parameters = {"case": case.name, "turns": sizes["turns"]}
+            step = Step("turns", parameters, ("turns", subject, case.name))
             yield Job("turns", subject, (step,), once=subject in PEERS)
 
 
 def _encoding(sizes: Mapping[str, int]) -> Iterator[Job]:
-    given = {"megabytes": list(ENCODED_MB), "supersteps": max(5, sizes["repeat"] // 5)}
-    yield Job("encoding", "sqlite-normal", (Step("encoding", given, ("encoding", "sqlite-normal")),))
+    parameters = {"megabytes": list(ENCODED_MB), "supersteps": max(5, sizes["repeat"] // 5)}
+    yield Job("encoding", "sqlite-normal", (Step("encoding", parameters, ("encoding", "sqlite-normal")),))
 
 
 def _rates(sizes: Mapping[str, int]) -> Iterator[Job]:
-    given = {"supersteps": sizes["supersteps"], "seconds": sizes["supersteps"] / 2000}
+    parameters = {"supersteps": sizes["supersteps"], "seconds": sizes["supersteps"] / 2000}
     for subject in dict.fromkeys([peer for _, peer, _ in RATES] + [store for store, _, _ in RATES]):
-        yield Job("rate", subject, (Step("rate", given, ("rate", subject), is_single=True),))
+        yield Job("rate", subject, (Step("rate", parameters, ("rate", subject), is_single=True),))
     for store, _, _ in RATES:
-        yield Job("rate", store, (Step("raw", given, ("raw", store), is_single=True),))
+        yield Job("rate", store, (Step("raw", parameters, ("raw", store), is_single=True),))
 
 
 def _lookups(sizes: Mapping[str, int]) -> Iterator[Job]:
@@ -90,8 +90,8 @@ def _lookups(sizes: Mapping[str, int]) -> Iterator[Job]:
 def lookups(subject: str, sizes: Mapping[str, int]) -> Iterator[Job]:
     counts = [sizes["few"], sizes["same"], sizes["many"]]
     for layout in LAYOUTS:
-        given = {"layout": layout, "counts": counts, "repeat": sizes["repeat"]}
-        yield Job("lookups", subject, (Step("lookups", given, ("lookups", subject)),))
+        parameters = {"layout": layout, "counts": counts, "repeat": sizes["repeat"]}
+        yield Job("lookups", subject, (Step("lookups", parameters, ("lookups", subject)),))
 
 
 def _resumes(sizes: Mapping[str, int]) -> Iterator[Job]:
@@ -101,7 +101,7 @@ def _resumes(sizes: Mapping[str, int]) -> Iterator[Job]:
 
 
 def resume(subject: str, shape: str, hows: Mapping[str, str], sizes: Mapping[str, int]) -> Job:
-    """A thread is made, and then stood up again in a process of its own for each way."""
+    """Create a thread, and then resume it in a process of its own for each of `hows`."""
     made = Step("make", {"shape": shape, "checkpoints": sizes["checkpoints"]})
     least = sizes["checkpoints"] - 1
     resumed = [

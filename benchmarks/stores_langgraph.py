@@ -1,4 +1,4 @@
-"""The same work for langgraph, whose graphs are nodes over a state, here with an `add` reducer for the list."""
+"""The same work for langgraph: graphs of nodes over a state, with an `add` reducer for the list."""
 
 import operator
 import time
@@ -29,7 +29,7 @@ class _Count(TypedDict):
 
 
 def open_sqlite_saver(folder: Path) -> AbstractAsyncContextManager[Any]:
-    """Its own settings: WAL, and SQLite's default of `synchronous`, which is FULL."""
+    """Open the saver with its own settings: WAL, and SQLite's default of `synchronous`, which is FULL."""
     folder.mkdir(parents=True, exist_ok=True)
     saver = import_module("langgraph.checkpoint.sqlite.aio").AsyncSqliteSaver
     opened: AbstractAsyncContextManager[Any] = saver.from_conn_string(str(folder / "store.db"))
@@ -37,7 +37,7 @@ def open_sqlite_saver(folder: Path) -> AbstractAsyncContextManager[Any]:
 
 
 async def take_turns(case: Case, saver: Any, turns: int) -> Stamps:
-    """How long each turn took."""
+    """The time of each turn."""
     make_item = stores_work.ITEMS[case.item][1]
 
     async def append(state: _Items) -> dict[str, Any]:
@@ -54,7 +54,7 @@ async def take_turns(case: Case, saver: Any, turns: int) -> Stamps:
 
 
 async def run_long(case: Case, saver: Any, supersteps: int) -> Stamps:
-    """When each superstep began, and when the run ended."""
+    """The start of each superstep, and the end of the run."""
     make_item = stores_work.ITEMS[case.item][1]
     stamps: Stamps = []
 
@@ -68,24 +68,24 @@ async def run_long(case: Case, saver: Any, supersteps: int) -> Stamps:
 
 
 async def run_large(saver: Any, supersteps: int) -> None:
-    """1 MB in the first superstep, and then a countdown beside it."""
+    """Store 1 MB in the first superstep, and then run a countdown beside it."""
     make_item = stores_work.ITEMS["str"][1]
 
-    async def go_on(state: _Loop) -> dict[str, Any]:
+    async def count_down(state: _Loop) -> dict[str, Any]:
         new = [] if state.get("items") else [make_item() for _ in range(1024 * 1024 // stores_work.ITEM_BYTES)]
         return {"count": state["count"] - 1, **({"items": new} if new else {})}
 
-    graph = _compiled(_Loop, go_on, saver, again=_is_counting)
+    graph = _compiled(_Loop, count_down, saver, again=_is_counting)
     await graph.ainvoke({"count": supersteps}, _config(THREAD), durability="sync")
 
 
 async def kept_items(saver: Any) -> int:
-    found = await saver.aget_tuple(_config(THREAD))
-    return len(found.checkpoint["channel_values"]["items"])
+    saved = await saver.aget_tuple(_config(THREAD))
+    return len(saved.checkpoint["channel_values"]["items"])
 
 
 def counting(saver: Any, stamps: Stamps | None = None) -> Callable[[int, str], Awaitable[None]]:
-    """Runs a countdown with one number in the state. `stamps`: when each superstep began."""
+    """A function that runs a countdown with one number in the state. `stamps` receives the start of each superstep."""
 
     async def count(state: _Count) -> dict[str, Any]:
         if stamps is not None:
@@ -110,7 +110,7 @@ def _config(thread_id: str) -> dict[str, Any]:
 
 
 def _compiled(state: Any, node: Any, saver: Any, again: Callable[[Any], bool] | None) -> Graph:
-    """One node, which is run as long as `again` says so."""
+    """A graph of one node, which runs as long as `again` returns True."""
     graphs = import_module("langgraph.graph")
     graph = graphs.StateGraph(state)
     graph.add_node("node", node)

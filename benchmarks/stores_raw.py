@@ -1,7 +1,7 @@
-"""The raw limit: the rows and lines that a store of perdure wrote, written again without an engine.
+"""The raw limit: writes the rows and lines of a store of perdure again, without an engine.
 
-What is written is taken from a store that a countdown has just filled, so that it stays what perdure writes: the same
-tables and indexes, a row as long as the last one, a line as long as the last one.
+A countdown fills the store first. So the tables and indexes are those of perdure, and each row or line is as long as
+the last one that perdure wrote.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def sqlite_seconds(folder: Path, synchronous: str, commits: int) -> float:
-    """One transaction a commit, in WAL: the thread's row read, a row of `commits` added, the thread's row updated."""
+    """The time of transactions in WAL. Each reads the row of the thread, inserts a row of `commits`, and updates."""
     db = sqlite3.connect(folder / "store.db", isolation_level=None)
     try:
         db.execute("PRAGMA journal_mode = WAL")
@@ -38,9 +38,9 @@ def sqlite_seconds(folder: Path, synchronous: str, commits: int) -> float:
 
 
 def file_seconds(folder: Path, *, syncs: bool, commits: int) -> float:
-    """One append a commit, with or without a sync."""
+    """The time of appends, with or without a sync after each."""
     (path,) = folder.rglob("*.jsonl")
-    line = path.read_bytes().splitlines(keepends=True)[-2]  # the last one belongs to the end of the run
+    line = path.read_bytes().splitlines(keepends=True)[-2]  # the last line belongs to the end of the run
     file = os.open(folder / "raw", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     sync = getattr(os, "fdatasync", os.fsync)
     try:

@@ -1,4 +1,4 @@
-"""What only perdure's own stores are asked: the cost of encoding, of finding and listing, and of resuming."""
+"""Measures of perdure's own stores only: encoding, finding and listing, and resuming."""
 
 # The classes are made from a module given at run time, which mypy cannot follow:
 # mypy: disable-error-code="misc, valid-type, attr-defined, untyped-decorator"
@@ -26,7 +26,7 @@ def _changing_class(engine: Any) -> Any:
     Context = engine.WorkflowContext[int, int]
 
     class Changing(engine.Executor):
-        """Sets a list of dicts in each superstep, one of which it has changed."""
+        """Changes one dict of a list in each superstep, and sets the whole list."""
 
         @engine.handler
         async def change(self, message: int, ctx: Context) -> None:
@@ -44,7 +44,7 @@ def _changing_class(engine: Any) -> Any:
 
 
 async def measure_encoding(engine: Any, subject: str, folder: Path, *, megabytes: list[int], supersteps: int) -> Values:
-    """Milliseconds that each MB of state adds to a superstep that sets all of it, less those of one that sets `[]`."""
+    """Milliseconds that each MB of state adds to a superstep that sets all of it, compared with `[]`."""
     values: Values = {}
     for how in ("set", "read and set"):
         empty = await _superstep_ms(engine, subject, folder, 0, supersteps, reads=how != "set")
@@ -56,7 +56,7 @@ async def measure_encoding(engine: Any, subject: str, folder: Path, *, megabytes
 
 
 async def _superstep_ms(engine: Any, subject: str, folder: Path, items: int, supersteps: int, *, reads: bool) -> float:
-    """The median, from the beginning of one handler to that of the next."""
+    """The median time from the start of one handler to the start of the next."""
     place = folder / f"encoding-{items}-{reads}"
     storage = stores_work.open_storage(engine, subject, place)
     changing = _changing_class(engine)(id="changing")
@@ -67,7 +67,7 @@ async def _superstep_ms(engine: Any, subject: str, folder: Path, items: int, sup
     checkpoint = await storage.get_latest(thread_id=THREAD)
     stores_work.expect("dicts in the state", len(checkpoint.state["items"]), items)
     await storage.close()
-    stamps: stores_work.Stamps = changing.stamps[2:]  # the first one writes everything
+    stamps: stores_work.Stamps = changing.stamps[2:]  # the first superstep writes everything
     return 1e3 * median([after - before for before, after in pairwise(stamps)])
 
 
@@ -83,13 +83,13 @@ CALLS: dict[str, tuple[str, Call]] = {
     "latest-behind": ("behind", lambda storage: storage.get_latest(workflow_name="other")),
     "infos-behind": ("behind", lambda storage: storage.list_checkpoint_infos(workflow_name="other", limit=100)),
 }
-"""Layout, and what is asked of it."""
+"""By name: the layout of the store, and the call that reads it."""
 
 
 async def measure_lookups(
     engine: Any, subject: str, folder: Path, *, layout: str, counts: list[int], repeat: int
 ) -> Values:
-    """Microseconds of each call with so many checkpoints stored, by a storage in use and by one that was just made."""
+    """Microseconds of each call by number of stored checkpoints, with a storage in use and with a new storage."""
     folders = {count: folder / f"{layout}-{count}" for count in counts}
     storages = {}
     for count, place in folders.items():
@@ -122,7 +122,7 @@ async def _fill_many_threads(engine: Any, storage: Any, count: int) -> None:
 
 
 async def _fill_behind(engine: Any, storage: Any, count: int) -> None:
-    """Ten of another workflow, and then as many of ours."""
+    """Store ten checkpoints of another workflow, and then `count` of the measured one."""
     for number in range(10):
         await storage.save(engine.WorkflowCheckpoint("other", "", thread_id="other", state={"count": number}))
     await _fill_one_thread(engine, storage, count)
@@ -165,10 +165,10 @@ def _large_class(engine: Any) -> Any:
     Context = engine.WorkflowContext[int, int]
 
     class Large(engine.Executor):
-        """Sets 1 MB at first, and then goes on with it."""
+        """Sets 1 MB in the first superstep, and then counts down."""
 
         @engine.handler
-        async def go_on(self, message: int, ctx: Context) -> None:
+        async def count_down(self, message: int, ctx: Context) -> None:
             if ctx.get_state("count") is None:
                 ctx.set_state("items", [ITEMS["str"][1]() for _ in range(1024 * 1024 // ITEM_BYTES)])
             ctx.set_state("count", message)
@@ -195,8 +195,10 @@ async def make_thread(engine: Any, subject: str, folder: Path, *, shape: str, ch
 
 
 async def measure_resume(engine: Any, subject: str, folder: Path, *, shape: str, how: str, least: int) -> Values:
-    """Milliseconds from making the storage and the workflow to standing at the head, in a process that did neither; or
-    `how="connected"`: of reading the head with a storage in use."""
+    """Milliseconds from opening the storage to the head of the thread, in a new process.
+
+    With `how="connected"`: milliseconds of reading the head with a storage in use.
+    """
     started = time.perf_counter()
     storage = stores_work.open_storage(engine, subject, folder)
     if how == "connected":

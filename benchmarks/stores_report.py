@@ -25,7 +25,7 @@ RATES = (
     ("sqlite-full", "peer-sqlite", 3.0),
     ("sqlite-normal", "peer-sqlite", 6.0),
 )
-"""Store, the peer beside it, and how many times faster the store has to be."""
+"""A store, its peer, and the least ratio of their rates."""
 
 ENCODED_MB = (1, 4)
 
@@ -55,7 +55,7 @@ def sizes_table(results: Results) -> str:
     def line(case: Case) -> list[str]:
         ours = {title: results.get("turns", store, case.name, "times") for store, title in STORES.items()}
         peers = [results.get("turns", peer, case.name, "times") for peer in PEERS]
-        cells = [*(as_spread(found) for found in ours.values()), *(as_spread(found, ".0f") for found in peers)]
+        cells = [*(as_spread(times) for times in ours.values()), *(as_spread(times, ".0f") for times in peers)]
         return [case.title, *cells, f"{MAX_TIMES:g}", as_verdict(ours, lambda value: value <= MAX_TIMES, taken=max)]
 
     head = ["bytes on disk / bytes of payload", *STORES.values(), *PEER_TITLES.values(), "at most", ""]
@@ -84,10 +84,10 @@ def encoding_table(results: Results) -> str:
     lines = []
     for how, title in ways.items():
         for size in ENCODED_MB:
-            found = results.get("encoding", "sqlite-normal", f"{how} {size}")
-            line = [f"{size} MB, {title}", as_spread(found)]
+            spent = results.get("encoding", "sqlite-normal", f"{how} {size}")
+            line = [f"{size} MB, {title}", as_spread(spent)]
             if how == "set":
-                is_met = median(found) <= MOST_MS_PER_MB
+                is_met = median(spent) <= MOST_MS_PER_MB
                 lines.append([*line, f"{MOST_MS_PER_MB:g}", "met" if is_met else "not met"])
             else:
                 lines.append([*line, "", ""])
@@ -131,13 +131,13 @@ def lookups_table(results: Results, stores: Mapping[str, str] = LOOKUP_STORES) -
 
     def line(name: str, title: str, base: str) -> list[str]:
         cells = []
-        found: dict[str, Sequence[float]] = {}
+        by_column: dict[str, Sequence[float]] = {}
         for column, (store, kind) in columns.items():
             spent = results.get("lookups", store, f"{name} {kind} {many}")
-            found[column] = ratios(name, store, kind, base)
-            cells.append(f"{as_spread(found[column], '.1f')}; {median(spent):,.0f} us" if spent else "")
+            by_column[column] = ratios(name, store, kind, base)
+            cells.append(f"{as_spread(by_column[column], '.1f')}; {median(spent):,.0f} us" if spent else "")
         has_target = base == few
-        verdict = as_verdict(found, lambda value: value < MOST_LOOKUP) if has_target else ""
+        verdict = as_verdict(by_column, lambda value: value < MOST_LOOKUP) if has_target else ""
         return [title, *cells, f"{MOST_LOOKUP:g}" if has_target else "", verdict]
 
     lines = []
@@ -154,7 +154,7 @@ def resume_table(results: Results) -> str:
         for how, how_title in HOWS.items():
             cells = {store: results.get("resume", store, f"{shape} {how}") for store in RESUME_STORES}
             verdict = as_verdict({"SQLite": cells["sqlite-full"]}, lambda value: value < MOST_RESUME_MS)
-            spread = [as_spread(found, ".1f") for found in cells.values()]
+            spread = [as_spread(values, ".1f") for values in cells.values()]
             lines.append([f"{shape_title}, {how_title}", *spread, f"{MOST_RESUME_MS:g}", verdict.split(":")[0]])
     head = [f"{results.sizes['checkpoints']} checkpoints", *(f"{title}, ms" for title in RESUME_STORES.values())]
     return as_table([*head, "SQLite under", ""], lines)
@@ -200,11 +200,11 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "lookups": ("lookups", lookups_table),
     "resume": ("resume", resume_table),
 }
-"""What is measured for each, and how it is shown."""
+"""By part: its measure and the function that prints its table."""
 
 
 def generated(results: Results) -> str:
-    """The part of RESULTS.md that a run writes."""
+    """The part of RESULTS.md that this benchmark writes."""
     measured = {key[0] for key in results.values}
     sides = [results.labels.get(engine, engine) for engine in PEERS.values()]
     about = "Medians of the rounds, in brackets the lowest and highest; each value comes from a process of its own."

@@ -1,4 +1,4 @@
-"""What was measured of the stores, and how it is written down: medians, spreads, verdicts."""
+"""The measured values of the stores, and their form in tables: medians, spreads, verdicts."""
 
 import os
 import platform
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 Values = dict[tuple[str, ...], list[float]]
-"""One value per round, by what was measured, of which store, and with what."""
+"""One value per round, by measure, store and parameters."""
 
 
 @dataclass
 class Results:
-    """All that was measured, and how."""
+    """All measured values and their setting."""
 
     sizes: dict[str, int]
     values: Values = field(default_factory=dict)
@@ -21,25 +21,25 @@ class Results:
     command: str = ""
     rounds: int = 0
     load: float = 0.0
-    """Of the machine, before anything was measured."""
+    """The load of the machine before the first measurement."""
 
     def add(self, key: tuple[str, ...], value: float) -> None:
         self.values.setdefault(key, []).append(value)
 
     def as_json(self) -> dict[str, object]:
         """Every value of every round, for comparing two runs."""
-        values = {" | ".join(key): found for key, found in self.values.items()}
+        values = {" | ".join(key): rounds for key, rounds in self.values.items()}
         return {"setting": self.describe([*self.labels.values()]), "sizes": self.sizes, "values": values}
 
     def get(self, *key: str) -> list[float]:
         return self.values.get(key, [])
 
     def part(self, name: str) -> "Results":
-        """What was measured of one part: all whose keys begin with its name, without it."""
-        return replace(self, values={key[1:]: found for key, found in self.values.items() if key[0] == name})
+        """The results of one part: the values whose keys begin with its name, under the rest of the key."""
+        return replace(self, values={key[1:]: rounds for key, rounds in self.values.items() if key[0] == name})
 
     def describe(self, sides: Sequence[str]) -> str:
-        """How a part of it came to be, and what perdure was measured beside."""
+        """The setting of the results, and the peers of perdure in them."""
         machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
         ours = self.labels.get("perdure", "perdure")
         setting = f"Python {self.python}, {machine}, load before {self.load:.1f}, {self.rounds} rounds"
@@ -55,7 +55,7 @@ def as_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def as_spread(values: Sequence[float], form: str = ".2f") -> str:
-    """Median, and in brackets the lowest and highest."""
+    """The median, and in brackets the lowest and highest value."""
     if not values:
         return ""
     if len(values) == 1 or format(min(values), form) == format(max(values), form):
@@ -68,8 +68,8 @@ def as_verdict(
     is_met: Callable[[float], bool],
     taken: Callable[[Sequence[float]], float] = median,
 ) -> str:
-    measured = {title: found for title, found in values.items() if found}
-    missed = [title for title, found in measured.items() if not is_met(taken(found))]
+    measured = {title: rounds for title, rounds in values.items() if rounds}
+    missed = [title for title, rounds in measured.items() if not is_met(taken(rounds))]
     if not measured:
         return ""
     return f"not met: {', '.join(missed)}" if missed else "met"

@@ -1,7 +1,7 @@
-"""What stores are given to do, written once for every engine that has the names of agent_framework.
+"""The work of stores, the same code for every engine with the names of agent_framework.
 
-Each function takes the engine's module, so both sides run the same lines. What was stored is counted afterwards: a
-figure of a run that did not keep its items is worse than none.
+Each function takes the module of the engine, so both sides run the same lines. The work counts the stored items
+afterwards, because a number of a run that lost items is worthless.
 """
 
 # The classes are made from a module given at run time, which mypy cannot follow:
@@ -40,7 +40,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def text(length: int) -> str:
-    """Characters of random bytes: nothing in it repeats."""
+    """Random characters without repetition."""
     return base64.b64encode(os.urandom(length)).decode()[:length]
 
 
@@ -62,7 +62,7 @@ ITEMS: dict[str, tuple[type, Callable[[], Any]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """Where the items go, and what they are."""
+    """The place of the items, and their type."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ class Case:
     one_run: bool = False
     cannot_change: bool = True
     peers: bool = False
-    """Whether peers are measured with it too."""
+    """Whether the peers run it too."""
 
 
 CASES = (
@@ -93,7 +93,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 def open_storage(engine: Any, subject: str, folder: Path) -> Any:
-    """The storage of that name, in a folder of its own."""
+    """Open the storage of this name, in a folder of its own."""
     openers: dict[str, Callable[[], Any]] = {
         "memory": engine.InMemoryCheckpointStorage,
         "sqlite-full": lambda: engine.SqliteCheckpointStorage(folder / "store.db"),
@@ -114,7 +114,7 @@ async def close_storage(storage: Any) -> None:
 
 
 def bytes_in(folder: Path) -> int:
-    """The sizes of all files, whatever they are for."""
+    """The size of all files of a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -146,7 +146,7 @@ def _reducer_turns(engine: Any, item: str) -> Any:
 
 
 class _Keeps:
-    """An executor's hooks around a list of its own."""
+    """The checkpoint hooks of an executor that saves a list."""
 
     items: list[Any]
 
@@ -173,7 +173,7 @@ _TURNS = {"state": _state_turns, "reducer": _reducer_turns, "executor": _executo
 
 
 def turns_workflow(engine: Any, case: Case, storage: Any) -> Any:
-    """One executor that puts what it is sent at the end of a list."""
+    """A workflow of one executor that appends each message to a list."""
     appender = _TURNS[case.place](engine, case.item)(id="appender")
     if case.place == "executor":
         appender.items = []
@@ -194,20 +194,20 @@ def _loops(engine: Any, item: str, place: str) -> Any:
         async def loop(self, message: int, ctx: Context) -> None:
             self.stamps.append(time.perf_counter())
             ctx.set_state("items", [*ctx.get_state("items", []), make_item()])
-            await go_on(message, ctx)
+            await count_down(message, ctx)
 
     class KeepingLoop(_Keeps, engine.Executor):
         @engine.handler
         async def loop(self, message: int, ctx: Context) -> None:
             self.stamps.append(time.perf_counter())
             self.items.append(make_item())
-            await go_on(message, ctx)
+            await count_down(message, ctx)
 
     return StateLoop if place == "state" else KeepingLoop
 
 
-async def go_on(message: int, ctx: Any) -> None:
-    """A countdown: to itself, or to its end."""
+async def count_down(message: int, ctx: Any) -> None:
+    """Send the next lower number to the same executor, or yield 0 at the end."""
     if message > 1:
         await ctx.send_message(message - 1)
     else:
@@ -215,7 +215,7 @@ async def go_on(message: int, ctx: Any) -> None:
 
 
 def loop_workflow(engine: Any, case: Case, storage: Any, stamps: Stamps) -> Any:
-    """One executor that adds an item in each superstep and sends itself the next lower number."""
+    """A workflow of one executor that adds an item in each superstep and sends itself the next lower number."""
     looper = _loops(engine, case.item, case.place)(id="looper")
     looper.stamps = stamps
     if case.place == "executor":
@@ -238,7 +238,7 @@ def _small_class(engine: Any) -> Any:
         @engine.handler
         async def count(self, message: int, ctx: Context) -> None:
             ctx.set_state("count", message)
-            await go_on(message, ctx)
+            await count_down(message, ctx)
 
     return Small
 
@@ -252,7 +252,7 @@ def small_loop(engine: Any, storage: Any) -> Any:
 
 
 async def kept_items(case: Case, storage: Any) -> int:
-    """How many items the newest stored checkpoint has."""
+    """The number of items in the newest stored checkpoint."""
     checkpoint = await storage.get_latest(workflow_name=NAME)
     if case.place != "executor":
         return len(checkpoint.state["items"])

@@ -1,7 +1,7 @@
-"""The workloads, written once for every engine that has the names of agent_framework.
+"""The workloads, the same code for every engine with the names of agent_framework.
 
-Each function takes the engine's module, so both sides run the same lines. A workload checks its own
-result: a number from a run that did not do the work is worse than none.
+Each function takes the module of the engine, so both sides run the same lines. A workload checks its
+own result, because a number of a run that did not do the work is worthless.
 """
 
 # The classes are made from a module given at run time, which mypy cannot follow:
@@ -85,7 +85,7 @@ def loop_run(engine: Any, supersteps: int) -> Run:
 
 
 def stored_loop_run(engine: Any, supersteps: int) -> tuple[Run, Run]:
-    """The same with a checkpoint in memory per superstep, and the check that they are there."""
+    """The same with a checkpoint in memory per superstep, and a check of their number."""
     storage = engine.InMemoryCheckpointStorage()
     workflow = countdown(engine, storage)
 
@@ -100,7 +100,7 @@ def stored_loop_run(engine: Any, supersteps: int) -> tuple[Run, Run]:
 
 
 def streamed_loop_run(engine: Any, supersteps: int) -> Run:
-    """The countdown without storage, every event read by a consumer as it comes."""
+    """The countdown without storage, with a consumer that reads every event."""
     workflow = countdown(engine)
 
     async def run() -> None:
@@ -123,9 +123,9 @@ def fan_run(engine: Any, rounds: int) -> Run:
 
 
 async def finish_threads(engine: Any, count: int, supersteps: int, *, stored: bool) -> list[Any]:
-    """Finish one run on each of `count` threads; returns what must stay alive to go on with them.
+    """Finish one run on each of `count` threads. Returns the objects that a later run of them needs.
 
-    An engine whose `run` has no thread_id keeps one conversation per workflow object, so there a
+    An engine whose `run` has no thread_id keeps one conversation per workflow object. There each
     thread is an object of its own.
     """
     storage = engine.InMemoryCheckpointStorage() if stored else None

@@ -1,12 +1,12 @@
-"""A panel of agents that judge at the same time, joined by a function; one that fails costs the others nothing.
+"""A panel of agents that judge at the same time. A function joins their answers.
 
-Three reviewers read a proposal side by side. The model of one of them is out of reach, so the run fails. A new workflow
-object resumes the thread: only that one is asked, since the answers of the others are recorded.
+Three reviewers read a proposal concurrently. The model of one reviewer is out of reach, so the run fails. A new
+workflow object resumes the thread. It asks only that reviewer, because the answers of the others are recorded.
 
     python examples/concurrent_panel.py
 
-Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "perdure[agents]"`).
+Without a key the agents follow a script. To use a model, set PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key of
+its provider (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -31,15 +31,15 @@ REVIEWERS = {
 
 @dataclass
 class Verdict:
-    """What the panel comes to."""
+    """The result of the panel."""
 
     for_it: list[str]
     against: list[str]
 
 
 def count(results: list[AgentExecutorResponse]) -> Verdict:
-    """The join: called once, with all answers, in the order of the participants."""
-    votes = {one.executor_id: one.agent_response.text.lower().startswith("yes") for one in results}
+    """Join the answers. The workflow calls it once, with all answers in the order of the participants."""
+    votes = {result.executor_id: result.agent_response.text.lower().startswith("yes") for result in results}
     return Verdict([name for name, yes in votes.items() if yes], [name for name, yes in votes.items() if not yes])
 
 

@@ -1,8 +1,8 @@
-"""A process is killed in the middle of a payment, and another one goes on: SQLite, two processes, one charge.
+"""A process is killed during a payment, and another process resumes the thread: SQLite, two processes, one charge.
 
-The order is packed, then paid, each in a step. The first process is killed with SIGKILL while it waits for the payment
-service, which has its request already. The second one knows nothing but the thread's id: what was recorded is not done
-again, and what was in flight is asked again with the same key, so that the service charges once.
+The workflow packs an order and then pays for it, each in a step. SIGKILL ends the first process while it waits for the
+payment service, which already has its request. The second process knows only the id of the thread. It does not repeat
+recorded steps. It repeats the request that was in flight with the same key, so the service charges once.
 
     python examples/crash_and_resume.py
 """
@@ -23,7 +23,7 @@ async def pack(item: str) -> str:
 
 
 def ask_the_service(amount: int, key: str) -> None:
-    """A service that charges once for each key. All requests that it got are in a file."""
+    """A service that charges once for each key. A file records all its requests."""
     with open("requests.txt", "a", encoding="utf-8") as requests:
         requests.write(f"{key} {amount}\n")
 
@@ -33,7 +33,7 @@ async def pay(amount: int, ctx: RunContext) -> str:
     ask_the_service(amount, ctx.idempotency_key)
     print(f"asks the service for {amount}", flush=True)
     if "start" in sys.argv:
-        await asyncio.sleep(3600)  # the answer never comes to the first process
+        await asyncio.sleep(3600)  # the first process never receives the answer
     return f"paid {amount}"
 
 
@@ -45,7 +45,7 @@ async def order(item: str, ctx: RunContext) -> str:
 
 
 async def process(message: str | None) -> None:
-    """What each of the two processes does: with a message it starts the thread, without one it resumes it."""
+    """The work of a process. With a message it starts the thread, without a message it resumes the thread."""
     async with SqliteCheckpointStorage("orders.db") as storage:
         result = await order.build(storage).run(message, thread_id="order-7")
         print(f"ends with {result.get_outputs()}", flush=True)
@@ -61,7 +61,7 @@ def main() -> None:
                 for line in child.stdout or ():
                     print("  it", line, end="")
                     if act == "start" and line.startswith("asks"):
-                        child.kill()  # SIGKILL: nothing is caught, closed or saved
+                        child.kill()  # SIGKILL: the process cannot catch, close or save anything
                         print("  it is killed")
         requests = (Path(folder) / "requests.txt").read_text(encoding="utf-8").splitlines()
         print(f"the service got {len(requests)} requests with {len(set(requests))} key")

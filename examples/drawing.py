@@ -1,4 +1,4 @@
-"""Draw a workflow: `python examples/drawing.py picture.svg`, or without a path for the text of a Mermaid flowchart."""
+"""Draw a workflow: `python examples/drawing.py picture.svg`, or without a path to print a Mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def search_papers(topic: str) -> str:
 
 
 @executor(id="collect")
-async def collect(found: list[str]) -> str:
-    return ", ".join(found)
+async def collect(texts: list[str]) -> str:
+    return ", ".join(texts)
 
 
 @executor(id="draft")
@@ -76,7 +76,7 @@ def is_off_topic(text: str) -> bool:
 
 
 def build() -> Workflow:
-    """A fan-out and a fan-in, a sub-workflow with a loop, and a switch, one case of which leads back."""
+    """A workflow with a fan-out, a fan-in, a sub-workflow with a loop, and a switch with a case that leads back."""
     writing = (
         WorkflowBuilder(name="writing", start_executor=draft)
         .add_edge(draft, critic)

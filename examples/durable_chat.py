@@ -1,14 +1,14 @@
-"""A chat that outlives its processes: each turn is a process of its own, and one of them dies in the middle.
+"""A chat that survives its processes: each turn is a process of its own, and one process dies during a turn.
 
-The team is a clerk who books, and an editor who makes the answer short. As an agent it is spoken to like any other; its
-session is a thread in the database. The process of the second turn is killed while a tool is at work. The next one
-resumes without being told anything: what the models said and the booking that was made are recorded, and only the call
-that was cut short is made again, with the same idempotency key.
+The team is a clerk who books and an editor who shortens the answer. The team is used as an agent, and its session is a
+thread in the database. The process of the second turn dies while a tool runs. The next process resumes the thread and
+needs no message. The replies of the models and the first booking are recorded. Only the call that was interrupted runs
+again, with the same idempotency key.
 
     python examples/durable_chat.py
 
-Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "perdure[agents]"`).
+Without a key the agents follow a script. To use a model, set PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key of
+its provider (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def book(what: str, ctx: ToolContext) -> str:
     print(f"  [books the {what}]")
     if what == "room" and not PLUG.exists():
         PLUG.touch()
-        os._exit(9)  # nothing is tidied up, as with SIGKILL; a real tool would give ctx.idempotency_key to the hotel
+        os._exit(9)  # no cleanup, as with SIGKILL; a real tool passes ctx.idempotency_key to the hotel
     return f"the {what} is booked"
 
 

@@ -1,14 +1,14 @@
-"""A draft, a review, and somebody's approval, in three processes: the first one dies, the last one answers.
+"""A draft, a review and an approval in three processes: the first process dies, the last process answers.
 
-Two agents are the nodes of a workflow that is kept in a folder of JSON files. The first process is killed while the
-reviewer is at work. The second is started in the same way: the same id resumes the execution, and the writer, who was
-done, is not asked again. Then the execution waits for an editor, who may take two days. The third process brings the
-answer. The id of an execution that has ended gives its result again, and asks nobody.
+Two agents are the nodes of a workflow, whose store is a folder of JSON files. The first process dies while the reviewer
+works. The second process starts in the same way. The same id resumes the execution, and the writer, who was done, is
+not asked again. Then the execution waits up to two days for an editor. The third process passes the answer. A run with
+the id of an ended execution returns its result and asks no agent.
 
     python examples/durable_review.py
 
-Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "perdure[agents]"`).
+Without a key the agents follow a script. To use a model, set PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key of
+its provider (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def durable_review() -> AgentWorkflowInstance:
 def die_once() -> None:
     if not PLUG.exists():
         PLUG.touch()
-        os._exit(9)  # nothing is tidied up, as with SIGKILL
+        os._exit(9)  # no cleanup, as with SIGKILL
 
 
 async def write() -> None:

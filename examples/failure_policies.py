@@ -1,6 +1,6 @@
-"""What happens when an executor fails: tried again, given up in time, skipped, isolated, or replaced by another.
+"""Policies for an executor that fails: retry, timeout, skip, isolate, or replace it by another executor.
 
-Time is a FakeClock here, so nobody waits for the delays and timeouts.
+The clock is a FakeClock, so the delays and timeouts take no real time.
 
     python examples/failure_policies.py
 """
@@ -34,10 +34,10 @@ async def printer(text: str, ctx: WorkflowContext[Never, str]) -> None:
 
 
 async def run(title: str, service: Executor) -> None:
-    """One service between start and printer: what is told of it, and what comes out."""
+    """Run a service between start and printer, and print its events and the outputs."""
     builder = WorkflowBuilder(start_executor=start, clock=clock).add_edge(start, service).add_edge(service, printer)
     print(title)
-    async with clock.skipping():  # time moves on by itself whenever all that is left is to wait
+    async with clock.skipping():  # the clock advances when all tasks wait
         await show(builder.build().run("hello", stream=True))
 
 
@@ -51,7 +51,7 @@ async def show(stream: ResponseStream[WorkflowEvent, WorkflowRunResult]) -> None
     print("   outputs:", (await stream).get_outputs())
 
 
-# Executors that do as they are told: each reply is for one attempt.
+# Scripted executors: each reply is for one attempt.
 flaky = ScriptedExecutor(
     "flaky", [ConnectionError("busy"), ConnectionError("busy"), "served"], input=str, retry=RetryPolicy(3)
 )
@@ -67,7 +67,7 @@ async def slow(text: str, ctx: WorkflowContext[str]) -> None:
 
 
 async def isolate() -> None:
-    """A fan-in waits for all of its senders; an isolated one is not waited for any more."""
+    """Run a fan-in that waits for all its senders except the isolated one."""
     quick = ScriptedExecutor("quick", ["one half"], input=str)
     lost = ScriptedExecutor("lost", [ConnectionError("gone")], input=str, output=str, on_error="isolate")
 
@@ -77,7 +77,7 @@ async def isolate() -> None:
 
     builder = WorkflowBuilder(start_executor=start, clock=clock)
     workflow = builder.add_fan_out_edges(start, [quick, lost]).add_fan_in_edges([quick, lost], join).build()
-    print('on_error="isolate": a fan-in goes on without the one that failed')
+    print('on_error="isolate": a fan-in continues without the sender that failed')
     await show(workflow.run("hello", stream=True))
 
 

@@ -1,7 +1,7 @@
-"""A workflow written as a plain async function: steps at the same time, a question, and a resume that repeats nothing.
+"""A workflow as a plain async function: concurrent steps, a question, and a resume that repeats no step.
 
-The function stops where it asks. A second workflow object, as a restarted service would have it, gets the answer:
-the function runs again from the top, and the steps that had ended are not called a second time.
+The function stops at its question. A second workflow object, as in a restarted service, receives the answer. Then the
+function runs again from the top, and does not call the finished steps a second time.
 
     python examples/function_workflow.py
 """
@@ -10,7 +10,7 @@ import asyncio
 
 from perdure import InMemoryCheckpointStorage, RunContext, step, workflow
 
-calls: list[str] = []  # what was really called, in both "processes"
+calls: list[str] = []  # the real calls in both "processes"
 
 
 @step
@@ -33,8 +33,8 @@ async def publish(text: str) -> str:
 
 @workflow
 async def digest(topics: list[str], ctx: RunContext) -> str:
-    found = await asyncio.gather(*(search(topic) for topic in topics))
-    summary = await summarise(found)
+    texts = await asyncio.gather(*(search(topic) for topic in topics))
+    summary = await summarise(texts)
     if not await ctx.request_info(f"May I publish '{summary}'?", bool):
         return "kept in the drawer"
     return await publish(summary)

@@ -1,13 +1,13 @@
-"""A group chat in which an agent says who speaks next, and which goes on where it stood when more is asked of it.
+"""A group chat in which an agent names the next speaker, and which continues with the next question.
 
-A writer, a critic and a lawyer work on an announcement. The chair reads along, names the next speaker, and ends the
-chat. A second question, put to a new workflow object as a restarted service would have it, goes on with the same
-conversation: each one is told only what it has not heard yet.
+A writer, a critic and a lawyer work on an announcement. The chair reads all messages, names the next speaker, and ends
+the chat. A new workflow object, as in a restarted service, receives a second question. It continues the same
+conversation, and each agent receives only the messages that are new to it.
 
     python examples/group_chat.py
 
-Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "perdure[agents]"`).
+Without a key the agents follow a script. To use a model, set PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key of
+its provider (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def ends_with(text: str) -> dict[str, Any]:
 
 ROLES: dict[str, dict[str, Any]] = {
     "writer": {
-        "description": "Writes the text, and writes it anew when others find fault.",
+        "description": "Writes the text, and rewrites it when others find fault.",
         "script": ["The kettle that never burns you.", "A kettle that stays cool.", "Our cool kettle: now in blue."],
     },
     "critic": {
@@ -74,8 +74,8 @@ async def ask(text: str, storage: SqliteCheckpointStorage) -> None:
     print("asked:", text)
     async for event in chat(storage).run(text, thread_id="kettle", stream=True):
         if event.type in ("intermediate", "output"):
-            [said] = event.data.messages
-            print(f"  {said.author_name}: {said.text}")
+            [message] = event.data.messages
+            print(f"  {message.author_name}: {message.text}")
 
 
 async def main() -> None:

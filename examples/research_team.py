@@ -1,13 +1,13 @@
-"""A team that researches and writes by a plan: it pauses for the plan's review, and another process goes on with it.
+"""A team that researches and writes by a plan: it pauses for a review of the plan, and another process continues.
 
-The first process has the manager make a plan, prints it, and exits. Whenever somebody has read it, another process,
-which knows nothing but where the checkpoints are, sends it back with a remark or approves it; then the team works. No
-model is asked twice for what it has said before.
+The manager makes a plan in the first process, which prints it and exits. After the review, another process returns the
+plan with a remark or approves it. That process knows only the folder of the checkpoints. Then the team works. No model
+is asked twice for the same reply.
 
     python examples/research_team.py
 
-Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "perdure[agents]"`).
+Without a key the agents follow a script. To use a model, set PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key of
+its provider (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -38,16 +38,16 @@ def tide_table(harbour: str) -> str:
 
 
 def play_manager(messages: list[Message]) -> Any:
-    """The manager's script: what it is asked for is in the last message, how far the team is in the others."""
-    asked, remarks = messages[-1].text, sum(one.text == REMARK for one in messages)
-    speakers = [one.author_name for one in messages]
+    """The script of the manager. The last message is the question, the others show the progress of the team."""
+    asked, remarks = messages[-1].text, sum(message.text == REMARK for message in messages)
+    speakers = [message.author_name for message in messages]
     if "lists" in asked:
         return "GIVEN: the harbour. TO LOOK UP: the times of high water."
     if "list of steps" in asked:
         steps = ["researcher: find the times", "writer: write the brief"]
         return "\n".join([steps[0], "researcher: check them", steps[1]] if remarks else steps)
     if "JSON" not in asked:
-        return next(one.text for one in reversed(messages) if one.author_name == "writer")
+        return next(message.text for message in reversed(messages) if message.author_name == "writer")
     if "writer" in speakers:
         return judgement(is_done=True)
     if speakers.count("researcher") == 2:
@@ -123,13 +123,13 @@ async def start() -> None:
 
 
 async def review(remark: str | None) -> None:
-    """Go on from the newest checkpoint, with the answer to what is asked there."""
+    """Continue from the newest checkpoint, with the answer to its request."""
     async with FileCheckpointStorage(Path("checkpoints")) as storage:
         workflow = build_workflow(storage)
         checkpoint = await storage.get_latest(workflow_name=workflow.name)
         if checkpoint is None:
             sys.exit("Nothing waits for a review here: start first.")
-        [request] = [one.data for one in checkpoint.pending_request_info_events.values()]
+        [request] = [event.data for event in checkpoint.pending_request_info_events.values()]
         answer = request.approve() if remark is None else request.revise(remark)
         await show(
             workflow.run(checkpoint_id=checkpoint.checkpoint_id, responses={request.request_id: answer}, stream=True)
@@ -151,7 +151,7 @@ async def show(events: Any) -> None:
             print("  waits for a review")
 
 
-# ---------------------------------------------------------------- a process for each of these
+# ---------------------------------------------------------------- a process for each act
 
 
 def main() -> None:

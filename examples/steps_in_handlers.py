@@ -1,7 +1,7 @@
 """Inside one handler: recorded steps, a key for outside services, sleep that survives a restart, and a logger.
 
-A handler that charges a card, sleeps until the next day and sends a receipt. The process "dies" while it sleeps. The
-next one goes on: the card is not charged again.
+The handler charges a card, sleeps until the next day and sends a receipt. The process "dies" while the handler sleeps.
+The next process resumes the thread and does not charge the card again.
 
     python examples/steps_in_handlers.py
 """
@@ -22,13 +22,13 @@ charged: dict[str, int] = {}  # the books of the payment service, by idempotency
 @executor
 async def bill(amount: int, ctx: WorkflowContext[Never, str]) -> None:
     def charge(cents: int) -> str:
-        # The same key on every attempt of this step: a service that knows it charges once, whatever happens to us.
+        # Every attempt of this step has the same key, so a service that checks keys charges once.
         charged[ctx.idempotency_key] = cents
         return f"receipt {len(charged)}"
 
-    receipt = await ctx.step(charge, amount)  # once it has ended it is not called again for this message
-    ctx.logger.info("charged, sleeping until tomorrow")  # outside of steps: said again when the handler runs again
-    await ctx.sleep(24 * 3600)  # recorded, too: it ends at the same time in any process
+    receipt = await ctx.step(charge, amount)  # a finished step is not called again for this message
+    ctx.logger.info("charged, sleeping until tomorrow")  # outside of steps: logged again when the handler runs again
+    await ctx.sleep(24 * 3600)  # recorded too: it ends at the same time in any process
     sent = await ctx.step(str.upper, receipt, name="send")
     await ctx.yield_output(sent)
 

@@ -1,7 +1,7 @@
 """Workflows inside workflows, two levels deep: an order holds a shipment, a shipment holds a customs check.
 
-Two questions come up. The one of the customs check is answered by an executor of the shipment. The one of the
-shipment is for a person: it goes out to whoever runs the order, and the answer finds its way back in.
+There are two questions. An executor of the shipment answers the question of the customs check. The question of the
+shipment is for a person: the caller of the order receives it, and passes the answer back in.
 
     python examples/sub_workflows.py
 """
@@ -34,14 +34,14 @@ class TariffQuestion:
 
 
 class Officer(Executor):
-    """Asks what the goods cost at the border. It need not know who answers."""
+    """Asks for the tariff of the goods. It does not know who answers."""
 
     @handler
     async def check(self, goods: str, ctx: WorkflowContext[Never, float]) -> None:
         await ctx.request_info(TariffQuestion(goods), float)
 
     @response_handler
-    async def told(self, question: TariffQuestion, tariff: float, ctx: WorkflowContext[Never, float]) -> None:
+    async def take_tariff(self, question: TariffQuestion, tariff: float, ctx: WorkflowContext[Never, float]) -> None:
         await ctx.yield_output(tariff)
 
 
@@ -53,7 +53,7 @@ def customs() -> Workflow:
 
 
 class TariffBook(Executor):
-    """Answers the question of the customs check: to this workflow it is a message like any other."""
+    """Answers the question of the customs check, which is a normal message in this workflow."""
 
     @handler
     async def look_up(self, asked: SubWorkflowRequestMessage, ctx: WorkflowContext[SubWorkflowResponseMessage]) -> None:
@@ -69,7 +69,7 @@ class Clerk(Executor):
         await ctx.request_info(f"customs take {tariff:.2f}: by ship or by air?", str)
 
     @response_handler
-    async def told(self, question: str, way: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def take_way(self, question: str, way: str, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"sent by {way}")
 
 
@@ -77,8 +77,8 @@ def shipment() -> Workflow:
     check, book, clerk = WorkflowExecutor(customs(), "check"), TariffBook("book"), Clerk("clerk")
     return (
         WorkflowBuilder(name="shipment", start_executor=check)
-        .add_edge(check, clerk)  # what the customs check yields: the tariff
-        .add_edge(check, book)  # what it asks
+        .add_edge(check, clerk)  # the output of the customs check: the tariff
+        .add_edge(check, book)  # its question
         .add_edge(book, check)  # the answer
         .build()
     )
@@ -93,7 +93,7 @@ async def report(outcome: str, ctx: WorkflowContext[Never, str]) -> None:
 
 
 def order(storage: InMemoryCheckpointStorage) -> Workflow:
-    # propagate_request: nobody in this workflow answers for the shipment, so its questions go outside.
+    # propagate_request: no executor of this workflow answers the shipment, so the caller receives its questions.
     ship = WorkflowExecutor(shipment(), "ship", propagate_request=True)
     builder = WorkflowBuilder(name="order", start_executor=ship, checkpoint_storage=storage)
     return builder.add_edge(ship, report).build()
@@ -102,7 +102,7 @@ def order(storage: InMemoryCheckpointStorage) -> Workflow:
 async def main() -> None:
     storage = InMemoryCheckpointStorage()
 
-    print("silk is ordered; what happens, with the path of whoever does it:")
+    print("silk is ordered; the executors that run, with their paths:")
     stream = order(storage).run("silk", thread_id="order-1", stream=True)
     async for event in stream:
         if event.type == "executor_invoked":
@@ -110,7 +110,7 @@ async def main() -> None:
     [request] = (await stream).get_request_info_events()
     print(f"asked outside by {request.source_executor_id}: {request.data}")
 
-    # Another object, as in a process that was started after lunch: the sub-workflows go on where they stopped.
+    # Another object, as in a process that starts later: the sub-workflows continue where they stopped.
     result = await order(storage).run(responses={str(request.request_id): "air"}, thread_id="order-1")
     print(result.get_outputs()[0])
     print("called after the answer:", [event.executor_id for event in result if event.type == "executor_invoked"])

@@ -1,13 +1,13 @@
-"""A support team that hands a case from agent to agent, waits for people, and goes on in another process each time.
+"""A support team that hands a case from agent to agent, waits for people, and continues in another process each time.
 
-Triage, refunds and shipping decide among themselves who is next. The conversation pauses whenever it is the customer's
-turn, and when a refund needs the supervisor's approval. Each of these turns is a process of its own here: it knows
-nothing but the thread's id, and no model is asked twice for what it has said before.
+Triage, refunds and shipping decide which agent is next. The conversation pauses when it is the customer's turn, and
+when a refund needs the approval of the supervisor. Each of these turns is a process of its own, which knows only the id
+of the thread. No model is asked twice for the same reply.
 
     python examples/support_handoff.py
 
-Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "perdure[agents]"`).
+Without a key the agents follow a script. To use a model, set PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key of
+its provider (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ GOODBYE = "Thanks, that is all."
 @tool(approval=True)
 def refund(order: int, amount: int, ctx: ToolContext) -> str:
     """Pay money back to the customer."""
-    print(f"  [{amount} are paid back for order {order}]")  # a real one gives ctx.idempotency_key to the bank
+    print(f"  [{amount} are paid back for order {order}]")  # a real tool passes ctx.idempotency_key to the bank
     return f"{amount} paid back"
 
 
@@ -75,8 +75,8 @@ def agent(name: str, description: str, instructions: str, tools: list[Any], scri
     return Agent(model, instructions=instructions, tools=tools, name=name, description=description)
 
 
-def is_over(said: list[Message]) -> bool:
-    return said[-1].role == "user" and said[-1].text == GOODBYE
+def is_over(messages: list[Message]) -> bool:
+    return messages[-1].role == "user" and messages[-1].text == GOODBYE
 
 
 def team(storage: SqliteCheckpointStorage) -> Workflow:
@@ -92,14 +92,14 @@ def team(storage: SqliteCheckpointStorage) -> Workflow:
 
 
 async def take_part(role: str, text: str) -> None:
-    """Say something to the team, or decide on what waits for approval; then show what happens until it pauses."""
+    """Send a message to the team or decide on an approval, and print the events until the team pauses."""
     async with SqliteCheckpointStorage("support.db") as storage:
         workflow = team(storage)
         if role == "customer-first":
             result = await workflow.run(text, thread_id="case-1")
         else:
-            waiting = await workflow.run(thread_id="case-1")  # where it stands: nothing runs
-            answers = {str(one.request_id): decide(one.data, text) for one in waiting.get_request_info_events()}
+            waiting = await workflow.run(thread_id="case-1")  # reads the pending requests: no agent runs
+            answers = {str(event.request_id): decide(event.data, text) for event in waiting.get_request_info_events()}
             result = await workflow.run(responses=answers, thread_id="case-1")
         for event in result:
             if event.type == "handoff_sent":
@@ -107,10 +107,10 @@ async def take_part(role: str, text: str) -> None:
             elif event.type == "output" and event.data.text:
                 print(f"  {event.executor_id}: {event.data.text}")
         for event in result.get_request_info_events():
-            print(f"  waits for the {whom(event.data)}")
+            print(f"  waits for the {addressee(event.data)}")
 
 
-def whom(question: Any) -> str:
+def addressee(question: Any) -> str:
     return "customer" if isinstance(question, HandoffAgentUserRequest) else "supervisor"
 
 
@@ -135,7 +135,9 @@ def main() -> None:
                 [sys.executable, __file__, role, text], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
             )
             print(done.stdout, end="")
-            role = next((one for one in ("supervisor", "customer") if f"waits for the {one}" in done.stdout), "")
+            role = next(
+                (person for person in ("supervisor", "customer") if f"waits for the {person}" in done.stdout), ""
+            )
     print("the case is closed")
 
 

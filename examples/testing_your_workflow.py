@@ -1,12 +1,12 @@
-"""Tests of a workflow with the helpers of perdure.testing: scripts, faults, a fake clock, and crashes everywhere.
+"""Tests of a workflow with the helpers of perdure.testing: scripts, faults, a fake clock, and a crash at every write.
 
-Written for pytest, which gets the fixtures from perdure by itself; runs as a script, too:
+The tests are for pytest, which loads the fixtures of perdure automatically. The file is also a script:
 
     pytest examples/testing_your_workflow.py
     python examples/testing_your_workflow.py
 """
 
-# ruff: noqa: S101  # a test is made of asserts
+# ruff: noqa: S101  # tests use asserts
 
 from typing import Any, Never
 
@@ -37,7 +37,7 @@ async def publish(text: str, ctx: WorkflowContext[Never, str]) -> None:
 
 
 def newsroom(reviewer: Executor, storage: Any = None, clock: Any = None) -> Workflow:
-    """In production the reviewer is an agent; a test passes one that follows a script."""
+    """In production the reviewer is an agent. A test passes an executor that follows a script."""
     builder = WorkflowBuilder(name="newsroom", start_executor=draft, checkpoint_storage=storage, clock=clock)
     return builder.add_chain([draft, reviewer, publish]).build()
 
@@ -45,14 +45,14 @@ def newsroom(reviewer: Executor, storage: Any = None, clock: Any = None) -> Work
 # ---------------------------------------------------------------- the tests
 
 
-def test_what_the_reviewer_says_is_published() -> None:
+def test_workflow_publishes_the_text_of_the_reviewer() -> None:
     reviewer = ScriptedExecutor("reviewer", ["a better text"], input=str)
     result = run_sync(newsroom(reviewer).run("tides"))
     assert result.get_outputs() == ["published: a better text"]
     assert reviewer.received == ["a text on tides"]
 
 
-def test_a_reviewer_who_is_busy_is_asked_again(fake_clock: FakeClock, event_recorder: EventRecorder) -> None:
+def test_workflow_retries_a_busy_reviewer(fake_clock: FakeClock, event_recorder: EventRecorder) -> None:
     replies = [ConnectionError("busy"), "a better text"]
     reviewer = ScriptedExecutor("reviewer", replies, input=str, output=str, retry=RetryPolicy(2, initial_delay=60))
 
@@ -63,24 +63,24 @@ def test_a_reviewer_who_is_busy_is_asked_again(fake_clock: FakeClock, event_reco
     run_sync(run())
     assert event_recorder.outputs == ["published: a better text"]
     assert len(event_recorder.of_type("executor_retrying", executor_id="reviewer")) == 1
-    assert fake_clock.monotonic() == 60  # and yet nobody waited
+    assert fake_clock.monotonic() == 60  # and no real time passed
 
 
-def test_a_run_goes_on_after_its_storage_failed(memory_storage: InMemoryCheckpointStorage, faults: Faults) -> None:
+def test_run_resumes_after_its_storage_failed(memory_storage: InMemoryCheckpointStorage, faults: Faults) -> None:
     faults.fail("commit", nth=2)
     storage = faults.wrap(memory_storage)
     failure: StorageFailed | None = None
     try:
         run_sync(newsroom(ScriptedExecutor("reviewer", ["fine"], input=str), storage).run("tides", thread_id="t"))
-    except StorageFailed as error:  # with pytest at hand: pytest.raises(StorageFailed)
+    except StorageFailed as error:  # with pytest: pytest.raises(StorageFailed)
         failure = error
     assert failure is not None
     again = newsroom(ScriptedExecutor("reviewer", ["fine"], input=str), storage)
     assert run_sync(again.run(thread_id="t")).get_outputs() == ["published: fine"]
 
 
-def test_it_survives_a_crash_at_every_write() -> None:
-    def make(storage: Any) -> Workflow:  # called for each life of the "process"
+def test_workflow_survives_a_crash_at_every_write() -> None:
+    def make(storage: Any) -> Workflow:  # called for each new "process"
         return newsroom(ScriptedExecutor("reviewer", [Ask("Publish it?", str)], input=str, output=str), storage)
 
     survival = run_sync(assert_survives_crash(make, "tides", answers={"Publish it?": "yes, this text"}))
@@ -89,10 +89,10 @@ def test_it_survives_a_crash_at_every_write() -> None:
 
 if __name__ == "__main__":
     for test, fixtures in (
-        (test_what_the_reviewer_says_is_published, ()),
-        (test_a_reviewer_who_is_busy_is_asked_again, (FakeClock(), EventRecorder())),
-        (test_a_run_goes_on_after_its_storage_failed, (InMemoryCheckpointStorage(), Faults())),
-        (test_it_survives_a_crash_at_every_write, ()),
+        (test_workflow_publishes_the_text_of_the_reviewer, ()),
+        (test_workflow_retries_a_busy_reviewer, (FakeClock(), EventRecorder())),
+        (test_run_resumes_after_its_storage_failed, (InMemoryCheckpointStorage(), Faults())),
+        (test_workflow_survives_a_crash_at_every_write, ()),
     ):
         print(test.__name__)
         test(*fixtures)

@@ -26,12 +26,12 @@ MEMORY = "/dev/shm"
 def _use_memory_for_temporary_files() -> None:
     """Tests write and delete some 30,000 files: on a disk that takes longer than all else they do to them."""
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
-        found = os.statvfs(MEMORY)
-        if found.f_bavail * found.f_frsize > 2**31 and not found.f_flag & os.ST_NOEXEC:
+        filesystem = os.statvfs(MEMORY)
+        if filesystem.f_bavail * filesystem.f_frsize > 2**31 and not filesystem.f_flag & os.ST_NOEXEC:
             os.environ["TMPDIR"] = tempfile.tempdir = MEMORY  # a plugin may have asked already
 
 
-_use_memory_for_temporary_files()  # here and not in a hook: whoever is started later takes it over
+_use_memory_for_temporary_files()  # here and not in a hook: processes that are started later inherit it
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt what they start
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: nobody who collects garbage, as many tests do, need look at it again."""
+    """Freeze all objects that exist now: garbage collections, which many tests run, then skip them."""
     gc.collect()
     gc.freeze()
 

@@ -38,7 +38,7 @@ def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
 
     Where it takes several stores, all of them are PostgreSQL then. PERDURE_SOAK=1 runs every combination of all.
     """
-    given, items = items, [item for item in items if not _is_tried_elsewhere(item)]
+    all_items, items = items, [item for item in items if not _is_tried_elsewhere(item)]
     best: dict[tuple[Any, ...], pytest.Item] = {}
     for item in items:
         key = _function(item)
@@ -46,15 +46,15 @@ def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
             best[key] = item
     kept = [item for item in items if not _count(item) or item is best.get(_function(item))]
     chosen = {id(item) for item in kept}
-    return kept, [item for item in given if id(item) not in chosen]
+    return kept, [item for item in all_items if id(item) not in chosen]
 
 
 def _is_tried_elsewhere(item: pytest.Item) -> bool:
-    """On another store; or it is gone on from memory with a new object, or from a store with the same object."""
+    """Whether another run covers it: on another store, from memory with a new object, or with the same object."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or item.path.parent.name not in ("promises", "compat"):
         return False
-    stores = {one for one in callspec.params.values() if isinstance(one, str) and one in STORES}
+    stores = {value for value in callspec.params.values() if isinstance(value, str) and value in STORES}
     if OF_THE_ENGINE.search(item.path.as_posix()) and stores & {"file", "postgres"}:
         return True
     again = getattr(callspec.params.get("again"), "__name__", "")
@@ -67,6 +67,6 @@ def _function(item: pytest.Item) -> tuple[Any, ...]:
 
 def _count(item: pytest.Item | None) -> int:
     """How many of its parameters are PostgreSQL, if it is one of the shared tests."""
-    given = getattr(item, "callspec", None) if item is not None and item.path.parent.name in FOLDERS else None
-    params = () if given is None else given.params.values()
-    return sum(isinstance(one, str) and one in ("postgres", "in postgres") for one in params)
+    callspec = getattr(item, "callspec", None) if item is not None and item.path.parent.name in FOLDERS else None
+    params = () if callspec is None else callspec.params.values()
+    return sum(isinstance(value, str) and value in ("postgres", "in postgres") for value in params)

@@ -98,12 +98,12 @@ def needs_of(names: Iterable[str]) -> Iterator[metadata.Distribution]:
     seen: set[str] = set()
     waiting = list(names)
     while waiting:
-        found = metadata.distribution(waiting.pop())
-        if found.name in seen:
+        package = metadata.distribution(waiting.pop())
+        if package.name in seen:
             continue
-        seen.add(found.name)
-        yield found
-        needs = map(Requirement, found.requires or [])
+        seen.add(package.name)
+        yield package
+        needs = map(Requirement, package.requires or [])
         waiting += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
 
 
@@ -120,7 +120,7 @@ def repack(package: metadata.Distribution, to: Path) -> None:
 
 @dataclass(frozen=True)
 class Installed:
-    """A virtual environment in which somebody has just installed perdure, and nothing else."""
+    """A virtual environment in which perdure was just installed, and nothing else."""
 
     folder: Path
 
@@ -148,7 +148,7 @@ class Installed:
 
     def distributions(self) -> dict[str, metadata.Distribution]:
         [packages] = self.folder.glob("venv/lib/python*/site-packages")
-        return {found.name: found for found in metadata.distributions(path=[str(packages)])}
+        return {package.name: package for package in metadata.distributions(path=[str(packages)])}
 
     def files(self) -> dict[str, str]:
         """What perdure put there, with its digests."""

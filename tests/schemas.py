@@ -55,21 +55,21 @@ def where(folder: Path) -> Where:
     dsn, schema = _found(folder)
     SCHEMAS.prepare(dsn, schema)
     parts = urlsplit(dsn)
-    # Whoever still uses a schema is known by this name.
+    # Connections that still use a schema are known by this name.
     query = urlencode({**dict(parse_qsl(parts.query)), "application_name": schema})
     return Where(urlunsplit(parts._replace(query=query)), schema)
 
 
 def _found(folder: Path) -> Where:
-    told = _told_above(folder) or os.environ.get(VARIABLE) or SCHEMAS.start()
-    prefix, dsn = told.split(" ", 1)
+    line = _line_above(folder) or os.environ.get(VARIABLE) or SCHEMAS.start()
+    prefix, dsn = line.split(" ", 1)
     return Where(dsn, f"{prefix}_{sha256(os.path.realpath(folder).encode()).hexdigest()[:16]}")
 
 
-def _told_above(folder: Path) -> str:
-    for one in (folder, *folder.parents):
+def _line_above(folder: Path) -> str:
+    for parent in (folder, *folder.parents):
         try:
-            return (one / FILE).read_text(encoding="utf-8")
+            return (parent / FILE).read_text(encoding="utf-8")
         except OSError:
             continue
     return ""
@@ -93,14 +93,14 @@ class Schemas:
     def start(self) -> str:
         assert self._server is not None and self._beside is not None, "nobody has said which PostgreSQL to use"
         self._dsn, self._prefix = self._server().dsn, unique_name()
-        told = f"{self._prefix} {self._dsn}"
-        os.environ[VARIABLE] = told
-        (self._beside / FILE).write_text(told, encoding="utf-8")
-        return told
+        line = f"{self._prefix} {self._dsn}"
+        os.environ[VARIABLE] = line
+        (self._beside / FILE).write_text(line, encoding="utf-8")
+        return line
 
     @contextmanager
     def apart(self, folder: Path, dsn: str) -> Iterator[None]:
-        """What is in this folder is in a database of its own: there nobody's work keeps its vacuum waiting."""
+        """Put what is in this folder into a database of its own: no other work keeps its vacuum waiting there."""
         (folder / FILE).write_text(f"{unique_name()} {dsn}", encoding="utf-8")
         yield
         if dsn in self._sql:
@@ -112,9 +112,9 @@ class Schemas:
             return
         self._taken.append(schema)
         sql = self._connected(dsn)
-        found = {row[0] for row in sql.fetch(_FREE, self._resting, schema)} if self._resting else set()
-        for old in self._resting if schema not in found else ():
-            if old in found:
+        free = {row[0] for row in sql.fetch(_FREE, self._resting, schema)} if self._resting else set()
+        for old in self._resting if schema not in free else ():
+            if old in free:
                 self._resting.remove(old)
                 try:
                     sql.execute(_EMPTY.format(old=old, new=schema))
@@ -138,27 +138,27 @@ class Schemas:
             del self._taken[count:]
 
     def drop(self, folder: Path) -> None:
-        """Where more than its rows was changed, or what it held before matters: whoever comes next makes it anew."""
+        """Drop the schema where more than its rows was changed, or its old content matters. The next store makes it."""
         self.fetch(folder, "DROP SCHEMA IF EXISTS {s} CASCADE")
 
     def copy(self, folder: Path, to: Path, thread_ids: Iterable[str]) -> None:
         """All rows of these threads, into tables that are there already: afterwards they hold nothing else."""
         (dsn, old), (_, new) = _found(folder), _found(to)
-        listed = ", ".join(f'"{one}"' for one in thread_ids)
+        listed = ", ".join(f'"{thread_id}"' for thread_id in thread_ids)
         self._connected(dsn).execute(_COPY.format(old=old, new=new, threads=listed))
 
-    def fetch(self, folder: Path, statement: str, *given: object) -> Sequence[Any]:
+    def fetch(self, folder: Path, statement: str, *arguments: object) -> Sequence[Any]:
         """With `{s}` for the folder's schema."""
         dsn, schema = _found(folder)
-        return self._connected(dsn).fetch(statement.replace("{s}", f'"{schema}"'), *given)
+        return self._connected(dsn).fetch(statement.replace("{s}", f'"{schema}"'), *arguments)
 
     def end(self) -> None:
         if POSTGRES_URL in os.environ and self._dsn:  # otherwise the server goes with all that is in it
             sql = self._connected(self._dsn)
             for row in sql.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", self._prefix):
                 sql.execute(f'DROP SCHEMA "{row[0]}" CASCADE')
-        for one in self._sql.values():
-            one.close()
+        for sql in self._sql.values():
+            sql.close()
         self._sql.clear()
         self._dsn = ""
         os.environ.pop(VARIABLE, None)

@@ -1,4 +1,4 @@
-"""A storage of somebody else's, shared by all families of tests."""
+"""A storage of a third party, shared by all families of tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SixMethods:
         return self.kept[checkpoint_id]
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
+        return [checkpoint for checkpoint in self.kept.values() if checkpoint.workflow_name == workflow_name]
 
     async def delete(self, checkpoint_id: str) -> bool:
         return self.kept.pop(checkpoint_id, None) is not None
@@ -30,4 +30,4 @@ class SixMethods:
         return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
+        return [checkpoint.checkpoint_id for checkpoint in await self.list_checkpoints(workflow_name=workflow_name)]

@@ -1,4 +1,4 @@
-"""The house rules, checked by reading the source: imports, sizes, words, and calls that are never used."""
+"""The structure of the source, checked by reading it: imports, sizes, and calls that are never used."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
-from tests.parsing import parse
+from tests.parsing import FUNCTIONS, ROOT, SOURCE, Block, blocks, relative, tree_of
 
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "perdure"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 # ---------------------------------------------------------------- who may import whom
@@ -86,28 +83,13 @@ PLACES = {
 """Folders that may import them on top: each is imported only by those who use such an agent."""
 
 NEVER_ON_TOP = {"pydantic", "opentelemetry", "cryptography"}
-"""Needed by rooms of the base install: imported inside functions there, once somebody uses such a thing."""
+"""Needed by rooms of the base install: functions there import them, when a user needs them."""
 
 # ---------------------------------------------------------------- budgets
 
 FILE_LINES, FUNCTION_LINES, FOLDER_ENTRIES, METHODS, CHAIN = 400, 60, 14, 45, 3
 WIDE_FOLDERS = {"commands", "routes", "clauses"}
 """Of one kind each, so that more entries are no harder to take in."""
-
-DIALECT = {
-    *("tell", "tells", "told", "telling", "teller", "say", "says", "said", "saying", "hear", "hears", "heard"),
-    *("hearing", "unheard", "ear", "ears", "hall", "halls", "seat", "seats", "heed", "heeds", "heeded"),
-    *("anew", "mend", "mended", "whoever", "somebody", "nobody", "keeper", "keepers"),
-}
-"""Words that names, errors and log lines do not use: the field has others (CONTRIBUTING.md)."""
-MESSAGE_WORDS = {"say", "says"}
-"""Of these, words that a sentence may use: "the server says 503"."""
-PARTICIPLES = {
-    *("made", "told", "shown", "kept", "found", "given", "opened", "rewound", "known", "said", "taken", "asked"),
-    *("answered", "written", "begun", "sent", "chosen", "called", "joined", "merged", "checked", "wanted"),
-}
-"""Names that do not say what a function does."""
-LOGGERS = {"logger", "log", "_log", "_logger"}
 
 OVER_BUDGET = {
     "__init__.py": "a list: every public name, for people and for type checkers",
@@ -133,18 +115,8 @@ class Import:
         return f"src/perdure/{self.file}:{self.line}"
 
 
-def relative(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
-
-
 def room_of(file: str) -> str:
     return file.split("/", 1)[0].removesuffix(".py")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    text = path.read_text(encoding="utf-8")
-    return parse(text, str(path))
 
 
 def imports_of(path: Path) -> Iterator[Import]:
@@ -174,13 +146,13 @@ def _is_for_type_checkers(node: ast.AST) -> bool:
 
 @cache
 def all_imports() -> tuple[Import, ...]:
-    return tuple(found for path in FILES for found in imports_of(path))
+    return tuple(imported for path in FILES for imported in imports_of(path))
 
 
-def breaks_the_rules(found: Import) -> bool:
-    package, _, rest = found.module.partition(".")
-    here, there = room_of(found.file), rest.split(".")[0]
-    is_door = found.file.count("/") == 1 and found.file.endswith("/__init__.py")  # a lazy list of public names
+def breaks_the_rules(imported: Import) -> bool:
+    package, _, rest = imported.module.partition(".")
+    here, there = room_of(imported.file), rest.split(".")[0]
+    is_door = imported.file.count("/") == 1 and imported.file.endswith("/__init__.py")  # a lazy list of public names
     if package != "perdure" or is_door or here in OPEN_TO_ALL_ROOMS or here == there or there in FLOOR:
         return False
     return there not in MAY_IMPORT[here]
@@ -191,8 +163,8 @@ def test_every_room_has_a_rule() -> None:
     assert rooms <= MAY_IMPORT.keys() | OPEN_TO_ALL_ROOMS, "say in MAY_IMPORT what the new room may import"
 
 
-def test_nobody_imports_upwards_not_even_for_types_or_inside_a_function() -> None:
-    wrong = [f"{found.where} imports {found.module}" for found in all_imports() if breaks_the_rules(found)]
+def test_no_room_imports_upwards_for_types_or_inside_a_function() -> None:
+    wrong = [f"{imported.where} imports {imported.module}" for imported in all_imports() if breaks_the_rules(imported)]
     assert not wrong, "\n".join(["against ARCHITECTURE.md, 'Who may import whom':", *wrong])
 
 
@@ -200,11 +172,11 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
     """`from perdure import Executor` inside the package hides who needs whom, and can go round in circles."""
     rooms = MAY_IMPORT.keys() | OPEN_TO_ALL_ROOMS
     wrong = [
-        f"{found.where} imports {found.module}"
-        for found in all_imports()
-        if room_of(found.file) not in OPEN_TO_ALL_ROOMS
-        and found.module.startswith("perdure.")
-        and found.module.split(".")[1] not in rooms
+        f"{imported.where} imports {imported.module}"
+        for imported in all_imports()
+        if room_of(imported.file) not in OPEN_TO_ALL_ROOMS
+        and imported.module.startswith("perdure.")
+        and imported.module.split(".")[1] not in rooms
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -224,16 +196,16 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
         ("checkpoints/storage.py", "perdure.engine.thread.state", True),
     ],
 )
-def test_the_rule_itself_tells_right_from_wrong(file: str, module: str, breaks: bool) -> None:
+def test_import_rule_separates_right_from_wrong(file: str, module: str, breaks: bool) -> None:
     assert breaks_the_rules(Import(file, 1, module, on_top=False)) is breaks
 
 
 def test_optional_dependencies_are_imported_in_one_module_of_their_room() -> None:
     users: dict[str, set[str]] = defaultdict(set)
-    for found in all_imports():
-        package = found.module.split(".")[0]
-        if found.on_top and package in OPTIONAL and not found.file.startswith(PLACES.get(package, "-")):
-            users[package].add(found.file)
+    for imported in all_imports():
+        package = imported.module.split(".")[0]
+        if imported.on_top and package in OPTIONAL and not imported.file.startswith(PLACES.get(package, "-")):
+            users[package].add(imported.file)
     wrong = [
         f"{package}: {sorted(files)}"
         for package, files in users.items()
@@ -243,24 +215,6 @@ def test_optional_dependencies_are_imported_in_one_module_of_their_room() -> Non
 
 
 # ---------------------------------------------------------------- what a reader must hold in the head
-
-
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-Block: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
-def blocks(path: Path) -> Iterator[tuple[str, Block]]:
-    """Every function and class of a file with its dotted name."""
-
-    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, Block]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                yield f"{prefix}{child.name}", child
-                yield from walk(child, f"{prefix}{child.name}.")
-            else:
-                yield from walk(child, prefix)
-
-    yield from walk(tree_of(path), "")
 
 
 def module_of(path: Path) -> str:
@@ -404,61 +358,14 @@ def test_functions_are_short() -> None:
     assert not wrong, f"over {FUNCTION_LINES} lines of code: {wrong}"
 
 
-# ---------------------------------------------------------------- words
-
-
-def words_of(name: str) -> set[str]:
-    return set(re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().strip("_").split("_"))
-
-
-def test_names_use_the_words_of_the_field() -> None:
-    names = {(relative(path), path.stem) for path in FILES}
-    names |= {(relative(path), name.rpartition(".")[2]) for path in FILES for name, _ in blocks(path)}
-    wrong = sorted(f"{file}: {name}" for file, name in names if words_of(name) & DIALECT)
-    assert not wrong, "\n".join(wrong)
-
-
-def test_functions_are_not_named_by_a_bare_participle() -> None:
-    wrong = sorted(
-        f"{relative(path)}: {name}"
-        for path in FILES
-        for name, node in blocks(path)
-        if isinstance(node, FUNCTIONS) and name.rpartition(".")[2].strip("_") in PARTICIPLES
-    )
-    assert not wrong, "\n".join(wrong)
-
-
-def spoken_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Texts of errors and log lines: string arguments of `raise X(...)` and of calls on a logger."""
-    for node in ast.walk(tree_of(path)):
-        call = node.exc if isinstance(node, ast.Raise) else node
-        if not isinstance(call, ast.Call):
-            continue
-        is_log = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value).rpartition(".")[2] in LOGGERS
-        if isinstance(node, ast.Raise) or is_log:
-            for part in ast.walk(call):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    yield part.lineno, part.value
-
-
-def test_errors_and_log_lines_use_the_words_of_the_field() -> None:
-    wrong = [
-        f"{relative(path)}:{line}: {text}"
-        for path in FILES
-        for line, text in spoken_texts(path)
-        if DIALECT & set(re.findall(r"[a-z]+", text.lower())) - MESSAGE_WORDS
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
 # ---------------------------------------------------------------- fences
 
 
 def test_nothing_but_the_pickle_codec_can_run_code_from_data() -> None:
     wrong = [
-        f"{found.where} imports {found.module}"
-        for found in all_imports()
-        if found.module.split(".")[0] in FORBIDDEN_IMPORTS and found.file != PICKLE_CODEC
+        f"{imported.where} imports {imported.module}"
+        for imported in all_imports()
+        if imported.module.split(".")[0] in FORBIDDEN_IMPORTS and imported.file != PICKLE_CODEC
     ]
     for path in FILES:
         for node in ast.walk(tree_of(path)):
@@ -466,23 +373,6 @@ def test_nothing_but_the_pickle_codec_can_run_code_from_data() -> None:
             if called in FORBIDDEN_CALLS:
                 wrong.append(f"src/perdure/{relative(path)}:{getattr(node, 'lineno', 0)} calls {called}()")
     assert not wrong, "\n".join(wrong)
-
-
-NAMES_OF_THE_REFERENCE = {"BaseAgent", "BaseGroupChatOrchestrator", "StandardMagenticManager"}
-"""Which users know: not ours to choose."""
-
-
-def test_names_do_not_hide_that_nobody_decided() -> None:
-    vague = re.compile(r"^(Base|Abstract)[A-Z]|(Impl|Manager|Helper)$")
-    wrong = [
-        f"{relative(path)}:{name}"
-        for path in FILES
-        for name, node in blocks(path)
-        if isinstance(node, ast.ClassDef) and vague.search(node.name) and node.name not in NAMES_OF_THE_REFERENCE
-    ]
-    assert not wrong, wrong
-    files = {path.stem for path in FILES} & {"utils", "common", "misc", "helpers"}
-    assert not files, files
 
 
 def test_decision_records_have_numbers_of_their_own() -> None:

@@ -44,7 +44,7 @@ def metadata(artefacts: Artefacts) -> Message:
 # ---------------------------------------------------------------- what is in the root
 
 
-def test_the_root_holds_what_belongs_there_and_no_more() -> None:
+def test_repository_root_holds_only_the_listed_files() -> None:
     assert tracked_entries() == {
         *(".ci", ".gitignore", "Makefile", "pyproject.toml", "requirements.lock"),
         *("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "GLOSSARY.md", "LICENSE", "README.md"),
@@ -60,7 +60,7 @@ def tracked_entries() -> set[str]:
     return {path.name for path in ROOT.iterdir() if not path.name.startswith(".")} | {".ci", ".gitignore"}
 
 
-def test_make_demo_installs_what_perdure_needs_and_what_builds_it_and_no_more() -> None:
+def test_make_demo_installs_exactly_what_perdure_needs_and_what_builds_it() -> None:
     named = re.search(r"^NEEDED := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert named is not None
     builders = [re.split(r"[<>=!~ \[;]", need)[0] for need in PROJECT["build-system"]["requires"]]
@@ -71,16 +71,16 @@ def test_make_demo_installs_what_perdure_needs_and_what_builds_it_and_no_more() 
 # ---------------------------------------------------------------- what is in them
 
 
-def test_the_wheel_holds_every_module_the_types_and_the_licence_and_nothing_else(artefacts: Artefacts) -> None:
+def test_wheel_holds_exactly_the_modules_the_types_and_the_licence(artefacts: Artefacts) -> None:
     modules = {name.removeprefix("src/") for name in files_of(artefacts.source) if re.match(r"src/.+\.py$", name)}
-    said = f"perdure-{perdure.__version__}.dist-info"
-    about = {f"{said}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")}
+    dist_info = f"perdure-{perdure.__version__}.dist-info"
+    about = {f"{dist_info}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")}
     data = {"perdure/py.typed", "perdure/agent_workflow/documents/agent-workflow.schema.json"}
     assert artefacts.files_of_the_wheel() == modules | data | about
 
 
 def test_the_sdist_holds_all_that_the_project_is_made_of(artefacts: Artefacts) -> None:
-    """Whoever has it can build, read, test and measure; what work leaves behind is not in it."""
+    """The sdist can be built, read, tested and measured; what work leaves behind is not in it."""
     project = {
         name
         for name in files_of(artefacts.source) - LITTER
@@ -90,14 +90,14 @@ def test_the_sdist_holds_all_that_the_project_is_made_of(artefacts: Artefacts) -
     assert artefacts.files_of_the_sdist() == project | more
 
 
-def test_the_wheel_says_what_it_is(metadata: Message) -> None:
+def test_wheel_metadata_names_version_python_and_licence(metadata: Message) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("perdure", perdure.__version__)
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "MIT"
     assert "## Two commands" in str(metadata.get_payload()), "the README is what a registry shows"
 
 
-def test_the_base_install_needs_three_packages_and_the_extras_are_those_promised(metadata: Message) -> None:
+def test_base_install_needs_three_packages_and_extras_are_as_promised(metadata: Message) -> None:
     needs = metadata.get_all("Requires-Dist") or []
     base = {re.split(r"[<>=!~ \[;]", need)[0] for need in needs if "extra ==" not in need}
     assert base == BASE
@@ -129,7 +129,7 @@ def from_sdist(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -
     return Installed.make(artefacts.sdist, folder, folder / "made")
 
 
-def test_an_install_without_extras_brings_what_perdure_needs_and_no_more(from_wheel: Installed) -> None:
+def test_install_without_extras_brings_exactly_the_needed_packages(from_wheel: Installed) -> None:
     assert from_wheel.distributions().keys() == {package.name for package in needs_of(BASE)} | {"perdure"}
 
 
@@ -221,7 +221,7 @@ def test_a_workflow_that_is_killed_is_resumed_by_another_process(
     assert "monday" in succeed(from_wheel.command, "threads", "--store", url, folder=tmp_path)
 
 
-def test_an_install_that_lacks_something_would_be_noticed(artefacts: Artefacts, tmp_path: Path) -> None:
+def test_install_fails_without_the_wheel_of_a_needed_package(artefacts: Artefacts, tmp_path: Path) -> None:
     """What the fixtures promise: nothing is to be had but the wheels that they were given."""
     for package in needs_of(BASE - {"rich"}):
         repack(package, tmp_path)
@@ -232,7 +232,7 @@ def test_an_install_that_lacks_something_would_be_noticed(artefacts: Artefacts, 
 # ---------------------------------------------------------------- what development needs
 
 
-def test_every_package_of_the_lock_is_pinned_with_hashes_and_without_addresses() -> None:
+def test_every_package_of_the_lock_has_hashes_and_no_addresses() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     assert "://" not in lock
     packages = re.split(r"\n(?=[a-z])", lock.strip())
@@ -249,5 +249,5 @@ def test_the_lock_covers_everything_the_project_asks_for() -> None:
     assert not missing, f"run `make lock`: {missing}"
 
 
-def test_what_ci_runs_is_what_anybody_runs() -> None:
+def test_ci_runs_make_test() -> None:
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

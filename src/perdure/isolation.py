@@ -60,7 +60,7 @@ def isolate(value: _T) -> _T:
     if type(value) in _ATOMIC:
         return value
     try:
-        return cast(_T, _copied(value, {}))
+        return cast(_T, _copy(value, {}))
     except Exception:  # noqa: BLE001  too deep, changed by a thread meanwhile, a __hash__ that fails, ...
         global _copied_otherwise
         _copied_otherwise = True
@@ -113,7 +113,7 @@ def _cannot_change(value: object) -> bool:
     return parts is not None and all(type(part) in _ATOMIC or _cannot_change(part) for part in parts(value))
 
 
-def _copied(value: Any, memo: _Memo) -> Any:
+def _copy(value: Any, memo: _Memo) -> Any:
     if type(value) in _ATOMIC:
         return value
     copied = memo.get(id(value), _MISSING)
@@ -147,19 +147,19 @@ def _copy_dict(value: dict[Any, Any], memo: _Memo) -> dict[Any, Any]:
     copied: dict[Any, Any] = {}
     memo[id(value)] = copied
     for key, each in value.items():
-        copied[_copied(key, memo)] = each if type(each) in _ATOMIC else _copied(each, memo)
+        copied[_copy(key, memo)] = each if type(each) in _ATOMIC else _copy(each, memo)
     return copied
 
 
 def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
     copied: set[Any] = set()
     memo[id(value)] = copied
-    copied.update([_copied(each, memo) for each in value])
+    copied.update([_copy(each, memo) for each in value])
     return copied
 
 
 def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
-    parts = [_copied(each, memo) for each in value]
+    parts = [_copy(each, memo) for each in value]
     if id(value) in memo:  # a cycle led back here and created the copy
         return cast(tuple[Any, ...], memo[id(value)])
     is_changed = any(new is not old for new, old in zip(parts, value, strict=True))
@@ -169,7 +169,7 @@ def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
 
 
 def _copy_frozenset(value: frozenset[Any], memo: _Memo) -> frozenset[Any]:
-    pairs = [(each, _copied(each, memo)) for each in value]
+    pairs = [(each, _copy(each, memo)) for each in value]
     copied = frozenset(new for _, new in pairs) if any(new is not old for old, new in pairs) else value
     return cast(frozenset[Any], memo.setdefault(id(value), copied))
 
@@ -178,7 +178,7 @@ def _copy_open_struct(value: Any, memo: _Memo) -> Any:
     """Copy a Struct with `dict=True`: msgspec's own copy leaves out `__dict__`."""
     copied = _copy_deeply(value, memo)
     if copied is not value:
-        vars(copied).update({name: _copied(each, memo) for name, each in vars(value).items()})
+        vars(copied).update({name: _copy(each, memo) for name, each in vars(value).items()})
     return copied
 
 
@@ -190,7 +190,7 @@ def _copy_deeply(value: Any, memo: _Memo) -> Any:
         return copy.deepcopy(value, memo)
     except Exception:  # noqa: BLE001  a user's __deepcopy__ may raise anything
         # Drop partial copies: another reference to this value would get one of them.
-        # test_a_second_reference_to_what_cannot_be_copied_is_the_value_too checks this.
+        # test_second_reference_to_an_uncopyable_value_is_the_same_value checks this.
         while len(memo) > size:
             memo.popitem()
         memo[id(value)] = value
@@ -215,7 +215,7 @@ class _CopyFields:
         copied = memo[id(value)] = object.__new__(type(value))
         is_changed = not self._is_frozen
         for name, old in self.items(value):
-            new = old if type(old) in _ATOMIC else _copied(old, memo)
+            new = old if type(old) in _ATOMIC else _copy(old, memo)
             is_changed = is_changed or new is not old
             object.__setattr__(copied, name, new)
         if not is_changed:
@@ -243,7 +243,7 @@ def _copy_struct(value: Any, memo: _Memo) -> Any:
     is_changed = not is_frozen
     for name in value.__struct_fields__:
         old = getattr(value, name, _MISSING)
-        new = old if type(old) in _ATOMIC else _copied(old, memo)
+        new = old if type(old) in _ATOMIC else _copy(old, memo)
         if new is not old:
             is_changed = True
             msgspec.structs.force_setattr(copied, name, new)

@@ -113,7 +113,7 @@ class ProcessIdentity:
 def process_identity(pid: int | None = None) -> ProcessIdentity:
     """The identity of this process, or of a running one with this pid. Raises ProcessLookupError if none exists."""
     pid = os.getpid() if pid is None else pid
-    started = _started(pid)
+    started = _start_time(pid)
     if started is None:
         raise ProcessLookupError(f"No process {pid} exists.")
     return ProcessIdentity(boot_id(), _pid_namespace(), pid, started)
@@ -127,7 +127,7 @@ def is_process_alive(identity: ProcessIdentity) -> bool | None:
     """
     if (identity.boot_id, identity.pid_namespace) != (boot_id(), _pid_namespace()):
         return None
-    return _started(identity.pid) == identity.started
+    return _start_time(identity.pid) == identity.started
 
 
 def kill_hard(pid: int) -> None:
@@ -179,16 +179,16 @@ def _pid_namespace() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """The start time of the process; None if it is not running."""
     if sys.platform == "linux":
-        return _started_linux(pid)
+        return _start_time_linux(pid)
     if sys.platform == "win32":
-        return _started_windows(pid)
+        return _start_time_windows(pid)
     return _ask("ps", "-o", "lstart=", "-p", str(pid)) or None
 
 
-def _started_linux(pid: int) -> str | None:
+def _start_time_linux(pid: int) -> str | None:
     """Field 22 of /proc/<pid>/stat. The name before it may hold spaces and brackets, so count from its end."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if not fields or fields[0] in "ZX":  # a zombie has ended
@@ -196,7 +196,7 @@ def _started_linux(pid: int) -> str | None:
     return fields[19]
 
 
-def _started_windows(pid: int) -> str | None:
+def _start_time_windows(pid: int) -> str | None:
     """The creation time by GetProcessTimes, without opening the process for more than that."""
     import ctypes
 

@@ -1,4 +1,4 @@
-"""What things may cost: today's numbers. Whoever makes one dearer has to say so here; whoever makes it cheaper, too."""
+"""What things may cost: today's numbers. A change that makes one dearer or cheaper changes its number here."""
 
 from __future__ import annotations
 
@@ -79,13 +79,19 @@ KB_OF_A_TURN: dict[str, float] = {
 """Which brings 1 KB: at most so much, and at least nineteen twentieths of it."""
 
 
-def check_asked(found: dict[str, Asked]) -> None:
-    _check([f"{name}: {one}, budgeted: {ASKED.get(name)}" for name, one in found.items() if one != ASKED.get(name)])
+def check_asked(asked: dict[str, Asked]) -> None:
+    _check(
+        [
+            f"{name}: {counts}, budgeted: {ASKED.get(name)}"
+            for name, counts in asked.items()
+            if counts != ASKED.get(name)
+        ]
+    )
 
 
-def check_made(kind: str, durability: str, found: Made) -> None:
+def check_made(kind: str, durability: str, made: Made) -> None:
     budgeted = MADE[kind, durability]
-    _check([] if found == budgeted else [f"{kind}, {durability}: {found}, budgeted: {budgeted}"])
+    _check([] if made == budgeted else [f"{kind}, {durability}: {made}, budgeted: {budgeted}"])
 
 
 def check_bytes(kind: str, kb: float) -> None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL that nobody else uses: what is counted and measured there is ours."""
+"""A PostgreSQL that no other test uses: what is counted and measured there is ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads whose costs are counted: one that takes so many supersteps, and one that is told 1 KB with each turn."""
+"""Threads whose costs are counted: one that takes so many supersteps, and one that gets 1 KB with each turn."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ STORAGES: dict[str, Callable[[Path, str], StoreCheckpointStorage]] = {
 
 
 def steps(storage: Any) -> Workflow:
-    """As many supersteps as it is told, and then a word."""
+    """Take as many supersteps as the message names, and then yield a word."""
 
     async def take(left: int, ctx: WorkflowContext[Any, Any]) -> None:
         ctx.set_state("left", left)
         await (ctx.send_message(left - 1) if left > 1 else ctx.yield_output("done"))
 
-    one = Does("steps", take)
-    builder = WorkflowBuilder(name="steps", start_executor=one, checkpoint_storage=storage, max_iterations=1000)
-    return builder.add_edge(one, one).build()
+    executor = Does("steps", take)
+    builder = WorkflowBuilder(name="steps", start_executor=executor, checkpoint_storage=storage, max_iterations=1000)
+    return builder.add_edge(executor, executor).build()
 
 
 def talk(storage: Any) -> Workflow:
-    """Keeps all that it was told."""
+    """Keep all messages."""
 
-    async def hear(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+    async def take_message(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         ctx.set_state("log", [*ctx.get_state("log", []), message])
 
-    return WorkflowBuilder(name="talk", start_executor=Does("listener", hear), checkpoint_storage=storage).build()
+    return WorkflowBuilder(
+        name="talk", start_executor=Does("listener", take_message), checkpoint_storage=storage
+    ).build()
 
 
 def messages(count: int) -> list[str]:

@@ -21,7 +21,7 @@ async def turns(storage: object) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "sqlite, NORMAL"])
-async def test_what_a_turn_leaves_in_files(kind: str, tmp_path: Path) -> None:
+async def test_bytes_that_a_turn_leaves_in_files_are_within_budget(kind: str, tmp_path: Path) -> None:
     async with STORAGES[kind](tmp_path, "") as storage:
         await turns(storage)
     check_bytes(kind, size_of(tmp_path) / TURNS / KB)
@@ -37,8 +37,8 @@ SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON
 """
 
 
-async def test_what_a_turn_leaves_in_postgresql_and_sends_to_its_log(dsn: str) -> None:
-    """Indexes and rows that nobody needs any more included."""
+async def test_bytes_of_a_turn_in_postgresql_and_its_log_are_within_budget(dsn: str) -> None:
+    """Indexes and rows that are no longer needed are included."""
     async with PostgresCheckpointStorage(dsn) as storage:
         await talk(storage).run("x", thread_id="another")
         looking = await asyncpg.connect(dsn)

@@ -24,7 +24,7 @@ class Counting:
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-        self.found: dict[str, Asked] = {}
+        self.asked: dict[str, Asked] = {}
 
     async def count(self, name: str, act: Act, *, before: Act | None = None, is_cold: bool = False) -> None:
         """How often the server is asked, and with how many statements; they are prepared by doing it twice before, but
@@ -34,10 +34,10 @@ class Counting:
                 await before()
             with self._proxy.counted() as counts:
                 await act()
-            self.found[name] = Asked(counts.round_trips, len(counts.statements))
+            self.asked[name] = Asked(counts.round_trips, len(counts.statements))
 
 
-async def test_each_act_of_the_store(proxy: Proxy) -> None:
+async def test_each_act_of_the_store_takes_the_budgeted_round_trips(proxy: Proxy) -> None:
     store, counting = PostgresStore(proxy.url), Counting(proxy)
     owner = await own(store)
     await counting.count("a commit", lambda: owner.save(events=1, chunks={"aa": b"1"}))
@@ -51,7 +51,7 @@ async def test_each_act_of_the_store(proxy: Proxy) -> None:
     await counting.count("an opening", lambda: store.open("t", "run", takeover=True))
     await reading(counting, store)
     await store.close()
-    check_asked(counting.found)
+    check_asked(counting.asked)
 
 
 async def all_in_one(owner: ThreadOwner) -> None:
@@ -77,7 +77,7 @@ async def reading(counting: Counting, store: Store) -> None:
     await counting.count("what is asked", store.pending_requests)
 
 
-async def test_a_turn_a_superstep_and_a_resume(proxy: Proxy) -> None:
+async def test_turn_superstep_and_resume_take_the_budgeted_round_trips(proxy: Proxy) -> None:
     counting = Counting(proxy)
     async with PostgresCheckpointStorage(proxy.url) as storage:
         talking, stepping, fanning = ledger(Stage(), storage), steps(storage), fan(Stage(), storage)
@@ -92,11 +92,11 @@ async def test_a_turn_a_superstep_and_a_resume(proxy: Proxy) -> None:
     for name, message in (("a resume over a new connection", None), ("a turn over a new connection", "x")):
         async with PostgresCheckpointStorage(proxy.url) as storage:
             await counting.count(name, partial(ledger(Stage(), storage).run, message, thread_id="t"), is_cold=True)
-    check_asked(counting.found)
+    check_asked(counting.asked)
 
 
-async def test_the_first_use_of_a_database(proxy: Proxy) -> None:
+async def test_first_use_of_a_database_takes_the_budgeted_round_trips(proxy: Proxy) -> None:
     counting = Counting(proxy)
     async with PostgresCheckpointStorage(proxy.url) as storage:
         await counting.count("tables made", storage.list_threads, is_cold=True)
-    check_asked(counting.found)
+    check_asked(counting.asked)

@@ -36,14 +36,14 @@ asking: ContextVar[list[str] | None] = ContextVar("asking", default=None)
 
 
 def count_calls(store: Any) -> None:
-    """From now on, where somebody listens."""
+    """Count the calls of the store from now on, while `asking` is set."""
 
     def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        async def count(*given: Any, **named: Any) -> Any:
+        async def count(*arguments: Any, **named: Any) -> Any:
             asked = asking.get()
             if asked is not None:
                 asked.append(name)
-            return await method(*given, **named)
+            return await method(*arguments, **named)
 
         return count
 
@@ -62,7 +62,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerApp:
 
 async def test_a_turn_over_http_asks_the_store_no_more_often_than_a_turn_without(app: ServerApp) -> None:
     count_calls(app.service.storage.store)
-    found = {}
+    counts = {}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         await client.post(
             "/v1/graph/invoke", json={**TURN, "config": {"thread_id": "first"}}
@@ -72,10 +72,10 @@ async def test_a_turn_over_http_asks_the_store_no_more_often_than_a_turn_without
             ("another turn of it", "POST", "/v1/graph/invoke"),
             ("the thread", "GET", "/v1/threads/t"),
         ):
-            found[name] = asked = list[str]()
+            counts[name] = asked = list[str]()
             before = asking.set(asked)
             answer = await client.request(method, path, json=TURN if method == "POST" else None)
             asking.reset(before)
             assert answer.status_code == 200, answer.text
     await app.aclose()
-    assert found == ASKED
+    assert counts == ASKED

@@ -24,15 +24,15 @@ def counted() -> Iterator[Counts]:
     loop, made = asyncio.get_running_loop(), Counts()
     factory, call_soon = loop.get_task_factory(), loop.call_soon_threadsafe
 
-    def task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **given: Any) -> asyncio.Task[Any]:
+    def task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
         made.tasks += 1
-        return asyncio.Task(work, loop=loop, **given)
+        return asyncio.Task(work, loop=loop, **options)
 
-    def hop(*given: Any, **more: Any) -> Any:
+    def hop(*arguments: Any, **more: Any) -> Any:
         made.hops += 1
-        return call_soon(*given, **more)
+        return call_soon(*arguments, **more)
 
-    loop.set_task_factory(task)  # type: ignore[arg-type]  # what is given beside is passed on
+    loop.set_task_factory(task)  # type: ignore[arg-type]  # further options are passed on
     loop.call_soon_threadsafe = hop  # type: ignore[method-assign, assignment]  # a tap on the real method
     try:
         yield made
@@ -43,7 +43,7 @@ def counted() -> Iterator[Counts]:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("kind", STORAGES)
-async def test_a_superstep_and_a_turn(
+async def test_superstep_and_turn_make_the_budgeted_tasks_and_hops(
     kind: str, durability: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     made: dict[int, Counts] = {}

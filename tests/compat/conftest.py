@@ -57,8 +57,8 @@ def _names(function: Any) -> bool:
     """Whether it, or a function of its module that it calls, makes such a storage."""
     used = function.__code__.co_names
     called = (function.__globals__.get(name) for name in used)
-    own = (one for one in called if inspect.isfunction(one) and one.__module__ == function.__module__)
-    return IN_DOCUMENTS in used or any(_names(one) for one in own if one is not function)
+    own = (helper for helper in called if inspect.isfunction(helper) and helper.__module__ == function.__module__)
+    return IN_DOCUMENTS in used or any(_names(helper) for helper in own if helper is not function)
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,9 @@ async def _documented_storage(
     made: list[StoreCheckpointStorage] = []
 
     class InPostgres(PostgresCheckpointStorage):
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **options: Any) -> None:
             dsn, schema = where(tmp_path / f"storage-{len(made)}")
-            super().__init__(dsn, schema=schema, **given)
+            super().__init__(dsn, schema=schema, **options)
             made.append(self)
 
     monkeypatch.setattr(request.module, IN_DOCUMENTS, InPostgres)

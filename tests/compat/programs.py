@@ -124,7 +124,7 @@ class BerthRequest:
 
 
 class Harbourmaster(Executor):
-    """Notes each arrival, asks for clearance, and berths the ship once somebody granted it."""
+    """Notes each arrival, asks for clearance, and berths the ship once that is granted."""
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
@@ -280,17 +280,17 @@ class TextShelf:
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
         every = [await self.load(checkpoint_id) for checkpoint_id in self.texts]
-        return [one for one in every if one.workflow_name == workflow_name]
+        return [checkpoint for checkpoint in every if checkpoint.workflow_name == workflow_name]
 
     async def delete(self, checkpoint_id: str) -> bool:
         return self.texts.pop(checkpoint_id, None) is not None
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        found = await self.list_checkpoints(workflow_name=workflow_name)
-        return found[-1] if found else None
+        checkpoints = await self.list_checkpoints(workflow_name=workflow_name)
+        return checkpoints[-1] if checkpoints else None
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
+        return [checkpoint.checkpoint_id for checkpoint in await self.list_checkpoints(workflow_name=workflow_name)]
 
 
 # ---------------------------------------------------------------- reading streams

@@ -48,8 +48,8 @@ async def test_a_run_without_a_message_saves_to_the_storage_of_the_call(make_sto
 
     assert result.get_outputs() == [5]
     checkpoints = await storage.list_checkpoints(workflow_name=workflow.name)
-    assert [one.iteration_count for one in checkpoints] == [0, 1, 2, 3, 4, 5]
-    assert {one.workflow_name for one in checkpoints} == {workflow.name}
+    assert [checkpoint.iteration_count for checkpoint in checkpoints] == [0, 1, 2, 3, 4, 5]
+    assert {checkpoint.workflow_name for checkpoint in checkpoints} == {workflow.name}
 
 
 async def test_the_latest_checkpoint_of_a_finished_run_gives_its_outputs_again(make_storage: MakeStorage) -> None:
@@ -66,7 +66,7 @@ async def test_the_latest_checkpoint_of_a_finished_run_gives_its_outputs_again(m
     assert (await stream).get_outputs() == [5]
 
 
-async def test_a_new_object_goes_on_from_the_latest_checkpoint_of_an_interrupted_run(make_storage: MakeStorage) -> None:
+async def test_new_object_resumes_the_latest_checkpoint_of_an_interrupted_run(make_storage: MakeStorage) -> None:
     storage = make_storage()
     async for event in tide_workflow().run(checkpoint_storage=storage, stream=True):
         if event.type == "superstep_completed" and event.iteration == 3:
@@ -117,7 +117,9 @@ async def test_a_storage_has_the_six_methods_of_the_protocol(make_storage: MakeS
     assert await storage.get_latest(workflow_name="ferry") is None
     assert await storage.save(made) == made.checkpoint_id
     assert (await storage.load(made.checkpoint_id)).checkpoint_id == made.checkpoint_id
-    assert [one.checkpoint_id for one in await storage.list_checkpoints(workflow_name="ferry")] == [made.checkpoint_id]
+    assert [checkpoint.checkpoint_id for checkpoint in await storage.list_checkpoints(workflow_name="ferry")] == [
+        made.checkpoint_id
+    ]
     assert await storage.list_checkpoint_ids(workflow_name="ferry") == [made.checkpoint_id]
     assert await storage.list_checkpoint_ids(workflow_name="tug") == []
     latest = await storage.get_latest(workflow_name="ferry")
@@ -127,18 +129,18 @@ async def test_a_storage_has_the_six_methods_of_the_protocol(make_storage: MakeS
     assert await storage.list_checkpoint_ids(workflow_name="ferry") == []
 
 
-async def test_a_checkpoint_that_is_not_there_is_an_error_of_the_checkpoint_kind() -> None:
+async def test_missing_checkpoint_raises_a_checkpoint_error() -> None:
     with pytest.raises(WorkflowCheckpointException, match="No checkpoint 'gone'"):
         await InMemoryCheckpointStorage().load("gone")
 
 
-async def test_resuming_an_unknown_checkpoint_says_so_on_every_storage(make_storage: MakeStorage) -> None:
+async def test_resuming_an_unknown_checkpoint_raises_on_every_storage(make_storage: MakeStorage) -> None:
     with pytest.raises(CheckpointNotFound, match="'gone'"):
         await tide_workflow(make_storage()).run(checkpoint_id="gone", stream=True)
 
 
 @pytest.mark.parametrize("name", ["save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids"])
-def test_the_methods_of_the_protocol_are_async_and_take_what_the_reference_says(name: str) -> None:
+def test_protocol_methods_are_async_and_take_the_reference_parameters(name: str) -> None:
     expected = {
         "save": ["checkpoint"],
         "load": ["checkpoint_id"],
@@ -151,7 +153,7 @@ def test_the_methods_of_the_protocol_are_async_and_take_what_the_reference_says(
 
 
 @pytest.mark.parametrize("make_storage", [TextShelf, SixMethods])
-async def test_a_backend_with_only_the_six_methods_says_once_what_it_lacks(make_storage: MakeStorage) -> None:
+async def test_backend_with_only_the_six_methods_warns_once(make_storage: MakeStorage) -> None:
     events = await collect(tide_workflow(make_storage()).run(stream=True))
 
     [warning] = warnings_among(events)
@@ -165,7 +167,9 @@ async def test_a_backend_that_keeps_objects_is_never_handed_a_live_one() -> None
     before: dict[str, str] = {}
     async for event in workflow.run(Survey(list(DEPTHS)), stream=True):
         if event.type == "superstep_completed":
-            before |= {key: json.dumps(one.to_dict()) for key, one in shelf.kept.items() if key not in before}
+            before |= {
+                key: json.dumps(checkpoint.to_dict()) for key, checkpoint in shelf.kept.items() if key not in before
+            }
     for checkpoint_id in before:
         await survey_workflow(shelf).run(checkpoint_id=checkpoint_id)
 
@@ -191,7 +195,7 @@ class Scribbler(SixMethods):
         checkpoint.executors.clear()
 
 
-async def test_what_a_backend_does_to_its_checkpoints_does_not_reach_the_run() -> None:
+async def test_changes_by_a_backend_to_its_checkpoints_do_not_reach_the_run() -> None:
     scribbler = Scribbler()
     result = await still_workflow(scribbler).run("barley")
     assert result.get_outputs() == [BARLEY]
@@ -216,7 +220,7 @@ async def test_a_backend_is_handed_checkpoints_that_can_be_read() -> None:
     assert [event.data for event in last.outputs] == [SOUNDINGS]
 
 
-async def test_what_a_storage_hands_out_is_the_readers_own() -> None:
+async def test_changes_to_a_loaded_checkpoint_do_not_reach_the_storage() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = survey_workflow(storage)
     await workflow.run(Survey(list(DEPTHS)))
@@ -230,7 +234,7 @@ async def test_what_a_storage_hands_out_is_the_readers_own() -> None:
     assert "scribble" not in again.state
 
 
-async def test_what_was_saved_is_no_longer_the_savers() -> None:
+async def test_changes_after_a_save_do_not_reach_the_storage() -> None:
     storage = InMemoryCheckpointStorage()
     made = WorkflowCheckpoint(workflow_name="ferry", graph_signature_hash="none", state={"cars": [1, 2]})
     await storage.save(made)
@@ -251,7 +255,7 @@ async def test_the_storage_of_the_call_takes_the_place_of_the_builders() -> None
 
 
 @pytest.mark.parametrize("make_storage", [TextShelf, SixMethods])
-async def test_a_live_workflow_goes_on_in_another_storage(make_storage: MakeStorage) -> None:
+async def test_live_workflow_continues_in_another_storage(make_storage: MakeStorage) -> None:
     first, second = InMemoryCheckpointStorage(), make_storage()
     workflow = berth_workflow()
     await workflow.run("Ariel", checkpoint_storage=first)
@@ -307,7 +311,7 @@ async def test_a_checkpoint_with_a_pending_question_survives_json_text() -> None
 
 
 @pytest.mark.parametrize("damaged", [{}, {"workflow_name": 3}, {"workflow_name": "tide", "messages": "none"}])
-def test_what_is_not_a_checkpoint_is_refused_by_from_dict(damaged: dict[str, Any]) -> None:
+def test_from_dict_refuses_a_dict_that_is_not_a_checkpoint(damaged: dict[str, Any]) -> None:
     with pytest.raises(WorkflowCheckpointException):
         WorkflowCheckpoint.from_dict(damaged)
 

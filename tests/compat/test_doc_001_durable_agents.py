@@ -49,12 +49,14 @@ async def test_a_counter_in_self_is_saved_after_every_superstep() -> None:
     result = await workflow.run()
 
     assert result.get_outputs() == [5]
-    saved = [one.executors["tide"].saved for one in await storage.list_checkpoints(workflow_name=workflow.name)]
+    saved = [
+        checkpoint.executors["tide"].saved for checkpoint in await storage.list_checkpoints(workflow_name=workflow.name)
+    ]
     assert saved == [{"height": height} for height in range(6)]
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["same object", "new object"])
-async def test_a_counter_goes_on_counting_from_any_checkpoint(fresh: bool) -> None:
+async def test_counter_continues_from_any_checkpoint(fresh: bool) -> None:
     storage = InMemoryCheckpointStorage()
     workflow = tide_workflow(storage)
     await workflow.run()
@@ -66,7 +68,7 @@ async def test_a_counter_goes_on_counting_from_any_checkpoint(fresh: bool) -> No
         assert len(checkpoints_of(events)) == 5 - checkpoint.iteration_count
 
 
-async def test_without_the_edge_to_itself_the_counter_stops_with_a_warning_that_names_the_remedy() -> None:
+async def test_counter_without_an_edge_to_itself_stops_with_a_warning() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = WorkflowBuilder(start_executor=Tide("tide"), checkpoint_storage=storage).build()
 
@@ -79,7 +81,7 @@ async def test_without_the_edge_to_itself_the_counter_stops_with_a_warning_that_
     assert last_status(events) == WorkflowRunState.IDLE
 
 
-async def test_without_hooks_a_new_object_starts_from_what_its_constructor_made() -> None:
+async def test_new_object_without_hooks_starts_from_its_constructor_state() -> None:
     class Forgetful(Executor):
         def __init__(self, id: str) -> None:
             super().__init__(id=id)
@@ -94,8 +96,10 @@ async def test_without_hooks_a_new_object_starts_from_what_its_constructor_made(
                 await ctx.yield_output(self._count)
 
     def build(storage: Any) -> Any:
-        one = Forgetful("forgetful")
-        return WorkflowBuilder(start_executor=one, checkpoint_storage=storage).add_edge(one, one).build()
+        forgetful = Forgetful("forgetful")
+        return (
+            WorkflowBuilder(start_executor=forgetful, checkpoint_storage=storage).add_edge(forgetful, forgetful).build()
+        )
 
     storage = InMemoryCheckpointStorage()
     assert (await build(storage).run(3)).get_outputs() == [4]
@@ -117,14 +121,14 @@ async def test_a_table_of_tuples_with_int_keys_comes_back_as_it_was() -> None:
     assert {type(pair) for pairs in saved.values() for pair in pairs} == {tuple}
 
 
-async def test_a_message_that_its_handler_changes_in_place_is_whole_again_on_resume() -> None:
+async def test_message_that_its_handler_changes_in_place_is_whole_on_resume() -> None:
     storage = InMemoryCheckpointStorage()
     sent = Survey(list(DEPTHS))
     first = await survey_workflow(storage).run(sent)
     assert first.get_outputs() == [SOUNDINGS]
 
-    due = [one.deliveries for one in await storage.list_checkpoints()]
-    assert [[message.data.remaining for message in one] for one in due] == [
+    due = [checkpoint.deliveries for checkpoint in await storage.list_checkpoints()]
+    assert [[message.data.remaining for message in messages] for messages in due] == [
         [[6, 4, 9, 8]],
         [[4, 9, 8]],
         [[9, 8]],
@@ -267,7 +271,7 @@ async def test_one_pending_checkpoint_can_be_answered_in_two_ways() -> None:
     assert refused.get_outputs() == ["Ariel turned away: storm"]
 
 
-async def test_a_request_that_is_answered_in_the_same_call_is_not_told_again() -> None:
+async def test_request_that_is_answered_in_the_same_call_is_not_emitted_again() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = berth_workflow(storage)
     request = await run_until_asked(workflow, "Ariel")

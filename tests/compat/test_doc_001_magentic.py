@@ -43,7 +43,7 @@ async def run_until_reviewed(workflow: Workflow) -> MagenticPlanReviewRequest:
     return plan_request
 
 
-async def test_the_plan_is_approved_with_the_checkpoint_and_a_new_workflow_object(make_storage: MakeStorage) -> None:
+async def test_plan_is_approved_with_the_checkpoint_and_a_new_workflow_object(make_storage: MakeStorage) -> None:
     storage = make_storage()
     workflow = build_workflow(storage)
     plan_request = await run_until_reviewed(workflow)
@@ -58,7 +58,7 @@ async def test_the_plan_is_approved_with_the_checkpoint_and_a_new_workflow_objec
         if ev.type == "output":
             outputs.append(ev.data)
 
-    assert [one.text for one in outputs] == [ANSWER]
+    assert [output.text for output in outputs] == [ANSWER]
 
 
 async def test_the_checkpoint_holds_the_request_and_resuming_it_asks_again(make_storage: MakeStorage) -> None:
@@ -69,7 +69,7 @@ async def test_the_checkpoint_holds_the_request_and_resuming_it_asks_again(make_
 
     result = await build_workflow(storage).run(checkpoint_id=checkpoint.checkpoint_id)
 
-    assert [one.data for one in result.get_request_info_events()] == [plan_request]
+    assert [event.data for event in result.get_request_info_events()] == [plan_request]
     assert result.get_final_state() == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 
@@ -88,7 +88,7 @@ async def test_a_plan_that_is_sent_back_is_reviewed_again(make_storage: MakeStor
     )
 
     assert event.data.request_id == event.request_id != first.request_id
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
 
 
 async def test_one_checkpoint_is_approved_any_number_of_times(make_storage: MakeStorage) -> None:
@@ -99,22 +99,22 @@ async def test_one_checkpoint_is_approved_any_number_of_times(make_storage: Make
 
     for _ in range(2):
         result = await build_workflow(storage).run(checkpoint_id=checkpoint.checkpoint_id, responses=responses)
-        assert [one.text for one in result.get_outputs()] == [ANSWER]
+        assert [output.text for output in result.get_outputs()] == [ANSWER]
 
     latest = await storage.get_latest(workflow_name=NAME)
     with pytest.raises(AlreadyAnswered):
         await build_workflow(storage).run(checkpoint_id=latest.checkpoint_id, responses=responses)
 
 
-async def test_every_checkpoint_of_the_flow_goes_on_to_the_same_answer(make_storage: MakeStorage) -> None:
+async def test_every_checkpoint_of_the_flow_resumes_to_the_same_answer(make_storage: MakeStorage) -> None:
     storage = make_storage()
     plan_request = await run_until_reviewed(build_workflow(storage))
     responses = {plan_request.request_id: plan_request.approve()}
     latest = await storage.get_latest(workflow_name=NAME)
     await build_workflow(storage).run(checkpoint_id=latest.checkpoint_id, responses=responses)
 
-    for one in await storage.list_checkpoints(workflow_name=NAME):
-        result = await build_workflow(storage).run(checkpoint_id=one.checkpoint_id)
+    for saved in await storage.list_checkpoints(workflow_name=NAME):
+        result = await build_workflow(storage).run(checkpoint_id=saved.checkpoint_id)
         if result.get_request_info_events():
             result = await build_workflow(storage).run(checkpoint_id=result.checkpoint_id, responses=responses)
         assert [output.text for output in result.get_outputs()] == [ANSWER]

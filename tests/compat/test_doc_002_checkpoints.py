@@ -50,7 +50,7 @@ async def distilled() -> tuple[Workflow, InMemoryCheckpointStorage, list[Checkpo
 # ---------------------------------------------------------------- capturing
 
 
-async def test_the_older_builder_and_run_streaming_leave_checkpoints_in_the_storage() -> None:
+async def test_older_builder_and_run_streaming_leave_checkpoints_in_the_storage() -> None:
     checkpoint_storage = InMemoryCheckpointStorage()
     builder = still_builder()
     workflow = builder.with_checkpointing(checkpoint_storage).build()
@@ -59,9 +59,9 @@ async def test_the_older_builder_and_run_streaming_leave_checkpoints_in_the_stor
     checkpoints = await checkpoint_storage.list_checkpoints()
 
     assert outputs(events) == [BARLEY]
-    assert [one.iteration_count for one in checkpoints] == list(range(SUPERSTEPS_OF_BARLEY + 1))
-    ids = [one.checkpoint_id for one in checkpoints]
-    assert [one.previous_checkpoint_id for one in checkpoints] == [None, *ids[:-1]]
+    assert [checkpoint.iteration_count for checkpoint in checkpoints] == list(range(SUPERSTEPS_OF_BARLEY + 1))
+    ids = [checkpoint.checkpoint_id for checkpoint in checkpoints]
+    assert [checkpoint.previous_checkpoint_id for checkpoint in checkpoints] == [None, *ids[:-1]]
 
 
 async def test_the_two_generations_of_the_builder_make_the_same_workflow() -> None:
@@ -90,15 +90,17 @@ async def test_without_a_storage_supersteps_name_no_checkpoint() -> None:
     assert [event.checkpoint for event in completed] == [None] * SUPERSTEPS_OF_BARLEY
 
 
-async def test_a_listing_without_arguments_shows_all_workflows_and_one_with_a_name_only_its_own() -> None:
+async def test_list_without_a_name_has_all_workflows_and_with_a_name_only_one() -> None:
     storage = InMemoryCheckpointStorage()
     tides, still = tide_workflow(storage), still_workflow(storage)
     await tides.run()
     await still.run("barley")
 
-    every = [one.workflow_name for one in await storage.list_checkpoints()]
+    every = [checkpoint.workflow_name for checkpoint in await storage.list_checkpoints()]
     assert every == [tides.name] * 6 + [still.name] * (SUPERSTEPS_OF_BARLEY + 1)
-    assert {one.workflow_name for one in await storage.list_checkpoints(workflow_name=still.name)} == {still.name}
+    assert {checkpoint.workflow_name for checkpoint in await storage.list_checkpoints(workflow_name=still.name)} == {
+        still.name
+    }
 
 
 # ---------------------------------------------------------------- resuming on the same object, on the same run
@@ -163,11 +165,11 @@ async def test_a_live_run_is_restored_while_it_is_still_running() -> None:
     assert WorkflowRunState.CANCELLED not in [event.state for event in events]
 
 
-async def test_after_a_restore_only_what_follows_it_is_told() -> None:
+async def test_after_a_restore_only_later_events_are_emitted() -> None:
     storage = InMemoryCheckpointStorage()
     async with still_workflow(storage).open() as run:
         await run.send("barley")
-        await run.wait()  # nobody has watched
+        await run.wait()  # no caller reads the events
         assert [info.iteration_count for info in run.checkpoints] == list(range(SUPERSTEPS_OF_BARLEY + 1))
 
         await run.restore(run.checkpoints[5])
@@ -177,7 +179,7 @@ async def test_after_a_restore_only_what_follows_it_is_told() -> None:
     assert [event.iteration for event in events if event.type == "superstep_started"] == [6, 7, 8, 9]
 
 
-async def test_restoring_an_unknown_checkpoint_is_told_to_whoever_watches() -> None:
+async def test_restoring_an_unknown_checkpoint_raises_in_the_event_stream() -> None:
     storage = InMemoryCheckpointStorage()
     async with still_workflow(storage).open() as run:
         await run.send("barley")
@@ -200,7 +202,7 @@ async def test_a_live_run_without_a_storage_has_nothing_to_restore() -> None:
 # ---------------------------------------------------------------- rehydrating
 
 
-async def test_a_new_workflow_built_without_checkpointing_goes_on_from_the_sixth_checkpoint() -> None:
+async def test_workflow_built_without_checkpointing_resumes_the_sixth_checkpoint() -> None:
     checkpoint_storage = InMemoryCheckpointStorage()
     await collect(still_builder().with_checkpointing(checkpoint_storage).build().run_streaming("barley"))
     checkpoints = await checkpoint_storage.list_checkpoints()
@@ -219,7 +221,7 @@ async def test_a_new_workflow_built_without_checkpointing_goes_on_from_the_sixth
     assert [event.iteration for event in events if event.type == "superstep_completed"] == [6, 7, 8, 9]
 
 
-async def test_a_new_workflow_goes_on_from_what_an_event_named() -> None:
+async def test_new_workflow_resumes_each_checkpoint_that_an_event_named() -> None:
     _, storage, checkpoints = await distilled()
 
     for saved in checkpoints:
@@ -230,7 +232,7 @@ async def test_a_new_workflow_goes_on_from_what_an_event_named() -> None:
         assert (await still_workflow().run_from_checkpoint(saved, storage)).get_outputs() == [BARLEY]
 
 
-async def test_a_new_live_run_takes_over_the_thread_of_the_checkpoint_it_restores() -> None:
+async def test_new_live_run_takes_over_the_thread_of_the_restored_checkpoint() -> None:
     _, storage, checkpoints = await distilled()
     rebuilt = still_workflow()
 
@@ -250,26 +252,28 @@ async def test_a_new_live_run_of_a_named_thread_restores_any_of_its_checkpoints(
         for saved in (checkpoints[5], checkpoints[5].checkpoint_id, checkpoints[0]):
             await run.restore(saved)
             assert outputs(await collect(run.events())) == [BARLEY]
-        assert {one.thread_id for one in run.checkpoints} == {thread_id}
+        assert {checkpoint.thread_id for checkpoint in run.checkpoints} == {thread_id}
 
 
-async def test_a_workflow_without_any_storage_says_what_is_missing() -> None:
+async def test_workflow_without_any_storage_raises_no_storage() -> None:
     with pytest.raises(NoStorage, match="checkpoint_storage=") as refused:
         await still_builder().build().run_stream_from_checkpoint("any")
     assert isinstance(refused.value, ValueError)
 
 
-async def test_checkpoints_of_a_resumed_run_continue_the_chain_in_the_same_storage() -> None:
+async def test_checkpoints_of_a_resumed_run_continue_the_chain_in_the_storage() -> None:
     workflow, storage, checkpoints = await distilled()
     before = await storage.list_checkpoint_ids()
 
     await collect(workflow.run_stream_from_checkpoint(checkpoints[5], storage))
-    added = [one for one in await storage.list_checkpoints() if one.checkpoint_id not in before]
+    added = [checkpoint for checkpoint in await storage.list_checkpoints() if checkpoint.checkpoint_id not in before]
 
     rewind, *rest = added
     assert rewind.previous_checkpoint_id == checkpoints[5].checkpoint_id
-    assert [one.iteration_count for one in rest] == [7, 8, 9]
-    assert [one.previous_checkpoint_id for one in rest] == [one.checkpoint_id for one in added[:-1]]
+    assert [checkpoint.iteration_count for checkpoint in rest] == [7, 8, 9]
+    assert [checkpoint.previous_checkpoint_id for checkpoint in rest] == [
+        checkpoint.checkpoint_id for checkpoint in added[:-1]
+    ]
 
 
 # ---------------------------------------------------------------- states of executors
@@ -279,7 +283,7 @@ async def test_a_hook_with_context_keeps_its_state_in_the_executors_private_part
     _, storage, checkpoints = await distilled()
 
     kept = [(await storage.load(info)).executors["still"].private for info in checkpoints]
-    batches = [None if one is None else one["batches"] for one in kept]
+    batches = [None if private is None else private["batches"] for private in kept]
     assert batches == [[], [5], [5], [5, 10], [5, 10], [5, 10, 20], [5, 10, 20], [5, 10, 20, 40], [5, 10, 20, 40]]
 
 
@@ -330,7 +334,7 @@ async def test_a_checkpoint_captures_pending_messages_and_shared_state() -> None
 
     sixth = await storage.load(checkpoints[5])
 
-    assert {source: [one.data for one in due] for source, due in sixth.messages.items()} == {
+    assert {source: [message.data for message in due] for source, due in sixth.messages.items()} == {
         "still": [Wash(40, ["barley", "distilled 1", "distilled 2", "distilled 3"])]
     }
     assert sixth.deliveries[0].target_id == "condenser"
@@ -355,12 +359,12 @@ class Broker(Executor):
         await ctx.yield_output(f"{ctx.request_id} at {offer.price}: {agreed}")
 
 
-async def test_a_checkpoint_captures_pending_requests_and_the_answers_on_their_way() -> None:
+async def test_checkpoint_captures_pending_requests_and_answers_on_their_way() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = WorkflowBuilder(start_executor=Broker("broker"), checkpoint_storage=storage).build()
     await workflow.run(9)
     asked = await storage.get_latest()
-    assert asked and {key: one.data for key, one in asked.pending_request_info_events.items()} == {
+    assert asked and {key: event.data for key, event in asked.pending_request_info_events.items()} == {
         "buyer": Offer(9),
         "seller": Offer(10),
     }
@@ -368,7 +372,7 @@ async def test_a_checkpoint_captures_pending_requests_and_the_answers_on_their_w
     await workflow.run(responses={"buyer": True})
     answer, settled = (await storage.list_checkpoints())[-2:]
 
-    assert [(one.data, one.type.value) for one in answer.deliveries] == [(True, "response")]
+    assert [(delivery.data, delivery.type.value) for delivery in answer.deliveries] == [(True, "response")]
     assert set(answer.pending_request_info_events) == {"seller"}
     assert (settled.deliveries, set(settled.pending_request_info_events)) == ([], {"seller"})
 

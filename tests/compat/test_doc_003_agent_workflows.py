@@ -1,4 +1,4 @@
-"""Document 003: a workflow of agents with a store, what it keeps, what is told; and the resume that it leaves out."""
+"""Document 003: a workflow of agents with a store, its retention and its events; and the resume that it leaves out."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ EXECUTION = "tides-1"
 WithStore = Callable[[AgentWorkflow], AgentWorkflow]
 
 
-def reviewed(heard: list[Message]) -> str:
-    return f"Reviewed: {heard[-1].text}"
+def reviewed(messages: list[Message]) -> str:
+    return f"Reviewed: {messages[-1].text}"
 
 
 def durable_review(with_store: WithStore, review: Any = reviewed, log: Any = None) -> AgentWorkflowInstance:
@@ -77,10 +77,10 @@ def down(_: Any) -> ConnectionError:
 
 
 STORES: dict[str, Callable[[Path], WithStore]] = {
-    "json": lambda folder: lambda one: one.with_json_workflow_store(folder / "workflows"),
-    "sqlite": lambda folder: lambda one: one.with_sqlite_workflow_store(folder / "workflows.db"),
+    "json": lambda folder: lambda builder: builder.with_json_workflow_store(folder / "workflows"),
+    "sqlite": lambda folder: lambda builder: builder.with_sqlite_workflow_store(folder / "workflows.db"),
     "postgres": lambda folder: (
-        lambda one: one.with_postgres_workflow_store(where(folder).dsn, schema=where(folder).schema)
+        lambda builder: builder.with_postgres_workflow_store(where(folder).dsn, schema=where(folder).schema)
     ),
 }
 
@@ -90,9 +90,9 @@ async def opened() -> AsyncIterator[list[AgentWorkflowInstance]]:
     """Whose stores are closed when the test ends."""
     workflows: list[AgentWorkflowInstance] = []
     yield workflows
-    for one in workflows:
-        assert one.workflow_store is not None
-        await one.workflow_store.close()
+    for workflow in workflows:
+        assert workflow.workflow_store is not None
+        await workflow.workflow_store.close()
 
 
 # ---------------------------------------------------------------- block 1: a store that outlives the process
@@ -130,7 +130,7 @@ async def killed_while_it_reviews(stage: Any, storage: Any, folder: Path) -> Non
     await workflow.run("Write about tides", EXECUTION)
 
 
-async def test_a_workflow_that_was_killed_goes_on_where_it_was(
+async def test_killed_workflow_resumes_where_it_was(
     tmp_path: Path, processes: Place, opened: list[AgentWorkflowInstance]
 ) -> None:
     with pytest.raises(EOFError):
@@ -165,7 +165,7 @@ async def killed_once_it_has_asked(stage: Any, storage: Any, folder: Path) -> No
     die(None)
 
 
-async def test_what_a_process_asked_that_is_no_more_is_approved_in_another(
+async def test_request_of_a_killed_process_is_approved_in_another(
     tmp_path: Path, processes: Place, opened: list[AgentWorkflowInstance]
 ) -> None:
     with pytest.raises(EOFError):
@@ -210,10 +210,10 @@ async def test_the_agents_of_the_document_are_made_from_configs(
 async def test_a_store_in_memory_serves_tests_and_short_lived_runs() -> None:
     is_down = True
 
-    def review(heard: list[Message]) -> Any:
-        return down(heard) if is_down else reviewed(heard)
+    def review(messages: list[Message]) -> Any:
+        return down(messages) if is_down else reviewed(messages)
 
-    workflow = durable_review(lambda one: one.with_in_memory_workflow_store(), review)
+    workflow = durable_review(lambda builder: builder.with_in_memory_workflow_store(), review)
     assert (await workflow.run("Write about tides", EXECUTION)).state == "failed"
     is_down = False
     result = await workflow.resume(EXECUTION)
@@ -229,14 +229,18 @@ async def test_a_store_in_memory_serves_tests_and_short_lived_runs() -> None:
 
 def retained(folder: Path) -> dict[str, WithStore]:
     return {
-        "by keyword": lambda one: one.with_json_workflow_store(
+        "by keyword": lambda builder: builder.with_json_workflow_store(
             root_directory=folder, retention_mode=MultiAgentCheckpointRetention.LatestOnly
         ),
-        "LatestOnly": lambda one: one.with_json_workflow_store(folder, MultiAgentCheckpointRetention.LatestOnly),
-        "FullHistory": lambda one: one.with_json_workflow_store(folder, MultiAgentCheckpointRetention.FullHistory),
-        "by default": lambda one: one.with_json_workflow_store(folder),
-        "a class": lambda one: one.with_json_workflow_store(folder, retention_mode=FullHistory),
-        "an instance": lambda one: one.with_json_workflow_store(folder, retention=LatestOnly()),
+        "LatestOnly": lambda builder: builder.with_json_workflow_store(
+            folder, MultiAgentCheckpointRetention.LatestOnly
+        ),
+        "FullHistory": lambda builder: builder.with_json_workflow_store(
+            folder, MultiAgentCheckpointRetention.FullHistory
+        ),
+        "by default": lambda builder: builder.with_json_workflow_store(folder),
+        "a class": lambda builder: builder.with_json_workflow_store(folder, retention_mode=FullHistory),
+        "an instance": lambda builder: builder.with_json_workflow_store(folder, retention=LatestOnly()),
     }
 
 
@@ -251,7 +255,7 @@ def retained(folder: Path) -> dict[str, WithStore]:
         ("an instance", False),
     ],
 )
-async def test_the_store_keeps_what_the_retention_mode_says(
+async def test_store_keeps_checkpoints_by_the_retention_mode(
     how: str, keeps_all: bool, tmp_path: Path, opened: list[AgentWorkflowInstance]
 ) -> None:
     opened.append(durable_review(retained(tmp_path)[how], down))
@@ -263,7 +267,7 @@ async def test_the_store_keeps_what_the_retention_mode_says(
     async with FileCheckpointStorage(tmp_path) as storage:
         kept = await storage.list_checkpoints(workflow_name="DurableReview")
     assert kept[-1].checkpoint_id == result.checkpoint_id
-    counts = [one.iteration_count for one in kept]
+    counts = [checkpoint.iteration_count for checkpoint in kept]
     assert counts == (list(range(len(counts))) if keeps_all else counts[-1:])
     assert (len(kept) > 4) == keeps_all
 
@@ -275,7 +279,7 @@ async def test_the_store_keeps_what_the_retention_mode_says(
 async def test_the_retention_mode_means_the_same_in_memory(
     mode: MultiAgentCheckpointRetention, keeps_all: bool
 ) -> None:
-    workflow = durable_review(lambda one: one.with_in_memory_workflow_store(mode))
+    workflow = durable_review(lambda builder: builder.with_in_memory_workflow_store(mode))
     result = await workflow.run("Write about tides", EXECUTION)
     assert workflow.workflow_store is not None
     kept = await workflow.workflow_store.list_checkpoint_ids(workflow_name="DurableReview")
@@ -309,11 +313,11 @@ async def test_all_nine_families_of_events_are_seen_and_none_of_checkpoints() ->
     )
     events: list[Any] = [event async for event in workflow.stream("Write about tides", EXECUTION)]
 
-    own = {type(one) for one in events if isinstance(one, AgentWorkflowEvent)}
+    own = {type(event) for event in events if isinstance(event, AgentWorkflowEvent)}
     assert own == PUBLIC
-    assert {one.type for one in events if isinstance(one, WorkflowEvent)} == {"data"}, "what the agents say"
-    assert all(isinstance(one, AgentWorkflowEvent | WorkflowEvent) for one in events)
-    assert not any("checkpoint" in type(one).__name__.lower() for one in events)
+    assert {event.type for event in events if isinstance(event, WorkflowEvent)} == {"data"}, "what the agents say"
+    assert all(isinstance(event, AgentWorkflowEvent | WorkflowEvent) for event in events)
+    assert not any("checkpoint" in type(event).__name__.lower() for event in events)
     assert (type(events[0]), type(events[-1])) == (WorkflowStartedEvent, WorkflowCompletedEvent)
 
 
@@ -334,9 +338,9 @@ class TwoAttempts:
 async def test_the_workflow_store_is_separate_from_the_session_store(
     tmp_path: Path, opened: list[AgentWorkflowInstance]
 ) -> None:
-    def with_both(one: AgentWorkflow) -> AgentWorkflow:
-        one.with_json_workflow_store(tmp_path / "workflows").with_json_session_store(tmp_path / "sessions")
-        return one.with_conversation("shared")
+    def with_both(builder: AgentWorkflow) -> AgentWorkflow:
+        builder.with_json_workflow_store(tmp_path / "workflows").with_json_session_store(tmp_path / "sessions")
+        return builder.with_conversation("shared")
 
     opened.append(durable_review(with_both))
     result = await opened[-1].run("Write about tides", EXECUTION)
@@ -347,4 +351,4 @@ async def test_the_workflow_store_is_separate_from_the_session_store(
 
 def test_checkpointing_is_opt_in_and_needs_a_store() -> None:
     with pytest.raises(InvalidDefinition, match="workflow store"):
-        durable_review(lambda one: one)
+        durable_review(lambda builder: builder)

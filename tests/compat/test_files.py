@@ -39,7 +39,7 @@ from perdure import (
     handler,
 )
 
-# ---------------------------------------------------------------- a new process goes on
+# ---------------------------------------------------------------- a new process resumes
 
 
 class Lock(Executor):
@@ -88,10 +88,10 @@ async def rise_on(stage: FarStage, _: Any, folder: Path) -> list[Any]:
     return [outputs(events), [event.iteration for event in events if event.type == "superstep_completed"]]
 
 
-async def test_a_new_process_goes_on_from_the_latest_checkpoint_of_one_that_was_killed(processes: Place) -> None:
+async def test_new_process_resumes_the_latest_checkpoint_of_a_killed_process(processes: Place) -> None:
     folder = processes.folder / "my_checkpoints"
     killed = processes.start(rise, folder, held=["superstep 4"])
-    await killed.tells("entered", "superstep 4")
+    await killed.wait_for("entered", "superstep 4")
     await killed.kill()
     assert await processes.start(rise_on, folder).result() == [[5], [4, 5]]
 
@@ -127,7 +127,7 @@ async def survey(stage: FarStage, _: Any, folder: Path, checkpoint_id: str | Non
     return (await workflow.run(checkpoint_id=checkpoint_id)).get_outputs()
 
 
-async def test_a_new_process_goes_on_from_every_checkpoint_in_the_folder(processes: Place) -> None:
+async def test_new_process_resumes_every_checkpoint_in_the_folder(processes: Place) -> None:
     folder = processes.folder / "checkpoints"
     assert await processes.start(survey, folder, None).result() == [SOUNDINGS]
     async with FileCheckpointStorage(folder) as storage:
@@ -143,7 +143,7 @@ async def distil(stage: FarStage, _: Any, folder: Path) -> list[str]:
     workflow = still_builder().with_checkpointing(checkpoint_storage).build()
     async for _event in workflow.run_streaming("barley"):
         pass
-    return [one.checkpoint_id for one in await checkpoint_storage.list_checkpoints()]
+    return [checkpoint.checkpoint_id for checkpoint in await checkpoint_storage.list_checkpoints()]
 
 
 async def distil_on(stage: FarStage, _: Any, folder: Path, checkpoint_id: str) -> list[Any]:
@@ -166,10 +166,10 @@ async def test_two_processes_use_one_folder_at_the_same_time(processes: Place) -
     assert await both[0].result() == [SOUNDINGS]
     distilled = await both[1].result()
     async with FileCheckpointStorage(folder) as storage:
-        names = {one.workflow_name for one in await storage.list_checkpoints()}
+        names = {checkpoint.workflow_name for checkpoint in await storage.list_checkpoints()}
         mine = await storage.list_checkpoint_ids(workflow_name=still_builder().build().name)
     assert names == {survey_workflow().name, still_builder().build().name}
-    assert mine == [one for one in distilled if one in mine]
+    assert mine == [checkpoint_id for checkpoint_id in distilled if checkpoint_id in mine]
 
 
 # ---------------------------------------------------------------- the six methods over files
@@ -182,7 +182,7 @@ async def test_a_folder_is_made_and_opened_again(tmp_path: Path, kind: type) -> 
     await workflow.run()
     again = FileCheckpointStorage(folder)
     checkpoints = await again.list_checkpoints(workflow_name=workflow.name)
-    assert [one.iteration_count for one in checkpoints] == [0, 1, 2, 3, 4, 5]
+    assert [checkpoint.iteration_count for checkpoint in checkpoints] == [0, 1, 2, 3, 4, 5]
     latest = await again.get_latest(workflow_name=workflow.name)
     assert latest is not None and latest == checkpoints[-1]
 
@@ -205,7 +205,7 @@ async def test_a_deleted_checkpoint_is_gone_for_every_process(tmp_path: Path) ->
         assert (await survey_workflow(storage).run(checkpoint_id=ids[2])).get_outputs() == [SOUNDINGS]
 
 
-async def test_what_is_in_a_file_is_json_that_any_tool_reads(tmp_path: Path) -> None:
+async def test_files_hold_json_that_any_tool_reads(tmp_path: Path) -> None:
     async with FileCheckpointStorage(tmp_path) as storage:
         await berth_workflow(storage).run("Ariel", thread_id="berth")
     lines = [json.loads(line) for line in (tmp_path / "berth.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -279,7 +279,7 @@ async def see_cargo(stage: FarStage, _: Any, folder: Path) -> list[Any]:
     return [type(cargo), cargo.type, cargo.data]
 
 
-async def test_another_process_without_the_type_sees_what_it_is(processes: Place) -> None:
+async def test_another_process_without_the_type_sees_its_name(processes: Place) -> None:
     folder = processes.folder / "checkpoints"
     async with FileCheckpointStorage(folder, allowed_checkpoint_types=[Cargo]) as storage:
         await loading(storage).run("x")

@@ -61,7 +61,7 @@ def _an_empty_book() -> None:
 @pytest.mark.parametrize(
     "name", ["workflow", "step", "RunContext", "get_run_context", "StepWrapper", "FunctionalWorkflow"]
 )
-def test_the_names_are_public(name: str) -> None:
+def test_names_of_the_functional_api_are_public(name: str) -> None:
     assert name in perdure.__all__
 
 
@@ -69,26 +69,26 @@ def parameters(function: Any) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def test_the_decorators_take_what_they_take_there() -> None:
+def test_decorators_take_the_parameters_of_the_reference() -> None:
     assert {"name", "description", "checkpoint_storage"} <= set(parameters(workflow))
     assert "name" in parameters(step)
     assert (type(landing), type(weigh)) == (FunctionalWorkflow, StepWrapper)
 
 
-def test_run_takes_what_it_takes_there() -> None:
+def test_run_takes_the_parameters_of_the_reference() -> None:
     assert parameters(landing.run)[:2] == ["message", "stream"]
     assert {"responses", "checkpoint_id", "checkpoint_storage", "include_status_events"} <= set(
         RunOptions.__annotations__
     )
 
 
-def test_the_context_has_what_it_has_there() -> None:
+def test_context_has_the_members_of_the_reference() -> None:
     assert parameters(RunContext.request_info)[1:4] == ["request_data", "response_type", "request_id"]
     members = ["request_info", "add_event", "get_state", "set_state", "is_streaming"]
     assert [name for name in members if not hasattr(RunContext, name)] == []
 
 
-def test_a_definition_is_called_after_its_function_and_described_by_its_docstring() -> None:
+def test_definition_takes_its_name_and_description_from_its_function() -> None:
     @workflow(name="other", description="words")
     async def flow(message: str) -> None: ...
 
@@ -101,7 +101,7 @@ def test_a_definition_is_called_after_its_function_and_described_by_its_docstrin
 # ---------------------------------------------------------------- flows
 
 
-async def test_run_ask_answer_and_the_return_value_is_the_output() -> None:
+async def test_answered_run_yields_its_return_value() -> None:
     flow = workflow(landing.function)
     asked = await flow.run("cod")
     (request,) = asked.get_request_info_events()
@@ -113,7 +113,7 @@ async def test_run_ask_answer_and_the_return_value_is_the_output() -> None:
     assert catches == ["cod"]
 
 
-async def test_the_same_by_checkpoint_with_a_definition_of_another_process() -> None:
+async def test_answered_checkpoint_continues_with_a_new_definition() -> None:
     storage = InMemoryCheckpointStorage()
     asked = await workflow(landing.function).run("eel", checkpoint_storage=storage)
     (request,) = asked.get_request_info_events()
@@ -136,14 +136,14 @@ async def test_the_storage_may_be_named_with_the_definition() -> None:
 async def test_a_stream_has_events_of_steps_and_then_the_final_result() -> None:
     flow = workflow(landing.function)
     stream = flow.run("pike", stream=True)
-    told = await collect(stream)
-    names = [(event.type, event.executor_id) for event in told]
+    events = await collect(stream)
+    names = [(event.type, event.executor_id) for event in events]
     assert names.index(("executor_invoked", "weigh")) < names.index(("executor_completed", "weigh"))
-    assert last_status(told) is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    assert last_status(events) is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     assert (await stream.get_final_response()).get_request_info_events() != []
 
 
-async def test_a_recorded_step_is_told_as_bypassed() -> None:
+async def test_recorded_step_emits_executor_bypassed() -> None:
     flow = workflow(landing.function)
     (request,) = (await flow.run("cod")).get_request_info_events()
     result = await flow.run(responses={request.request_id: "market"})
@@ -161,7 +161,7 @@ async def test_status_events_are_in_the_result_if_asked_for() -> None:
     ]
 
 
-async def test_an_event_of_ones_own_and_a_request_id_of_ones_own() -> None:
+async def test_workflow_may_add_its_own_event_and_choose_a_request_id() -> None:
     @workflow
     async def flow(message: str, ctx: RunContext) -> str:
         await ctx.add_event(WorkflowEvent("data", "half way"))
@@ -183,7 +183,7 @@ async def test_plain_async_functions_may_be_mixed_with_steps() -> None:
     assert (await flow.run("cod")).get_outputs() == [6]
 
 
-async def test_run_refuses_what_it_refuses_there() -> None:
+async def test_run_refuses_the_combinations_that_the_reference_refuses() -> None:
     flow = workflow(landing.function)
     with pytest.raises(ValueError, match="message or responses"):
         await flow.run("cod", responses={"a": "b"})
@@ -196,7 +196,7 @@ async def test_run_refuses_what_it_refuses_there() -> None:
         await flow.run(responses={"x": "y"})
 
 
-async def test_a_failed_step_fails_the_run_with_its_own_error_and_is_told() -> None:
+async def test_failed_step_fails_the_run_with_its_own_error_and_emits_it() -> None:
     @step
     async def drop() -> None:
         raise LookupError("overboard")
@@ -205,11 +205,11 @@ async def test_a_failed_step_fails_the_run_with_its_own_error_and_is_told() -> N
     async def flow(fish: str) -> None:
         await drop()
 
-    told: list[WorkflowEvent] = []
+    events: list[WorkflowEvent] = []
     with pytest.raises(LookupError, match="overboard"):
-        await take_all(flow.run("cod", stream=True), told)
-    assert [event.executor_id for event in told if event.type == "executor_failed"] == ["drop", "flow"]
-    assert last_status(told) is WorkflowRunState.FAILED
+        await take_all(flow.run("cod", stream=True), events)
+    assert [event.executor_id for event in events if event.type == "executor_failed"] == ["drop", "flow"]
+    assert last_status(events) is WorkflowRunState.FAILED
 
 
 async def test_the_context_is_found_in_steps_and_none_outside() -> None:

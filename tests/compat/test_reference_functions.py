@@ -22,12 +22,12 @@ async def gauging(mark: int, ctx: RunContext) -> str:
 
 
 async def test_a_function_workflow_runs_and_streams() -> None:
-    told = await collect(gauging.run(1, stream=True))
+    events = await collect(gauging.run(1, stream=True))
 
     assert (gauging.name, gauging.description) == ("gauging", "how high the water is")
     assert (await gauging.run(1)).get_outputs() == ["2 False"]
-    assert [event.data for event in told if event.type == "output"] == ["2 True"]
-    assert ("executor_completed", "gauge") in [(event.type, event.executor_id) for event in told]
+    assert [event.data for event in events if event.type == "output"] == ["2 True"]
+    assert ("executor_completed", "gauge") in [(event.type, event.executor_id) for event in events]
     assert get_run_context() is None
 
 

@@ -186,13 +186,17 @@ def test_a_call_takes_the_parameters_of_the_reference_in_its_order(path: str) ->
     expected = PARAMETERS[path].split()
 
     assert [name for name in expected if name not in signature] == []
-    positional = [name for name, one in signature.items() if one.kind is one.POSITIONAL_OR_KEYWORD and name != "self"]
+    positional = [
+        name
+        for name, parameter in signature.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name != "self"
+    ]
     shared = [name for name in positional if name in expected][:2]
     assert shared == expected[: len(shared)]
 
 
 @pytest.mark.parametrize("kind", [Workflow, perdure.FunctionalWorkflow])
-def test_run_shows_every_parameter_of_the_reference_to_editors_and_type_checkers(kind: Any) -> None:
+def test_run_shows_every_reference_parameter_to_type_checkers(kind: Any) -> None:
     expected = (
         "message stream responses checkpoint_id checkpoint_storage include_status_events function_invocation_kwargs "
         "client_kwargs"
@@ -229,12 +233,12 @@ def test_a_builder_gives_itself_back_so_that_calls_can_be_chained() -> None:
 
 
 def test_states_and_kinds_are_those_of_the_reference() -> None:
-    assert {one.name for one in WorkflowRunState} == {
+    assert {state.name for state in WorkflowRunState} == {
         *("STARTED", "IN_PROGRESS", "IN_PROGRESS_PENDING_REQUESTS", "IDLE", "IDLE_WITH_PENDING_REQUESTS"),
         *("FAILED", "CANCELLED"),
     }
-    assert {one.name for one in WorkflowEventSource} == {"FRAMEWORK", "EXECUTOR"}
-    assert {one.name for one in ValidationTypeEnum} == {
+    assert {source.name for source in WorkflowEventSource} == {"FRAMEWORK", "EXECUTOR"}
+    assert {kind.name for kind in ValidationTypeEnum} == {
         *("EDGE_DUPLICATION", "EXECUTOR_DUPLICATION", "TYPE_COMPATIBILITY", "GRAPH_CONNECTIVITY"),
         *("HANDLER_OUTPUT_ANNOTATION", "OUTPUT_VALIDATION"),
     }
@@ -256,7 +260,7 @@ def test_states_and_kinds_are_those_of_the_reference() -> None:
         "WorkflowException > WorkflowValidationError > GraphConnectivityError",
     ],
 )
-def test_an_exception_is_caught_by_what_catches_it_in_the_reference(tree: str) -> None:
+def test_exception_is_caught_by_the_same_classes_as_in_the_reference(tree: str) -> None:
     kinds = [getattr(perdure, name) for name in tree.split(" > ")]
     assert all(issubclass(narrow, wide) for wide, narrow in pairwise(kinds))
 
@@ -273,19 +277,19 @@ def test_a_validation_error_begins_with_its_kind() -> None:
 
 
 def test_a_checkpoint_needs_two_fields_and_has_defaults_for_the_rest() -> None:
-    one, other = (WorkflowCheckpoint(workflow_name="ferry", graph_signature_hash="none") for _ in range(2))
+    first, other = (WorkflowCheckpoint(workflow_name="ferry", graph_signature_hash="none") for _ in range(2))
 
-    assert one.checkpoint_id != other.checkpoint_id
-    assert one.timestamp.endswith("+00:00")
-    assert (one.previous_checkpoint_id, one.iteration_count, one.version) == (None, 0, "1.0")
-    assert (one.messages, one.state, one.pending_request_info_events, one.metadata) == ({}, {}, {}, {})
+    assert first.checkpoint_id != other.checkpoint_id
+    assert first.timestamp.endswith("+00:00")
+    assert (first.previous_checkpoint_id, first.iteration_count, first.version) == (None, 0, "1.0")
+    assert (first.messages, first.state, first.pending_request_info_events, first.metadata) == ({}, {}, {}, {})
 
 
 # ---------------------------------------------------------------- at work
 
 
 class Inspector(Executor):
-    """Calls all that a context has, and tells what it was given."""
+    """Calls every method of a context, and yields the results."""
 
     @handler
     async def inspect(self, message: str, ctx: WorkflowContext[str, dict[str, Any]]) -> None:
@@ -305,7 +309,7 @@ class Inspector(Executor):
         )
 
 
-async def test_a_context_does_in_a_handler_what_the_reference_says() -> None:
+async def test_context_in_a_handler_acts_as_in_the_reference() -> None:
     inspector = Inspector("inspector")
     workflow = WorkflowBuilder(start_executor=inspector).add_edge(inspector, inspector).build()
 
@@ -326,8 +330,8 @@ async def test_a_context_does_in_a_handler_what_the_reference_says() -> None:
 async def test_the_events_of_a_run_come_in_the_order_of_the_reference() -> None:
     events = await collect(tide_workflow(mark=1).run(stream=True))
 
-    told = [event.type for event in events]
-    assert told == [
+    types = [event.type for event in events]
+    assert types == [
         *("started", "status", "superstep_started", "executor_invoked", "output", "executor_completed"),
         *("superstep_completed", "status"),
     ]

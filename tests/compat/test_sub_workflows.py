@@ -30,7 +30,7 @@ class Crate:
 
 @dataclass
 class Permit:
-    """Asked of whoever may know."""
+    """A request to an authority."""
 
     goods: str
 
@@ -95,14 +95,14 @@ class Quay(Executor):
     @handler
     async def unload(self, goods: list[str], ctx: WorkflowContext[Crate, str]) -> None:
         self._expected = len(goods)
-        for number, one in enumerate(goods):
-            await ctx.send_message(Crate(number, one), target_id="clearance")
+        for number, item in enumerate(goods):
+            await ctx.send_message(Crate(number, item), target_id="clearance")
 
     @handler
     async def collect(self, cleared: Cleared, ctx: WorkflowContext[Crate, str]) -> None:
         self._cleared.append(cleared)
         if len(self._cleared) == self._expected:
-            await ctx.yield_output(", ".join(f"{one.number} by {one.by}" for one in self._cleared))
+            await ctx.yield_output(", ".join(f"{crate.number} by {crate.by}" for crate in self._cleared))
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
         return {"expected": self._expected, "cleared": self._cleared}
@@ -177,7 +177,7 @@ async def test_a_parent_hands_out_work_and_collects_the_results() -> None:
     assert result.get_final_state() == WorkflowRunState.IDLE
 
 
-async def test_what_the_parent_cannot_answer_goes_to_a_person() -> None:
+async def test_question_that_the_parent_cannot_answer_goes_to_a_person() -> None:
     workflow = harbour(tea="guild")
     pending: dict[str, Any] = {}
     async for event in workflow.run(["tea", "silk", "salt"], stream=True):
@@ -207,19 +207,19 @@ async def test_propagated_questions_are_answered_in_a_loop_until_none_is_left() 
 # ---------------------------------------------------------------- checkpoints
 
 
-async def test_a_new_process_resumes_a_checkpoint_with_the_answers_to_the_childrens_questions() -> None:
+async def test_new_process_resumes_a_checkpoint_with_answers_for_the_children() -> None:
     storage = InMemoryCheckpointStorage()
     await harbour_that_asks(storage).run(["tea", "tin"])
     latest = await storage.get_latest(workflow_name="harbour that asks")
     assert latest is not None
-    answers = {key: f"{one.data.goods} board" for key, one in latest.pending_request_info_events.items()}
+    answers = {key: f"{event.data.goods} board" for key, event in latest.pending_request_info_events.items()}
 
     restarted = harbour_that_asks(storage)
     result = await restarted.run(checkpoint_id=latest.checkpoint_id, responses=answers)
     assert result.get_outputs() == ["0 by tea board, 1 by tin board"]
 
 
-async def test_a_restored_parent_asks_the_person_again_and_hands_the_answer_to_the_right_child() -> None:
+async def test_restored_parent_asks_again_and_routes_answers_to_the_right_child() -> None:
     storage = InMemoryCheckpointStorage()
     await harbour(storage, tea="guild").run(["silk", "tea", "salt"])
     latest = await storage.get_latest(workflow_name="harbour")
@@ -235,7 +235,7 @@ async def test_a_restored_parent_asks_the_person_again_and_hands_the_answer_to_t
     assert last.get_outputs() == ["1 by guild, 2 by judge, 0 by queen"]
 
 
-async def test_every_checkpoint_of_a_nested_run_can_be_resumed_by_a_workflow_built_without_checkpointing() -> None:
+async def test_workflow_without_checkpointing_resumes_any_nested_checkpoint() -> None:
     storage = InMemoryCheckpointStorage()
     result = await harbour(storage, tea="guild", tin="crown").run(["tea", "tin"])
     checkpoints = await storage.list_checkpoints(workflow_name="harbour")
@@ -250,7 +250,7 @@ async def test_every_checkpoint_of_a_nested_run_can_be_resumed_by_a_workflow_bui
 # ---------------------------------------------------------------- names and fields
 
 
-async def test_direct_outputs_of_a_child_are_outputs_of_the_parent_by_its_executor() -> None:
+async def test_direct_outputs_of_a_child_are_outputs_of_its_parent_executor() -> None:
     class Stamp(Executor):
         @handler
         async def stamp(self, text: str, ctx: WorkflowContext[Never, str]) -> None:
@@ -262,7 +262,7 @@ async def test_direct_outputs_of_a_child_are_outputs_of_the_parent_by_its_execut
     assert [(event.executor_id, event.data) for event in result if event.type == "output"] == [("office", "SEALED")]
 
 
-def test_a_workflow_executor_says_what_it_takes_and_sends() -> None:
+def test_workflow_executor_names_its_input_and_output_types() -> None:
     child = clearance()
     sub = WorkflowExecutor(child, "clearance")
     assert sub.id == "clearance" and sub.workflow is child

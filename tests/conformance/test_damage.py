@@ -33,13 +33,16 @@ async def test_a_changed_payload_is_found_and_its_thread_is_named(kind: str, tmp
         await store.close()
         assert damage(kind, folder, b"the %b value" % what.encode()) >= 1
         store = STORES[kind](folder)
-        found = await store.check()
-        assert {entry.thread_id for entry in found} == {"hurt"} and all(entry.reason for entry in found), (what, found)
+        problems = await store.check()
+        assert {entry.thread_id for entry in problems} == {"hurt"} and all(entry.reason for entry in problems), (
+            what,
+            problems,
+        )
         await store.close()
 
 
 @pytest.mark.parametrize("kind", ON_DISK)
-async def test_a_store_that_lost_a_part_is_not_sound(kind: str, tmp_path: Path) -> None:
+async def test_check_reports_a_store_that_lost_a_part(kind: str, tmp_path: Path) -> None:
     store = STORES[kind](tmp_path)
     owner = await own(store)
     for number in range(1, 41):

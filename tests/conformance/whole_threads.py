@@ -52,11 +52,11 @@ async def read_out(store: Store, thread_id: str = "t", page: int | None = None) 
 
 def plain_standing(standing: ThreadHeader) -> dict[str, Any]:
     """Without the fence, which may be higher where it was added."""
-    found = {name: getattr(standing, name) for name in ThreadHeader.__struct_fields__ if name != "fence"}
-    found["consumed"], found["pins"] = sorted(standing.consumed), sorted(standing.pins)
+    fields = {name: getattr(standing, name) for name in ThreadHeader.__struct_fields__ if name != "fence"}
+    fields["consumed"], fields["pins"] = sorted(standing.consumed), sorted(standing.pins)
     return {
-        name: list(one) if isinstance(one, Sequence) and not isinstance(one, str) else one
-        for name, one in found.items()
+        name: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+        for name, value in fields.items()
     }
 
 
@@ -86,21 +86,21 @@ async def all_of(store: Store, thread_id: str = "t") -> dict[str, Any]:
     return {
         "infos": infos,
         "threads": list(await store.threads(thread_id=thread_id)),
-        "checkpoints": [await store.find_checkpoint(one.checkpoint_id) for one in infos],
+        "checkpoints": [await store.find_checkpoint(info.checkpoint_id) for info in infos],
         "head": await store.head(thread_id),
-        "events": [(_plain_events(one), one.run_id, one.timestamp, one.info) for one in logged],
+        "events": [(_plain_events(events), events.run_id, events.timestamp, events.info) for events in logged],
         "chunks": await chunks(store, thread_id),
         "requests": list(await store.pending_requests(thread_id=thread_id)),
-        "due": [one for one in await store.due(FAR) if one.thread_id == thread_id],
+        "due": [thread for thread in await store.due(FAR) if thread.thread_id == thread_id],
         "standing": plain_standing(standing),
-        "commits": [plain_commit(one) for one in commits],
+        "commits": [plain_commit(commit) for commit in commits],
     }
 
 
 def renamed(standing: ThreadHeader, commits: Sequence[Commit], to: str) -> tuple[ThreadHeader, list[Commit]]:
     """As a thread of another name, with checkpoints of other names."""
-    infos = [one.info for one in commits if one.info is not None]
-    names = {one.checkpoint_id: f"{to}-{one.number}" for one in infos}
+    infos = [commit.info for commit in commits if commit.info is not None]
+    names = {info.checkpoint_id: f"{to}-{info.number}" for info in infos}
     changed = []
     for commit in commits:
         info = commit.info
@@ -110,5 +110,5 @@ def renamed(standing: ThreadHeader, commits: Sequence[Commit], to: str) -> tuple
             info = msgspec.structs.replace(info, **new)
         lease = msgspec.structs.replace(commit.lease, thread_id=to)
         changed.append(msgspec.structs.replace(commit, info=info, lease=lease))
-    requests = [msgspec.structs.replace(one, thread_id=to) for one in standing.requests]
+    requests = [msgspec.structs.replace(request, thread_id=to) for request in standing.requests]
     return msgspec.structs.replace(standing, thread_id=to, requests=requests), changed

@@ -43,7 +43,9 @@ def rich(storage: Any, clock: FakeClock, log: Callable[[dict[str, Any]], object]
         AgentWorkflow.create()
         .with_name("inner")
         .add_agent(
-            "check", agent("check", lambda heard: f"checked {heard[-1].text}"), lambda one: one.requires_approval()
+            "check",
+            agent("check", lambda messages: f"checked {messages[-1].text}"),
+            lambda node: node.requires_approval(),
         )
         .add_agent("seal", agent("seal", ["sealed"]))
         .from_("check")
@@ -65,22 +67,24 @@ def rich(storage: Any, clock: FakeClock, log: Callable[[dict[str, Any]], object]
             "draft",
             agent(
                 "draft",
-                lambda heard: Call("look_up", {"what": "it"}) if heard[-1].role == "user" else _draft(heard),
+                lambda messages: Call("look_up", {"what": "it"}) if messages[-1].role == "user" else _draft(messages),
                 tools=[look_up],
             ),
-            lambda one: one.with_output_key("message"),
+            lambda node: node.with_output_key("message"),
         )
-        .add_agent("review", agent("review", reviewed), lambda one: one.structured_output(Review))
+        .add_agent("review", agent("review", reviewed), lambda node: node.structured_output(Review))
         .add_agent(
-            "facts", agent("facts", lambda heard: f"about {heard[-1].text}"), lambda one: one.map_over("input.items")
+            "facts",
+            agent("facts", lambda messages: f"about {messages[-1].text}"),
+            lambda node: node.map_over("input.items"),
         )
         .add_agent(
             "art",
             agent("art", [ValueError("no paint")]),
-            lambda one: one.with_retry(2, initial_delay=5.0).on_error_fallback("stock"),
+            lambda node: node.with_retry(2, initial_delay=5.0).on_error_fallback("stock"),
         )
         .add_agent("stock", agent("stock", ["a photograph"]))
-        .add_agent("print", agent("print", ["printed"]), lambda one: one.requires_approval("Print?"))
+        .add_agent("print", agent("print", ["printed"]), lambda node: node.requires_approval("Print?"))
         .add_workflow("archive", inner)
         .from_("draft")
         .to("review", "facts", "art")
@@ -99,23 +103,23 @@ def rich(storage: Any, clock: FakeClock, log: Callable[[dict[str, Any]], object]
     )
 
 
-def _about(heard: list[Message]) -> str:
-    return f"about {heard[-1].text}"
+def _about(messages: list[Message]) -> str:
+    return f"about {messages[-1].text}"
 
 
-def _draft(heard: list[Message]) -> str:
-    return f"draft of {next(one.text for one in heard if one.role == 'user')}"
+def _draft(messages: list[Message]) -> str:
+    return f"draft of {next(message.text for message in messages if message.role == 'user')}"
 
 
 async def to_the_end(workflow: AgentWorkflowInstance, clock: FakeClock, **options: Any) -> dict[str, Any]:
-    """What it came to. Whatever it asks is granted."""
+    """Return the result and the node statuses. Every approval request is granted."""
     async with clock.skipping():
         result = await workflow.run(INPUT, EXECUTION, **options)
         while result.state == "waiting":
             result = await workflow.approve(result.pending[0].request_id, data={"by": "Ann"})
     known = await workflow.find(EXECUTION)
     assert known is not None and known.state is not None
-    nodes = {name: one.status for name, one in known.state.nodes.items()}
+    nodes = {name: node.status for name, node in known.state.nodes.items()}
     return {"result": msgspec.to_builtins({**vars(result), "checkpoint_id": None}), "nodes": nodes}
 
 
@@ -143,11 +147,11 @@ class CrashTrials:
         return lambda call: calls.update([f"{call['agent']}.{call['kind']}"])
 
     async def problems(self, point: Point, nth: int, when: When) -> list[str]:
-        """What is wrong after a crash there, and a resume by the id."""
+        """Return the problems after a crash at this point and a resume by the execution id."""
         faults, clock, storage = Faults(), FakeClock(), self._make()
         faults.crash(point, nth=nth, when=when)
         begun, recorded, after = Counter[str](), Counter[str](), Counter[str]()
-        faults.watch(lambda _, given: recorded.update(_recorded_in(given)))
+        faults.watch(lambda _, written: recorded.update(_recorded_in(written)))
         try:
             await to_the_end(rich(faults.wrap(storage), clock, self._count(begun)), clock)
         except ProcessGone:
@@ -155,16 +159,16 @@ class CrashTrials:
         ended = await to_the_end(rich(storage, clock, self._count(after)), clock, takeover=True)
         await storage.close()
         again = begun + after - self._calm_calls - (begun - recorded)
-        found = [f"recorded, and done again: {dict(again)}"] if again else []
-        found += [f"{key}: {ended[key]}, not {self.calm[key]}" for key in ended if ended[key] != self.calm[key]]
-        return [f"crashed {when} {point} {nth}: {one}" for one in found]
+        problems = [f"recorded, and done again: {dict(again)}"] if again else []
+        problems += [f"{key}: {ended[key]}, not {self.calm[key]}" for key in ended if ended[key] != self.calm[key]]
+        return [f"crashed {when} {point} {nth}: {problem}" for problem in problems]
 
 
-def _recorded_in(given: Any) -> list[str]:
-    """Calls that the store has acknowledged the end of."""
-    if not isinstance(given, JournalEntry):
+def _recorded_in(written: Any) -> list[str]:
+    """Return the calls whose end the store has acknowledged."""
+    if not isinstance(written, JournalEntry):
         return []
-    record = json.loads(given.body)
+    record = json.loads(written.body)
     name = str(record.get("name"))
     if record.get("kind") == "step" and name.endswith(".model"):
         return [name]

@@ -1,4 +1,4 @@
-"""One life of an execution of a generated workflow of agents: to its end, or killed at an instant that is told."""
+"""One life of an execution of a generated workflow of agents: to its end, or killed at a chosen instant."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def plan_of(seed: int) -> Plan:
 
 
 # What is imported when a workflow is first built: once where lives are forked, and not in each of them.
-WARMED = (built(plan_of(0), lambda one: one), FaultyStorage)
+WARMED = (built(plan_of(0), lambda builder: builder), FaultyStorage)
 
 
-def live(order: Order, say_ready: Callable[[], object]) -> None:
-    asyncio.run(_Life(order).live(say_ready))
+def live(order: Order, report_ready: Callable[[], object]) -> None:
+    asyncio.run(_Life(order).live(report_ready))
 
 
 def _die() -> None:
@@ -52,10 +52,10 @@ class _Life:
         self._plan = plan_of(order["plan"])
         path = notes_of(Path(order["folder"]), order["execution_id"])
         self._notes = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._mended = path.with_suffix(".mended")
+        self._repaired = path.with_suffix(".mended")
         self._begun = 0
 
-    async def live(self, say_ready: Callable[[], object]) -> None:
+    async def live(self, report_ready: Callable[[], object]) -> None:
         order, kill_at = self._order, self._order["kill_at"]
         self._note(life=True)
         storage = PLACES[order["place"]](Path(order["folder"]))
@@ -65,12 +65,12 @@ class _Life:
             faults.call(kill_at["point"], _die, nth=kill_at["nth"], when=kill_at["when"])  # type: ignore[arg-type]
         workflow = built(
             self._plan,
-            lambda one: one.with_checkpointing().with_workflow_store(faults.wrap(storage)),
-            is_mended=self._mended.exists,
+            lambda builder: builder.with_checkpointing().with_workflow_store(faults.wrap(storage)),
+            is_repaired=self._repaired.exists,
             log=self._begin,
         )
-        say_ready()
-        result = await taken_to_its_end(workflow, self._plan, order["execution_id"], self._mended.touch)
+        report_ready()
+        result = await taken_to_its_end(workflow, self._plan, order["execution_id"], self._repaired.touch)
         known = await workflow.find(order["execution_id"])
         assert known is not None and known.state is not None
         ended = {
@@ -78,7 +78,7 @@ class _Life:
             "final_answer": result.final_answer,
             "success": result.success,
             "error": result.error,
-            "nodes": {name: one.status for name, one in known.state.nodes.items() if name != START},
+            "nodes": {name: node.status for name, node in known.state.nodes.items() if name != START},
             "passes": known.state.passes,
         }
         await storage.close()
@@ -93,21 +93,21 @@ class _Life:
         if kill_at is not None and kill_at["point"] == "begin" and kill_at["nth"] == self._begun:
             _die()
 
-    def _written(self, point: str, given: Any) -> None:
-        """The store has acknowledged it: it must not be asked again."""
-        if not isinstance(given, JournalEntry):
+    def _written(self, point: str, written: Any) -> None:
+        """Note what the store has acknowledged. The model must not be asked again."""
+        if not isinstance(written, JournalEntry):
             return
-        record = json.loads(given.body)
+        record = json.loads(written.body)
         kind, (node, _, what) = record.get("kind"), str(record.get("name")).partition(".")
-        # What a model said counts at once. That it failed counts with the failure of the turn: until then it is taken
+        # The answer of a model counts at once. Its failure counts with the failure of the turn: until then it is taken
         # back, so that a retry of the turn asks again.
-        is_said = kind == "step" and what == "model"
+        is_answered = kind == "step" and what == "model"
         is_failed = kind == "failed" and f"{node} = turn" in record["key"] and not what and not self._is_broken(node)
-        if is_said or is_failed:
+        if is_answered or is_failed:
             self._note(recorded=node)
 
     def _is_broken(self, node: str) -> bool:
-        return self._plan.node(node).fails == "at first" and not self._mended.exists()
+        return self._plan.node(node).fails == "at first" and not self._repaired.exists()
 
     def _note(self, **what: Any) -> None:
         os.write(self._notes, json.dumps(what).encode() + b"\n")  # the system's from now on: a kill cannot take it

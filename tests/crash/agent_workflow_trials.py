@@ -74,11 +74,11 @@ class OfOneWorkflow:
 
     def _disturb(self, execution_id: str, by_time: bool, chance: random.Random) -> None:
         """Killed once or more, then left alone."""
-        told: list[str] = []
+        kills: list[str] = []
         while True:
             kill_after = chance.uniform(0, self._seconds) if by_time else None
             kill_at = None if by_time else self._an_instant(chance)
-            told.append(f"after {kill_after:.4f} s" if kill_after is not None else str(kill_at))
+            kills.append(f"after {kill_after:.4f} s" if kill_after is not None else str(kill_at))
             was_killed = self._live(execution_id, kill_at, kill_after).was_killed
             self._tally.kills += was_killed
             self._tally.missed += not was_killed
@@ -86,9 +86,9 @@ class OfOneWorkflow:
                 break
         if was_killed:
             self._live(execution_id)
-        found = self._judged(Story(notes_of(self._folder, execution_id)))
-        where = f"plan {self._plan} on {self._tally.place}, {execution_id} killed {', '.join(told)}"
-        self._tally.problems += [f"{where} (seed {self._trials.seed}): {one}" for one in found]
+        problems = self._judged(Story(notes_of(self._folder, execution_id)))
+        where = f"plan {self._plan} on {self._tally.place}, {execution_id} killed {', '.join(kills)}"
+        self._tally.problems += [f"{where} (seed {self._trials.seed}): {problem}" for problem in problems]
 
     def _an_instant(self, chance: random.Random) -> Instant:
         """In the middle of a call, or before or after a write, of the undisturbed execution."""
@@ -109,17 +109,17 @@ class OfOneWorkflow:
         return self._trials.zygote.life(LIFE, order, kill_after)
 
     def _judged(self, story: Story) -> list[str]:
-        """Count it in the tally, and tell what is wrong with it."""
+        """Count it in the tally, and return what is wrong with it."""
         again = story.all_begun - self._calm.all_begun
         in_flight = sum(story.in_flight[:-1], Counter[str]())
         recorded_again = again - in_flight
         self._tally.repeated += (again & in_flight).total()
         self._tally.recorded_repeated += recorded_again.total()
-        found = [f"recorded, and asked again: {dict(recorded_again)}"] if recorded_again else []
+        problems = [f"recorded, and asked again: {dict(recorded_again)}"] if recorded_again else []
         never = self._calm.all_begun - story.all_begun
         for node in map(plan_of(self._plan).node, never):
             if (node.kind, node.map_errors) != ("map", "fail"):  # which begins no more items after one has failed
-                found.append(f"never asked: {node.id}, {never[node.id]} times")
+                problems.append(f"never asked: {node.id}, {never[node.id]} times")
         if story.ended != self._calm.ended:
-            found.append(f"it ended with {story.ended}, not {self._calm.ended}")
-        return found
+            problems.append(f"it ended with {story.ended}, not {self._calm.ended}")
+        return problems

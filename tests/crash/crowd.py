@@ -28,9 +28,9 @@ class Crowd(TypedDict):
     """How long they are left alone between kills, at most."""
 
 
-def live(order: Crowd, say_ready: Callable[[], object]) -> None:
+def live(order: Crowd, report_ready: Callable[[], object]) -> None:
     """Start them all, kill some, start these again, and wait for the end of all. Raises if one fails."""
-    say_ready()
+    report_ready()
     chance = random.Random(order["seed"])
     running = {_start(order, flow): flow for flow in FLOWS}
     kills = order["kills"]
@@ -53,16 +53,16 @@ def _start(order: Crowd, flow: str) -> int:
         return child
     code = 1
     try:
-        one = lives.Order(
+        life_order = lives.Order(
             place=order["place"],
             folder=order["folder"],
             notes=f"notes-{flow}",
             flows=[flow],
             ready_when_working=False,
         )
-        lives.live(one, lambda: None)
+        lives.live(life_order, lambda: None)
         code = 0
-    except BaseException:  # noqa: BLE001  # told to the one who started it
+    except BaseException:  # noqa: BLE001  # the process that started this one reads the traceback
         (Path(order["folder"]) / f"failed-{flow}").write_text(traceback.format_exc(), encoding="utf-8")
     finally:
         os._exit(code)

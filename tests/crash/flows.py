@@ -125,8 +125,8 @@ async def search(thread_id: str, topic: str) -> str:
 
 @workflow
 async def function(topics: list[str], ctx: RunContext) -> str:
-    found = await asyncio.gather(*(search(ctx.thread_id, topic) for topic in topics))
-    ctx.set_state("found", found)
+    results = await asyncio.gather(*(search(ctx.thread_id, topic) for topic in topics))
+    ctx.set_state("found", results)
     summary = await ctx.step(work, "function.summary")
     await ctx.sleep(0.002)
     answer = await ctx.request_info("publish?", str)
@@ -137,7 +137,7 @@ async def function(topics: list[str], ctx: RunContext) -> str:
 
 
 class Clerk(Executor):
-    """Works, asks outside, and works on what it is told."""
+    """Works, asks outside, and works on the answer."""
 
     @handler
     async def take(self, goods: str, ctx: WorkflowContext[Never, str]) -> None:
@@ -146,7 +146,7 @@ class Clerk(Executor):
         await ctx.request_info(f"how to send {goods}?", str, request_id=f"send-{goods}")
 
     @response_handler
-    async def told(self, question: str, way: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def take_answer(self, question: str, way: str, ctx: WorkflowContext[Never, str]) -> None:
         goods = question.split()[3].rstrip("?")
         await ctx.yield_output(f"{await work(f'{ctx.thread_id}.send-{goods}')} by {way}")
 
@@ -161,8 +161,8 @@ class Orders(Executor):
     @handler
     async def take(self, goods: list[str], ctx: WorkflowContext[str]) -> None:
         await work(f"{ctx.thread_id}.orders")
-        for one in goods:
-            await ctx.send_message(one)
+        for item in goods:
+            await ctx.send_message(item)
 
 
 class Report(Executor):

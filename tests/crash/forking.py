@@ -25,10 +25,10 @@ class Forking(TypedDict):
     folder: str
 
 
-def live(order: Forking, say_ready: Callable[[], object]) -> None:
+def live(order: Forking, report_ready: Callable[[], object]) -> None:
     """Raises if an item that either of them posted is not there."""
     store = PLACES[order["place"]](Path(order["folder"])).store
-    say_ready()
+    report_ready()
     asyncio.run(_post(store, "before"))
     child = os.fork()
     asyncio.run(_post(store, "child" if child == 0 else "parent"))
@@ -49,9 +49,9 @@ async def _inbox(store: Store) -> list[str]:
     return [item.item_id for item in (await store.open("t", "reader")).inbox]
 
 
-def make_at_once(order: Forking, say_ready: Callable[[], object]) -> None:
+def make_at_once(order: Forking, report_ready: Callable[[], object]) -> None:
     """Again and again, several processes open a store that is not there yet. Raises if one of them fails."""
-    say_ready()
+    report_ready()
     for number in range(ROUNDS.get(order["place"], 15)):
         folder = Path(order["folder"]) / str(number)
         folder.mkdir()
@@ -73,7 +73,7 @@ def _opener(place: str, folder: Path, who: int, waits: int, starts: int) -> int:
         os.read(waits, 1)
         asyncio.run(_post(PLACES[place](folder).store, f"process-{who}"))
         code = 0
-    except BaseException:  # noqa: BLE001  # told to the one who started it
+    except BaseException:  # noqa: BLE001  # the process that started this one reads the traceback
         (folder / f"failed-{who}").write_text(traceback.format_exc(), encoding="utf-8")
     finally:
         os._exit(code)

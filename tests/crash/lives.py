@@ -49,13 +49,13 @@ class Order(TypedDict):
     """Whether time is taken from the first piece of work on, rather than from the opening of the store."""
 
 
-def live(order: Order, say_ready: Callable[[], object]) -> None:
+def live(order: Order, report_ready: Callable[[], object]) -> None:
     written = notes.begin_notes(Path(order["folder"]) / order["notes"])
     written.put("life")
     if order["ready_when_working"]:
-        written.on_begin = lambda number: say_ready() if number == 1 else None
+        written.on_begin = lambda number: report_ready() if number == 1 else None
     else:
-        say_ready()
+        report_ready()
     asyncio.run(_live(order, written))
 
 
@@ -95,13 +95,13 @@ class Acknowledged:
         self._iterations = iterations
         """Supersteps of each thread's head."""
 
-    def take(self, point: str, given: Any) -> None:
-        if isinstance(given, JournalEntry):
-            self._written.put("recorded", *notes.works_in(given.body))
-        elif isinstance(given, Commit):
-            thread_id, what = given.lease.thread_id, "other"
-            if given.info is not None:
-                if given.info.iteration_count > self._iterations.get(thread_id, 0):
+    def take(self, point: str, written: Any) -> None:
+        if isinstance(written, JournalEntry):
+            self._written.put("recorded", *notes.works_in(written.body))
+        elif isinstance(written, Commit):
+            thread_id, what = written.lease.thread_id, "other"
+            if written.info is not None:
+                if written.info.iteration_count > self._iterations.get(thread_id, 0):
                     what = "superstep"  # all that it ran is settled with it
-                self._iterations[thread_id] = given.info.iteration_count
-            self._written.put("committed", thread_id, given.number, what)
+                self._iterations[thread_id] = written.info.iteration_count
+            self._written.put("committed", thread_id, written.number, what)

@@ -39,7 +39,7 @@ class Rounds(Executor):
             await ctx.send_message(number + 1)
 
     @response_handler
-    async def told(self, question: str, answer: bool, ctx: WorkflowContext[int, int]) -> None:
+    async def take_answer(self, question: str, answer: bool, ctx: WorkflowContext[int, int]) -> None:
         await ctx.send_message(PAUSE_AFTER + 1)
 
 
@@ -74,15 +74,15 @@ class Counting(TypedDict):
     slow_seconds: float
 
 
-def live(order: Counting, say_ready: Callable[[], object]) -> None:
+def live(order: Counting, report_ready: Callable[[], object]) -> None:
     written = notes.begin_notes(Path(order["folder"]) / "notes")
-    asyncio.run(_live(order, written, say_ready))
+    asyncio.run(_live(order, written, report_ready))
 
 
-async def _live(order: Counting, written: notes.Notes, say_ready: Callable[[], object]) -> None:
+async def _live(order: Counting, written: notes.Notes, report_ready: Callable[[], object]) -> None:
     storage = PLACES[order["place"]](Path(order["folder"]))
     slow: Any = SlowStore(storage.store, order["slow_seconds"])
-    say_ready()
+    report_ready()
     workflow = rounds(StoreCheckpointStorage(slow))
     options: dict[str, Any] = {"thread_id": THREAD, **order["options"]}
     has_begun = bool(await storage.list_threads())

@@ -36,9 +36,9 @@ async def take_in(stage: FarStage, storage: StoreCheckpointStorage, path: Path) 
     return time.monotonic() - began
 
 
-async def killed_at(place: Place, seconds: float, act: Act, *given: object) -> None:
+async def killed_at(place: Place, seconds: float, act: Act, *arguments: object) -> None:
     """Start one of these in another process, and kill it so long after it began."""
-    other = place.start(act, *given)
-    await other.tells("ready")
+    other = place.start(act, *arguments)
+    await other.wait_for("ready")
     await asyncio.sleep(seconds)
     await other.kill()

@@ -1,4 +1,4 @@
-"""What handlers and steps note as they work, in a file that outlives them, and what that file tells afterwards."""
+"""What handlers and steps note as they work, in a file that outlives them, and how a test reads that file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Notes:
     def __init__(self, path: Path | None = None) -> None:
         self.lines: list[str] = []
         """Where there is no file: for a test that needs no other process."""
-        self.tell: Callable[[str], object] = self.lines.append
+        self.write_line: Callable[[str], object] = self.lines.append
         self.on_begin: Callable[[int], object] = lambda number: None
         """Called when work has begun, with how much of it by now."""
         self.begun = 0
@@ -31,7 +31,7 @@ class Notes:
     def put(self, *words: object) -> None:
         line = " ".join(map(str, words))
         if self._fd is None:
-            self.tell(line)
+            self.write_line(line)
         else:
             os.write(self._fd, line.encode() + b"\n")
 
@@ -61,10 +61,10 @@ async def work(what: str) -> str:
 
 def works_in(stored: bytes) -> list[str]:
     """Whose results are in there."""
-    return [found.decode() for found in _TOKEN.findall(stored)]
+    return [token.decode() for token in _TOKEN.findall(stored)]
 
 
-# ---------------------------------------------------------------- what it tells
+# ---------------------------------------------------------------- reading the notes
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Story:
         thread_id, number, what = rest.split()
         self.acknowledged[thread_id] = int(number)
         if what == "superstep":
-            self.recorded.update(one for one in self._ended_now if one.startswith(f"{thread_id}."))
+            self.recorded.update(work for work in self._ended_now if work.startswith(f"{thread_id}."))
 
     def _found(self, rest: str) -> None:
         thread_id, number = rest.split()

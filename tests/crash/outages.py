@@ -30,7 +30,7 @@ ROUNDS = 20 if SOAK else 1
 
 
 class QuickDisk(Disk):
-    """The real one, but nobody waits for it: the power is not cut a second time."""
+    """The real disk without the waits for a sync: the power is not cut a second time."""
 
     def sync(self, fd: int) -> None: ...
     def sync_folder(self, path: Path) -> None: ...
@@ -48,7 +48,7 @@ class Outages:
     def new_storage(self, folder: Path) -> Any:
         """As another process would have it. What is acknowledged is noted among the operations."""
         written = notes.begin_notes()
-        written.tell = self.disk.note
+        written.write_line = self.disk.note
         faults = Faults()
         faults.watch(Acknowledged(written, {}).take)
         return faults.wrap(StoreCheckpointStorage(FileStore(folder, disk=self.disk)))
@@ -62,9 +62,9 @@ class Outages:
         """
         await self.storage.close()
         moments = self.disk.moments[first:]
-        unsynced = [one for one in moments if not is_synced(self.disk.operations[: one.done])]
-        cuts = [(one.done, 0.0) for one in moments if one not in unsynced]
-        cuts += [(one.done, share) for one in unsynced * rounds for share in SHARES]
+        unsynced = [moment for moment in moments if not is_synced(self.disk.operations[: moment.done])]
+        cuts = [(moment.done, 0.0) for moment in moments if moment not in unsynced]
+        cuts += [(moment.done, share) for moment in unsynced * rounds for share in SHARES]
         for number, (done, share) in enumerate(cuts):
             folder = self._folder / f"cut-{number}"
             try:
@@ -100,7 +100,7 @@ class Outages:
 
 
 def _as_of_another_boot(index: Path) -> None:
-    """A machine that lost its power has been started anew when somebody opens the store."""
+    """Mark the index as of another boot: a machine that lost its power has restarted when a store opens."""
     with closing(sqlite3.connect(index)) as db, db:
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is not None:
             db.execute("UPDATE meta SET value = 'an earlier one' WHERE key = 'boot_id'")
@@ -127,8 +127,8 @@ async def check(folder: Path, flow: Flow, story: Story, calm: Any) -> None:
     """Nothing acknowledged is gone, nothing torn is seen, nothing recorded is done again, and the end is the same."""
     written = notes.begin_notes()
     async with StoreCheckpointStorage(FileStore(folder, disk=QuickDisk())) as storage:
-        found = {thread.thread_id: thread.number for thread in await storage.list_threads()}
-        assert found.get(flow.name, 0) >= story.acknowledged.get(flow.name, 0), "commits were lost"
+        numbers = {thread.thread_id: thread.number for thread in await storage.list_threads()}
+        assert numbers.get(flow.name, 0) >= story.acknowledged.get(flow.name, 0), "commits were lost"
         await storage.list_checkpoints()
         assert await taken_to_the_end(flow, storage) == calm
     begun = {line.removeprefix("begin ") for line in written.lines if line.startswith("begin ")}

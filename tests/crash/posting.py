@@ -36,15 +36,15 @@ class Posting(TypedDict):
     letters: list[str]
 
 
-def live(order: Posting, say_ready: Callable[[], object]) -> None:
+def live(order: Posting, report_ready: Callable[[], object]) -> None:
     written = notes.begin_notes(Path(order["folder"]) / "notes")
     written.put("life")
-    asyncio.run(_live(order, written, say_ready))
+    asyncio.run(_live(order, written, report_ready))
 
 
-async def _live(order: Posting, written: notes.Notes, say_ready: Callable[[], object]) -> None:
+async def _live(order: Posting, written: notes.Notes, report_ready: Callable[[], object]) -> None:
     storage = PLACES[order["place"]](Path(order["folder"]))
-    say_ready()
+    report_ready()
     async with letterbox(storage).open(thread_id="letterbox") as run:
         for letter in order["letters"]:
             written.put("sending", letter)
@@ -91,9 +91,9 @@ class PostTrials:
         return self.tally
 
     def _judge(self, trial: str) -> None:
-        told = _lines(self._folder / trial)
-        tried = Counter(words[1] for words in told if words[0] == "sending")
-        [*_, got] = [words[1:] for words in told if words[0] == "letters"]
+        lines = _lines(self._folder / trial)
+        tried = Counter(words[1] for words in lines if words[0] == "sending")
+        [*_, got] = [words[1:] for words in lines if words[0] == "letters"]
         lost = [letter for letter in LETTERS if letter not in got]
         # One whose sending was cut short was sent again: it may have arrived both times.
         repeated = [letter for letter, count in Counter(got).items() if count > tried[letter]]

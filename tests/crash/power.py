@@ -105,7 +105,7 @@ class RememberingDisk(Disk):
         super().cut(fd, size)
         self._did(Operation("cut", self._files[fd], size))
 
-    def sync(self, fd: int) -> None:  # nobody cuts the power of this machine: it need not be waited for
+    def sync(self, fd: int) -> None:  # no wait: the power of this machine stays on
         self._live()
         if self.syncs:
             self._did(Operation("sync", self._files[fd]))
@@ -159,14 +159,16 @@ def disk_after(operations: Iterable[Operation], chance: random.Random, share: fl
     unsynced: list[Operation] = []
     for operation in operations:
         if operation.what == "sync":
-            synced = [one for one in unsynced if one.file == operation.file and one.what in ("append", "cut")]
+            synced = [
+                earlier for earlier in unsynced if earlier.file == operation.file and earlier.what in ("append", "cut")
+            ]
         elif operation.what == "sync_folder":
-            synced = [one for one in unsynced if one.what in ("create", "replace", "remove")]
+            synced = [earlier for earlier in unsynced if earlier.what in ("create", "replace", "remove")]
         else:
             unsynced.append(operation)
             continue
         _apply(left, synced)
-        unsynced = [one for one in unsynced if one not in synced]
+        unsynced = [earlier for earlier in unsynced if earlier not in synced]
     for operation in unsynced:
         if left.survives():
             _apply(left, [_torn(operation, left) if left.is_torn() else operation])
@@ -174,18 +176,18 @@ def disk_after(operations: Iterable[Operation], chance: random.Random, share: fl
 
 
 def _apply(left: Left, operations: Iterable[Operation]) -> None:
-    for one in operations:
-        content = left.files.setdefault(one.file, bytearray())
-        if one.what == "append":
-            content.extend(b"\0" * (one.place - len(content)))  # what was to be there never came
-            content[one.place : one.place + len(one.data)] = one.data
-        elif one.what == "cut":
-            del content[one.place :]
-        elif one.what in ("create", "replace"):
-            left.names.pop(one.old_name, None)
-            left.names[one.name] = one.file
-        elif one.what == "remove":
-            left.names.pop(one.name, None)
+    for operation in operations:
+        content = left.files.setdefault(operation.file, bytearray())
+        if operation.what == "append":
+            content.extend(b"\0" * (operation.place - len(content)))  # what was to be there never came
+            content[operation.place : operation.place + len(operation.data)] = operation.data
+        elif operation.what == "cut":
+            del content[operation.place :]
+        elif operation.what in ("create", "replace"):
+            left.names.pop(operation.old_name, None)
+            left.names[operation.name] = operation.file
+        elif operation.what == "remove":
+            left.names.pop(operation.name, None)
 
 
 def _torn(operation: Operation, left: Left) -> Operation:

@@ -19,7 +19,7 @@ from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handle
 from perdure.errors import StorageFailed
 from perdure.testing.survival.compare import take_to_the_end
 
-NOBODY = 65534
+UNPRIVILEGED_USER = 65534
 
 
 class Heap(Executor):
@@ -49,18 +49,18 @@ class Shortage(TypedDict):
     """The size that no file may exceed, as on a disk that is full."""
     goes_on: bool
     """Whether this very process tries again when there is space."""
-    as_nobody: bool
-    """Whether it is a user that may write nothing."""
+    as_unprivileged: bool
+    """Whether the process runs as a user that may write nothing."""
 
 
-def live(order: Shortage, say_ready: Callable[[], object]) -> None:
+def live(order: Shortage, report_ready: Callable[[], object]) -> None:
     """What becomes of it is noted: `refused` with the error, `ended` with the end."""
     written = notes.begin_notes(Path(order["folder"]) / "notes")
-    if order["as_nobody"] and os.getuid() == 0:
+    if order["as_unprivileged"] and os.getuid() == 0:
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-    say_ready()
+        os.setgid(UNPRIVILEGED_USER)
+        os.setuid(UNPRIVILEGED_USER)
+    report_ready()
     asyncio.run(_live(order, written))
 
 

@@ -1,4 +1,4 @@
-"""A process that is stopped in the middle of its work, loses its thread to another one, and goes on regardless."""
+"""A process that is stopped in the middle of its work, loses its thread to another one, and continues regardless."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Stopping(TypedDict):
     """It is stopped when so many pieces of work have begun: while it waits for nothing but these."""
 
 
-def live(order: Stopping, say_ready: Callable[[], object]) -> None:
+def live(order: Stopping, report_ready: Callable[[], object]) -> None:
     """Raises if the thread does not belong to the second process alone once that has taken it."""
     folder, flow = Path(order["folder"]), FLOWS[order["flow"]]
-    say_ready()
+    report_ready()
     stopped = os.fork()
     if stopped == 0:
         os._exit(_stop_oneself(PLACES[order["place"]](folder), flow, order["begins"]))

@@ -68,7 +68,8 @@ def summed(what: str, tallies: list[Tally], name_of: Callable[[Tally], str]) -> 
         groups.setdefault(name_of(tally), []).append(tally)
     groups["all"] = tallies
     rows = [
-        [name, *map(str, map(sum, zip(*(one.numbers for one in group), strict=True)))] for name, group in groups.items()
+        [name, *map(str, map(sum, zip(*(tally.numbers for tally in group), strict=True)))]
+        for name, group in groups.items()
     ]
     return table([what, *HEAD], rows)
 
@@ -83,11 +84,11 @@ def shown(tally: Tally) -> str:
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(prog="python -m tests.crash.tally", description=__doc__)
-    given.add_argument("--kills", type=int, default=300, help="at random instants, over all kinds and stores")
-    given.add_argument("--window-kills", type=int, default=40, help="to measure what each durability loses")
-    given.add_argument("--seed", type=int, default=None)
-    options = given.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.tally", description=__doc__)
+    parser.add_argument("--kills", type=int, default=300, help="at random instants, over all kinds and stores")
+    parser.add_argument("--window-kills", type=int, default=40, help="to measure what each durability loses")
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args()
     seed = random.randrange(2**32) if options.seed is None else options.seed
     versions = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.system()}"
     print(f"seed {seed}; {versions}\n")
@@ -104,8 +105,8 @@ def main() -> None:
     print(summed("threads", tallies, shown), "\n")
     print(summed("store", tallies, lambda tally: tally.place), "\n")
     head = ["durability, store", "kills", "supersteps lost at most", "allowed"]
-    named = [(f"{one.tally.kind}, {one.tally.place}", one, most) for one, most in measured]
-    print(table(head, [[name, str(one.tally.kills), str(one.most), str(most)] for name, one, most in named]))
+    named = [(f"{window.tally.kind}, {window.tally.place}", window, most) for window, most in measured]
+    print(table(head, [[name, str(window.tally.kills), str(window.most), str(most)] for name, window, most in named]))
     print(f"\n{time.monotonic() - began:.0f} seconds")
     for tally in (*tallies, *(window.tally for window, _ in measured)):
         for problem in tally.problems:

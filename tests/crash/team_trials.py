@@ -59,8 +59,8 @@ class TeamTrials:
     def instants(self) -> list[Instant]:
         """In the middle of every call, and before and after every write."""
         begins = range(1, self.calm.all_begun.total() + 1)
-        found = [Instant(point="begin", nth=nth, when="in") for nth in begins]
-        return found + [
+        instants = [Instant(point="begin", nth=nth, when="in") for nth in begins]
+        return instants + [
             Instant(point=point, nth=nth, when=when)
             for point in ("commit", "journal")
             for nth in range(1, self.calm.writes.get(point, 0) + 1)
@@ -69,9 +69,9 @@ class TeamTrials:
 
     def sampled(self, number: int) -> list[Instant]:
         """Of each kind about as many as there are."""
-        found = self.instants
+        instants = self.instants
         start = self._chance.random()
-        return [found[int((place + start) * len(found) / number)] for place in range(number)]
+        return [instants[int((place + start) * len(instants) / number)] for place in range(number)]
 
     def run(self, instants: Sequence[Instant]) -> Tally:
         for number, instant in enumerate(instants, 1):
@@ -88,42 +88,42 @@ class TeamTrials:
             kill_at = Instant(point="begin", nth=self._chance.randint(1, 2), when="in") if is_again else None
         self.tally.runs += 1
         self.tally.kills += killed
-        found = [] if killed else ["it was not killed"]
-        found += self._judged(thread_id, Story(notes_of(self.folder, thread_id)))
+        problems = [] if killed else ["it was not killed"]
+        problems += self._judged(thread_id, Story(notes_of(self.folder, thread_id)))
         at = f"{instant['when']} {instant['point']} {instant['nth']}"
-        self.tally.problems += [f"{thread_id}, killed {at} (seed {self.seed}): {one}" for one in found]
+        self.tally.problems += [f"{thread_id}, killed {at} (seed {self.seed}): {problem}" for problem in problems]
 
     def _live(self, thread_id: str, kill_at: Instant | None) -> Ended:
         order = Order(place=self.place, folder=str(self.folder), team=self.team, thread_id=thread_id, kill_at=kill_at)
         return self.zygote.life(LIFE, order)
 
     def _judged(self, thread_id: str, story: Story) -> list[str]:
-        """Count it in the tally, and tell what is wrong with it."""
+        """Count it in the tally, and return what is wrong with it."""
         again = story.all_begun - self.calm.all_begun
         in_flight = sum(story.in_flight[:-1], Counter[str]())
         recorded_again = again - in_flight
         self.tally.repeated += (again & in_flight).total()
         self.tally.recorded_repeated += recorded_again.total()
-        found = [f"recorded, and made again: {dict(recorded_again)}"] if recorded_again else []
+        problems = [f"recorded, and made again: {dict(recorded_again)}"] if recorded_again else []
         if never := self.calm.all_begun - story.all_begun:
-            found.append(f"never made: {dict(never)}")
-        if any(one.total() > TEAMS[self.team].width for one in story.in_flight):
-            found.append(f"more in flight than can be at once: {story.in_flight}")
-        return [*found, *self._differences(thread_id, story)]
+            problems.append(f"never made: {dict(never)}")
+        if any(calls.total() > TEAMS[self.team].width for calls in story.in_flight):
+            problems.append(f"more in flight than can be at once: {story.in_flight}")
+        return [*problems, *self._differences(thread_id, story)]
 
     def _differences(self, thread_id: str, story: Story) -> list[str]:
         calm, ended = _plain(self.calm.ended, "calm"), _plain(story.ended, thread_id)
-        found = []
+        problems = []
         if ended["parts"] != calm["parts"]:
-            found.append(f"it ended with {ended['parts']}, not {calm['parts']}")
+            problems.append(f"it ended with {ended['parts']}, not {calm['parts']}")
         if ended["rests"] != calm["rests"][-len(ended["rests"]) :]:
-            found.append(f"it gave {ended['rests']}, not {calm['rests']}")
-        return found
+            problems.append(f"it gave {ended['rests']}, not {calm['rests']}")
+        return problems
 
 
 def _plain(ending: dict[str, Any], thread_id: str) -> dict[str, Any]:
     """Sessions and keys are named after their thread, and checkpoints each by itself."""
-    told = json.dumps(ending).replace(f'"{thread_id}/', '"thread/')
-    told = re.sub(r'"(inside-)?[0-9a-f]{32}"', '"key"', told)
-    found: dict[str, Any] = json.loads(re.sub(r'"checkpoint_id": "[^"]+"', '"checkpoint_id": ""', told))
-    return found
+    text = json.dumps(ending).replace(f'"{thread_id}/', '"thread/')
+    text = re.sub(r'"(inside-)?[0-9a-f]{32}"', '"key"', text)
+    plain: dict[str, Any] = json.loads(re.sub(r'"checkpoint_id": "[^"]+"', '"checkpoint_id": ""', text))
+    return plain

@@ -1,4 +1,4 @@
-"""Teams of scripted agents, and one life of a thread of theirs: to its end, or killed at an instant that is told."""
+"""Teams of scripted agents, and one life of a thread of theirs: to its end, or killed at a chosen instant."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def led_by_an_agent(storage: Any, log: Any) -> Workflow:
 
 
 def stalling(storage: Any, log: Any) -> Workflow:
-    """Magentic, begun anew with another plan."""
+    """Magentic, restarted with another plan."""
     script = magentic_team.Manager(*magentic_team.STALLING)
     return magentic_team.team(storage, manager=script, log=log, name="stalling", max_stall_count=1)
 
@@ -156,8 +156,8 @@ class Order(TypedDict):
     kill_at: Instant | None
 
 
-def live(order: Order, say_ready: Callable[[], object]) -> None:
-    say_ready()
+def live(order: Order, report_ready: Callable[[], object]) -> None:
+    report_ready()
     asyncio.run(_Life(order).live())
 
 
@@ -195,10 +195,10 @@ class _Life:
         if kill_at is not None and kill_at["point"] == "begin" and kill_at["nth"] == self._begun:
             _die()
 
-    def _written(self, point: str, given: Any) -> None:
-        """The store has acknowledged it: it must not be done again."""
-        if isinstance(given, JournalEntry):
-            record = json.loads(given.body)
+    def _written(self, point: str, written: Any) -> None:
+        """Note what the store has acknowledged. It must not be done again."""
+        if isinstance(written, JournalEntry):
+            record = json.loads(written.body)
             if record.get("kind") in ("step", "failed"):
                 self._note(recorded=record["key"].partition(" in ")[0])
 
@@ -211,7 +211,7 @@ def notes_of(folder: Path, thread_id: str) -> Path:
     return folder / f"{thread_id}.notes"
 
 
-# ---------------------------------------------------------------- what the notes tell
+# ---------------------------------------------------------------- reading the notes
 
 
 class Story:
@@ -228,16 +228,16 @@ class Story:
             if line.endswith("\n"):  # else its writer was killed in the middle of it
                 self._take(json.loads(line))
 
-    def _take(self, told: dict[str, Any]) -> None:
-        if "life" in told:
+    def _take(self, note: dict[str, Any]) -> None:
+        if "life" in note:
             self.begun.append(Counter())
             self.recorded.append(Counter())
-        elif "begun" in told:
-            self.begun[-1][told["begun"]] += 1
-        elif "recorded" in told:
-            self.recorded[-1][told["recorded"]] += 1
+        elif "begun" in note:
+            self.begun[-1][note["begun"]] += 1
+        elif "recorded" in note:
+            self.recorded[-1][note["recorded"]] += 1
         else:
-            self.ended, self.writes = told["ended"], told["writes"]
+            self.ended, self.writes = note["ended"], note["writes"]
 
     @property
     def all_begun(self) -> Counter[str]:

@@ -33,7 +33,7 @@ HOUR = 3600.0
 
 
 class MachineClock:
-    """The system's own clock, as whoever may set it sees it."""
+    """The system's own clock, and a way to set it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead = 0.0
@@ -80,7 +80,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], StoreC
 
 
 class Diary(Executor):
-    """Adds a line with each message, and has the clock set back in the middle of it, if it is told."""
+    """Adds a line with each message. Sets the clock back in the middle of the message `then`."""
 
     def __init__(self, machine_clock: MachineClock) -> None:
         super().__init__("diary")
@@ -100,7 +100,7 @@ def diary(storage: Any, machine_clock: MachineClock) -> Workflow:
     return builder.add_edge(writing, writing).build()
 
 
-async def test_what_was_written_last_is_last_whatever_the_clock_says(
+async def test_checkpoints_keep_commit_order_when_the_clock_goes_back(
     place: Callable[[], StoreCheckpointStorage], machine_clock: MachineClock, tmp_path: Path
 ) -> None:
     for line in ("first", "then", "last"):
@@ -160,7 +160,7 @@ def sleeper(storage: Any, clock: FakeClock) -> Workflow:
     return builder.add_edge(dozing, Last("last")).build()
 
 
-async def test_a_sleeper_sleeps_on_while_the_clock_is_set_back_and_wakes_once(
+async def test_sleeper_sleeps_on_when_the_clock_is_set_back_and_wakes_once(
     place: Callable[[], StoreCheckpointStorage],
 ) -> None:
     clock = SettableClock()
@@ -179,7 +179,7 @@ async def test_a_sleeper_sleeps_on_while_the_clock_is_set_back_and_wakes_once(
     ]
 
 
-async def test_a_sleeper_that_is_found_before_it_went_to_sleep_wakes_at_its_time(
+async def test_sleeper_resumed_after_the_clock_went_back_wakes_at_its_time(
     place: Callable[[], StoreCheckpointStorage],
 ) -> None:
     clock = SettableClock()
@@ -205,7 +205,7 @@ DATABASES: dict[str, tuple[Callable[[Path], FileStore | SqliteStore], str]] = {
 
 
 def move_owner_elsewhere(database: Path) -> None:
-    """Into another container: nobody here can see whether it lives, and its lease is all that is known."""
+    """Move the owner into another container: whether it lives is not visible here, only its lease is."""
     with closing(sqlite3.connect(database)) as db, db:
         [(identity,)] = db.execute("SELECT identity FROM processes").fetchall()
         moved = {**json.loads(identity), "pid_namespace": "another", "token": "another"}
@@ -218,7 +218,7 @@ def renew(database: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_a_dead_owner_elsewhere_is_noticed_ten_seconds_after_the_clock_was_set_back(
+async def test_dead_owner_elsewhere_is_noticed_seconds_after_clock_set_back(
     kind: str, machine_clock: MachineClock, tmp_path: Path
 ) -> None:
     make, name = DATABASES[kind]
@@ -235,7 +235,7 @@ async def test_a_dead_owner_elsewhere_is_noticed_ten_seconds_after_the_clock_was
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-async def test_an_owner_elsewhere_that_lives_keeps_its_thread_when_the_clock_is_set_back(
+async def test_live_owner_elsewhere_keeps_its_thread_when_clock_is_set_back(
     kind: str, machine_clock: MachineClock, tmp_path: Path
 ) -> None:
     make, name = DATABASES[kind]
@@ -252,7 +252,7 @@ async def test_an_owner_elsewhere_that_lives_keeps_its_thread_when_the_clock_is_
     await other.close()
 
 
-# ---------------------------------------------------------------- leases in PostgreSQL, which are told by its clock
+# ---------------------------------------------------------------- leases in PostgreSQL, which follow its clock
 
 
 ELSEWHERE = UUID(int=1)
@@ -273,7 +273,7 @@ async def two(tmp_path: Path) -> AsyncIterator[tuple[Store, Store]]:
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 24])
-async def test_an_owner_elsewhere_keeps_its_thread_whatever_this_machines_clock_says(
+async def test_owner_elsewhere_keeps_its_thread_at_any_local_clock(
     two: tuple[Store, Store], machine_clock: MachineClock, hours: int
 ) -> None:
     machine_clock.pass_by(hours * HOUR)
@@ -282,7 +282,7 @@ async def test_an_owner_elsewhere_keeps_its_thread_whatever_this_machines_clock_
 
 
 @pytest.mark.parametrize("hours", [-24, 0, 1])
-async def test_a_dead_owner_elsewhere_is_noticed_when_its_lease_has_run_out_by_the_servers_clock(
+async def test_dead_owner_elsewhere_is_noticed_by_the_clock_of_the_server(
     two: tuple[Store, Store], machine_clock: MachineClock, hours: int, tmp_path: Path
 ) -> None:
     machine_clock.pass_by(hours * HOUR)

@@ -81,7 +81,7 @@ async def refusal_of(work: Awaitable[Any]) -> str:
 
 @pytest.mark.parametrize("place", STORES)
 @pytest.mark.parametrize("name", ["fan-3", "asking", "sleeping"] if SOAK else ["fan-3", "asking"])
-async def test_whichever_write_fails_the_thread_goes_on_from_what_was_acknowledged(
+async def test_thread_resumes_from_acknowledged_state_whichever_write_fails(
     name: str, place: str, tmp_path: Path
 ) -> None:
     undisturbed = Life(FLOWS[name], STORES[place](tmp_path))
@@ -115,7 +115,7 @@ class FailingDisk(Disk):
         self.for_good = for_good
         self.done: list[str] = []
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.fails_at = 0
 
     def at(self, what: str) -> None:
@@ -142,9 +142,9 @@ class FailingDisk(Disk):
 def _also(name: str) -> None:
     real = getattr(Disk, name)
 
-    def fails(self: FailingDisk, *given: Any) -> Any:
+    def fails(self: FailingDisk, *arguments: Any) -> Any:
         self.at(name)
-        return real(self, *given)
+        return real(self, *arguments)
 
     setattr(FailingDisk, name, fails)
 
@@ -154,7 +154,7 @@ for _name in ("open", "cut", "replace", "remove", "read", "read_line", "is_same"
 
 
 async def prune_and_go_on(life: Life) -> Any:
-    """With a pause in the middle, at which a checkpoint is removed: then the file is written anew."""
+    """Run with a pause in the middle, at which a checkpoint is removed: then the file is written again."""
     flow = life.flow
     await life.workflow.run(flow.message, thread_id=flow.name)
     await life.storage.delete((await life.storage.list_checkpoint_ids())[0])
@@ -162,9 +162,7 @@ async def prune_and_go_on(life: Life) -> Any:
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
-async def test_whichever_operation_of_the_disk_fails_the_thread_goes_on_when_it_is_mended(
-    for_good: bool, tmp_path: Path
-) -> None:
+async def test_thread_resumes_after_repair_whichever_disk_operation_fails(for_good: bool, tmp_path: Path) -> None:
     flow = FLOWS["asking"]
     healthy = FailingDisk()
     calm = await prune_and_go_on(Life(flow, StoreCheckpointStorage(FileStore(tmp_path / "calm", disk=healthy))))
@@ -177,7 +175,7 @@ async def test_whichever_operation_of_the_disk_fails_the_thread_goes_on_when_it_
             life = Life(flow, storage)
             refusal = await refusal_of(prune_and_go_on(life))
             assert refusal == "" or "no space left, says the test" in refusal
-            disk.mend()
-            told = f"operation {place}, {what}"
-            assert await life.again(with_a_new_object=place % 4 < 2) == calm, told
-            assert not life.repeated(), told
+            disk.repair()
+            description = f"operation {place}, {what}"
+            assert await life.again(with_a_new_object=place % 4 < 2) == calm, description
+            assert not life.repeated(), description

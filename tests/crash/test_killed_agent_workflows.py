@@ -1,5 +1,7 @@
-"""Workflows of agents, killed with SIGKILL at random instants and cut off around every write: the same id goes on to
-the undisturbed result, and no model is asked for what it has said already."""
+"""Workflows of agents, killed with SIGKILL at random instants and cut off around every write.
+
+The same id resumes to the undisturbed result, and no model is asked again for a recorded reply.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ SAMPLED = {"memory": 6, "sqlite": 3}
 
 @pytest.mark.parametrize("place", TRIED)
 @pytest.mark.timeout(3600 if SOAK else 20)
-def test_an_execution_that_is_killed_resumes_by_its_id_to_the_undisturbed_result(
+def test_killed_execution_resumes_by_its_id_to_the_undisturbed_result(
     place: str, zygote: Zygote, seed: int, tmp_path: Path
 ) -> None:
     workflows, kills = TRIED[place]

@@ -24,13 +24,13 @@ def kill(zygote: Zygote, folder: Path, place: str, team: str, seed: int) -> None
 
 
 @pytest.mark.parametrize("team", TEAMS)
-def test_a_killed_team_goes_on_to_the_same_end_and_makes_no_recorded_call_again(
+def test_killed_team_reaches_the_same_end_and_repeats_no_recorded_call(
     team: str, zygote: Zygote, seed: int, tmp_path: Path
 ) -> None:
     kill(zygote, tmp_path, "sqlite", team, seed)
 
 
-def test_killed_teams_go_on_in_postgresql_too(zygote: Zygote, seed: int, tmp_path: Path) -> None:
+def test_killed_team_in_postgresql_reaches_the_same_end(zygote: Zygote, seed: int, tmp_path: Path) -> None:
     for team in ("handoff", "magentic"):
         folder = tmp_path / team
         folder.mkdir()

@@ -60,19 +60,19 @@ def _work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def begins(number: int) -> asyncio.Event:
     """Set when that round begins."""
-    event, tell = asyncio.Event(), notes.current.tell
+    event, write_line = asyncio.Event(), notes.current.write_line
 
-    def heed(line: str) -> None:
-        tell(line)
+    def notice(line: str) -> None:
+        write_line(line)
         if line == f"begin {THREAD}.{number}":
             event.set()
 
-    notes.current.tell = heed
+    notes.current.write_line = notice
     return event
 
 
 @pytest.mark.usefixtures("_work_takes_no_time")
-async def test_with_async_the_next_superstep_begins_while_a_commit_is_on_its_way(faults: Faults) -> None:
+async def test_next_superstep_begins_during_a_commit_with_async_durability(faults: Faults) -> None:
     second = begins(2)
     with faults.pause("commit", nth=2) as pause:
         storage = faults.wrap(InMemoryCheckpointStorage())
@@ -84,7 +84,7 @@ async def test_with_async_the_next_superstep_begins_while_a_commit_is_on_its_way
 
 
 @pytest.mark.usefixtures("_work_takes_no_time")
-async def test_with_sync_it_does_not(faults: Faults) -> None:
+async def test_next_superstep_waits_for_the_commit_with_sync_durability(faults: Faults) -> None:
     second = begins(2)
     with faults.pause("commit", nth=2) as pause:
         run = asyncio.create_task(rounds(faults.wrap(InMemoryCheckpointStorage())).run(1, thread_id=THREAD))

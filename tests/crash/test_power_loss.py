@@ -1,4 +1,4 @@
-"""A power cut at any moment of a file store: all that was acknowledged is there, and threads go on to the same end."""
+"""A power cut at any moment of a file store: all acknowledged data is there, and threads continue to the same end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["fan-3", "asking"])
-async def test_what_was_acknowledged_survives_a_power_cut_after_any_operation(
+async def test_acknowledged_commits_survive_a_power_cut_after_any_operation(
     name: str, seed: int, tmp_path: Path
 ) -> None:
     outages, flow = Outages(tmp_path, seed), FLOWS[name]
@@ -38,7 +38,7 @@ async def test_what_was_acknowledged_survives_a_power_cut_after_any_operation(
     assert await outages.try_all(look) > len(outages.disk.moments) > 20
 
 
-async def test_outcomes_that_are_recorded_together_survive_it_too(seed: int, tmp_path: Path) -> None:
+async def test_outcomes_that_are_recorded_together_survive_a_power_cut(seed: int, tmp_path: Path) -> None:
     outages, flow = Outages(tmp_path, seed), Flow("fan-12", fan("fan-12", 12, 0), "go", 12)
     calm = await taken_to_the_end(flow, outages.storage)
 
@@ -48,7 +48,7 @@ async def test_outcomes_that_are_recorded_together_survive_it_too(seed: int, tmp
     await outages.try_all(look, rounds=2 * ROUNDS)
 
 
-async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> None:
+async def test_pruned_thread_survives_a_power_cut(seed: int, tmp_path: Path) -> None:
     outages, flow = Outages(tmp_path, seed), FLOWS["chain"]
     storage, file = outages.storage, tmp_path / "threads" / "chain.jsonl"
     calm = await taken_to_the_end(flow, storage)
@@ -64,8 +64,8 @@ async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("dies_after", [3, 4, 5, 6, 9, 12] if SOAK else [5, 6])
-async def test_what_a_killed_process_had_not_synced_is_not_built_on(dies_after: int, seed: int, tmp_path: Path) -> None:
-    """It is killed, another goes on from what it left, and then the power goes."""
+async def test_unsynced_writes_of_a_killed_process_are_not_built_on(dies_after: int, seed: int, tmp_path: Path) -> None:
+    """The process is killed, another continues from what it left, and then the power goes."""
     outages, flow = Outages(tmp_path, seed), FLOWS["fan-3"]
     outages.disk.dies_after = dies_after
     with pytest.raises(ProcessGone):
@@ -73,7 +73,7 @@ async def test_what_a_killed_process_had_not_synced_is_not_built_on(dies_after: 
     outages.disk.dies_after = None
     outages.disk.die()
     outages.storage = outages.new_storage(tmp_path / "threads")
-    # Nobody died really, so it is taken by force, before anybody asks what there is.
+    # No process really died, so the lease is taken by force, before anything lists the store.
     await outages.storage.store.release((await outages.storage.store.open(flow.name, "heir", takeover=True)).lease)
     calm = await taken_to_the_end(flow, outages.storage)
 
@@ -93,16 +93,16 @@ async def test_a_deleted_thread_does_not_come_back(seed: int, tmp_path: Path) ->
     await storage.store.post("another", "item", "message", b'"x"')
 
     async def look(folder: Path, story: Story) -> None:
-        async with FileCheckpointStorage(folder) as found:
-            is_there = flow.name in {thread.thread_id for thread in await found.list_threads()}
+        async with FileCheckpointStorage(folder) as storage:
+            is_there = flow.name in {thread.thread_id for thread in await storage.list_threads()}
             assert not (is_there and story.acknowledged[flow.name] == 0)
-            await found.list_checkpoints()
+            await storage.list_checkpoints()
 
     await outages.try_all(look, first=before)
 
 
-async def test_without_fsync_a_power_cut_shows_nothing_wrong(seed: int, tmp_path: Path) -> None:
-    """What it may cost is told, or it is the end of a thread: that is done again, to the same result."""
+async def test_power_cut_without_fsync_gives_the_same_end_or_reports_damage(seed: int, tmp_path: Path) -> None:
+    """The loss is reported, or it is the end of a thread: that part is done again, to the same result."""
     outages, flow = Outages(tmp_path, seed, syncs=False), FLOWS["fan-3"]
     calm = await taken_to_the_end(flow, outages.storage)
 
@@ -120,7 +120,7 @@ async def test_without_fsync_a_power_cut_shows_nothing_wrong(seed: int, tmp_path
 
 
 @pytest.mark.parametrize("lost", ["what an append wrote", "all of the file"])
-async def test_without_fsync_a_loss_before_the_end_of_a_thread_is_told(lost: str, tmp_path: Path) -> None:
+async def test_without_fsync_a_loss_before_the_end_of_a_thread_is_reported(lost: str, tmp_path: Path) -> None:
     flow, threads = FLOWS["fan-3"], tmp_path / "threads"
     outages = Outages(tmp_path, 0, syncs=False)
     await taken_to_the_end(flow, outages.storage)
@@ -129,7 +129,7 @@ async def test_without_fsync_a_loss_before_the_end_of_a_thread_is_told(lost: str
     if lost == "all of the file":
         file.write_bytes(b"")  # its index is there, and knows of commits
     else:
-        append = [one for one in outages.disk.operations if one.what == "append"][3]
+        append = [operation for operation in outages.disk.operations if operation.what == "append"][3]
         content = bytearray(file.read_bytes())
         content[append.place : append.place + len(append.data)] = b"\0" * len(append.data)
         file.write_bytes(content)
@@ -140,7 +140,7 @@ async def test_without_fsync_a_loss_before_the_end_of_a_thread_is_told(lost: str
             await taken_to_the_end(flow, storage)
 
 
-def test_a_new_folder_is_synced_into_those_it_is_in(tmp_path: Path) -> None:
+def test_new_folder_is_synced_into_its_parents(tmp_path: Path) -> None:
     synced: list[Path] = []
 
     class Watched(Disk):

@@ -23,7 +23,7 @@ if not SOAK:
 
 @pytest.mark.parametrize("place", [*AS_BY_DEFAULT, *UNSYNCED])
 @pytest.mark.parametrize("flow", FLOWS)
-def test_a_killed_thread_is_resumed_by_its_id_to_the_end_of_an_undisturbed_one(
+def test_killed_thread_resumes_by_its_id_to_the_undisturbed_end(
     flow: str, place: str, zygote: Zygote, seed: int, tmp_path: Path
 ) -> None:
     tally = Trials(zygote, tmp_path, place, [flow], seed).run(KILLS[place])
@@ -33,9 +33,7 @@ def test_a_killed_thread_is_resumed_by_its_id_to_the_end_of_an_undisturbed_one(
 
 
 @pytest.mark.parametrize("place", AS_BY_DEFAULT)
-def test_a_kill_interrupts_all_threads_of_a_process_and_each_of_them_survives(
-    place: str, zygote: Zygote, seed: int, tmp_path: Path
-) -> None:
+def test_all_threads_of_a_killed_process_survive(place: str, zygote: Zygote, seed: int, tmp_path: Path) -> None:
     flows = ["chain", "fan-3", "function", "nested", "asking", "sleeping"]
     tally = Trials(zygote, tmp_path, place, flows, seed).run(KILLS[place])
     assert tally.problems == []
@@ -43,7 +41,7 @@ def test_a_kill_interrupts_all_threads_of_a_process_and_each_of_them_survives(
 
 
 @pytest.mark.parametrize("place", AS_BY_DEFAULT)
-def test_processes_that_share_a_store_are_killed_without_harm_to_the_others(
+def test_killed_processes_do_not_harm_others_that_share_the_store(
     place: str, zygote: Zygote, seed: int, tmp_path: Path
 ) -> None:
     tally = run_crowds(zygote, tmp_path, place, KILLS[place], seed)
@@ -52,7 +50,7 @@ def test_processes_that_share_a_store_are_killed_without_harm_to_the_others(
 
 
 @pytest.mark.parametrize("place", AS_BY_DEFAULT)
-def test_what_was_sent_to_a_thread_and_acknowledged_is_delivered_once(
+def test_acknowledged_message_to_a_thread_is_delivered_once(
     place: str, zygote: Zygote, seed: int, tmp_path: Path
 ) -> None:
     tally = PostTrials(zygote, tmp_path, place, seed).run(KILLS[place])

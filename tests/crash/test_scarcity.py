@@ -1,4 +1,4 @@
-"""A full disk and a folder that may not be written: a clear error, and the thread goes on when that has passed."""
+"""A full disk and a folder that may not be written: a clear error, and the thread continues when that has passed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ def life(zygote: Zygote, folder: Path, place: str, **more: Any) -> tuple[list[st
     """Errors and ends that it noted."""
     folder.mkdir(exist_ok=True)
     (folder / "notes").write_bytes(b"")  # not removed: its folder may be closed
-    order = Shortage(place=place, folder=str(folder), flow=HEAP.name, most_bytes=None, goes_on=False, as_nobody=False)
+    order = Shortage(
+        place=place, folder=str(folder), flow=HEAP.name, most_bytes=None, goes_on=False, as_unprivileged=False
+    )
     order.update(more)  # type: ignore[typeddict-item]  # the tests below say what they want
     zygote.life("tests.crash.scarce:live", order)
-    told = [line.split(" ", 1) for line in (folder / "notes").read_text(encoding="utf-8").splitlines()]
-    errors = [rest for kind, rest in told if kind == "refused"]
-    return errors, [json.loads(rest) for kind, rest in told if kind == "ended"]
+    lines = [line.split(" ", 1) for line in (folder / "notes").read_text(encoding="utf-8").splitlines()]
+    errors = [rest for kind, rest in lines if kind == "refused"]
+    return errors, [json.loads(rest) for kind, rest in lines if kind == "ended"]
 
 
 @pytest.mark.parametrize("place", STORES)
-def test_a_thread_that_met_a_full_disk_goes_on_when_there_is_space(place: str, zygote: Zygote, tmp_path: Path) -> None:
+def test_thread_that_met_a_full_disk_continues_when_there_is_space(place: str, zygote: Zygote, tmp_path: Path) -> None:
     _, [calm] = life(zygote, tmp_path / "calm", place)
     refused = 0
     step = 1_000 if SOAK else 60_000
@@ -74,18 +76,20 @@ def test_a_folder_that_may_not_be_written_is_named_and_nothing_is_lost(
     (folder / "notes").chmod(0o644)
     if os.getuid() != 0:
         folder.chmod(0o555)
-    errors, ends = life(zygote, folder, place, as_nobody=True)
+    errors, ends = life(zygote, folder, place, as_unprivileged=True)
     assert first and len(errors) == 1 and str(folder) in errors[0] and ends == []
     allow(open_folder, writing=True)
     assert life(zygote, folder, place) == ([], [calm])
 
 
 @pytest.mark.parametrize("place", STORES)
-def test_a_store_that_cannot_be_made_says_where(place: str, zygote: Zygote, open_folder: Path) -> None:
+def test_store_that_cannot_be_created_raises_an_error_with_its_path(
+    place: str, zygote: Zygote, open_folder: Path
+) -> None:
     folder = open_folder / "threads"
     folder.mkdir()
     (folder / "notes").touch()
     allow(open_folder, writing=False)
     (folder / "notes").chmod(0o644)
-    [error], [] = life(zygote, folder, place, as_nobody=True)
+    [error], [] = life(zygote, folder, place, as_unprivileged=True)
     assert str(folder) in error

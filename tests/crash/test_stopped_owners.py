@@ -1,4 +1,4 @@
-"""A stopped process (SIGSTOP) whose thread was taken over: when it goes on, nothing of what it does is stored."""
+"""A stopped process (SIGSTOP) whose thread was taken over: after it continues, the store rejects all its writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.crash.zygote import Zygote
 
 @pytest.mark.parametrize("place", ["file", "sqlite", "postgres"])
 @pytest.mark.parametrize("flow", ["chain", "fan-3", "function"])
-def test_a_stopped_owner_that_goes_on_is_fenced_out(flow: str, place: str, zygote: Zygote, tmp_path: Path) -> None:
+def test_stopped_owner_that_continues_is_fenced_out(flow: str, place: str, zygote: Zygote, tmp_path: Path) -> None:
     endings = []
     for begins in (1, 2, 4):
         folder = prepared(place, tmp_path / str(begins))

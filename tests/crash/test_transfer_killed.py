@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.chance import SOAK
 from tests.crash.moving import copy, export, killed_at, take_in
-from tests.promises.moved_threads import GOING_ON, make_all, written
+from tests.promises.moved_threads import CONTINUATIONS, make_all, written
 from tests.promises.processes import STORAGES, Place
 
 from perdure import InMemoryCheckpointStorage, NoThreadFile
@@ -50,7 +50,7 @@ async def test_a_copy_that_is_killed_again_and_again_is_completed_by_the_next(
     async with STORAGES[kind](folder) as source:
         await make_all(source)
         listed = await source.list_threads()
-        expected = {one: await exported(source, one, tmp_path) for one in GOING_ON}
+        expected = {thread_id: await exported(source, thread_id, tmp_path) for thread_id in CONTINUATIONS}
     seconds = await at_another_place(target, "undisturbed").start(copy, kind, folder).result()
     chance = random.Random(seed)
     compared = 0
@@ -59,15 +59,15 @@ async def test_a_copy_that_is_killed_again_and_again_is_completed_by_the_next(
         async with target.storage() as storage:
             there = await storage.list_threads()
             assert there == listed[: len(there)], "they came in order"
-            for one in there[compared:]:
-                assert await exported(storage, one.thread_id, tmp_path) == expected[one.thread_id]
+            for thread in there[compared:]:
+                assert await exported(storage, thread.thread_id, tmp_path) == expected[thread.thread_id]
             assert await storage.verify() == []
             compared = len(there)
     await target.start(copy, kind, folder).result()
     async with target.storage() as storage, STORAGES[kind](folder) as source:
         assert await storage.list_threads() == listed
         assert await storage.verify() == []
-        for thread_id, go_on in GOING_ON.items():
+        for thread_id, go_on in CONTINUATIONS.items():
             assert await exported(source, thread_id, tmp_path) == expected[thread_id], "the source was changed"
             assert await exported(storage, thread_id, tmp_path) == expected[thread_id]
             assert await go_on(storage) == await go_on(source)

@@ -106,38 +106,38 @@ class Trials:
             killed_at.append(f"{1000 * (delay or 0):.3f} ms")
             left = max(left - (delay or 0), self.seconds / 4)
         story = read_story(self.folder / trial / "notes")
-        found = self.judge(story)
-        if found:
-            told = f"{trial}, killed after {', then '.join(killed_at)}: {'; '.join(found)}"
-            self.tally.problems.append(told)
+        problems = self.judge(story)
+        if problems:
+            problem = f"{trial}, killed after {', then '.join(killed_at)}: {'; '.join(problems)}"
+            self.tally.problems.append(problem)
         else:
             shutil.rmtree(self.folder / trial)
 
     def judge(self, story: Story) -> list[str]:
-        """Count it in the tally, and tell what is wrong with it."""
+        """Count it in the tally, and return what is wrong with it."""
         tally = self.tally
-        found = [*story.lost, *self._differences(story)]
-        tally.lost += bool(found)
+        problems = [*story.lost, *self._differences(story)]
+        tally.lost += bool(problems)
         tally.recorded_repeated += len(story.recorded_repeated)
         tally.unrecorded_repeated += len(story.unrecorded_repeated)
         in_flight = story.in_flight[:-1]  # the last life was not killed
         tally.in_flight += sum(map(len, in_flight))
         if story.recorded_repeated:
-            found.append(f"recorded and done again: {story.recorded_repeated}")
-        if any(len(one) > self._width for one in in_flight):
-            found.append(f"more in flight than can be at once: {in_flight}")
+            problems.append(f"recorded and done again: {story.recorded_repeated}")
+        if any(len(works) > self._width for works in in_flight):
+            problems.append(f"more in flight than can be at once: {in_flight}")
         if len(story.unrecorded_repeated) > sum(map(len, in_flight)):
-            found.append(f"done again, and not in flight at a kill: {story.unrecorded_repeated}")
+            problems.append(f"done again, and not in flight at a kill: {story.unrecorded_repeated}")
         if story.in_flight[-1]:
-            found.append(f"done and never recorded: {story.in_flight[-1]}")
-        return found
+            problems.append(f"done and never recorded: {story.in_flight[-1]}")
+        return problems
 
     def _differences(self, story: Story) -> list[str]:
-        found = [] if set(story.begun) == set(self._calm.begun) else [f"other work was done: {sorted(story.begun)}"]
+        problems = [] if set(story.begun) == set(self._calm.begun) else [f"other work was done: {sorted(story.begun)}"]
         for thread_id, calm in self._calm.endings.items():
             ending: Any = story.endings[thread_id]
             if ending["parts"] != calm["parts"]:
-                found.append(f"{thread_id} ended with {ending['parts']}, not {calm['parts']}")
+                problems.append(f"{thread_id} ended with {ending['parts']}, not {calm['parts']}")
             if ending["rests"] != calm["rests"][-len(ending["rests"]) :]:
-                found.append(f"{thread_id} gave {ending['rests']}, not {calm['rests']}")
-        return found
+                problems.append(f"{thread_id} gave {ending['rests']}, not {calm['rests']}")
+        return problems

@@ -51,8 +51,8 @@ class Zygote:
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         self._number += 1
-        told = {"number": self._number, "what": what, "order": order, "kill_after": kill_after}
-        self._process.stdin.write(json.dumps(told).encode() + b"\n")
+        request = {"number": self._number, "what": what, "order": order, "kill_after": kill_after}
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
         reply = json.loads(self._process.stdout.readline())
         while reply["number"] != self._number:  # of a life whose test was over before it
@@ -85,11 +85,14 @@ def zygote() -> Iterator[Zygote]:
 
 def main() -> None:
     replies = os.dup(1)
-    os.dup2(2, 1)  # what the code under test prints is in nobody's way
+    os.dup2(2, 1)  # the output of the code under test stays out of the replies
     _warm_up()
     for line in sys.stdin:
-        told = json.loads(line)
-        reply = {"number": told["number"], **_one_life(_found(told["what"]), told["order"], told["kill_after"])}
+        request = json.loads(line)
+        reply = {
+            "number": request["number"],
+            **_one_life(_found(request["what"]), request["order"], request["kill_after"]),
+        }
         os.write(replies, json.dumps(reply).encode() + b"\n")
 
 
@@ -119,23 +122,23 @@ def _found(what: str) -> Callable[[Any, Callable[[], object]], None]:
 def _one_life(
     function: Callable[[Any, Callable[[], object]], None], order: Any, kill_after: float | None
 ) -> dict[str, Any]:
-    told, tells = os.pipe()  # closed by its end, whatever that is
+    reader, writer = os.pipe()  # closed by its end, whatever that is
     child = os.fork()
     if child == 0:
-        os.close(told)
-        _live(function, order, tells)
-    os.close(tells)
-    os.read(told, 1)  # that it is ready; nothing if it ended before
+        os.close(reader)
+        _live(function, order, writer)
+    os.close(writer)
+    os.read(reader, 1)  # that it is ready; nothing if it ended before
     began = time.monotonic()
     if kill_after is not None:
-        select.select([told], [], [], kill_after)
+        select.select([reader], [], [], kill_after)
         os.kill(child, signal.SIGKILL)
-    is_over = bool(select.select([told], [], [], LIMIT_SECONDS)[0])
+    is_over = bool(select.select([reader], [], [], LIMIT_SECONDS)[0])
     seconds = time.monotonic() - began
     if not is_over:
         os.kill(child, signal.SIGKILL)
-    problem = b"".join(iter(lambda: os.read(told, 65536), b"")).decode()
-    os.close(told)
+    problem = b"".join(iter(lambda: os.read(reader, 65536), b"")).decode()
+    os.close(reader)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not is_over:
         problem = f"it did not end within {LIMIT_SECONDS:g} seconds"
@@ -144,13 +147,13 @@ def _one_life(
     return {"status": status, "seconds": seconds, "problem": problem or None}
 
 
-def _live(function: Callable[[Any, Callable[[], object]], None], order: Any, tells: int) -> None:
+def _live(function: Callable[[Any, Callable[[], object]], None], order: Any, writer: int) -> None:
     code = 1
     try:
-        function(order, lambda: os.write(tells, b"."))
+        function(order, lambda: os.write(writer, b"."))
         code = 0
-    except BaseException:  # noqa: BLE001  # told to the parent; nothing of this process may go on as the zygote
-        os.write(tells, traceback.format_exc().encode()[-8000:])
+    except BaseException:  # noqa: BLE001  # the parent reads it; this process must not run on as the zygote
+        os.write(writer, traceback.format_exc().encode()[-8000:])
     finally:
         os._exit(code)
 

@@ -1,11 +1,11 @@
-"""A page as somebody reads it who types in all that it shows: Python, SQL and commands, in order, with real servers.
+"""Runs all that a page shows, in order and with real servers: Python, SQL and commands.
 
 On a page, servers are at `localhost`: `postgresql://[user[:password]@]localhost/database` and `redis://localhost`. Each
-database of a page is one of the test's, empty at first. Without a user, or as `postgres`, one may do everything; roles
-that a page makes are called `perdure_...`.
+database of a page is a database of the test, empty at first. Without a user, or as `postgres`, a session has all
+rights. Roles that a page creates are called `perdure_...`.
 
-Console blocks are recorded runs, on pages that are followed: `PERDURE_RECORD=1 pytest tests/docs/test_pages.py` writes
-into them what the commands print now. `...` stands for anything.
+Console blocks of these pages are recorded runs. `PERDURE_RECORD=1 pytest tests/docs/test_pages.py` writes the current
+output of the commands into them. `...` stands for any text.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class Block:
     language: str
     code: str
     not_run: str
-    """Why it is not run; empty if it is."""
+    """The reason why the test does not run it; empty if the test runs it."""
     start: int = 0
-    """Where its code begins, in the page."""
+    """The position of its code in the page."""
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    for found in FENCE.finditer(text):
-        marked = NOT_RUN.search(text[: found.start()])
-        line = text.count("\n", 0, found.start("code"))
-        code = "".join(row.removeprefix(found["indent"]) for row in found["code"].splitlines(keepends=True))
-        yield Block(page, line, found["language"], code, marked["reason"] if marked else "", found.start("code"))
+    for match in FENCE.finditer(text):
+        marked = NOT_RUN.search(text[: match.start()])
+        line = text.count("\n", 0, match.start("code"))
+        code = "".join(row.removeprefix(match["indent"]) for row in match["code"].splitlines(keepends=True))
+        yield Block(page, line, match["language"], code, marked["reason"] if marked else "", match.start("code"))
 
 
 def python_blocks(page: Path) -> list[Block]:
@@ -74,7 +74,7 @@ def python_blocks(page: Path) -> list[Block]:
 
 
 class Server(Protocol):
-    """A PostgreSQL that is there, as `tests.servers.postgres.Databases` is."""
+    """A running PostgreSQL, such as `tests.servers.postgres.Databases`."""
 
     dsn: str
 
@@ -84,7 +84,7 @@ class Server(Protocol):
 
 
 class Servers:
-    """What the names of servers on a page stand for."""
+    """The real servers for the names of servers on a page."""
 
     def __init__(self, postgres: Server | None = None, valkey_url: str = "") -> None:
         self._postgres = postgres
@@ -92,17 +92,17 @@ class Servers:
         self._databases: dict[str, str] = {}
         """The dsn of each database, by its name on the page."""
         self.last_database = ""
-        """The dsn of the one that the page named last."""
+        """The dsn of the database that the page named last."""
         self._roles: dict[str, str] = {}
 
-    def meant(self, text: str) -> str:
-        """With real servers in the place of those that the page names."""
+    def use_real_servers(self, text: str) -> str:
+        """Replace the servers that the page names by the real servers."""
         if self._postgres is not None:
-            text = ROLE.sub(lambda found: self._role(found[0]), POSTGRES.sub(self._dsn, text))
+            text = ROLE.sub(lambda match: self._role(match[0]), POSTGRES.sub(self._dsn, text))
         return VALKEY.sub(self._valkey_url, text) if self._valkey_url else text
 
-    def shown(self, text: str) -> str:
-        """What the page calls them."""
+    def use_page_names(self, text: str) -> str:
+        """Replace the real servers by the names of the page."""
         for name, dsn in self._databases.items():
             real = urlsplit(dsn)
             text = text.replace(f"{real.hostname}:{real.port}{real.path}", f"localhost/{name}")
@@ -110,17 +110,17 @@ class Servers:
             text = text.replace(role, name)
         return text
 
-    def _dsn(self, found: re.Match[str]) -> str:
+    def _dsn(self, match: re.Match[str]) -> str:
         assert self._postgres is not None
-        dsn = self._databases.get(found["database"])
+        dsn = self._databases.get(match["database"])
         if dsn is None:
-            dsn = self._databases[found["database"]] = self._postgres.new_database()
+            dsn = self._databases[match["database"]] = self._postgres.new_database()
         self.last_database = dsn
-        if found["user"] in (None, "postgres"):
+        if match["user"] in (None, "postgres"):
             return dsn
         real = urlsplit(dsn)
-        secret = "" if found["password"] is None else f":{found['password']}"
-        return urlunsplit(real._replace(netloc=f"{self._role(found['user'])}{secret}@{real.hostname}:{real.port}"))
+        secret = "" if match["password"] is None else f":{match['password']}"
+        return urlunsplit(real._replace(netloc=f"{self._role(match['user'])}{secret}@{real.hostname}:{real.port}"))
 
     def _role(self, name: str) -> str:
         return self._roles.setdefault(name, f"{name}_{os.getpid()}")
@@ -135,7 +135,7 @@ class Servers:
 
 
 class Reader:
-    """Follows one page, in a folder of its own."""
+    """Runs one page in the current folder."""
 
     def __init__(self, page: Path, servers: Servers, patch: pytest.MonkeyPatch | None = None) -> None:
         self._page = page
@@ -146,8 +146,10 @@ class Reader:
         self._variables = environment(PATH=path)
 
     async def python(self, block: Block) -> None:
-        """Blocks share names, as a reader who types them in would have it."""
-        source = "\n" * block.line + self._servers.meant(block.code)  # tracebacks then name the page's own line
+        """Run a block. All blocks of a page share their names."""
+        source = "\n" * block.line + self._servers.use_real_servers(
+            block.code
+        )  # so that tracebacks name the line of the page
         code = compile(source, str(self._page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, self._names)
@@ -156,35 +158,35 @@ class Reader:
             await asyncio.to_thread(exec, code, self._names)
 
     async def sql(self, block: Block) -> None:
-        """Said to the database that the page named last, by one who may do everything."""
+        """Execute a block in the database that the page named last, with all rights."""
         session = Sql(self._servers.last_database)
         try:
-            await asyncio.to_thread(session.execute, self._servers.meant(block.code))
+            await asyncio.to_thread(session.execute, self._servers.use_real_servers(block.code))
         finally:
             session.close()
 
     async def console(self, block: Block) -> str:
-        """The block with what its commands print now. What is still right stays as it is written."""
+        """The block with the current output of its commands. Output that still matches stays as it is written."""
         pieces, at = [], 0
-        for found in COMMANDS.finditer(block.code):
-            printed = await asyncio.to_thread(self._printed, found["command"])
-            if not is_as_shown(Step(found["command"], found["printed"], 0), printed):
-                pieces += [block.code[at : found.start("printed")], printed]
-                at = found.end()
+        for match in COMMANDS.finditer(block.code):
+            printed = await asyncio.to_thread(self._printed, match["command"])
+            if not is_as_shown(Step(match["command"], match["printed"], 0), printed):
+                pieces += [block.code[at : match.start("printed")], printed]
+                at = match.end()
         return "".join([*pieces, block.code[at:]])
 
     def _printed(self, command: str) -> str:
-        meant = self._servers.meant(command)
+        real_command = self._servers.use_real_servers(command)
         if command.startswith("export "):
-            name, _, value = meant.removeprefix("export ").partition("=")
+            name, _, value = real_command.removeprefix("export ").partition("=")
             self._variables[name] = value
             return ""
         if command.startswith("perdure ") and self._patch is not None:
-            given = {name: value for name, value in self._variables.items() if name.startswith("PERDURE")}
-            printed = in_this_terminal(self._patch, shlex.split(meant)[1:], columns=COLUMNS, **given).text
+            variables = {name: value for name, value in self._variables.items() if name.startswith("PERDURE")}
+            printed = in_this_terminal(self._patch, shlex.split(real_command)[1:], columns=COLUMNS, **variables).text
         else:
-            printed = self._in_a_shell(meant)
-        printed = self._servers.shown(printed)
+            printed = self._in_a_shell(real_command)
+        printed = self._servers.use_page_names(printed)
         for pattern, shown in NUMBERS.items():
             printed = re.sub(pattern, shown, printed)
         return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
@@ -205,7 +207,7 @@ class Reader:
 
 
 async def run_page(page: Path, servers: Servers | None = None) -> None:
-    """The Python of one page, in order."""
+    """Run the Python blocks of one page, in order."""
     reader = Reader(page, servers or Servers())
     for block in python_blocks(page):
         if not block.not_run:
@@ -213,7 +215,7 @@ async def run_page(page: Path, servers: Servers | None = None) -> None:
 
 
 async def follow(page: Path, text: str, servers: Servers, patch: pytest.MonkeyPatch) -> str:
-    """All of one page, in order; its text with what its commands print now."""
+    """Run all blocks of one page, in order. Returns its text with the current output of its commands."""
     reader, moved = Reader(page, servers, patch), 0
     for block in blocks_of(page):
         if block.not_run:

@@ -1,4 +1,4 @@
-"""The pages about workflows of agents name all that there is, and what they show beside Python is true too."""
+"""The pages about workflows of agents name every part of the API, and their documents and diagrams are right."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 BUILDERS = (AgentWorkflow, edge_builder.EdgeBuilder, edge_builder.EdgeTargetBuilder, edge_builder.TypeRouteBuilder)
 PARTS = [
-    one for one in vars(definition).values() if isinstance(one, type) and issubclass(one, definition.DefinitionPart)
+    part for part in vars(definition).values() if isinstance(part, type) and issubclass(part, definition.DefinitionPart)
 ]
 BETWEEN_MODULES = {"find", "inner", "now", "subscribers"}
-"""Of the instance: its own modules use them, users need not."""
-CONVERSATIONS = {one for one in dir(perdure) if re.search("Session|Conversation", one)}
-"""On a page of their own."""
+"""Members of the instance for its own modules, not for users."""
+CONVERSATIONS = {name for name in dir(perdure) if re.search("Session|Conversation", name)}
+"""Names that have a page of their own."""
 NEWSROOM = '''
 import msgspec
 
@@ -66,9 +66,9 @@ archivist = ScriptedAgent("archivist", ["Old news."])
 
 
 def words_of(page: str) -> set[str]:
-    """All that is in code: names in the text, and blocks."""
+    """The words of all code of a page: inline names and blocks."""
     code = re.findall(r"`+[^`]+`+", (REFERENCE / page).read_text(encoding="utf-8"))
-    return {word for one in code for word in re.findall(r"\w+", one)}
+    return {word for piece in code for word in re.findall(r"\w+", piece)}
 
 
 def public(kind: type) -> set[str]:
@@ -76,20 +76,20 @@ def public(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [*BUILDERS, router_builder.RouterAgentBuilder, AgentNodeOptions, WorkflowResult])
-def test_the_reference_names_every_method_and_field(kind: type) -> None:
+def test_reference_names_every_method_and_field(kind: type) -> None:
     assert sorted(public(kind) - words_of("agent-workflow.md")) == []
 
 
-def test_the_reference_names_what_an_instance_can_do() -> None:
+def test_reference_names_every_public_member_of_an_instance() -> None:
     assert sorted(public(AgentWorkflowInstance) - BETWEEN_MODULES - words_of("agent-workflow.md")) == []
 
 
-def test_the_reference_names_all_that_the_package_exports() -> None:
+def test_reference_names_every_export_of_the_package() -> None:
     exported = {name for name, home in perdure._HOME.items() if home.startswith(PACKAGE)}
     assert sorted(exported - words_of("agent-workflow.md") - CONVERSATIONS) == []
 
 
-def test_the_reference_names_every_condition() -> None:
+def test_reference_names_every_condition() -> None:
     functions = {name: value for name, value in vars(condition).items() if inspect.isfunction(value)}
     made = {name for name, function in functions.items() if function.__annotations__.get("return") == "Condition"}
     assert sorted(made - words_of("agent-workflow.md")) == []
@@ -98,22 +98,22 @@ def test_the_reference_names_every_condition() -> None:
 @pytest.mark.parametrize(
     "event", [*events.OWN, events.EventMetadata, ApprovalContext, ApprovalRequest, ApprovalDecision]
 )
-def test_the_reference_names_every_event_and_its_fields(event: type[msgspec.Struct]) -> None:
+def test_reference_names_every_event_and_its_fields(event: type[msgspec.Struct]) -> None:
     assert sorted({event.__name__, *event.__struct_fields__} - words_of("agent-workflow.md")) == []
 
 
 @pytest.mark.parametrize("part", [*PARTS, Condition])
-def test_the_reference_of_documents_names_every_field(part: type[msgspec.Struct]) -> None:
+def test_reference_of_documents_names_every_field(part: type[msgspec.Struct]) -> None:
     assert sorted(set(part.__struct_encode_fields__) - words_of("agent-workflow-documents.md")) == []
 
 
 def shown(language: str) -> str:
     text = (REFERENCE / "agent-workflow-documents.md").read_text(encoding="utf-8")
-    [found] = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return str(found)
+    [code] = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return str(code)
 
 
-def test_the_whole_document_is_the_same_in_yaml_and_json_and_can_be_built(
+def test_document_of_the_reference_is_equal_in_yaml_and_json_and_builds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "newsroom.py").write_text(NEWSROOM, encoding="utf-8")
@@ -129,7 +129,7 @@ def test_the_whole_document_is_the_same_in_yaml_and_json_and_can_be_built(
     assert of_yaml.node_count == 6
 
 
-def test_the_drawing_on_the_page_is_that_of_its_workflow() -> None:
+def test_diagram_of_the_page_matches_its_workflow() -> None:
     page = DOCS / "how-to" / "agents" / "build-an-agent-workflow.md"
     [code] = [block.code for block in python_blocks(page) if "announcement = (" in block.code]
     [drawn] = [block.code for block in blocks_of(page) if block.language == "mermaid"]

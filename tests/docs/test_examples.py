@@ -1,4 +1,4 @@
-"""Every script in examples/ runs as a stranger would run it, and prints what it printed when it was written."""
+"""Every script in examples/ runs in an empty folder and prints its expected output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
 
 def run(*arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """In an empty folder, with nothing of the caller's shell that could help or hinder."""
+    """Run Python in this folder, without the variables of the caller's shell that change its behaviour."""
     unwanted = ("PYTHON", "PYTEST", "PERDURE")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return subprocess.run(
@@ -32,24 +32,24 @@ def run(*arguments: str, folder: Path, **more: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_an_example_runs_and_prints_what_it_promises(script: Path, tmp_path: Path) -> None:
+def test_example_runs_and_prints_its_expected_output(script: Path, tmp_path: Path) -> None:
     done = run(str(script), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     expected = EXAMPLES / "expected" / f"{script.stem}.txt"
     if expected.exists():
         assert done.stdout == expected.read_text(encoding="utf-8")
-    assert done.stdout, "an example shows what happens"
+    assert done.stdout, "an example prints something"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_an_example_says_on_top_what_it_shows_and_how_to_run_it(script: Path) -> None:
+def test_example_docstring_describes_it_and_names_its_command(script: Path) -> None:
     docstring = ast.get_docstring(parse(script.read_text(encoding="utf-8"))) or ""
-    assert len(docstring.splitlines()[0]) > 40, "the first line says what it shows"
+    assert len(docstring.splitlines()[0]) > 40, "the first line names what the example shows"
     assert f"python examples/{script.name}" in docstring
 
 
-def test_the_example_of_tests_is_a_test_for_pytest_too(tmp_path: Path) -> None:
+def test_example_of_tests_passes_with_pytest(tmp_path: Path) -> None:
     script = EXAMPLES / "testing_your_workflow.py"
     options = ("-q", "-p", "no:cacheprovider", "-p", "perdure.testing.plugin", "-c", os.devnull, "--noconftest")
     done = run("-m", "pytest", *options, str(script), folder=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
@@ -57,6 +57,6 @@ def test_the_example_of_tests_is_a_test_for_pytest_too(tmp_path: Path) -> None:
     assert "4 passed" in done.stdout
 
 
-def test_nothing_is_expected_of_an_example_that_is_gone() -> None:
+def test_every_expected_output_belongs_to_an_example() -> None:
     expected = {file.stem for file in (EXAMPLES / "expected").glob("*.txt")}
     assert expected <= {script.stem for script in SCRIPTS}

@@ -1,4 +1,4 @@
-"""Every example in README.md and docs/ is run, page by page, and every command named there exists."""
+"""Runs every example in README.md and docs/, page by page. Every make target named there exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLLOWED = [
     ROOT / "docs" / "how-to" / "operate" / "back-up-and-restore.md",
     ROOT / "docs" / "reference" / "postgresql.md",
 ]
-"""Of these the SQL and the commands are run too."""
+"""On these pages the tests run the SQL and the commands too."""
 COMMAND = re.compile(r"\bmake (?P<target>[a-z-]+)")
 
 
@@ -33,7 +33,7 @@ def name_of(page: Path) -> str:
 
 @pytest.fixture
 def servers(page: Path, request: pytest.FixtureRequest) -> Iterator[Servers]:
-    """Those that the page names."""
+    """The servers that the page names."""
     text = page.read_text(encoding="utf-8")
     postgres = request.getfixturevalue("postgres_server") if POSTGRES.search(text) else None
     valkey_url = request.getfixturevalue("valkey_url") if VALKEY.search(text) else ""
@@ -52,7 +52,7 @@ async def test_every_example_of_a_page_runs(
 
 @pytest.fixture
 def followed_servers(page: Path, request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Servers]:
-    """One of its own for the page that shows its settings, and where the shared one is not that of the programs."""
+    """A PostgreSQL of its own for the page that shows its settings, or if the shared one has another version."""
     with ExitStack() as stack:
         if page == RUN_ON_POSTGRESQL or POSTGRES_URL in os.environ:
             postgres: Databases = stack.enter_context(PostgresServer(durable=True))
@@ -65,7 +65,7 @@ def followed_servers(page: Path, request: pytest.FixtureRequest, valkey_url: str
 
 @needs_pseudo_terminals
 @pytest.mark.parametrize("page", FOLLOWED, ids=name_of)
-def test_a_page_about_servers_can_be_followed_from_its_first_line_to_its_last(
+def test_page_about_servers_runs_from_first_to_last_line(
     page: Path, followed_servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -77,7 +77,7 @@ def test_a_page_about_servers_can_be_followed_from_its_first_line_to_its_last(
         assert now == written
 
 
-def test_examples_that_are_not_run_are_few_and_say_why() -> None:
+def test_examples_that_are_not_run_have_a_reason() -> None:
     skipped = [block for page in PAGES for block in python_blocks(page) if block.not_run]
     for block in skipped:
         print(f"{name_of(block.page)}:{block.line}: not run: {block.not_run}")
@@ -88,11 +88,11 @@ def test_every_make_target_named_in_the_pages_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
     named = {
-        found["target"]
+        match["target"]
         for page in PAGES
         for block in blocks_of(page)
         if block.language in {"console", "bash", "sh", "shell"}
-        for found in COMMAND.finditer(block.code)
+        for match in COMMAND.finditer(block.code)
     }
     assert named <= targets, f"not in the Makefile: {sorted(named - targets)}"
 
@@ -127,9 +127,9 @@ def small_page(tmp_path: Path) -> Path:
     return written
 
 
-def test_blocks_are_found_with_their_language_line_and_reason(small_page: Path) -> None:
-    found = [(block.language, block.line, block.code, block.not_run) for block in blocks_of(small_page)]
-    assert found == [
+def test_blocks_have_their_language_line_code_and_reason(small_page: Path) -> None:
+    blocks = [(block.language, block.line, block.code, block.not_run) for block in blocks_of(small_page)]
+    assert blocks == [
         ("python", 2, "first = 1\n", ""),
         ("python", 7, "second = await later(first)\n", ""),
         ("python", 12, "1 / 0\n", "needs a server that only you have"),
@@ -137,13 +137,13 @@ def test_blocks_are_found_with_their_language_line_and_reason(small_page: Path) 
     ]
 
 
-async def test_a_failing_example_fails_the_page_and_names_its_line(small_page: Path) -> None:
+async def test_failing_example_fails_the_page_and_names_its_line(small_page: Path) -> None:
     with pytest.raises(NameError, match="later") as raised:
         await run_page(small_page)
     assert raised.traceback[-1].lineno == 7  # counted from 0
 
 
-async def test_a_page_may_await_at_the_top_and_call_asyncio_run(tmp_path: Path) -> None:
+async def test_page_may_await_at_the_top_and_call_asyncio_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nimport asyncio\nasync def one(): return 1\nassert asyncio.run(one()) == 1\n```\n"
@@ -152,34 +152,40 @@ async def test_a_page_may_await_at_the_top_and_call_asyncio_run(tmp_path: Path) 
     await run_page(page)
 
 
-class Somewhere:
-    """Stands for a PostgreSQL: only its addresses are looked at."""
+class FakePostgres:
+    """Replaces a PostgreSQL: the test uses only its addresses."""
 
     dsn = "postgresql://postgres:real@10.0.0.1:7777/postgres"
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
 
     def new_database(self) -> str:
-        self.said.append("new")
-        return f"postgresql://postgres:real@10.0.0.1:7777/d{len(self.said)}"
+        self.calls.append("new")
+        return f"postgresql://postgres:real@10.0.0.1:7777/d{len(self.calls)}"
 
     def drop_database(self, dsn: str) -> None:
-        self.said.append(f"drop {dsn.rpartition('/')[2]}")
+        self.calls.append(f"drop {dsn.rpartition('/')[2]}")
 
     def execute(self, statement: str) -> None:
-        self.said.append(statement)
+        self.calls.append(statement)
 
 
-def test_servers_that_a_page_names_are_those_of_the_test() -> None:
-    somewhere = Somewhere()
-    servers = Servers(somewhere, "redis://:real@10.0.0.2/0")
+def test_server_names_of_a_page_map_to_the_servers_of_the_test() -> None:
+    postgres = FakePostgres()
+    servers = Servers(postgres, "redis://:real@10.0.0.2/0")
     real = "postgresql://postgres:real@10.0.0.1:7777/d1"
-    assert servers.meant("postgresql://localhost/a postgresql://postgres@localhost/a?x=1") == f"{real} {real}?x=1"
-    role = servers.meant("CREATE ROLE perdure_app").split()[-1]
-    assert servers.meant("postgresql://perdure_app:pw@localhost/a") == f"postgresql://{role}:pw@10.0.0.1:7777/d1"
-    assert servers.meant('redis_url="redis://localhost:6379/0"') == 'redis_url="redis://:real@10.0.0.2/0"'
-    assert servers.shown(f"{role} is at 10.0.0.1:7777/d1") == "perdure_app is at localhost/a"
+    assert (
+        servers.use_real_servers("postgresql://localhost/a postgresql://postgres@localhost/a?x=1")
+        == f"{real} {real}?x=1"
+    )
+    role = servers.use_real_servers("CREATE ROLE perdure_app").split()[-1]
+    assert (
+        servers.use_real_servers("postgresql://perdure_app:pw@localhost/a")
+        == f"postgresql://{role}:pw@10.0.0.1:7777/d1"
+    )
+    assert servers.use_real_servers('redis_url="redis://localhost:6379/0"') == 'redis_url="redis://:real@10.0.0.2/0"'
+    assert servers.use_page_names(f"{role} is at 10.0.0.1:7777/d1") == "perdure_app is at localhost/a"
     servers.close()
-    assert somewhere.said == ["new", "drop d1", f"DROP ROLE IF EXISTS {role}"]
-    assert Servers().meant("postgresql://localhost/a") == "postgresql://localhost/a"
+    assert postgres.calls == ["new", "drop d1", f"DROP ROLE IF EXISTS {role}"]
+    assert Servers().use_real_servers("postgresql://localhost/a") == "postgresql://localhost/a"

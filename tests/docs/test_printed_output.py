@@ -1,4 +1,4 @@
-"""What a page shows as the output of an example is what the example prints."""
+"""The output of an example on a page equals what the example prints."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ AGENTS = {"concurrent_panel", "durable_chat", "durable_review", "group_chat", "r
 
 
 @pytest.mark.parametrize(("page", "name", "text"), FOUND, ids=[f"{page.stem}-{name}" for page, name, _ in FOUND])
-def test_the_output_of_an_example_on_a_page_is_what_it_prints(page: Path, name: str, text: str) -> None:
+def test_output_of_an_example_on_a_page_is_its_expected_output(page: Path, name: str, text: str) -> None:
     expected = (ROOT / "examples" / "expected" / f"{name}.txt").read_text(encoding="utf-8")
     assert text.rstrip() == expected.rstrip()
 
 
-def test_the_output_of_every_example_with_agents_is_shown() -> None:
+def test_pages_show_the_output_of_every_example_with_agents() -> None:
     assert {name for _, name, _ in FOUND} >= AGENTS

@@ -1,4 +1,4 @@
-"""Programs that a page shows under a file name do what its console blocks show, killed ones included."""
+"""Programs with a file name on a page print what its console blocks show, also if they are killed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PAGES = [
     if SCRIPT.search(page.read_text(encoding="utf-8"))
 ]
 KILLED = "Killed\n"
-"""What a shell says of a process that was ended with SIGKILL."""
+"""The message of a shell for a process that SIGKILL ended."""
 
 
 def commands_of(text: str) -> Iterator[tuple[list[str], str]]:
-    """The arguments of each `python ...` on a page, with what it prints."""
+    """The arguments of each `python ...` on a page, with its output."""
     for console in CONSOLE.finditer(text):
-        for found in COMMAND.finditer(console["block"]):
-            yield found["arguments"].split("#")[0].split(), found["printed"]
+        for match in COMMAND.finditer(console["block"]):
+            yield match["arguments"].split("#")[0].split(), match["printed"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_shows_of_its_program_is_what_happens(page: Path, tmp_path: Path) -> None:
+def test_program_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for script in SCRIPT.finditer(text):
         (tmp_path / script["name"]).write_text(script["code"], encoding="utf-8")
@@ -44,7 +44,7 @@ def test_what_a_page_shows_of_its_program_is_what_happens(page: Path, tmp_path: 
         done = subprocess.run(
             [sys.executable, "-W", "error", *arguments],
             cwd=tmp_path,
-            env={**environment, "PYTHONUNBUFFERED": "1"},  # at a terminal each line is out before the process dies
+            env={**environment, "PYTHONUNBUFFERED": "1"},  # so that each line is written before the process dies
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -55,6 +55,6 @@ def test_what_a_page_shows_of_its_program_is_what_happens(page: Path, tmp_path: 
         assert done.stdout == expected.removesuffix(KILLED)
 
 
-def test_commands_are_found_with_what_they_print() -> None:
+def test_commands_of_a_page_have_arguments_and_output() -> None:
     page = "```console\n$ make demo\nno\n$ python a.py b  # why\none\ntwo\n$ python c.py\nKilled\n```\n$ python d.py\n"
     assert list(commands_of(page)) == [(["a.py", "b"], "one\ntwo\n"), (["c.py"], "Killed\n")]

@@ -1,4 +1,4 @@
-"""`perdure init`, `perdure serve` and every curl command of a page do what the page shows."""
+"""`perdure init`, `perdure serve` and every curl command of a page print what the page shows."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Typed(NamedTuple):
 
 
 def typed_on(text: str) -> Iterator[Typed]:
-    """What a page has one type to serve a project; commands that are joined with && one by one."""
+    """The commands that serve a project on a page. Commands joined by && are separate."""
     for console in CONSOLE.finditer(text):
         if not re.search(r"^\$ .*\b(perdure serve|curl)\b", console["block"], re.MULTILINE):
             continue
-        for found in TYPED.finditer(console["block"]):
-            *before, last = found["command"].split(" && ")
-            yield from (Typed(one, "") for one in before)
-            yield Typed(last, found["shown"])
+        for match in TYPED.finditer(console["block"]):
+            *before, last = match["command"].split(" && ")
+            yield from (Typed(command, "") for command in before)
+            yield Typed(last, match["shown"])
 
 
 class Terminals:
-    """One for the server, one for everything else."""
+    """A terminal for the server, and another for all other commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.server: Server | None = None
 
     def run(self, command: str) -> str:
-        """What is printed. Raises AssertionError for a command that no page may have."""
+        """The output of a command. Raises AssertionError for a command that no page may have."""
         if command.startswith("cd "):
             self.folder /= command.removeprefix("cd ")
             return ""
@@ -66,25 +66,25 @@ class Terminals:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_project_is_made_served_and_asked_as_the_page_shows_it(page: Path, tmp_path: Path) -> None:
+def test_project_of_a_page_is_created_served_and_called_as_shown(page: Path, tmp_path: Path) -> None:
     commands = list(typed_on(page.read_text(encoding="utf-8")))
-    assert sum(one.command.startswith("curl ") for one in commands) >= 5  # the three steps are there
+    assert sum(typed.command.startswith("curl ") for typed in commands) >= 5  # the page has all three steps
     terminals = Terminals(tmp_path)
     try:
         for command, shown in commands:
-            said = terminals.run(command)
-            assert not shown or is_as_shown(shown, said), f"{command}\nprints\n{said}\nnot\n{shown}"
+            output = terminals.run(command)
+            assert not shown or is_as_shown(shown, output), f"{command}\nprints\n{output}\nnot\n{shown}"
     finally:
         if terminals.server is not None:
             terminals.server.kill()
 
 
-def is_as_shown(shown: str, said: str) -> bool:
-    """`...` stands for anything."""
+def is_as_shown(shown: str, output: str) -> bool:
+    """Whether the output matches the page. `...` stands for any text."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    return doctest.OutputChecker().check_output(shown, said, flags)
+    return doctest.OutputChecker().check_output(shown, output, flags)
 
 
-def test_commands_are_found_with_what_they_print() -> None:
+def test_commands_of_a_page_have_their_output() -> None:
     page = "```console\n$ a && perdure serve\nServing\n$ curl x \\\n  -d y\n{}\n```\n```console\n$ make\n```\n"
     assert list(typed_on(page)) == [("a", ""), ("perdure serve", "Serving\n"), ("curl x \\\n  -d y", "{}\n")]

@@ -1,4 +1,4 @@
-"""The reference of the tables in PostgreSQL names each table, column and index, and the how-to makes the same ones."""
+"""The reference names each table, column and index of PostgreSQL, and the how-to page creates the same indexes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOW_TO = DOCS / "how-to" / "storage" / "run-on-postgresql.md"
 
 
 def columns() -> dict[str, list[str]]:
-    """Of each table."""
+    """The columns of each table."""
     code = re.sub(r"--.*", "", TABLES)
     bodies = re.findall(r"CREATE TABLE \{s\}\.(\w+) \((.*?)\)(?: WITH \([^)]*\))?;", code, re.DOTALL)
     return {
@@ -23,18 +23,18 @@ def columns() -> dict[str, list[str]]:
 
 
 def indexes(code: str) -> dict[str, str]:
-    """What each is made of, its own settings left out."""
-    found = re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+) ON \S+\.(\w+ .*?);", re.sub(r"\s+", " ", code))
-    return {name: re.sub(r" WITH \([^)]*\)", "", made) for name, made in found}
+    """The definition of each index, without its settings."""
+    matches = re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+) ON \S+\.(\w+ .*?);", re.sub(r"\s+", " ", code))
+    return {name: re.sub(r" WITH \([^)]*\)", "", made) for name, made in matches}
 
 
-def test_the_columns_are_found() -> None:
+def test_columns_come_from_the_schema() -> None:
     assert columns()["meta"] == ["version"]
     assert columns()["requests"][:2] == ["thread", "request_id"]
     assert {"number", "root", "chunks"} < set(columns()["commits"])
 
 
-def test_the_reference_names_every_table_column_and_index_and_no_other() -> None:
+def test_reference_names_exactly_the_tables_columns_and_indexes() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
     known = {name for table, names in columns().items() for name in (table, *names)} | indexes(TABLES).keys()
@@ -43,7 +43,7 @@ def test_the_reference_names_every_table_column_and_index_and_no_other() -> None
     assert {name for name in cells if "_" in name} <= known | {"digest:length"}
 
 
-def test_a_partitioned_table_has_the_indexes_of_the_one_it_replaces() -> None:
+def test_partitioned_table_has_the_indexes_of_the_table_it_replaces() -> None:
     [recipe] = [
         sql for sql in re.findall(r"```sql\n(.*?)```", HOW_TO.read_text(encoding="utf-8"), re.DOTALL) if "HASH" in sql
     ]

@@ -1,4 +1,4 @@
-"""Threads that are at work while a backup is made of their store."""
+"""Threads that run while a test backs up their store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 LAST = 30
 THREADS = [f"t-{number}" for number in range(6)]
 WHOLE = list(range(LAST + 1))
-"""What each thread puts out in the end."""
+"""The output of each thread."""
 
 
 def counting(storage: StoreCheckpointStorage, gate: Gate | None = None) -> Workflow:
-    """Counts to LAST, a number in each superstep. With a gate, threads stop there in the middle of a superstep."""
+    """A workflow that counts to LAST, one number in each superstep. A gate stops its threads within a superstep."""
 
     async def count(number: int, ctx: WorkflowContext[int, list[int]]) -> None:
         seen = [*ctx.get_state("seen", []), number]
@@ -29,13 +29,13 @@ def counting(storage: StoreCheckpointStorage, gate: Gate | None = None) -> Workf
         else:
             await ctx.send_message(number + 1)
 
-    one, two = executor(id="one")(count), executor(id="two")(count)
-    builder = WorkflowBuilder(name="counting", start_executor=one, checkpoint_storage=storage)
-    return builder.add_edge(one, two).add_edge(two, one).build()
+    first, second = executor(id="one")(count), executor(id="two")(count)
+    builder = WorkflowBuilder(name="counting", start_executor=first, checkpoint_storage=storage)
+    return builder.add_edge(first, second).add_edge(second, first).build()
 
 
 class Gate:
-    """Near the end of their way threads wait here, each in a superstep that is not committed."""
+    """Stops each thread near its end, in a superstep that is not committed."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -54,8 +54,8 @@ class Gate:
 
 
 @asynccontextmanager
-async def at_work(storage: StoreCheckpointStorage) -> AsyncIterator[tuple[Gate, Sequence[Awaitable[Any]]]]:
-    """All threads run when the block begins, and have ended when it ends."""
+async def running_threads(storage: StoreCheckpointStorage) -> AsyncIterator[tuple[Gate, Sequence[Awaitable[Any]]]]:
+    """Start all threads before the block, and wait for their end after it."""
     gate = Gate()
     workflow = counting(storage, gate)
     runs = [asyncio.create_task(workflow.run(0, thread_id=thread_id)) for thread_id in THREADS]
@@ -66,14 +66,14 @@ async def at_work(storage: StoreCheckpointStorage) -> AsyncIterator[tuple[Gate, 
         await asyncio.gather(*runs, return_exceptions=True)
 
 
-async def undisturbed(runs: Sequence[Awaitable[Any]]) -> None:
-    """They end as if nobody had made a backup."""
+async def assert_complete(runs: Sequence[Awaitable[Any]]) -> None:
+    """Assert that each run has its whole output in spite of the backup."""
     assert [(await run).get_outputs() for run in runs] == [[WHOLE]] * len(THREADS)
 
 
-async def go_on(storage: StoreCheckpointStorage, *, takeover: bool = False) -> None:
-    """Every thread that the backup has resumes there, and ends as an undisturbed one does."""
-    threads = [one.thread_id for one in await storage.list_threads()]
+async def resume_all(storage: StoreCheckpointStorage, *, takeover: bool = False) -> None:
+    """Resume every thread of the backup, and assert that each has its whole output."""
+    threads = [thread.thread_id for thread in await storage.list_threads()]
     assert sorted(threads) == THREADS
     for thread_id in threads:
         result = await counting(storage).run(thread_id=thread_id, takeover=takeover)

@@ -19,7 +19,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The caller's, without what would change how the command behaves."""
+    """The caller's environment without the variables that change how the command behaves."""
     unwanted = ("PERDURE", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM")
     return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)} | more
 
@@ -27,7 +27,7 @@ def environment(**more: str) -> dict[str, str]:
 def perdure(
     *arguments: str, folder: Path | None = None, store: str | None = STORE, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end, with nobody at a terminal."""
+    """Run the command to its end, without a terminal."""
     named = {} if store is None else {"PERDURE_STORE": store}
     return subprocess.run(
         [COMMAND, *arguments],
@@ -44,7 +44,7 @@ def perdure(
 
 @contextmanager
 def running(*arguments: str, folder: Path, until: str, **more: str) -> Iterator[subprocess.Popen[str]]:
-    """The command at work: the block begins when it has printed a line with this text, and ends the process."""
+    """The running command. The block begins after the command prints a line with this text, and kills it at the end."""
     with subprocess.Popen(
         [COMMAND, *arguments],
         cwd=folder,
@@ -63,7 +63,7 @@ def running(*arguments: str, folder: Path, until: str, **more: str) -> Iterator[
 
 
 def in_terminal(*arguments: str, folder: Path, columns: int = 80, typed: str = "", **more: str) -> tuple[str, int]:
-    """What a terminal of this width shows, colours left out, and the exit code. `typed` waits at the keyboard."""
+    """The text of a terminal of this width, without colours, and the exit code. `typed` is the waiting input."""
     import termios  # not on Windows
 
     screen, terminal = os.openpty()
@@ -88,5 +88,5 @@ def in_terminal(*arguments: str, folder: Path, columns: int = 80, typed: str = "
 def read_or_end(screen: int) -> bytes:
     try:
         return os.read(screen, 65_536)
-    except OSError:  # how a pseudo-terminal says that nobody holds its other end any more
+    except OSError:  # the other end of the pseudo-terminal is closed
         return b""

@@ -1,4 +1,4 @@
-"""A folder with workflows in it, as somebody who uses the command line has one, and the command in this process."""
+"""A folder with workflows, as a user of the command line has it, and the command in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ended(NamedTuple):
 
 
 Call: TypeAlias = Callable[..., Ended]
-Told: TypeAlias = Callable[..., Any]
+CallJson: TypeAlias = Callable[..., Any]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def made_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with `r-1`, asked and answered (entry, question, answer, end), and `r-2`, which waits for its answer."""
+    """A store with two threads: `r-1` is answered (entry, question, answer, end), `r-2` waits for its answer."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copy(OFFICE, folder)
     refund = '{"customer": "Bob", "amount": 12}'
@@ -61,20 +61,20 @@ def made_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def forget_modules(folder: Path) -> None:
     for name in [name for name, module in sys.modules.items() if str(folder) in str(module)]:
-        del sys.modules[name]  # the next test has a file of this name too
+        del sys.modules[name]  # the next test has a file with the same name
 
 
 @pytest.fixture
-def ids(made_threads: Path, folder: Path, told: Told) -> list[str]:
-    """The checkpoints of `r-1`, oldest first, in a store that the test has for itself."""
+def ids(made_threads: Path, folder: Path, call_json: CallJson) -> list[str]:
+    """The checkpoints of `r-1`, oldest first, in a store of the test's own."""
     for file in made_threads.glob("threads.db*"):
         shutil.copy(file, folder)
-    return [str(one["checkpoint_id"]) for one in told("show", "r-1")["checkpoints"]]
+    return [str(checkpoint["checkpoint_id"]) for checkpoint in call_json("show", "r-1")["checkpoints"]]
 
 
 @pytest.fixture
 def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`perdure` without a process of its own, which is quicker. It sees the folder as a process there would."""
+    """Run `perdure` in this process, which is quicker than a new one. Its working folder is `folder`."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
@@ -95,8 +95,8 @@ def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 @pytest.fixture
-def told(call: Call) -> Told:
-    """What `--json` prints; the command must end well and say nothing else."""
+def call_json(call: Call) -> CallJson:
+    """Run a command with `--json` and return what it prints. Asserts exit code 0 and an empty stderr."""
 
     def run_json(*arguments: str, **options: Any) -> Any:
         done = call(*arguments, "--json", **options)
@@ -108,7 +108,7 @@ def told(call: Call) -> Told:
 
 @pytest.fixture
 def screen(call: Call, monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """`perdure` at a terminal, without a process of its own. `call` has gone to the folder."""
+    """Run `perdure` at a terminal, in this process. The fixture `call` sets the working folder."""
     if sys.platform == "win32":
         pytest.skip("Windows has no pseudo-terminals")
 

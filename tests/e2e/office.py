@@ -1,4 +1,4 @@
-"""Workflows of somebody who uses the command line; tests copy this file into an empty folder."""
+"""Workflows of a user of the command line. Tests copy this file into an empty folder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def read(text: str, ctx: WorkflowContext[str]) -> None:
 
 @executor
 async def work(text: str, ctx: WorkflowContext[Never, str]) -> None:
-    """As the folder says: fails while there is a file `broken`, never ends while there is a file `hold`."""
+    """Fails while the folder has a file `broken`, and never ends while it has a file `hold`."""
     if "broken" in os.listdir():
         raise ConnectionError("nobody answers")
     if "hold" in os.listdir():
@@ -118,7 +118,7 @@ def publish(title: str) -> str:
 
 
 def build_desk() -> Workflow:
-    """A team of two agents, of which one may publish only if somebody agrees."""
+    """A team of two agents. The editor needs an approval to publish."""
     writer = ScriptedAgent("writer", ["The tide turns at six."])
     editor = ScriptedAgent("editor", [Call("publish", {"title": "Tides"}), "Published."], tools=[publish])
     return SequentialBuilder(participants=[writer, editor], name="desk").build()

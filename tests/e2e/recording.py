@@ -1,4 +1,4 @@
-"""Console blocks of a page, run again: what a terminal shows, with ids and times that are the same every time."""
+"""Runs the console blocks of a page again, with ids and times that are the same in every run."""
 
 from __future__ import annotations
 
@@ -36,46 +36,46 @@ TIMES = {
 
 
 class Step(NamedTuple):
-    """One command of a page, as it is written there."""
+    """One command of a page, as the page shows it."""
 
     command: str
     printed: str
     start: int
-    """Where what it prints begins, in the page."""
+    """The position of its output in the page."""
 
 
 def steps_of(page: str) -> Iterator[Step]:
     for block in BLOCK.finditer(page):
-        for found in COMMANDS.finditer(block["block"]):
-            yield Step(found["command"], found["printed"], block.start("block") + found.start("printed"))
+        for match in COMMANDS.finditer(block["block"]):
+            yield Step(match["command"], match["printed"], block.start("block") + match.start("printed"))
 
 
 class Recorder:
-    """A terminal in a folder. An id that is made gets a name for the page, always the same; pages may use these."""
+    """A terminal in a folder. It replaces each new id by a fixed id, which later commands of the page may use."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._folder = folder
         self._patch = patch
         self._shown: dict[str, str] = {}
-        """What the page calls an id."""
+        """The id of the page, by the real id."""
         self._variables = environment(PATH=f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}")
 
     def run(self, command: str) -> str:
-        meant = SOME_ID.sub(self._meant, command)
+        real_command = SOME_ID.sub(self._real_id, command)
         if command.startswith("export "):
-            name, _, value = meant.removeprefix("export ").partition("=")
+            name, _, value = real_command.removeprefix("export ").partition("=")
             self._variables[name] = value
             return ""
         if command.startswith("perdure ") and not re.search("[|<>]", command):
             variables = {name: value for name, value in self._variables.items() if name.startswith("PERDURE")}
-            printed = in_this_terminal(self._patch, shlex.split(meant)[1:], columns=COLUMNS, **variables).text
+            printed = in_this_terminal(self._patch, shlex.split(real_command)[1:], columns=COLUMNS, **variables).text
         else:
-            printed = self._in_a_shell(meant)
+            printed = self._in_a_shell(real_command)
         return self._named(printed)
 
-    def _meant(self, found: re.Match[str]) -> str:
-        """The id that a page calls so, or whose name on the page begins so."""
-        return next((real for real, shown in self._shown.items() if shown.startswith(found[0])), found[0])
+    def _real_id(self, match: re.Match[str]) -> str:
+        """The real id for an id of the page, or for the beginning of one."""
+        return next((real for real, shown in self._shown.items() if shown.startswith(match[0])), match[0])
 
     def _in_a_shell(self, command: str) -> str:
         return subprocess.run(
@@ -95,20 +95,20 @@ class Recorder:
         for pattern, shown in TIMES.items():
             printed = re.sub(pattern, shown, printed)
         new = {*ID.findall(printed)} - self._shown.keys()
-        order = {one: place for place, one in enumerate(asyncio.run(self._checkpoints()))} if new else {}
-        for real in sorted(new, key=lambda one: (order.get(one, -1), one)):
+        order = {id_: place for place, id_ in enumerate(asyncio.run(self._checkpoints()))} if new else {}
+        for real in sorted(new, key=lambda id_: (order.get(id_, -1), id_)):
             self._shown[real] = made_up(real, len(self._shown))
-        named = ID.sub(lambda found: self._shown[found[0]], printed.replace(str(self._folder), FOLDER))
+        named = ID.sub(lambda match: self._shown[match[0]], printed.replace(str(self._folder), FOLDER))
         return "".join(f"{line.rstrip()}\n" for line in named.splitlines())
 
     async def _checkpoints(self) -> list[str]:
-        """In the order in which they were made, which their ids do not tell: several may be of one millisecond."""
+        """All checkpoint ids, oldest first. Ids alone do not give the order: several may be of one millisecond."""
         async with open_store(self._variables["PERDURE_STORE"]) as storage:
             return await storage.list_checkpoint_ids()
 
 
 def made_up(real: str, number: int) -> str:
-    """An id of the same form that only its place among all ids decides."""
+    """An id of the same form, which depends only on its place among all ids."""
     digits = f"{0x19F5C3E8A00 + 1873 * number:012x}{hashlib.sha256(str(number).encode()).hexdigest()}"
     if real.startswith("run-"):
         return f"run-{digits[12:28]}"
@@ -116,13 +116,13 @@ def made_up(real: str, number: int) -> str:
 
 
 def is_as_shown(step: Step, printed: str) -> bool:
-    """`...` on a page stands for anything, and the width of columns is left out: it depends on the times in them."""
+    """Whether the output matches the page. `...` stands for any text, and the width of columns does not count."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     return doctest.OutputChecker().check_output(step.printed, printed, flags)
 
 
 def replayed(page: str, recorder: Recorder) -> str:
-    """The page with what its commands print now. What is still right stays as it is written."""
+    """The page with the current output of its commands. Output that still matches stays as it is written."""
     pieces, at = [], 0
     for step in steps_of(page):
         printed = recorder.run(step.command)

@@ -1,4 +1,4 @@
-"""A pseudo-terminal around the command `perdure` in this process: quicker than a process, and as real a terminal."""
+"""A real pseudo-terminal around the command `perdure` in this process, which is quicker than a new process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUESTION = re.compile(r"\[y/N\]: $")
 class Shown(NamedTuple):
     returncode: int
     text: str
-    """What stays on the screen, colours left out."""
+    """The final text of the screen, without colours."""
     raw: str
 
     @property
@@ -34,7 +34,7 @@ Screen: TypeAlias = Callable[..., Shown]
 
 
 class Terminal:
-    """Both ends of a pseudo-terminal. Whenever `[y/N]` is asked, somebody types the answer."""
+    """Both ends of a pseudo-terminal. It types the answer to each `[y/N]`."""
 
     def __init__(self, columns: int, answer: str) -> None:
         import termios  # not on Windows
@@ -63,7 +63,7 @@ class Terminal:
 def in_this_terminal(
     patch: pytest.MonkeyPatch, arguments: list[str], columns: int = 80, answer: str = "y", **variables: str
 ) -> Shown:
-    """Call the command with its three streams at a terminal of this width."""
+    """Run the command with its three streams at a terminal of this width."""
     terminal = Terminal(columns, answer)
     with patch.context() as patched:
         for name in ("stdin", "stdout", "stderr"):
@@ -82,7 +82,7 @@ def in_this_terminal(
 
 
 def remaining(raw: str) -> str:
-    """What a terminal shows in the end. It knows what progress bars use: lines begun again, erased, gone back to."""
+    """The final text of a terminal. It handles the codes of progress bars: carriage return, cursor up, erase line."""
     lines, row, column = [""], 0, 0
     for piece in PIECES.finditer(raw):
         if piece["text"]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.command import COMMAND, STORE, environment
-from tests.e2e.conftest import Call, Told, forget_modules
+from tests.e2e.conftest import Call, CallJson, forget_modules
 from tests.e2e.test_cli import refusal
 
 from perdure import AesGcm
@@ -81,7 +81,7 @@ def calls(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- running a document
 
 
-def test_a_document_is_run_until_it_waits_answered_and_ended(call: Call, folder: Path) -> None:
+def test_document_waits_for_approval_and_completes_after_the_answer(call: Call, folder: Path) -> None:
     asked = call("run", "story.yaml", "Tides", "--thread", "t")
     assert (asked.returncode, asked.stderr) == (0, "")
     assert asked.stdout.splitlines() == [
@@ -117,7 +117,7 @@ def test_a_document_is_run_until_it_waits_answered_and_ended(call: Call, folder:
     assert calls(folder) == ["writer", "editor"]
 
 
-def test_a_denial_skips_the_node_and_says_why(call: Call) -> None:
+def test_denial_skips_the_node_and_prints_the_reason(call: Call) -> None:
     call("run", "story.yaml", "Tides", "--thread", "t")
     refused = call("answer", "t", "edit-4", '{"approved": "perhaps"}', "--app", "story.yaml")
     assert refused.returncode == 1 and "The request is still pending." in refused.stderr
@@ -125,7 +125,7 @@ def test_a_denial_skips_the_node_and_says_why(call: Call) -> None:
     assert "  edit: denied: Too dry.\n  edit: skipped: denied: Too dry.\n" in denied.stdout
 
 
-def test_an_execution_that_has_ended_is_not_run_again_and_keeps_its_input(call: Call, folder: Path) -> None:
+def test_ended_execution_does_not_run_again_and_rejects_other_input(call: Call, folder: Path) -> None:
     call("run", "team:instance", "Tides", "--thread", "t")
     again = call("run", "team:instance", "Tides", "--thread", "t")
     assert (
@@ -138,24 +138,24 @@ def test_an_execution_that_has_ended_is_not_run_again_and_keeps_its_input(call: 
     assert "`perdure resume APP t`; or choose another --thread." in other
 
 
-def test_as_json_only_how_it_rests_is_told(told: Told) -> None:
-    asked = told("run", "story.yaml", '{"input": "Tides", "tone": "dry"}', "--json-input", "--thread", "t")
+def test_run_with_json_prints_only_the_final_state(call_json: CallJson) -> None:
+    asked = call_json("run", "story.yaml", '{"input": "Tides", "tone": "dry"}', "--json-input", "--thread", "t")
     assert (asked["thread_id"], asked["state"], asked["success"]) == ("t", "waiting", False)
     assert asked["outputs"] == {"draft.draft": "A draft."}
     [request] = asked["requests"]
     assert (request["request_id"], request["node"], request["message"]) == ("edit-4", "edit", "Print it?")
-    done = told("answer", "t", "edit-4", APPROVED, "--app", "story.yaml")
+    done = call_json("answer", "t", "edit-4", APPROVED, "--app", "story.yaml")
     assert (done["state"], done["success"], done["final_answer"]) == ("completed", True, "Better: A draft.")
     assert done["outputs"] == {"draft.draft": "A draft.", "edit.answer": "Better: A draft."}
 
 
 @pytest.mark.parametrize("app", ["team:instance", "team:builder", "team:make"])
-def test_a_module_may_name_a_workflow_of_agents_a_builder_or_what_makes_one(app: str, told: Told) -> None:
-    assert told("run", app, "Tides", "--thread", "t")["final_answer"] == "A draft."
-    assert [one["workflow_name"] for one in told("threads")] == ["built"]
+def test_app_names_an_instance_a_builder_or_a_factory(app: str, call_json: CallJson) -> None:
+    assert call_json("run", app, "Tides", "--thread", "t")["final_answer"] == "A draft."
+    assert [thread["workflow_name"] for thread in call_json("threads")] == ["built"]
 
 
-def test_what_a_document_names_is_found_beside_it(call: Call, folder: Path) -> None:
+def test_document_imports_modules_from_its_own_folder(call: Call, folder: Path) -> None:
     (folder / "deep").mkdir()
     (folder / "team.py").rename(folder / "deep" / "crew.py")
     (folder / "deep" / "one.json").write_text('{"name": "one", "agents": {"a": {"agent": "crew:writer"}}}')
@@ -165,7 +165,7 @@ def test_what_a_document_names_is_found_beside_it(call: Call, folder: Path) -> N
 # ---------------------------------------------------------------- failures
 
 
-def test_a_failure_ends_with_1_and_is_gone_on_with_without_repeating_what_had_ended(call: Call, folder: Path) -> None:
+def test_failed_run_exits_1_and_resume_repeats_no_finished_node(call: Call, folder: Path) -> None:
     failed = call("run", "reading.yaml", "Tides", "--thread", "t")
     assert failed.returncode == 1
     assert "  beside: done\n" in failed.stdout and "  read: failed: FileNotFoundError: " in failed.stdout
@@ -178,7 +178,7 @@ def test_a_failure_ends_with_1_and_is_gone_on_with_without_repeating_what_had_en
     assert sorted(calls(folder)) == ["reader", "reader", "writer"]
 
 
-def test_an_execution_that_ended_although_an_agent_failed_ends_with_1_too(call: Call) -> None:
+def test_run_that_skips_a_failed_agent_completes_and_exits_1(call: Call) -> None:
     ended = call("run", "skipping.yaml", "Tides", "--thread", "t", "--json")
     tree = json.loads(ended.stdout)
     assert (ended.returncode, tree["state"], tree["success"], tree["final_answer"]) == (
@@ -202,12 +202,12 @@ def test_an_execution_that_ended_although_an_agent_failed_ends_with_1_too(call: 
         (("agents:", "settings: {conversation: {mode: shared}}\nagents:"), "add --sessions FOLDER"),
     ],
 )
-def test_a_mistake_in_a_document_is_told_with_file_and_place(
+def test_error_in_a_document_names_file_and_place(
     change: tuple[str, str], sentence: str, call: Call, folder: Path
 ) -> None:
     (folder / "story.yaml").write_text(STORY.replace(*change))
-    told = refusal(call("run", "story.yaml", "Tides"), 1)
-    assert "story.yaml" in told.partition(":")[0] and sentence in told
+    error = refusal(call("run", "story.yaml", "Tides"), 1)
+    assert "story.yaml" in error.partition(":")[0] and sentence in error
     assert calls(folder) == []
 
 
@@ -225,14 +225,14 @@ def test_a_mistake_in_a_document_is_told_with_file_and_place(
         (["workflows", "save", "office:build"], 2, "'office:build' is a workflow, but not one of agents"),
     ],
 )
-def test_what_cannot_be_had_is_told_and_nothing_is_made(
+def test_wrong_arguments_report_an_error_and_create_no_store(
     arguments: list[str], code: int, sentence: str, call: Call, folder: Path
 ) -> None:
     assert sentence in refusal(call(*arguments), code)
     assert not list(folder.glob("threads.db*"))
 
 
-def test_conversations_are_kept_where_sessions_says(call: Call, folder: Path) -> None:
+def test_sessions_option_names_the_folder_of_conversations(call: Call, folder: Path) -> None:
     talking = STORY.replace("agents:", "settings: {conversation: {mode: shared}}\nagents:", 1)
     (folder / "story.yaml").write_text(talking)
     asked = call("run", "story.yaml", "Tides", "--thread", "t", "--sessions", "talk")
@@ -241,7 +241,9 @@ def test_conversations_are_kept_where_sessions_says(call: Call, folder: Path) ->
     assert any((folder / "talk").iterdir())
 
 
-def test_with_keys_conversations_are_encrypted_too(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_the_environment_encrypt_conversations(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PERDURE_KEYS", f"k1:{AesGcm.generate_key()}")
     quiet = READING.replace("agents:", "settings: {conversation: {mode: shared}}\nagents:", 1)
     (folder / "reading.yaml").write_text(quiet.replace("team:reader", "team:editor"))
@@ -250,10 +252,10 @@ def test_with_keys_conversations_are_encrypted_too(call: Call, folder: Path, mon
     assert kept and b"Secret" not in kept and b"draft" not in kept
 
 
-# ---------------------------------------------------------------- several at once, and interruptions
+# ---------------------------------------------------------------- ownership and interruptions
 
 
-def test_a_thread_that_somebody_runs_is_refused_unless_it_is_taken_over(call: Call) -> None:
+def test_resume_of_a_running_thread_needs_takeover(call: Call) -> None:
     call("run", "story.yaml", "Tides", "--thread", "t")
 
     async def hold() -> None:
@@ -266,7 +268,7 @@ def test_a_thread_that_somebody_runs_is_refused_unless_it_is_taken_over(call: Ca
     assert call("resume", "story.yaml", "t", "--takeover").returncode == 0
 
 
-def test_a_thread_of_another_workflow_is_refused(call: Call) -> None:
+def test_run_rejects_a_thread_of_another_workflow(call: Call) -> None:
     call("run", "team:instance", "Tides", "--thread", "t")
     refused = refusal(call("run", "story.yaml", "Tides", "--thread", "t"), 1)
     assert "the workflow was called 'built' and is called 'story'" in refused
@@ -274,7 +276,7 @@ def test_a_thread_of_another_workflow_is_refused(call: Call) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGINT for one process")
-def test_ctrl_c_ends_it_in_good_order_and_says_how_to_go_on(call: Call, folder: Path) -> None:
+def test_ctrl_c_stops_the_run_and_prints_the_resume_command(call: Call, folder: Path) -> None:
     (folder / "slow.json").write_text('{"name": "slow", "agents": {"a": {"agent": "team:slow"}}}')
     with subprocess.Popen(
         [COMMAND, "run", "slow.json", "Tides", "--thread", "t"],
@@ -288,56 +290,58 @@ def test_ctrl_c_ends_it_in_good_order_and_says_how_to_go_on(call: Call, folder: 
         assert process.stdout is not None and process.stderr is not None
         assert any("at work" in line for line in process.stdout), "it ended before"
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
+        errors = process.stderr.read()
     assert process.returncode == 130
-    assert f"Finished work is kept. Resume with: perdure resume slow.json t --store {STORE}" in said
+    assert f"Finished work is kept. Resume with: perdure resume slow.json t --store {STORE}" in errors
     assert "answer: Done.\n" in call("resume", "slow.json", "t").stdout
-    assert calls(folder) == ["slow", "slow", "slow", "slow"], "its model twice, its tool once more"
+    assert calls(folder) == ["slow", "slow", "slow", "slow"], "the model twice, and the tool once more"
 
 
 # ---------------------------------------------------------------- stored definitions
 
 
-def test_a_definition_is_kept_listed_shown_run_by_name_and_deleted(call: Call, told: Told, folder: Path) -> None:
+def test_definition_is_saved_listed_shown_run_by_name_and_deleted(
+    call: Call, call_json: CallJson, folder: Path
+) -> None:
     assert call("workflows", "save", "story.yaml").stdout == "Definition story is kept: version 1.0.0, number 1.\n"
     assert "has not changed: it is version 1.0.0, number 1." in call("workflows", "save", "story.yaml").stdout
     (folder / "story.yaml").write_text(STORY.replace("name: story", "name: story\nversion: '1.1'"))
-    assert told("workflows", "save", "story.yaml")["is_new"] is True
+    assert call_json("workflows", "save", "story.yaml")["is_new"] is True
     (folder / "story.yaml").unlink()
 
-    [listed] = told("workflows", "list")
+    [listed] = call_json("workflows", "list")
     assert (listed["name"], listed["version"], listed["number"]) == ("story", "1.1", 2)
-    whole = told("workflows", "show", "story", "--version", "1")
+    whole = call_json("workflows", "show", "story", "--version", "1")
     assert (whole["number"], whole["version"], len(whole["versions"])) == (1, "1.0.0", 2)
     assert whole["config"]["agents"]["draft"] == {"agent": "team:writer", "output_key": "draft"}
     assert "    agent: team:writer\n" in call("workflows", "show", "story").stdout
 
-    assert told("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
-    assert told("resume", "story@1.1", "t")["state"] == "waiting"
-    assert told("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
-    assert told("run", "story@1", "Tides", "--thread", "u")["state"] == "waiting"
+    assert call_json("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
+    assert call_json("resume", "story@1.1", "t")["state"] == "waiting"
+    assert call_json("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
+    assert call_json("run", "story@1", "Tides", "--thread", "u")["state"] == "waiting"
 
     assert "add --yes" in refusal(call("workflows", "delete", "story"), 2)
     assert call("workflows", "delete", "story", "--yes").stdout == "Definition story is gone. Its executions stay.\n"
-    assert told("workflows", "list") == []
-    assert sorted(one["thread_id"] for one in told("threads")) == ["t", "u"]
+    assert call_json("workflows", "list") == []
+    assert sorted(thread["thread_id"] for thread in call_json("threads")) == ["t", "u"]
 
 
-def test_a_thread_goes_on_with_the_version_of_the_definition_that_it_was_begun_with(
-    call: Call, told: Told, folder: Path
+def test_thread_resumes_with_the_definition_version_it_started_with(
+    call: Call, call_json: CallJson, folder: Path
 ) -> None:
     call("workflows", "save", "story.yaml")
-    assert told("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
+    assert call_json("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
     (folder / "story.yaml").write_text(
         STORY.replace("{type: is_not_empty, field: draft}", "{type: exists, field: draft}")
     )
-    assert told("workflows", "save", "story.yaml")["number"] == 2
+    assert call_json("workflows", "save", "story.yaml")["number"] == 2
 
     assert "edge" in refusal(call("resume", "story@2", "t"), 1)
-    assert told("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
+    assert call_json("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
 
 
-def test_a_definition_that_there_is_not_is_told_with_those_that_there_are(call: Call) -> None:
+def test_unknown_definition_error_suggests_existing_names_and_versions(call: Call) -> None:
     call("workflows", "save", "story.yaml")
     for wrong in (["show", "stroy"], ["delete", "stroy", "--yes"]):
         assert "No definition 'stroy' exists in this store (did you mean 'story'?)" in refusal(
@@ -351,17 +355,17 @@ def test_a_definition_that_there_is_not_is_told_with_those_that_there_are(call: 
     assert "(did you mean 'story'?)" in unknown
 
 
-def test_what_only_a_module_has_is_not_kept(call: Call, told: Told, folder: Path) -> None:
+def test_save_rejects_an_agent_that_no_module_names(call: Call, call_json: CallJson, folder: Path) -> None:
     (folder / "odd.py").write_text(TEAM.replace('add_agent("a", writer)', 'add_agent("a", ScriptedAgent("x", ["x"]))'))
     assert "agents.a.agent: " in refusal(call("workflows", "save", "odd:builder"), 1)
     forget_modules(folder)
-    assert told("workflows", "list") == []
+    assert call_json("workflows", "list") == []
 
 
-def test_a_damaged_definition_is_named_and_the_others_are_listed(call: Call, folder: Path) -> None:
+def test_damaged_definition_is_reported_and_the_others_are_listed(call: Call, folder: Path) -> None:
     for document in ("story.yaml", "reading.yaml"):
         call("workflows", "save", document, store="file:kept")
-    [file] = [one for one in (folder / "kept").iterdir() if "reading" in one.name and one.suffix == ".jsonl"]
+    [file] = [path for path in (folder / "kept").iterdir() if "reading" in path.name and path.suffix == ".jsonl"]
     file.write_bytes(file.read_bytes().replace(b"team:reader", b"team:render"))
     listed = call("workflows", "list", store="file:kept")
     assert listed.returncode == 1 and "story" in listed.stdout

@@ -1,4 +1,4 @@
-"""Threads with agents on the command line: what they say in words, and an approval that is answered there."""
+"""Threads with agents on the command line: their printed messages, and the answer to an approval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from tests.e2e.conftest import Call
 
 
-def test_an_approval_is_read_and_answered_by_people(call: Call) -> None:
+def test_approval_is_printed_with_its_command_and_answered(call: Call) -> None:
     asked = call("run", "office:desk", "Write about tides", "--thread", "t")
     assert "writer: The tide turns at six." in asked.stdout
     assert "may publish(title='Tides') be called?" in asked.stdout
@@ -22,7 +22,7 @@ def test_an_approval_is_read_and_answered_by_people(call: Call) -> None:
     )
 
 
-def test_a_rejection_tells_the_agent_why(call: Call) -> None:
+def test_rejection_passes_the_reason_to_the_agent(call: Call) -> None:
     call("run", "office:desk", "Write about tides", "--thread", "t")
     [request] = json.loads(call("requests", "--json").stdout)
     answer = '{"approved": false, "reason": "Too early."}'

@@ -1,4 +1,4 @@
-"""Backups of a store in PostgreSQL, made while its threads run, and restored, as the how-to says."""
+"""Backups of a store in PostgreSQL, made while its threads run and restored as the how-to page describes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.backed_up import THREADS, WHOLE, at_work, counting, go_on, undisturbed
+from tests.e2e.backed_up import THREADS, WHOLE, assert_complete, counting, resume_all, running_threads
 from tests.e2e.test_doctor_postgres import sql
 from tests.servers.fixtures import POSTGRES_URL
 from tests.servers.postgres import Databases, PostgresServer, programs
@@ -21,7 +21,7 @@ HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "operate" / "back-up-an
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Databases]:
-    """Of the same version as the programs: those of a newer one say things that an older server does not know."""
+    """A server of the same version as the programs. Newer programs use statements that an older server rejects."""
     if POSTGRES_URL not in os.environ:
         yield request.getfixturevalue("postgres_server")
         return
@@ -36,15 +36,15 @@ def dsn(server: Databases) -> Iterator[str]:
 
 
 def release_all() -> str:
-    """What the page tells to say to a restored database."""
+    """The SQL that the page gives for a restored database."""
     [statements] = re.findall(r"^```sql\n(.*?)^```$", HOW_TO.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return str(statements)
 
 
 async def program(name: str, *arguments: str | Path) -> None:
     process = await asyncio.create_subprocess_exec(programs() / name, *arguments, stderr=asyncio.subprocess.PIPE)
-    _, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
 
 
 async def dump(dsn: str, file: Path) -> None:
@@ -55,47 +55,47 @@ async def restore(file: Path, dsn: str) -> None:
     await program("pg_restore", "--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={dsn}", file)
 
 
-async def test_a_dump_that_is_made_while_threads_run_holds_a_moment_from_which_all_of_them_go_on(
+async def test_dump_made_while_threads_run_restores_threads_that_resume(
     server: Databases, dsn: str, tmp_path: Path
 ) -> None:
     async with PostgresCheckpointStorage(dsn) as storage:
-        assert await storage.list_threads() == []  # makes the tables
-        async with at_work(storage) as (gate, runs):
+        assert await storage.list_threads() == []  # creates the tables
+        async with running_threads(storage) as (gate, runs):
             await dump(dsn, tmp_path / "early")
             await gate.all_wait.wait()
             await dump(dsn, tmp_path / "late")
             gate.open()
-            await undisturbed(runs)
+            await assert_complete(runs)
     for file in ("early", "late"):
         with server.database() as other:
             await restore(tmp_path / file, other)
             async with PostgresCheckpointStorage(other) as restored:
                 assert await restored.verify() == []
-                for one in await restored.list_threads():
-                    result = await counting(restored).run(thread_id=one.thread_id, takeover=True)
+                for thread in await restored.list_threads():
+                    result = await counting(restored).run(thread_id=thread.thread_id, takeover=True)
                     assert result.get_outputs() == [WHOLE]
                 assert await restored.verify() == []
                 assert file != "late" or len(await restored.list_threads()) == len(THREADS)
 
 
-async def test_whoever_owned_a_thread_when_it_was_dumped_owns_it_in_the_copy_until_it_is_said_otherwise(
+async def test_restored_thread_keeps_its_owner_until_the_sql_releases_it(
     server: Databases, dsn: str, tmp_path: Path
 ) -> None:
-    async with PostgresCheckpointStorage(dsn) as storage, at_work(storage) as (gate, _):
+    async with PostgresCheckpointStorage(dsn) as storage, running_threads(storage) as (gate, _):
         await gate.all_wait.wait()
         await dump(dsn, tmp_path / "dump")
     with server.database() as other:
         await restore(tmp_path / "dump", other)
         async with PostgresCheckpointStorage(other) as restored:
-            with pytest.raises(ThreadBusy):  # the process that owned it lives: it is this one
+            with pytest.raises(ThreadBusy):  # the owner is this process, which is alive
                 await counting(restored).run(thread_id=THREADS[0])
             with sql(other) as session:
                 session.execute(release_all())
-            await go_on(restored)
+            await resume_all(restored)
 
 
-async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(dsn: str, tmp_path: Path) -> None:
-    async with PostgresCheckpointStorage(dsn) as storage, at_work(storage) as (gate, runs):
+async def test_process_from_before_a_restore_cannot_write_to_the_store(dsn: str, tmp_path: Path) -> None:
+    async with PostgresCheckpointStorage(dsn) as storage, running_threads(storage) as (gate, runs):
         await gate.all_wait.wait()
         await dump(dsn, tmp_path / "dump")
         with sql(dsn) as session:
@@ -104,15 +104,13 @@ async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(ds
             session.execute(release_all())
         gate.open()
         ended = await asyncio.gather(*runs, return_exceptions=True)
-        assert {type(one) for one in ended} == {ThreadConflict}
-        await go_on(storage)
+        assert {type(error) for error in ended} == {ThreadConflict}
+        await resume_all(storage)
 
 
-async def test_a_dump_of_an_encrypted_store_is_of_use_only_to_those_who_have_its_keys(
-    server: Databases, dsn: str, tmp_path: Path
-) -> None:
+async def test_dump_of_an_encrypted_store_needs_its_keys(server: Databases, dsn: str, tmp_path: Path) -> None:
     keys = AesGcm(AesGcm.generate_key())
-    async with PostgresCheckpointStorage(dsn, encryption=keys) as storage, at_work(storage) as (gate, _):
+    async with PostgresCheckpointStorage(dsn, encryption=keys) as storage, running_threads(storage) as (gate, _):
         await gate.all_wait.wait()
         await dump(dsn, tmp_path / "dump")
     with server.database() as other:
@@ -124,4 +122,4 @@ async def test_a_dump_of_an_encrypted_store_is_of_use_only_to_those_who_have_its
                 with pytest.raises(MissingKey):
                     await counting(restored).run(thread_id=THREADS[0])
         async with PostgresCheckpointStorage(other, encryption=keys) as restored:
-            await go_on(restored)
+            await resume_all(restored)

@@ -1,4 +1,4 @@
-"""The command `perdure` itself, and what a mistake on the command line comes to: a sentence and an exit code."""
+"""The command `perdure` itself. An error on the command line prints a sentence and sets the exit code."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.command import perdure
-from tests.e2e.conftest import Call, Ended, Told
+from tests.e2e.conftest import Call, CallJson, Ended
 
 import perdure as package
 
 
 def refusal(done: Ended, code: int) -> str:
-    """The sentence of a command that failed as it should: nothing on stdout."""
+    """The error of a command that failed with this code and an empty stdout."""
     assert (done.returncode, done.stdout) == (code, "")
     return re.split("^Error: ", done.stderr, flags=re.MULTILINE)[-1]
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_version_option_prints_the_version_of_the_package() -> None:
     assert perdure("--version").stdout == f"perdure, version {package.__version__}\n"
 
 
-def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None:
+def test_help_lists_every_command_in_order_of_use() -> None:
     listed = perdure("--help").stdout.partition("Commands:\n")[2]
     assert [line.split()[0] for line in listed.splitlines()] == [
         *("demo", "init", "run", "resume", "answer", "requests", "threads", "show"),
@@ -43,7 +43,7 @@ def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None
     ]
 
 
-def test_a_mistake_of_a_process_is_one_sentence_and_no_stack_trace() -> None:
+def test_usage_error_of_a_process_prints_a_sentence_and_no_stack_trace() -> None:
     done = perdure("demo", "--nonsense")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("Error: No such option '--nonsense'.\n")
@@ -72,7 +72,7 @@ def test_a_mistake_of_a_process_is_one_sentence_and_no_stack_trace() -> None:
         (["threads", "--limit", "0"], "--limit"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_says_what_is_right(
+def test_wrong_usage_exits_2_and_names_the_right_usage(
     arguments: list[str], sentence: str, call: Call, folder: Path
 ) -> None:
     assert sentence in refusal(call(*arguments), 2)
@@ -93,7 +93,9 @@ def test_wrong_usage_ends_with_2_and_says_what_is_right(
         ("asks:build", "Calling 'asks:build' without arguments failed: TypeError: build() missing 1 required"),
     ],
 )
-def test_an_app_that_cannot_be_had_ends_with_1_and_says_why(app: str, sentence: str, call: Call, folder: Path) -> None:
+def test_app_that_cannot_be_loaded_exits_1_and_names_the_reason(
+    app: str, sentence: str, call: Call, folder: Path
+) -> None:
     (folder / "wrong.py").write_text("\nflow = nothing\n")
     (folder / "needy.py").write_text("import not_there\n")
     (folder / "exits.py").write_text("raise SystemExit(3)\n")
@@ -102,12 +104,12 @@ def test_an_app_that_cannot_be_had_ends_with_1_and_says_why(app: str, sentence: 
 
 
 @pytest.mark.parametrize("arguments", [["threads"], ["run", "office:build", "text"]])
-def test_without_a_store_a_command_says_how_to_name_one(arguments: list[str], call: Call) -> None:
-    said = refusal(call(*arguments, store=None), 1)
-    assert "there is no perdure.db in this folder. Name one with --store URL or PERDURE_STORE=URL" in said
+def test_command_without_a_store_explains_how_to_name_it(arguments: list[str], call: Call) -> None:
+    error = refusal(call(*arguments, store=None), 1)
+    assert "there is no perdure.db in this folder. Name one with --store URL or PERDURE_STORE=URL" in error
 
 
-def test_a_store_that_is_not_there_is_not_made_by_looking(call: Call, folder: Path) -> None:
+def test_reading_a_missing_store_does_not_create_it(call: Call, folder: Path) -> None:
     assert refusal(call("threads"), 1) == f"There is no store at '{folder / 'threads.db'}'.\n"
     assert not (folder / "threads.db").exists()
 
@@ -132,21 +134,19 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(call: Call, folder: Pa
         ["transfer", "threads.db", "file:other"],
     ],
 )
-def test_a_damaged_store_is_named(command: list[str], call: Call, folder: Path) -> None:
+def test_error_names_a_damaged_store(command: list[str], call: Call, folder: Path) -> None:
     (folder / "threads.db").write_bytes(b"this is no database, whatever its name says" * 100)
-    said = refusal(call(*command), 1)
-    assert said.startswith(f"The store '{folder / 'threads.db'}' cannot be read: file is not a database.")
+    error = refusal(call(*command), 1)
+    assert error.startswith(f"The store '{folder / 'threads.db'}' cannot be read: file is not a database.")
 
 
-def test_a_thread_request_or_workflow_that_is_not_there_is_named_and_the_right_one_guessed(
-    call: Call, told: Told
-) -> None:
+def test_unknown_thread_request_or_wrong_workflow_error_has_a_hint(call: Call, call_json: CallJson) -> None:
     assert call("run", "office:titles", "tides", "--thread", "monday").returncode == 0
     for arguments in (["show", "mondy"], ["resume", "office:titles", "mondy"]):
-        said = refusal(call(*arguments), 1)
-        assert said.startswith("There is no thread 'mondy' in this store (did you mean 'monday'?).")
-    said = refusal(call("answer", "monday", "titel", "x", "--app", "office:titles"), 1)
-    assert said.startswith("Thread 'monday' has no request 'titel' (did you mean 'title'?). Pending: 'title'.")
-    said = refusal(call("resume", "office:build", "monday"), 1)
-    assert said.endswith("Nothing was changed. Is APP the workflow of this thread?\n")
-    assert told("show", "monday")["number"] == 2
+        error = refusal(call(*arguments), 1)
+        assert error.startswith("There is no thread 'mondy' in this store (did you mean 'monday'?).")
+    error = refusal(call("answer", "monday", "titel", "x", "--app", "office:titles"), 1)
+    assert error.startswith("Thread 'monday' has no request 'titel' (did you mean 'title'?). Pending: 'title'.")
+    error = refusal(call("resume", "office:build", "monday"), 1)
+    assert error.endswith("Nothing was changed. Is APP the workflow of this thread?\n")
+    assert call_json("show", "monday")["number"] == 2

@@ -1,4 +1,4 @@
-"""`perdure demo`: a kill in the middle of a superstep, a resume, a person who answers, and the tally."""
+"""`perdure demo`: a kill within a superstep, a resume, the answer of a person, and the tally."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TALLY = "lost: 0   finished work repeated: 0"
 LINE = re.compile(r"^ +\d+\.\d\d s  process (?P<pid>\d+)  (?P<who>\w*) +(?P<what>.+)$", re.MULTILINE)
 
 
-def test_the_demo_kills_in_the_middle_of_a_superstep_and_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_demo_kills_within_a_superstep_and_loses_and_repeats_no_work(tmp_path: Path) -> None:
     done = perdure("demo", TMPDIR=str(tmp_path), HOME="/nowhere/at/all")
     assert (done.returncode, done.stderr) == (0, "")
     assert "v0.1.0 is published" in done.stdout
     assert done.stdout.splitlines()[-1] == TALLY
     assert list(tmp_path.iterdir()) == []
 
-    first, second, third = said_by_each_process(done.stdout)
+    first, second, third = lines_by_process(done.stdout)
     assert [line for line in first if "collect" not in line] == [
         "features started",
         "fixes started",
@@ -42,14 +42,15 @@ def test_the_demo_kills_in_the_middle_of_a_superstep_and_loses_and_repeats_nothi
     assert third[-2:] == ["publish finished", "publish the workflow has its result"]
 
 
-def said_by_each_process(printed: str) -> list[list[str]]:
-    lines = [found.groupdict() for found in LINE.finditer(printed)]
-    said = ((line["pid"], f"{line['who']} {line['what']}".strip()) for line in lines)
-    return [[text for _, text in told] for _, told in groupby(said, key=itemgetter(0))]
+def lines_by_process(printed: str) -> list[list[str]]:
+    """The texts of each process, in the order of the processes."""
+    lines = [match.groupdict() for match in LINE.finditer(printed)]
+    texts = ((line["pid"], f"{line['who']} {line['what']}".strip()) for line in lines)
+    return [[text for _, text in group] for _, group in groupby(texts, key=itemgetter(0))]
 
 
 @needs_pseudo_terminals
-def test_the_demo_asks_the_person_at_the_terminal(tmp_path: Path) -> None:
+def test_demo_asks_the_person_at_the_terminal(tmp_path: Path) -> None:
     shown, code = in_terminal("demo", folder=tmp_path, typed="n\n")
     assert "Publish? [Y/n]" in shown
     assert "v0.1.0 was not published: you said no" in shown
@@ -61,10 +62,8 @@ def test_the_demo_asks_the_person_at_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("until", "by"), [("started", signal.SIGINT), ("Publish?", signal.SIGINT), ("1.", signal.SIGTERM)]
 )
-def test_a_demo_that_is_broken_off_leaves_no_folder_and_no_process(
-    until: str, by: signal.Signals, tmp_path: Path
-) -> None:
-    """In the middle of a process of the demo, while it waits for the person, and at its very beginning."""
+def test_interrupted_demo_leaves_no_folder_and_no_process(until: str, by: signal.Signals, tmp_path: Path) -> None:
+    """The signal comes while a process of the demo works, while it waits for the person, or at its start."""
     screen, terminal = os.openpty()
     with subprocess.Popen(
         [COMMAND, "demo"], env=environment(TMPDIR=str(tmp_path)), stdin=terminal, stdout=terminal, stderr=terminal
@@ -78,16 +77,16 @@ def test_a_demo_that_is_broken_off_leaves_no_folder_and_no_process(
             try:
                 process.wait(timeout=2)
             except subprocess.TimeoutExpired:
-                continue  # it came between the question and the wait for a key, and was not seen: press again
+                continue  # a signal between the question and the wait for a key has no effect: send it again
         while part := read_or_end(screen):
             shown += part
     os.close(screen)
     assert process.returncode not in (0, -by)
     assert "Traceback" not in shown.decode()
     assert list(tmp_path.iterdir()) == []
-    for found in LINE.finditer(shown.decode().replace("\r\n", "\n")):
+    for match in LINE.finditer(shown.decode().replace("\r\n", "\n")):
         with pytest.raises(ProcessLookupError):
-            os.kill(int(found["pid"]), 0)
+            os.kill(int(match["pid"]), 0)
 
 
 # ---------------------------------------------------------------- the tally itself
@@ -110,14 +109,14 @@ def write_logs(folder: Path, **changed: str) -> None:
         ("", DemoTally(lost=1, repeated=0)),
     ],
 )
-def test_the_tally_counts_what_never_finished_and_what_began_again_after_its_end(
+def test_tally_counts_unfinished_work_and_finished_work_that_starts_again(
     log: str, tally: DemoTally, tmp_path: Path
 ) -> None:
     write_logs(tmp_path, fixes=log)
     assert DemoTally.of(tmp_path, approved=True) == tally
 
 
-def test_nothing_has_to_be_published_after_a_no(tmp_path: Path) -> None:
+def test_tally_expects_no_publication_after_a_denial(tmp_path: Path) -> None:
     write_logs(tmp_path, publish="")
     assert DemoTally.of(tmp_path, approved=False) == DemoTally(lost=0, repeated=0)
     assert DemoTally.of(tmp_path, approved=True) == DemoTally(lost=1, repeated=0)

@@ -1,4 +1,4 @@
-"""`perdure doctor` of a SQLite file and of a folder: what it stands on, without touching any of it."""
+"""`perdure doctor` of a SQLite file and of a folder: its findings, and that it changes no file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.command import running
-from tests.e2e.conftest import Call, Ended, Told
+from tests.e2e.conftest import Call, CallJson, Ended
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
 
@@ -31,13 +31,13 @@ def marks(done: Ended, code: int = 0) -> dict[str, str]:
     return {row[start:end].strip(): row.split()[0] for row in rows if row.startswith(("ok ", "warn ", "fail "))}
 
 
-def found(told: Any, check: str) -> Any:
-    [one] = [one for one in told["findings"] if one["check"] == check]
-    return one
+def finding_of(report: Any, check: str) -> Any:
+    [finding] = [finding for finding in report["findings"] if finding["check"] == check]
+    return finding
 
 
-def as_it_is(folder: Path) -> dict[str, str]:
-    """All files of a folder, with their content."""
+def file_hashes(folder: Path) -> dict[str, str]:
+    """The hash of each file of a folder, by its path."""
     return {
         str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -52,36 +52,40 @@ def files(call: Call, ids: list[str], folder: Path) -> Path:
     return folder / "files"
 
 
-def test_a_sqlite_store_that_is_well_is_told_to_be_so(call: Call, told: Told, ids: list[str], folder: Path) -> None:
-    before = as_it_is(folder)
+def test_healthy_sqlite_store_has_only_ok_marks_and_stays_unchanged(
+    call: Call, call_json: CallJson, ids: list[str], folder: Path
+) -> None:
+    before = file_hashes(folder)
     done = call("doctor")
     assert done.stdout.endswith("\n8 checks: all is well.\n")
     assert set(marks(done).values()) == {"ok"}
-    tree = told("doctor", "sqlite:///threads.db", store=None)
+    tree = call_json("doctor", "sqlite:///threads.db", store=None)
     assert (tree["kind"], tree["is_well"], tree["store"]) == ("sqlite", True, str(folder / "threads.db"))
     assert (tree["file"]["version"], tree["file"]["journal_mode"], tree["file"]["is_locked"]) == (1, "wal", False)
     contents = tree["file"]["contents"]
     assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 6, 1)
     assert (contents["owned"], contents["left_behind"], contents["is_encrypted"]) == (0, 0, False)
     assert tree["file"]["free_disk_bytes"] > tree["file"]["file_bytes"] == (folder / "threads.db").stat().st_size
-    assert "perdure verify" in found(tree, "integrity")["found"]
-    assert as_it_is(folder) == before
+    assert "perdure verify" in finding_of(tree, "integrity")["found"]
+    assert file_hashes(folder) == before
 
 
-def test_a_file_store_that_is_well_is_told_to_be_so(call: Call, told: Told, files: Path) -> None:
-    before = as_it_is(files)
+def test_healthy_file_store_has_only_ok_marks_and_stays_unchanged(call: Call, call_json: CallJson, files: Path) -> None:
+    before = file_hashes(files)
     assert set(marks(call("doctor", FILES)).values()) == {"ok"}
-    tree = told("doctor", store=FILES)
+    tree = call_json("doctor", store=FILES)
     assert (tree["kind"], tree["folder"]["files"], tree["folder"]["is_index_current"]) == ("file", 2, True)
     assert tree["folder"]["file_bytes"] == sum(path.stat().st_size for path in files.glob("*.jsonl"))
     assert tree["folder"]["index"]["contents"]["checkpoints"] == 6
-    assert as_it_is(files) == before
+    assert file_hashes(files) == before
 
 
-def test_a_folder_without_an_index_is_well_and_none_is_made(call: Call, told: Told, files: Path) -> None:
+def test_folder_without_an_index_is_healthy_and_gets_no_index(call: Call, call_json: CallJson, files: Path) -> None:
     (files / "index.db").unlink()
     assert set(marks(call("doctor", FILES)).values()) == {"ok"}
-    assert found(told("doctor", store=FILES), "index")["found"] == "none: the next use makes it from the files"
+    assert (
+        finding_of(call_json("doctor", store=FILES), "index")["found"] == "none: the next use makes it from the files"
+    )
     assert not (files / "index.db").exists()
 
 
@@ -105,7 +109,7 @@ def _newer(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "check", "said", "remedy"),
+    ("harm", "check", "problem", "remedy"),
     [
         (_cut_off, "database", "it was cut off", "backup"),
         (_scribble, "database", "not a database", "backup"),
@@ -113,19 +117,19 @@ def _newer(path: Path) -> None:
         (_newer, "format", "version 99; this perdure knows up to 1", "Upgrade perdure"),
     ],
 )
-def test_a_database_that_cannot_be_used_fails_and_is_left_as_it_is(
-    harm: Callable[[Path], None], check: str, said: str, remedy: str, call: Call, ids: list[str], folder: Path
+def test_unusable_database_fails_and_stays_unchanged(
+    harm: Callable[[Path], None], check: str, problem: str, remedy: str, call: Call, ids: list[str], folder: Path
 ) -> None:
     path = folder / "threads.db"
     harm(path)
     before = path.read_bytes()
     done = call("doctor")
     assert marks(done, 1)[check] == "fail"
-    assert said in done.stdout and remedy in done.stdout
+    assert problem in done.stdout and remedy in done.stdout
     assert path.read_bytes() == before
 
 
-def test_files_that_lost_what_was_acknowledged_fail(call: Call, told: Told, files: Path) -> None:
+def test_files_that_lost_acknowledged_commits_fail(call: Call, call_json: CallJson, files: Path) -> None:
     _cut_off(files / "r-1.jsonl")
     (files / "r-2.jsonl").write_text('{"no": "thread"}\n' * 1000)
     done = call("doctor", FILES)
@@ -142,7 +146,7 @@ def test_files_of_a_newer_perdure_fail(call: Call, files: Path) -> None:
     assert "r-1.jsonl: of a newer perdure; this one knows up to version 1. Upgrade perdure" in done.stdout
 
 
-def test_a_lock_that_nobody_gives_up_is_warned_about(call: Call, files: Path, folder: Path) -> None:
+def test_lock_that_stays_held_gets_a_warning(call: Call, files: Path, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "threads.db", isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         assert marks(call("doctor"))["lock"] == "warn"
@@ -151,11 +155,11 @@ def test_a_lock_that_nobody_gives_up_is_warned_about(call: Call, files: Path, fo
         assert marks(call("doctor", FILES))["lock"] == "warn"
 
 
-def test_a_thread_whose_process_was_killed_is_told_of(call: Call, told: Told, folder: Path) -> None:
+def test_thread_of_a_killed_process_gets_a_warning(call: Call, call_json: CallJson, folder: Path) -> None:
     (folder / "hold").touch()
     with running("run", "office:build", "x", "--thread", "t", folder=folder, until="work: runs") as process:
-        here = told("doctor")["file"]["contents"]
-        assert (here["owned"], here["left_behind"], here["processes"]) == (1, 0, 1)
+        contents = call_json("doctor")["file"]["contents"]
+        assert (contents["owned"], contents["left_behind"], contents["processes"]) == (1, 0, 1)
         process.kill()
         process.wait()
     done = call("doctor")
@@ -164,29 +168,31 @@ def test_a_thread_whose_process_was_killed_is_told_of(call: Call, told: Told, fo
     assert done.stdout.endswith(" checks: 1 warning.\n")
 
 
-def test_what_should_have_happened_long_ago_is_told_of(call: Call, told: Told, ids: list[str], folder: Path) -> None:
+def test_overdue_thread_gets_a_warning_and_late_request_is_counted(
+    call: Call, call_json: CallJson, ids: list[str], folder: Path
+) -> None:
     with closing(sqlite3.connect(folder / "threads.db", isolation_level=None)) as db:
         db.execute("UPDATE requests SET deadline = 1")
         db.execute("UPDATE threads SET due_at = 1 WHERE thread_id = 'r-2'")
     assert marks(call("doctor"))["due"] == "warn"
-    assert found(told("doctor"), "requests")["found"] == "1 pending, 1 of them past the deadline"
+    assert finding_of(call_json("doctor"), "requests")["found"] == "1 pending, 1 of them past the deadline"
 
 
-def test_an_encrypted_store_needs_no_key_to_be_looked_at(
-    call: Call, told: Told, ids: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_doctor_of_an_encrypted_store_needs_no_key(
+    call: Call, call_json: CallJson, ids: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERDURE_KEYS", f"k1:{AesGcm.generate_key()}")
     for target in ("sqlite:///locked.db", "file:locked"):
         assert call("transfer", "sqlite:///threads.db", target).returncode == 0
     monkeypatch.delenv("PERDURE_KEYS")
     for target, name in (("sqlite:///locked.db", "file"), ("file:locked", "folder")):
-        tree = told("doctor", target)
+        tree = call_json("doctor", target)
         contents = tree["file"]["contents"] if name == "file" else tree["folder"]["index"]["contents"]
         assert (contents["threads"], contents["inbox"], contents["is_encrypted"]) == (2, 0, True)
-        assert found(tree, "encryption")["found"].startswith("on")
+        assert finding_of(tree, "encryption")["found"].startswith("on")
 
 
-def test_a_store_that_is_not_there_is_not_made(call: Call, folder: Path) -> None:
+def test_doctor_does_not_create_a_missing_store(call: Call, folder: Path) -> None:
     assert "There is no store at" in refusal(call("doctor", "sqlite:///none.db"), 1)
     assert "No store was named" in refusal(call("doctor", store=None), 1)
     assert "gone when the command ends" in refusal(call("doctor", "memory:"), 2)
@@ -194,7 +200,7 @@ def test_a_store_that_is_not_there_is_not_made(call: Call, folder: Path) -> None
 
 
 @pytest.mark.parametrize("columns", [30, 72, 140])
-def test_what_it_shows_fits_the_terminal(screen: Screen, ids: list[str], columns: int) -> None:
+def test_doctor_output_fits_the_terminal(screen: Screen, ids: list[str], columns: int) -> None:
     shown = screen("doctor", columns=columns)
     assert shown.returncode == 0
     assert shown.width <= columns

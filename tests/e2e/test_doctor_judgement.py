@@ -1,4 +1,4 @@
-"""What `perdure doctor` makes of facts that a test cannot bring about: old transactions, clocks, lagging standbys."""
+"""Findings of `perdure doctor` for facts that a test cannot cause: old transactions, clocks, lagging standbys."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ SETTINGS = {
 SERVER = Server("18.1", 180001, "app", "threads", False, False, True, SETTINGS, 0, False, 0.0004, 0.0002, 0.0001)
 SCHEMA = Schema("perdure", 1, is_there=True, version=1, may_create=True, may_use=True)
 THREADS = Table("threads", 0, 1000, 100, 8192, 8192, 5000, 4900, None)
-WELL = Report(SERVER, SCHEMA, (THREADS,), StoreContents(threads=1000), connections=Connections(10, 97))
+HEALTHY = Report(SERVER, SCHEMA, (THREADS,), StoreContents(threads=1000), connections=Connections(10, 97))
 
 
-def judged(report: Report) -> list[Finding]:
+def findings_of(report: Report) -> list[Finding]:
     return postgres_found(report, "postgresql://app@db/threads")
 
 
 def server(**changes: Any) -> Report:
-    return replace(WELL, server=replace(SERVER, **changes))
+    return replace(HEALTHY, server=replace(SERVER, **changes))
 
 
 def schema(**changes: Any) -> Report:
-    return replace(WELL, schema=replace(SCHEMA, **changes))
+    return replace(HEALTHY, schema=replace(SCHEMA, **changes))
 
 
 def with_setting(name: str, value: str) -> Report:
@@ -44,20 +44,20 @@ def with_setting(name: str, value: str) -> Report:
 
 
 def holder(state: str, seconds: float, kind: str = "session") -> Report:
-    return replace(WELL, holders=(Holder(kind, "42 app", state, seconds),))
+    return replace(HEALTHY, holders=(Holder(kind, "42 app", state, seconds),))
 
 
 def standby(**changes: Any) -> Report:
-    return replace(WELL, standbys=(replace(Standby("berlin", "streaming", "async", 1024, 0.1), **changes),))
+    return replace(HEALTHY, standbys=(replace(Standby("berlin", "streaming", "async", 1024, 0.1), **changes),))
 
 
-def test_a_server_that_is_well_has_only_ok_marks() -> None:
-    assert {one.mark for one in judged(WELL)} == {"ok"}
-    assert not any(one.remedy for one in judged(WELL))
+def test_healthy_server_has_only_ok_marks() -> None:
+    assert {finding.mark for finding in findings_of(HEALTHY)} == {"ok"}
+    assert not any(finding.remedy for finding in findings_of(HEALTHY))
 
 
 @pytest.mark.parametrize(
-    ("report", "check", "mark", "said"),
+    ("report", "check", "mark", "text"),
     [
         (server(round_trip_seconds=0.08), "connection", "warn", "80 ms a round trip"),
         (server(version="13.9", version_number=130009), "server", "fail", "needs PostgreSQL 14"),
@@ -84,42 +84,44 @@ def test_a_server_that_is_well_has_only_ok_marks() -> None:
         (holder("prepared", 100, "prepared transaction"), "transactions", "warn", "end it"),
         (holder("inactive", 0, "replication slot"), "transactions", "warn", "replication slot 42 app"),
         (server(hidden_sessions=3), "transactions", "ok", "of 3 sessions it may not (GRANT pg_read_all_stats"),
-        (replace(WELL, connections=Connections(90, 97)), "connections", "warn", "pool_size"),
-        (replace(WELL, tables=(replace(THREADS, dead_rows=20_000),)), "dead rows", "warn", "VACUUM threads"),
-        (replace(WELL, tables=(replace(THREADS, hot_updates=1000),)), "updates", "warn", "only 20 %"),
-        (replace(WELL, unanswered={"sizes": "it took long"}), "sizes", "warn", "did not say: it took long"),
+        (replace(HEALTHY, connections=Connections(90, 97)), "connections", "warn", "pool_size"),
+        (replace(HEALTHY, tables=(replace(THREADS, dead_rows=20_000),)), "dead rows", "warn", "VACUUM threads"),
+        (replace(HEALTHY, tables=(replace(THREADS, hot_updates=1000),)), "updates", "warn", "only 20 %"),
+        (replace(HEALTHY, unanswered={"sizes": "it took long"}), "sizes", "warn", "did not report this: it took long"),
         (schema(version=2), "format", "fail", "Upgrade perdure"),
         (schema(known_version=2), "format", "ok", "the next use changes it to 2"),
         (schema(known_version=2, may_upgrade=False), "format", "fail", "Let the owner of the tables"),
         (schema(missing_indexes=("threads_due",)), "indexes", "warn", "threads_due"),
     ],
 )
-def test_what_is_not_well_has_a_mark_and_says_what_to_do(report: Report, check: str, mark: str, said: str) -> None:
-    [one] = [one for one in judged(report) if one.check == check]
-    assert one.mark == mark
-    assert said in f"{one.found}. {one.remedy}"
-    assert one.remedy or one.mark == "ok" or check == "sizes"
-    assert {other.mark for other in judged(report) if other is not one and other.check != check} == {"ok"}
+def test_finding_has_its_mark_and_text_and_other_checks_are_ok(
+    report: Report, check: str, mark: str, text: str
+) -> None:
+    [finding] = [finding for finding in findings_of(report) if finding.check == check]
+    assert finding.mark == mark
+    assert text in f"{finding.text}. {finding.remedy}"
+    assert finding.remedy or finding.mark == "ok" or check == "sizes"
+    assert {other.mark for other in findings_of(report) if other is not finding and other.check != check} == {"ok"}
 
 
-def test_names_that_sql_does_not_take_as_they_are_are_quoted_in_what_one_is_told_to_say() -> None:
+def test_suggested_sql_quotes_identifiers() -> None:
     report = replace(schema(name='my "own"', may_use=False), server=replace(SERVER, user="Ada"))
-    [one] = [one for one in judged(report) if one.check == "schema"]
-    assert one.remedy.endswith('GRANT USAGE ON SCHEMA "my ""own""" TO "Ada"')
+    [finding] = [finding for finding in findings_of(report) if finding.check == "schema"]
+    assert finding.remedy.endswith('GRANT USAGE ON SCHEMA "my ""own""" TO "Ada"')
 
 
-def test_counts_that_are_estimates_say_so() -> None:
+def test_estimated_counts_are_printed_with_about() -> None:
     [threads, _] = contents_found(StoreContents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
-    assert threads.found == "3 threads, about 2000000 checkpoints; 1 running; 2 messages not taken in yet"
+    assert threads.text == "3 threads, about 2000000 checkpoints; 1 running; 2 messages not taken in yet"
 
 
 @pytest.mark.parametrize(
     ("free", "used", "mark"),
     [(10**12, 10**9, "ok"), (10**9, 10**6, "warn"), (10**10, 2 * 10**10, "warn"), (10**6, 10**3, "fail")],
 )
-def test_a_disk_that_fills_up_is_warned_about_in_time(free: int, used: int, mark: str) -> None:
+def test_disk_with_little_space_warns_before_it_fails(free: int, used: int, mark: str) -> None:
     assert disk_found(free, used).mark == mark
 
 
-def test_a_format_of_the_same_version_is_well() -> None:
+def test_format_of_the_same_version_is_ok() -> None:
     assert version_found(2, 2) == Finding("ok", "format", "version 2")

@@ -1,4 +1,4 @@
-"""`perdure doctor` of a real PostgreSQL: what it reads, what it says when something is wrong, and never a password."""
+"""`perdure doctor` of a real PostgreSQL: its report, its findings for problems, and that it prints no password."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from tests.e2e.conftest import Call, Told
-from tests.e2e.test_doctor import found, marks
+from tests.e2e.conftest import Call, CallJson
+from tests.e2e.test_doctor import finding_of, marks
 from tests.e2e.threads import ask
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import Databases, unique_name
@@ -19,7 +19,7 @@ from tests.servers.sql import Sql
 from tests.servers.valkey import ValkeyServer
 
 CARELESS = {"settings"}
-"""What is warned about on a server for tests: it does not sync."""
+"""The checks that warn on a server for tests, which does not sync."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def password_of(url: str) -> str:
     return password
 
 
-def changed(dsn: str, **parts: Any) -> str:
+def replace_parts(dsn: str, **parts: Any) -> str:
     """The dsn with another user, password, host, port or database."""
     split = urlsplit(dsn)
     user, password = parts.get("user", split.username), parts.get("password", split.password)
@@ -43,13 +43,15 @@ def changed(dsn: str, **parts: Any) -> str:
     return urlunsplit(split._replace(netloc=f"{user}:{password}@{host}:{port}", path=path))
 
 
-def test_a_database_without_our_tables_is_told_of_and_stays_as_it_is(call: Call, told: Told, postgres_dsn: str) -> None:
+def test_database_without_tables_gets_a_warning_and_stays_unchanged(
+    call: Call, call_json: CallJson, postgres_dsn: str
+) -> None:
     assert {check for check, mark in marks(call("doctor", postgres_dsn)).items() if mark != "ok"} == {
         "schema",
         *CARELESS,
     }
-    tree = told("doctor", postgres_dsn)
-    assert found(tree, "schema")["found"] == "perdure is not made yet: the first use makes it"
+    tree = call_json("doctor", postgres_dsn)
+    assert finding_of(tree, "schema")["found"] == "perdure is not made yet: the first use makes it"
     assert (tree["kind"], tree["is_well"], tree["schema"]["version"]) == ("postgresql", True, 0)
     for command in ("threads", "verify"):
         done = call(command, store=postgres_dsn)
@@ -60,7 +62,7 @@ def test_a_database_without_our_tables_is_told_of_and_stays_as_it_is(call: Call,
         assert session.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'perdure'") == []
 
 
-def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgres_dsn: str) -> None:
+def test_store_in_use_is_reported_table_by_table(call: Call, call_json: CallJson, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     ask(call, "r-2", store=postgres_dsn)
     done = call("doctor", store=postgres_dsn)
@@ -68,22 +70,22 @@ def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgr
     assert done.stdout.partition("\n\nTABLE ")[2].splitlines()[0].split() == [
         *("ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
     ]
-    tree = told("doctor", store=postgres_dsn)
+    tree = call_json("doctor", store=postgres_dsn)
     server, contents = tree["server"], tree["contents"]
     assert (server["is_pooled"], server["has_tls"], server["is_standby"]) == (False, False, False)
     assert 0 < server["round_trip_seconds"] < 1
     assert abs(server["clock_ahead_seconds"]) < 0.5
     assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 4, 2)
     assert (contents["owned"], contents["left_behind"], contents["inbox"]) == (0, 0, 0)
-    tables = {one["name"]: one for one in tree["tables"]}
+    tables = {table["name"]: table for table in tree["tables"]}
     assert tables.keys() >= {"meta", "processes", "threads", "commits", "journal", "inbox", "requests"}
-    assert all(one["table_bytes"] + one["index_bytes"] > 0 for one in tables.values())
+    assert all(table["table_bytes"] + table["index_bytes"] > 0 for table in tables.values())
     assert tree["connections"]["used"] < tree["connections"]["limit"]
     assert json.dumps(tree).count(password_of(postgres_dsn)) == 0
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said", "remedy"),
+    ("wrong", "problem", "remedy"),
     [
         ({"password": "gue55ed"}, "the password is wrong", "PGPASSWORD"),
         ({"user": "nobody_here"}, "no such user exists", "PGPASSWORD"),
@@ -93,26 +95,26 @@ def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgr
         ({"password": "a#b"}, "the URL cannot be read", "%XX"),
     ],
 )
-def test_a_server_that_cannot_be_reached_fails_with_the_reason_and_a_remedy(
-    wrong: dict[str, Any], said: str, remedy: str, call: Call, told: Told, postgres_dsn: str
+def test_unreachable_server_fails_with_reason_and_remedy(
+    wrong: dict[str, Any], problem: str, remedy: str, call: Call, call_json: CallJson, postgres_dsn: str
 ) -> None:
-    url = changed(postgres_dsn, **wrong)
+    url = replace_parts(postgres_dsn, **wrong)
     done, other = call("doctor", url), call("threads", store=url)
     assert marks(done, 1) == {"connection": "fail"}
     assert (other.returncode, other.stdout) == (1, "")
     for text in (done.stdout, other.stderr):
-        assert said in text and remedy in text
+        assert problem in text and remedy in text
         assert not any(secret in text for secret in (password_of(postgres_dsn), "gue55ed", "a#b"))
 
 
-def test_a_url_that_is_mistyped_shows_no_password(call: Call) -> None:
+def test_error_for_a_mistyped_url_shows_no_password(call: Call) -> None:
     for url in ("postgressql://ada:s3cret@host/db", "postgresql://ada:s3cret@host/db?sslmode=maybe"):
         done = call("doctor", url)
         assert done.returncode in (1, 2)
         assert "s3cret" not in done.stdout + done.stderr
 
 
-def test_a_server_without_tls_is_not_talked_to_where_the_url_asks_for_it(call: Call, postgres_dsn: str) -> None:
+def test_server_without_tls_fails_if_the_url_requires_tls(call: Call, postgres_dsn: str) -> None:
     done = call("doctor", f"{postgres_dsn}?sslmode=require")
     assert marks(done, 1) == {"connection": "fail"}
     assert "a connection with TLS failed" in done.stdout
@@ -120,45 +122,45 @@ def test_a_server_without_tls_is_not_talked_to_where_the_url_asks_for_it(call: C
 
 @pytest.fixture
 def role(postgres_server: Databases) -> Iterator[str]:
-    """A user with no rights but to log in."""
+    """A user that may only log in."""
     name = unique_name()
     postgres_server.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'low'")
     yield name
     postgres_server.execute(f"DROP ROLE {name}")
 
 
-def test_rights_that_are_missing_are_named_and_the_remedies_are_enough(
-    call: Call, told: Told, postgres_server: Databases, postgres_dsn: str, role: str
+def test_missing_rights_are_named_and_the_remedies_suffice(
+    call: Call, call_json: CallJson, postgres_server: Databases, postgres_dsn: str, role: str
 ) -> None:
-    low = changed(postgres_dsn, user=role, password="low")
+    low = replace_parts(postgres_dsn, user=role, password="low")
 
     def remedy(check: str, code: int = 1) -> str:
         done = call("doctor", low, "--json")
         assert done.returncode == code
-        return str(found(json.loads(done.stdout), check)["remedy"])
+        return str(finding_of(json.loads(done.stdout), check)["remedy"])
 
     with sql(postgres_dsn) as administrator:
-        said = remedy("schema")
-        assert said == f"An administrator says: CREATE SCHEMA perdure AUTHORIZATION {role}"
+        statement = remedy("schema")
+        assert statement == f"An administrator runs: CREATE SCHEMA perdure AUTHORIZATION {role}"
         run = call("run", "office:titles", "x", store=low)
         assert "this user may not make one. `perdure doctor` says what is missing." in run.stderr
-        ask(call, "r-1", store=postgres_dsn)  # the administrator makes schema and tables instead
-        said = remedy("schema")
-        administrator.execute(said.removeprefix("Its owner says: "))
-        said = remedy("rights")
-        administrator.execute(said.removeprefix("The owner of the tables says: "))
-        assert told("doctor", low)["contents"]["threads"] == 1
+        ask(call, "r-1", store=postgres_dsn)  # the administrator creates schema and tables instead
+        statement = remedy("schema")
+        administrator.execute(statement.removeprefix("Its owner runs: "))
+        statement = remedy("rights")
+        administrator.execute(statement.removeprefix("The owner of the tables runs: "))
+        assert call_json("doctor", low)["contents"]["threads"] == 1
         ask(call, "r-2", store=low)
         administrator.execute(f"REVOKE DELETE ON perdure.commits FROM {role}")
         assert f"{role} is missing DELETE on commits. " in call("doctor", low).stdout
         administrator.execute(f"DROP OWNED BY {role}")
 
 
-def test_a_user_who_gets_no_more_connections_is_told_so(
+def test_user_at_the_connection_limit_fails_with_the_reason(
     call: Call, postgres_server: Databases, postgres_dsn: str, role: str
 ) -> None:
     postgres_server.execute(f"ALTER ROLE {role} CONNECTION LIMIT 1")
-    low = changed(postgres_dsn, user=role, password="low")
+    low = replace_parts(postgres_dsn, user=role, password="low")
     with sql(low) as session:
         session.execute("SELECT 1")
         done = call("doctor", low)
@@ -166,7 +168,7 @@ def test_a_user_who_gets_no_more_connections_is_told_so(
     assert "all its connections are in use" in done.stdout and "pool_size" in done.stdout
 
 
-def test_a_schema_of_a_newer_perdure_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
+def test_schema_of_a_newer_perdure_or_another_program_fails(call: Call, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     with sql(postgres_dsn) as session:
         session.execute("UPDATE perdure.meta SET version = 99")
@@ -179,7 +181,7 @@ def test_a_schema_of_a_newer_perdure_or_of_something_else_fails(call: Call, post
     assert "tables of another program (orders)" in done.stdout and "?schema=NAME" in done.stdout
 
 
-def test_the_command_that_a_run_tells_shows_no_password_and_needs_it_only_once(
+def test_printed_command_shows_no_password_and_works_with_pgpassword(
     call: Call, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refund = '{"customer": "Bob", "amount": 12}'
@@ -192,16 +194,18 @@ def test_the_command_that_a_run_tells_shows_no_password_and_needs_it_only_once(
     assert call(*arguments[:-4], "--thread", "r-2", store=postgres_dsn).stdout.endswith("--app office:refunds\n")
 
 
-def test_a_url_names_a_schema_for_every_command(call: Call, told: Told, ids: list[str], postgres_dsn: str) -> None:
+def test_url_names_the_schema_for_every_command(
+    call: Call, call_json: CallJson, ids: list[str], postgres_dsn: str
+) -> None:
     url = f"{postgres_dsn}?schema=team%20a"
-    moved = told("transfer", "sqlite:///threads.db", url)
+    moved = call_json("transfer", "sqlite:///threads.db", url)
     assert sorted(moved["copied"]) == ["r-1", "r-2"]
     assert call("verify", url).stdout == "2 threads looked at: nothing is damaged.\n"
-    assert told("doctor", url)["schema"]["name"] == "team a"
-    assert told("doctor", postgres_dsn)["schema"]["version"] == 0
+    assert call_json("doctor", url)["schema"]["name"] == "team a"
+    assert call_json("doctor", postgres_dsn)["schema"]["version"] == 0
 
 
-def test_an_index_that_is_missing_and_dead_rows_that_stay_are_warned_about(call: Call, postgres_dsn: str) -> None:
+def test_missing_index_and_dead_rows_get_warnings(call: Call, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     with sql(postgres_dsn) as session:
         session.execute("DROP INDEX perdure.threads_due; ALTER TABLE perdure.journal SET (autovacuum_enabled = off)")
@@ -218,36 +222,36 @@ def test_an_index_that_is_missing_and_dead_rows_that_stay_are_warned_about(call:
     assert "journal: 10001 beside 0 that live" in done.stdout
 
 
-def test_whoever_keeps_dead_rows_from_going_is_found(told: Told, postgres_dsn: str) -> None:
+def test_session_that_holds_back_vacuum_is_listed(call_json: CallJson, postgres_dsn: str) -> None:
     with sql(postgres_dsn) as session:
         session.execute("BEGIN; SET application_name = 'report'; SELECT 1")
-        [holder] = told("doctor", postgres_dsn)["holders"]
+        [holder] = call_json("doctor", postgres_dsn)["holders"]
         assert (holder["kind"], holder["state"]) == ("session", "idle in transaction")
         assert holder["name"].endswith(" postgres report")
 
 
 @pytest.mark.parametrize("knows_statements", [True, False])
-def test_a_pooler_in_between_is_noticed(call: Call, told: Told, postgres_dsn: str, knows_statements: bool) -> None:
+def test_doctor_detects_a_pooler(call: Call, call_json: CallJson, postgres_dsn: str, knows_statements: bool) -> None:
     with Pooler(postgres_dsn, knows_statements=knows_statements) as pooler:
         ask(call, "r-1", store=pooler.dsn)
-        tree = told("doctor", pooler.dsn)
+        tree = call_json("doctor", pooler.dsn)
     assert tree["server"]["is_pooled"] is True
-    assert found(tree, "pooler")["found"].startswith("there is one")
+    assert finding_of(tree, "pooler")["found"].startswith("there is one")
     assert tree["contents"]["threads"] == 1
 
 
-def test_a_valkey_is_told_of_and_never_makes_it_fail(call: Call, told: Told, postgres_dsn: str) -> None:
+def test_valkey_is_reported_and_never_fails_the_check(call: Call, call_json: CallJson, postgres_dsn: str) -> None:
     with ValkeyServer() as valkey:
-        tree = told("doctor", postgres_dsn, "--redis-url", valkey.url)
-        assert found(tree, "valkey")["found"].startswith("Valkey 9.")
+        tree = call_json("doctor", postgres_dsn, "--redis-url", valkey.url)
+        assert finding_of(tree, "valkey")["found"].startswith("Valkey 9.")
         assert tree["valkey"]["round_trip_seconds"] > 0
-        for url, said in (
+        for url, problem in (
             (valkey.url.replace("@", "x@"), "it refuses the user or the password"),
             ("redis://:s3cret@127.0.0.1:1", "no server listens there"),
         ):
             done = call("doctor", postgres_dsn, "--redis-url", url)
             assert marks(done)["valkey"] == "warn"
-            assert said in done.stdout
+            assert problem in done.stdout
             assert not any(secret in done.stdout for secret in ("s3cret", password_of(valkey.url)))
         valkey.pause()
         done = call("doctor", postgres_dsn, "--redis-url", valkey.url)

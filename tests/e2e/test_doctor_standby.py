@@ -1,4 +1,4 @@
-"""`perdure doctor` of a server that others follow, and of one that follows another."""
+"""`perdure doctor` of a primary server and of a standby."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Call, Told
-from tests.e2e.test_doctor import found, marks
+from tests.e2e.conftest import Call, CallJson
+from tests.e2e.test_doctor import finding_of, marks
 from tests.e2e.test_doctor_postgres import password_of, sql
 from tests.e2e.threads import ask
 from tests.servers.postgres import PostgresServer, programs
@@ -23,7 +23,7 @@ SEEN = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND flush_ls
 
 @contextmanager
 def follower_of(dsn: str, folder: Path) -> Iterator[None]:
-    """Somebody who receives all that is written, known to the server."""
+    """A program that receives the WAL. The server lists it as a standby."""
     command: list[str | Path] = [
         programs() / "pg_receivewal",
         "--dbname",
@@ -43,17 +43,17 @@ def follower_of(dsn: str, folder: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_a_server_tells_of_its_standbys_and_a_standby_is_refused(
-    call: Call, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_doctor_lists_standbys_of_a_primary_and_fails_on_a_standby(
+    call: Call, call_json: CallJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PostgresServer(settings=REPLICATES) as server:
         ask(call, "r-1", store=server.dsn)
         with follower_of(server.dsn, tmp_path):
-            tree = told("doctor", server.dsn)
+            tree = call_json("doctor", server.dsn)
         [standby] = tree["standbys"]
         assert (standby["name"], standby["state"], standby["sync"]) == ("berlin", "streaming", "async")
         assert standby["behind_bytes"] >= 0
-        assert found(tree, "replication")["found"].startswith("1 standby: berlin (async)")
+        assert finding_of(tree, "replication")["found"].startswith("1 standby: berlin (async)")
         server.stop()
         (server.folder / "data" / "standby.signal").touch()
         server.start()
@@ -63,5 +63,7 @@ def test_a_server_tells_of_its_standbys_and_a_standby_is_refused(
         assert marks(done, 1)["threads"] == "ok"
         assert password_of(server.dsn) not in done.stdout
         assert call("verify", server.dsn).stdout == "1 thread looked at: nothing is damaged.\n"
-        monkeypatch.setattr(postgres_database, "RECONNECT_SECONDS", 0.3)  # it might be promoted meanwhile
+        monkeypatch.setattr(
+            postgres_database, "RECONNECT_SECONDS", 0.3
+        )  # the storage waits for a promotion of the standby
         assert "read-only" in call("run", "office:titles", "x", store=server.dsn).stderr

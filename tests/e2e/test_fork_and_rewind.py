@@ -1,4 +1,4 @@
-"""`perdure fork` and `perdure rewind`: another thread from a checkpoint, or the same one sent back."""
+"""`perdure fork` and `perdure rewind`: another thread from a checkpoint, or the same thread at an earlier one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.command import perdure, running
-from tests.e2e.conftest import Call, Told
+from tests.e2e.conftest import Call, CallJson
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
 from tests.e2e.test_run_and_answer import WORK
@@ -16,42 +16,44 @@ from tests.e2e.threads import REFUND, answer, checkpoints_of
 CHEAPER = json.dumps({**REFUND, "amount": 5})
 
 
-def test_a_fork_goes_on_from_the_checkpoint_and_leaves_its_thread_alone(call: Call, told: Told, ids: list[str]) -> None:
+def test_fork_continues_from_the_checkpoint_and_keeps_its_thread_unchanged(
+    call: Call, call_json: CallJson, ids: list[str]
+) -> None:
     done = call("fork", ids[1], "--thread", "copy")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"Thread copy begins with checkpoint {ids[1]}, commit 2 of r-1.",
         "Continue with: perdure resume APP copy --store sqlite:///threads.db",
     ]
-    assert [one["standing"] for one in told("threads")] == ["idle", "waiting", "waiting"]
+    assert [thread["standing"] for thread in call_json("threads")] == ["idle", "waiting", "waiting"]
     answer(call, "copy")
-    assert told("state", "copy")["outputs"] == [{"executor_id": "cashier", "data": "12 to Bob"}]
-    assert checkpoints_of(told, "r-1") == ids
+    assert call_json("state", "copy")["outputs"] == [{"executor_id": "cashier", "data": "12 to Bob"}]
+    assert checkpoints_of(call_json, "r-1") == ids
 
 
-def test_a_fork_may_have_another_state_and_the_workflow_goes_on_with_it(call: Call, told: Told, ids: list[str]) -> None:
-    made = told("fork", ids[1], "--set", f"refund={CHEAPER}", "--set", 'note=["of \\"ours\\"", null]')
+def test_fork_with_set_continues_with_the_changed_state(call: Call, call_json: CallJson, ids: list[str]) -> None:
+    made = call_json("fork", ids[1], "--set", f"refund={CHEAPER}", "--set", 'note=["of \\"ours\\"", null]')
     assert (made["number"], made["previous_checkpoint_id"], made["workflow_name"]) == (1, ids[1], "refunds")
-    assert told("state", made["thread_id"])["state"] == {
+    assert call_json("state", made["thread_id"])["state"] == {
         "refund": {**REFUND, "amount": 5},
         "note": ['of "ours"', None],
     }
     answer(call, made["thread_id"])
 
 
-def test_a_fork_may_leave_keys_out(told: Told, ids: list[str]) -> None:
-    made = told("fork", "r-1", "--remove", "refund")
-    assert (made["previous_checkpoint_id"], told("state", made["thread_id"])["state"]) == (ids[3], {})
+def test_fork_with_remove_leaves_out_keys_of_the_state(call_json: CallJson, ids: list[str]) -> None:
+    made = call_json("fork", "r-1", "--remove", "refund")
+    assert (made["previous_checkpoint_id"], call_json("state", made["thread_id"])["state"]) == (ids[3], {})
 
 
-def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str], folder: Path) -> None:
+def test_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str], folder: Path) -> None:
     (folder / "office.py").rename(folder / "elsewhere.py")
     done = perdure("fork", ids[1], "--thread", "copy", "--set", f"refund={CHEAPER}", folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
     (folder / "elsewhere.py").rename(folder / "office.py")
     verdict = '{"approved": true}'
     answered = perdure("answer", "copy", "refund", verdict, "--app", "office:refunds", folder=folder)
-    assert "output of cashier: 12 to Bob" in answered.stdout  # what was asked is not the state
+    assert "output of cashier: 12 to Bob" in answered.stdout  # the changed state does not change the request
 
 
 @pytest.mark.parametrize(
@@ -73,19 +75,19 @@ def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str]
         (["--thread", "r-2"], 1, "Thread 'r-2' was not added: the store has a thread with that id."),
     ],
 )
-def test_a_wrong_fork_is_refused_and_makes_nothing(
-    options: list[str], code: int, sentence: str, call: Call, told: Told, ids: list[str]
+def test_wrong_fork_is_rejected_and_creates_no_thread(
+    options: list[str], code: int, sentence: str, call: Call, call_json: CallJson, ids: list[str]
 ) -> None:
-    before = told("threads")
+    before = call_json("threads")
     assert sentence in refusal(call("fork", ids[1], *options), code)
-    assert told("threads") == before
+    assert call_json("threads") == before
 
 
 # ---------------------------------------------------------------- rewind
 
 
-def test_a_rewind_asks_the_question_again_and_what_came_after_stays_as_a_branch(
-    call: Call, told: Told, ids: list[str]
+def test_rewind_asks_the_question_again_and_keeps_the_old_branch(
+    call: Call, call_json: CallJson, ids: list[str]
 ) -> None:
     done = call("rewind", "r-1", ids[1], "--yes")
     assert (done.returncode, done.stderr) == (0, "")
@@ -93,41 +95,43 @@ def test_a_rewind_asks_the_question_again_and_what_came_after_stays_as_a_branch(
         "Thread r-1 stands where it stood at commit 2; this is commit 5. What came between is a branch now."
     )
     answer(call, "r-1")
-    main, left = told("show", "r-1")["branches"]
+    main, left = call_json("show", "r-1")["branches"]
     assert (main["leads_to_head"], main["leaves"], len(main["checkpoints"])) == (True, None, 5)
     assert (left["leads_to_head"], left["leaves"], left["checkpoints"]) == (False, ids[1], ids[2:])
     shown = call("show", "r-1", "--branches").stdout
     assert "checkpoints (7, on 2 branches)\n" in shown
-    assert all(one in shown for one in checkpoints_of(told, "r-1"))
+    assert all(checkpoint_id in shown for checkpoint_id in checkpoints_of(call_json, "r-1"))
     assert "\n|/\n" in shown
     notes = [line for line in call("show", "r-1").stdout.splitlines() if line.endswith("on another branch")]
     assert [line.split()[0] for line in notes] == ids[2:]
 
 
-def test_a_rewind_as_json_is_the_new_head(told: Told, ids: list[str]) -> None:
-    made = told("rewind", "r-1", ids[0], "--yes")
+def test_rewind_with_json_prints_the_new_head(call_json: CallJson, ids: list[str]) -> None:
+    made = call_json("rewind", "r-1", ids[0], "--yes")
     assert (made["number"], made["previous_checkpoint_id"]) == (5, ids[0])
-    assert told("show", "r-1")["checkpoint_id"] == made["checkpoint_id"]
+    assert call_json("show", "r-1")["checkpoint_id"] == made["checkpoint_id"]
 
 
-def test_a_rewind_is_asked_for_at_a_terminal(screen: Screen, told: Told, ids: list[str]) -> None:
+def test_rewind_asks_for_confirmation_at_a_terminal(screen: Screen, call_json: CallJson, ids: list[str]) -> None:
     refused = screen("rewind", "r-1", ids[1], answer="n")
     assert refused.returncode == 1
     assert refused.text.startswith("Thread r-1 goes back from commit 4 to commit 2 of 2")
     assert refused.text.endswith("Is that meant? [y/N]: n\nError: Not confirmed. Nothing was done.\n")
-    assert checkpoints_of(told, "r-1") == ids
+    assert checkpoints_of(call_json, "r-1") == ids
     done = screen("rewind", "r-1", ids[1])
-    assert (done.returncode, len(checkpoints_of(told, "r-1"))) == (0, 5)
+    assert (done.returncode, len(checkpoints_of(call_json, "r-1"))) == (0, 5)
 
 
-def test_a_rewind_without_anybody_at_a_terminal_has_to_be_told_yes(call: Call, told: Told, ids: list[str]) -> None:
-    said = refusal(call("rewind", "r-1", ids[1]), 2)
-    assert said == "This needs a confirmation and no terminal is attached: add --yes. Nothing was done.\n"
-    assert checkpoints_of(told, "r-1") == ids
+def test_rewind_without_a_terminal_needs_yes(call: Call, call_json: CallJson, ids: list[str]) -> None:
+    error = refusal(call("rewind", "r-1", ids[1]), 2)
+    assert error == "This needs a confirmation and no terminal is attached: add --yes. Nothing was done.\n"
+    assert checkpoints_of(call_json, "r-1") == ids
 
 
-def test_a_rewind_to_what_is_no_checkpoint_of_the_thread_is_refused(call: Call, told: Told, ids: list[str]) -> None:
-    [other, _] = checkpoints_of(told, "r-2")
+def test_rewind_rejects_a_checkpoint_that_the_thread_does_not_have(
+    call: Call, call_json: CallJson, ids: list[str]
+) -> None:
+    [other, _] = checkpoints_of(call_json, "r-2")
     for named, sentence in (
         (other, f"Checkpoint '{other}' belongs to thread 'r-2', not to 'r-1'. Nothing was changed.\n"),
         ("nothing", "There is no checkpoint 'nothing' in thread 'r-1'. `perdure show r-1` lists the newest.\n"),
@@ -135,24 +139,22 @@ def test_a_rewind_to_what_is_no_checkpoint_of_the_thread_is_refused(call: Call, 
     ):
         assert refusal(call("rewind", "r-1", named, "--yes"), 1) == sentence
     assert refusal(call("rewind", "r-1", ids[0][:3], "--yes"), 1).startswith("4 checkpoints begin with")
-    said = refusal(call("rewind", "r-3", ids[1], "--yes"), 1)
-    assert said.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
-    assert checkpoints_of(told, "r-1") == ids
+    error = refusal(call("rewind", "r-3", ids[1], "--yes"), 1)
+    assert error.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
+    assert checkpoints_of(call_json, "r-1") == ids
 
 
-def test_a_thread_that_is_being_run_is_not_rewound_unless_it_is_taken_over(
-    call: Call, told: Told, folder: Path
-) -> None:
+def test_rewind_of_a_running_thread_needs_takeover(call: Call, call_json: CallJson, folder: Path) -> None:
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs") as process:
-        first, *_ = checkpoints_of(told, "t")
-        said = refusal(call("rewind", "t", first, "--yes"), 1)
-        assert said.startswith("Thread 't' is being run by run 'run-")
-        assert said.endswith("to take the thread from a run that hangs, add --takeover.\n")
-        assert told("fork", first, "--thread", "copy")["thread_id"] == "copy"  # reading it is no harm
+        first, *_ = checkpoints_of(call_json, "t")
+        error = refusal(call("rewind", "t", first, "--yes"), 1)
+        assert error.startswith("Thread 't' is being run by run 'run-")
+        assert error.endswith("to take the thread from a run that hangs, add --takeover.\n")
+        assert call_json("fork", first, "--thread", "copy")["thread_id"] == "copy"  # a fork only reads the thread
 
         assert call("rewind", "t", first, "--yes", "--takeover").returncode == 0
         process.kill()
-    assert told("state", "t")["previous_checkpoint_id"] == first
+    assert call_json("state", "t")["previous_checkpoint_id"] == first
     (folder / "hold").unlink()
     assert "output of work: worked on A TEXT" in call("resume", "office:build", "t").stdout

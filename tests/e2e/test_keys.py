@@ -1,4 +1,4 @@
-"""`perdure keys`: made, listed and revoked on the command line; and the page about securing a server."""
+"""`perdure keys` creates, lists and revokes API keys; the page about securing a server works as written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.docs.following import Servers, blocks_of, follow
 from tests.e2e.command import needs_pseudo_terminals
-from tests.e2e.conftest import Call, Told
+from tests.e2e.conftest import Call, CallJson
 
 from perdure.server.app.factory import make_authenticator, make_limiter
 from perdure.server.auth.api_keys import FORM, ApiKeys, KeyFile
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve" / "secure-a-serve
 
 
 def user_of(file: Path, key: str) -> str | None:
-    """Whom a server with this file sees."""
+    """The user of a key, for a server with this file."""
     try:
         return asyncio.run(ApiKeys(KeyFile(file)).authenticate(Credentials(headers={}, api_key=key))).user_id
     except NotAuthenticated:
@@ -36,7 +36,7 @@ def write_config(folder: Path, **config: Any) -> None:
     (folder / "perdure.json").write_text(json.dumps({"agent": "office:refunds", **config}))
 
 
-def test_a_key_is_shown_once_on_stdout_alone_and_works(call: Call, folder: Path) -> None:
+def test_created_key_is_printed_once_on_stdout_only_and_works(call: Call, folder: Path) -> None:
     write_config(folder, auth="api_key")
     done = call("keys", "create", "ada")
     assert done.returncode == 0
@@ -50,51 +50,53 @@ def test_a_key_is_shown_once_on_stdout_alone_and_works(call: Call, folder: Path)
     assert key.split("_", 2)[2] not in call("keys", "list").stdout
 
 
-def test_keys_are_listed_with_what_they_allow(call: Call, told: Told, folder: Path) -> None:
+def test_list_shows_keys_with_roles_and_scopes(call: Call, call_json: CallJson, folder: Path) -> None:
     assert call("keys", "list").stdout == "There are no keys. `perdure keys create USER` makes one.\n"
-    made = told(
+    made = call_json(
         *("keys", "create", "ada", "--role", "operator", "--role", "auditor", "--scope", "graph:*", "--expires", "90d"),
         *("--name", "laptop"),
     )
     assert made.pop("key").startswith(f"pd_{made['id']}_")
     assert made.pop("notes") == ['Note: the server does not ask for keys: auth.method is "none", not "api_key".']
-    assert told("keys", "list") == [made]
+    assert call_json("keys", "list") == [made]
     assert (made["user"], made["roles"], made["scopes"]) == ("ada", ["operator", "auditor"], ["graph:*"])
     headers, row = call("keys", "list").stdout.splitlines()
     assert headers.split() == ["ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME"]
     assert row.startswith(f"{made['id']}  ada   active") and row.endswith("operator auditor  graph:*  laptop")
 
 
-def test_a_revoked_key_ends_and_stays_revoked_since_the_first_time(call: Call, told: Told, folder: Path) -> None:
-    key, other = told("keys", "create", "ada")["key"], told("keys", "create", "bob")["key"]
-    first = told("keys", "revoke", key.split("_")[1])
+def test_revoked_key_is_rejected_and_keeps_its_first_revocation_time(
+    call: Call, call_json: CallJson, folder: Path
+) -> None:
+    key, other = call_json("keys", "create", "ada")["key"], call_json("keys", "create", "bob")["key"]
+    first = call_json("keys", "revoke", key.split("_")[1])
     assert first["standing"] == "revoked"
-    assert told("keys", "revoke", key) == first  # the key itself names its id
+    assert call_json("keys", "revoke", key) == first  # the key contains its id
     assert re.match(r"Key \w+ of ada is revoked, since ", call("keys", "revoke", key).stdout)
     file = folder / ".perdure-keys.json"
     assert (user_of(file, key), user_of(file, other)) == (None, "bob")
 
 
-def test_the_project_is_named_by_its_file_or_its_folder(told: Told, folder: Path) -> None:
+def test_config_option_names_the_project_by_file_or_folder(call_json: CallJson, folder: Path) -> None:
     project = folder / "project"
     project.mkdir()
     write_config(project, auth={"method": "api_key", "keys_file": "private/keys.json"})
-    told("keys", "create", "ada", "--config", "project")
-    told("keys", "create", "bob", "--config", "project/perdure.json")
-    assert [one.user for one in KeyFile(project / "private" / "keys.json").read().keys] == ["ada", "bob"]
+    call_json("keys", "create", "ada", "--config", "project")
+    call_json("keys", "create", "bob", "--config", "project/perdure.json")
+    assert [key.user for key in KeyFile(project / "private" / "keys.json").read().keys] == ["ada", "bob"]
     assert not (folder / ".perdure-keys.json").exists()
 
 
-def test_a_role_that_gives_nothing_is_told(told: Told, folder: Path) -> None:
+def test_unknown_role_prints_a_note(call_json: CallJson, folder: Path) -> None:
     write_config(folder, auth="api_key", authorization={"backend": "rbac", "roles": {"operator": ["*"]}})
-    assert told("keys", "create", "ada", "--role", "operater")["notes"] == [
+    assert call_json("keys", "create", "ada", "--role", "operater")["notes"] == [
         "Note: authorization.roles has no role 'operater' (did you mean 'operator'?), so it gives nothing."
     ]
-    assert told("keys", "create", "ada", "--role", "operator")["notes"] == []
+    assert call_json("keys", "create", "ada", "--role", "operator")["notes"] == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "problem"),
     [
         (["create"], 2, "Missing argument 'USER'"),
         (["create", ""], 2, "USER is a text of 1 to 255 characters"),
@@ -107,15 +109,15 @@ def test_a_role_that_gives_nothing_is_told(told: Told, folder: Path) -> None:
         (["revoke", "0123456789abcdef"], 1, "There is no key '0123456789abcdef'"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence_and_makes_no_key(
-    arguments: list[str], code: int, said: str, call: Call, folder: Path
+def test_wrong_arguments_print_an_error_and_create_no_key(
+    arguments: list[str], code: int, problem: str, call: Call, folder: Path
 ) -> None:
     done = call("keys", *arguments)
-    assert done.returncode == code and said in done.stderr and done.stdout == ""
+    assert done.returncode == code and problem in done.stderr and done.stdout == ""
     assert not (folder / ".perdure-keys.json").exists()
 
 
-def test_a_damaged_file_is_told_and_left_as_it_is(call: Call, folder: Path) -> None:
+def test_damaged_key_file_is_reported_and_stays_unchanged(call: Call, folder: Path) -> None:
     file = folder / ".perdure-keys.json"
     file.write_text('{"version": 1')
     file.chmod(0o600)
@@ -129,13 +131,13 @@ def test_a_damaged_file_is_told_and_left_as_it_is(call: Call, folder: Path) -> N
 
 
 @needs_pseudo_terminals
-def test_the_page_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_about_securing_a_server_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written = PAGE.read_text(encoding="utf-8")
     assert asyncio.run(follow(PAGE, written, Servers(), monkeypatch)) == written
 
 
-def test_every_configuration_of_the_page_starts(tmp_path: Path) -> None:
+def test_every_configuration_of_the_page_loads(tmp_path: Path) -> None:
     whole = [block.code for block in blocks_of(PAGE) if block.language == "json"]
     parts = re.findall(r'`(\{"(?:auth|rate_limit)".*?\}\})`', PAGE.read_text(encoding="utf-8"))
     assert (len(whole), len(parts)) == (2, 2)
@@ -148,6 +150,6 @@ def test_every_configuration_of_the_page_starts(tmp_path: Path) -> None:
         make_limiter(config)
 
 
-def test_the_page_names_every_scope() -> None:
+def test_page_names_every_scope() -> None:
     named = set(re.findall(r"`(\w+:\w+)`", PAGE.read_text(encoding="utf-8")))
     assert set(SCOPES) <= named

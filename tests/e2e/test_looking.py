@@ -1,4 +1,4 @@
-"""`perdure threads`, `requests` and `show`: what is stored, read without the code that made it."""
+"""`perdure threads`, `requests` and `show` read a store without the code of its workflows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.command import in_terminal, needs_pseudo_terminals, perdure
-from tests.e2e.conftest import Call, Told
+from tests.e2e.conftest import Call, CallJson
 
 EVIL = "Bob \x1b]0;owned\x07 [bold]red[/bold]"
 FILES = "file:files"
@@ -20,30 +20,30 @@ def ask(call: Call, thread_id: str, customer: str = "Bob", **options: Any) -> No
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_stored_is_readable_without_the_code_that_made_it(call: Call, folder: Path) -> None:
+def test_stored_data_is_readable_without_the_code_of_the_workflow(call: Call, folder: Path) -> None:
     ask(call, "r-1")
     (folder / "office.py").unlink()
 
-    def seen(*arguments: str) -> Any:
-        """By another process: this one has imported the types."""
+    def read_json(*arguments: str) -> Any:
+        """The JSON of another process, because this process has imported the types."""
         done = perdure(*arguments, "--json", folder=folder)
         assert (done.returncode, done.stderr) == (0, "")
         return json.loads(done.stdout)
 
     refund = {"$type": "office:Refund", "customer": "Bob", "amount": 12}
-    [request] = seen("requests")
+    [request] = read_json("requests")
     assert (request["thread_id"], request["request_id"], request["executor_id"]) == ("r-1", "refund", "cashier")
     assert (request["question"], request["expects"]) == (refund, "Verdict")
     assert (request["assignee"], request["deadline"]) == ("ada", "2999-01-02T03:04:05+00:00")
-    known = seen("show", "r-1", "--events")
+    known = read_json("show", "r-1", "--events")
     assert known["state"] == {"refund": refund}
     assert known["requests"] == [request]
-    assert [one["number"] for one in known["checkpoints"]] == [1, 2]
-    assert [one["seq"] for one in known["events"]] == list(range(1, len(known["events"]) + 1))
-    assert [one["data"] for one in known["events"] if one["type"] == "request_info"] == [refund]
+    assert [checkpoint["number"] for checkpoint in known["checkpoints"]] == [1, 2]
+    assert [event["seq"] for event in known["events"]] == list(range(1, len(known["events"]) + 1))
+    assert [event["data"] for event in known["events"] if event["type"] == "request_info"] == [refund]
 
 
-def test_threads_and_requests_are_tables_for_people(call: Call, told: Told) -> None:
+def test_threads_and_requests_print_tables(call: Call, call_json: CallJson) -> None:
     ask(call, "r-1")
     call("run", "office:build", "a text", "--thread", "w-1")
     headers, *rows = call("threads").stdout.splitlines()
@@ -53,20 +53,22 @@ def test_threads_and_requests_are_tables_for_people(call: Call, told: Told) -> N
     [_, row] = call("requests").stdout.splitlines()
     assert row.endswith("Verdict  Refund(customer='Bob', amount=12)")
 
-    [listed] = told("threads", "--workflow", "refunds")
+    [listed] = call_json("threads", "--workflow", "refunds")
     assert (listed["thread_id"], listed["status"]) == ("r-1", "IDLE_WITH_PENDING_REQUESTS")
-    assert [one["thread_id"] for one in told("threads", "--limit", "1")] == ["w-1"]
-    assert told("requests", "--workflow", "works") == []
+    assert [thread["thread_id"] for thread in call_json("threads", "--limit", "1")] == ["w-1"]
+    assert call_json("requests", "--workflow", "works") == []
 
 
-def test_a_store_without_anything_in_it_says_so(call: Call, told: Told, folder: Path) -> None:
+def test_empty_store_prints_that_it_has_no_threads_and_no_requests(
+    call: Call, call_json: CallJson, folder: Path
+) -> None:
     (folder / "threads.db").touch()
     assert call("threads").stdout == "There are no threads.\n"
     assert call("requests").stdout == "There are no pending requests.\n"
-    assert told("threads") == told("requests") == []
+    assert call_json("threads") == call_json("requests") == []
 
 
-def test_show_tells_where_a_thread_stands_what_it_asks_and_what_is_in_it(call: Call) -> None:
+def test_show_prints_standing_requests_state_and_checkpoints(call: Call) -> None:
     ask(call, "r-1")
     shown = call("show", "r-1").stdout
     for line in (
@@ -81,10 +83,10 @@ def test_show_tells_where_a_thread_stands_what_it_asks_and_what_is_in_it(call: C
     assert "request_info         cashier   request refund: Refund(customer='Bob', amount=12)" in shown
 
 
-def test_who_answered_is_kept(call: Call, told: Told) -> None:
+def test_show_names_the_person_who_answered(call: Call, call_json: CallJson) -> None:
     ask(call, "r-1")
     call("answer", "r-1", "refund", '{"approved": false}', "--app", "office:refunds", "--by", "ada")
-    known = told("show", "r-1")
+    known = call_json("show", "r-1")
     assert known["outputs"] == [{"executor_id": "cashier", "data": "refused"}]
     assert (known["answers"]["refund"]["how"], known["answers"]["refund"]["answered_by"]) == ("answered", "ada")
     assert "  refund: answered by ada, 2" in call("show", "r-1").stdout
@@ -92,8 +94,8 @@ def test_who_answered_is_kept(call: Call, told: Told) -> None:
 
 @needs_pseudo_terminals
 @pytest.mark.parametrize("columns", [30, 72, 140])
-def test_in_a_terminal_nothing_is_wider_than_it_is_and_no_id_is_cut(columns: int, call: Call, folder: Path) -> None:
-    thread_id = "01a1deb7b2db-95db357120a8a3b5"  # as they are made
+def test_tables_fit_the_terminal_and_show_whole_ids(columns: int, call: Call, folder: Path) -> None:
+    thread_id = "01a1deb7b2db-95db357120a8a3b5"  # the form of generated ids
     ask(call, thread_id, customer="Bob " * 30)
     for command in ("threads", "requests"):
         shown, code = in_terminal(command, folder=folder, columns=columns)
@@ -103,25 +105,25 @@ def test_in_a_terminal_nothing_is_wider_than_it_is_and_no_id_is_cut(columns: int
 
 
 @needs_pseudo_terminals
-def test_what_users_stored_cannot_change_the_terminal(call: Call, folder: Path) -> None:
+def test_stored_control_characters_do_not_reach_the_terminal(call: Call, folder: Path) -> None:
     call("run", "office:titles", EVIL, "--thread", f"t {EVIL}")
     for command in (["requests"], ["show", f"t {EVIL}"]):
         shown, code = in_terminal(*command, folder=folder, columns=200)
         assert code == 0
         assert "A title for Bob \\x1b]0;owned\\x07 [bold]red[/bold]?" in shown
-        assert "\x1b" not in shown  # its own colours are left out already
+        assert "\x1b" not in shown  # in_terminal removes the colours of the command
         assert "\x07" not in shown
 
 
-def test_a_damaged_thread_is_named_and_the_others_are_still_shown(call: Call, told: Told, folder: Path) -> None:
+def test_damaged_thread_is_reported_and_the_others_are_shown(call: Call, call_json: CallJson, folder: Path) -> None:
     ask(call, "sound", store=FILES)
     ask(call, "broken", customer="Eve", store=FILES)
-    [file] = [one for one in (folder / "files").glob("*.jsonl") if b"Eve" in one.read_bytes()]
+    [file] = [path for path in (folder / "files").glob("*.jsonl") if b"Eve" in path.read_bytes()]
     file.write_bytes(file.read_bytes().replace(b"Eve", b"Ada"))
 
     shown = call("show", "broken", store=FILES)
     assert shown.returncode == 1
     assert "standing  waiting" in shown.stdout
     assert "of thread 'broken' cannot be read" in shown.stderr
-    questions = {one["thread_id"]: one["question"] for one in told("requests", store=FILES)}
+    questions = {request["thread_id"]: request["question"] for request in call_json("requests", store=FILES)}
     assert questions == {"sound": {"$type": "office:Refund", "customer": "Bob", "amount": 12}, "broken": None}

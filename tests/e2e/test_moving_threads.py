@@ -1,4 +1,4 @@
-"""`perdure export`, `import`, `transfer` and `verify`: threads that go from store to store, whole or not at all."""
+"""`perdure export`, `import`, `transfer` and `verify` move threads between stores, whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.command import COMMAND, environment, needs_pseudo_terminals, perdure, read_or_end, running
-from tests.e2e.conftest import Call, Told
+from tests.e2e.conftest import Call, CallJson
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
 from tests.e2e.test_run_and_answer import WORK
@@ -22,47 +22,45 @@ from tests.e2e.threads import answer, ask, checkpoints_of, damage
 FILES = "file:files"
 
 
-def seen(told: Told, thread_id: str, **options: Any) -> Any:
-    return told("show", thread_id, "--events", **options)
+def history_of(call_json: CallJson, thread_id: str, **options: Any) -> Any:
+    return call_json("show", thread_id, "--events", **options)
 
 
-def test_an_exported_thread_is_the_same_in_another_store_and_goes_on_there(
-    call: Call, told: Told, ids: list[str]
+def test_exported_thread_is_equal_in_another_store_and_continues_there(
+    call: Call, call_json: CallJson, ids: list[str]
 ) -> None:
     done = call("export", "r-2", "r-2.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Thread r-2 is in r-2.jsonl: 2 commits, 2 checkpoints, ")
     brought = call("import", "r-2.jsonl", store=FILES)
     assert brought.stdout == "Thread r-2 of workflow refunds is here: commit 2, waiting.\n"
-    assert seen(told, "r-2", store=FILES) == seen(told, "r-2")
+    assert history_of(call_json, "r-2", store=FILES) == history_of(call_json, "r-2")
     answer(call, "r-2", store=FILES)
 
 
-def test_an_imported_thread_may_have_another_id(call: Call, told: Told, ids: list[str]) -> None:
-    assert told("export", "r-1", "r-1.jsonl")["checkpoints"] == 4
-    made = told("import", "r-1.jsonl", "--thread", "r-1b")
+def test_import_gives_a_thread_another_id(call: Call, call_json: CallJson, ids: list[str]) -> None:
+    assert call_json("export", "r-1", "r-1.jsonl")["checkpoints"] == 4
+    made = call_json("import", "r-1.jsonl", "--thread", "r-1b")
     assert (made["thread_id"], made["number"], made["standing"]) == ("r-1b", 4, "idle")
-    assert told("state", "r-1b")["outputs"] == told("state", "r-1")["outputs"]
-    assert not set(ids) & set(checkpoints_of(told, "r-1b"))
+    assert call_json("state", "r-1b")["outputs"] == call_json("state", "r-1")["outputs"]
+    assert not set(ids) & set(checkpoints_of(call_json, "r-1b"))
 
 
-def test_a_file_that_is_there_is_left_alone_unless_it_is_to_be_replaced(
-    call: Call, ids: list[str], folder: Path
-) -> None:
+def test_export_replaces_a_file_only_with_overwrite(call: Call, ids: list[str], folder: Path) -> None:
     (folder / "notes").write_text("mine")
-    said = refusal(call("export", "r-1", "notes"), 1)
-    assert said == "There is a file 'notes' already, and it was left as it is. Name another, or add --overwrite.\n"
+    error = refusal(call("export", "r-1", "notes"), 1)
+    assert error == "There is a file 'notes' already, and it was left as it is. Name another, or add --overwrite.\n"
     assert (folder / "notes").read_text() == "mine"
     assert call("export", "r-1", "notes", "--overwrite").returncode == 0
     assert '"perdure thread"' in (folder / "notes").read_text()
 
 
-def test_a_thread_that_is_there_already_is_not_replaced(call: Call, told: Told, ids: list[str]) -> None:
+def test_import_does_not_replace_an_existing_thread(call: Call, call_json: CallJson, ids: list[str]) -> None:
     call("export", "r-1", "r-1.jsonl")
     for options in ([], ["--thread", "r-2"]):
-        said = refusal(call("import", "r-1.jsonl", *options), 1)
-        assert "was not added: the store has a thread with that id. Nothing was changed. Use --thread ID." in said
-    assert checkpoints_of(told, "r-1") == ids
+        error = refusal(call("import", "r-1.jsonl", *options), 1)
+        assert "was not added: the store has a thread with that id. Nothing was changed. Use --thread ID." in error
+    assert checkpoints_of(call_json, "r-1") == ids
 
 
 @pytest.mark.parametrize(
@@ -75,16 +73,16 @@ def test_a_thread_that_is_there_already_is_not_replaced(call: Call, told: Told, 
         (lambda data: data + data, "something follows line"),
     ],
 )
-def test_a_file_that_is_damaged_or_foreign_is_refused(
-    spoil: Any, reason: str, call: Call, told: Told, ids: list[str], folder: Path
+def test_import_rejects_a_damaged_or_foreign_file(
+    spoil: Any, reason: str, call: Call, call_json: CallJson, ids: list[str], folder: Path
 ) -> None:
     call("export", "r-1", "r-1.jsonl")
     file = folder / "r-1.jsonl"
     file.write_bytes(spoil(file.read_bytes()))
-    said = refusal(call("import", "r-1.jsonl", "--thread", "new"), 1)
-    assert said.startswith("'r-1.jsonl' cannot be imported: ")
-    assert reason in said
-    assert [one["thread_id"] for one in told("threads")] == ["r-1", "r-2"]
+    error = refusal(call("import", "r-1.jsonl", "--thread", "new"), 1)
+    assert error.startswith("'r-1.jsonl' cannot be imported: ")
+    assert reason in error
+    assert [thread["thread_id"] for thread in call_json("threads")] == ["r-1", "r-2"]
 
 
 @pytest.mark.parametrize(
@@ -107,38 +105,40 @@ def test_a_file_that_is_damaged_or_foreign_is_refused(
         (["verify", "--thread", "r-3"], 1, "There is no thread 'r-3' in this store (did you mean 'r-2'?)."),
     ],
 )
-def test_what_is_not_there_is_named_and_nothing_is_made(
+def test_wrong_arguments_report_an_error_and_create_no_file(
     arguments: list[str], code: int, sentence: str, call: Call, ids: list[str], folder: Path
 ) -> None:
     assert sentence in refusal(call(*arguments), code)
-    assert not [one for one in folder.iterdir() if one.name in ("x", "out", "other.db", "nothing")]
+    assert not [path for path in folder.iterdir() if path.name in ("x", "out", "other.db", "nothing")]
 
 
 # ---------------------------------------------------------------- transfer
 
 
-def test_a_transfer_copies_all_threads_to_a_store_of_another_kind_and_can_be_repeated(
-    call: Call, told: Told, ids: list[str]
+def test_transfer_copies_all_threads_to_another_store_and_is_repeatable(
+    call: Call, call_json: CallJson, ids: list[str]
 ) -> None:
     done = call("transfer", "threads.db", FILES, store=None)
     assert (done.returncode, done.stdout, done.stderr) == (0, "copied         2 threads\n", "")
-    assert [seen(told, one, store=FILES) for one in ("r-1", "r-2")] == [seen(told, one) for one in ("r-1", "r-2")]
+    assert [history_of(call_json, thread_id, store=FILES) for thread_id in ("r-1", "r-2")] == [
+        history_of(call_json, thread_id) for thread_id in ("r-1", "r-2")
+    ]
     ask(call, "r-3")
-    again = told("transfer", "threads.db", FILES)
+    again = call_json("transfer", "threads.db", FILES)
     assert again == {"copied": ["r-3"], "already_there": ["r-1", "r-2"], "conflicts": [], "failed": []}
     assert call("transfer", "threads.db", FILES).stdout.splitlines()[1] == "already there  3 threads"
-    assert told("transfer", FILES, "back.db")["copied"] == ["r-1", "r-2", "r-3"]
-    assert seen(told, "r-2", store="back.db") == seen(told, "r-2")
+    assert call_json("transfer", FILES, "back.db")["copied"] == ["r-1", "r-2", "r-3"]
+    assert history_of(call_json, "r-2", store="back.db") == history_of(call_json, "r-2")
 
 
-def test_a_transfer_may_be_of_some_threads_only(call: Call, told: Told, ids: list[str]) -> None:
-    assert told("transfer", "threads.db", FILES, "--thread", "r-2")["copied"] == ["r-2"]
+def test_transfer_copies_only_selected_threads(call: Call, call_json: CallJson, ids: list[str]) -> None:
+    assert call_json("transfer", "threads.db", FILES, "--thread", "r-2")["copied"] == ["r-2"]
     call("run", "office:build", "a text", "--thread", "w")
-    assert told("transfer", "threads.db", FILES, "--workflow", "works")["copied"] == ["w"]
+    assert call_json("transfer", "threads.db", FILES, "--workflow", "works")["copied"] == ["w"]
 
 
-def test_what_is_in_conflict_or_damaged_is_told_and_the_others_are_copied(
-    call: Call, told: Told, ids: list[str], folder: Path
+def test_transfer_reports_conflicts_and_damage_and_copies_the_others(
+    call: Call, call_json: CallJson, ids: list[str], folder: Path
 ) -> None:
     for thread_id, customer in (("r-2", "Sue"), ("sound", "Bob"), ("broken", "Eve")):
         ask(call, thread_id, customer, store=FILES)
@@ -151,20 +151,18 @@ def test_what_is_in_conflict_or_damaged_is_told_and_the_others_are_copied(
     assert headers.split() == ["NOT", "COPIED", "WHY"]
     assert conflict.startswith("r-2         in conflict  the target has another thread of that id")
     assert damaged.startswith("broken      damaged      Checkpoint '")
-    assert [one["thread_id"] for one in told("threads")] == ["r-1", "r-2", "sound"]
+    assert [thread["thread_id"] for thread in call_json("threads")] == ["r-1", "r-2", "sound"]
     reported = call("transfer", FILES, "threads.db", "--json")
     assert reported.returncode == 1
-    assert [one["thread_id"] for one in json.loads(reported.stdout)["conflicts"]] == ["r-2"]
+    assert [conflict["thread_id"] for conflict in json.loads(reported.stdout)["conflicts"]] == ["r-2"]
 
 
 @needs_pseudo_terminals
-def test_a_transfer_that_is_interrupted_is_completed_by_running_it_again(
-    told: Told, ids: list[str], folder: Path
-) -> None:
-    told("transfer", "threads.db", "other.db", "--thread", "r-1")
+def test_interrupted_transfer_completes_when_it_runs_again(call_json: CallJson, ids: list[str], folder: Path) -> None:
+    call_json("transfer", "threads.db", "other.db", "--thread", "r-1")
     screen, terminal = os.openpty()
-    with closing(sqlite3.connect(folder / "other.db", isolation_level=None)) as somebody:
-        somebody.execute("BEGIN IMMEDIATE")  # so that it cannot come to its end
+    with closing(sqlite3.connect(folder / "other.db", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")  # so that the transfer cannot end
         with subprocess.Popen(
             [COMMAND, "transfer", "threads.db", "other.db"], cwd=folder, env=environment(TERM="xterm"), stderr=terminal
         ) as process:
@@ -173,25 +171,27 @@ def test_a_transfer_that_is_interrupted_is_completed_by_running_it_again(
             while b"copying threads" not in shown:
                 shown += os.read(screen, 1000)
             process.send_signal(signal.SIGINT)
-            somebody.execute("ROLLBACK")
+            holder.execute("ROLLBACK")
             while part := read_or_end(screen):
                 shown += part
     os.close(screen)
     assert process.returncode == 130
     assert b"Interrupted. What was copied is there; run the same command again to continue." in shown
-    again = told("transfer", "threads.db", "other.db")
+    again = call_json("transfer", "threads.db", "other.db")
     assert sorted([*again["copied"], *again["already_there"]]) == ["r-1", "r-2"]
-    assert seen(told, "r-2", store="other.db") == seen(told, "r-2")
+    assert history_of(call_json, "r-2", store="other.db") == history_of(call_json, "r-2")
 
 
-def test_a_running_thread_is_exported_and_copied_as_it_stands(call: Call, told: Told, folder: Path) -> None:
+def test_running_thread_is_exported_and_copied_at_its_last_checkpoint(
+    call: Call, call_json: CallJson, folder: Path
+) -> None:
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs") as process:
-        assert told("export", "t", "t.jsonl")["checkpoints"] == 2
-        assert told("transfer", "threads.db", FILES)["copied"] == ["t"]
+        assert call_json("export", "t", "t.jsonl")["checkpoints"] == 2
+        assert call_json("transfer", "threads.db", FILES)["copied"] == ["t"]
         process.send_signal(signal.SIGKILL)
     (folder / "hold").unlink()
-    assert told("import", "t.jsonl", "--thread", "again")["standing"] == "interrupted"
+    assert call_json("import", "t.jsonl", "--thread", "again")["standing"] == "interrupted"
     for store, thread_id in ((FILES, "t"), ("threads.db", "again")):
         assert "worked on A TEXT" in call("resume", "office:build", thread_id, store=store).stdout
 
@@ -199,17 +199,19 @@ def test_a_running_thread_is_exported_and_copied_as_it_stands(call: Call, told: 
 # ---------------------------------------------------------------- verify
 
 
-def test_a_sound_store_is_verified_wherever_it_is_named(call: Call, told: Told, ids: list[str]) -> None:
+def test_verify_takes_the_store_from_variable_argument_or_option(
+    call: Call, call_json: CallJson, ids: list[str]
+) -> None:
     for arguments in (["verify"], ["verify", "threads.db"], ["verify", "--store", "threads.db"]):
         done = call(*arguments)
         assert (done.returncode, done.stdout) == (0, "2 threads looked at: nothing is damaged.\n")
-    assert told("verify", "--thread", "r-1") == {"threads": 1, "damage": []}
+    assert call_json("verify", "--thread", "r-1") == {"threads": 1, "damage": []}
 
 
-def test_all_damage_is_listed_with_thread_and_checkpoint(call: Call, told: Told, folder: Path) -> None:
+def test_verify_lists_all_damage_with_thread_and_checkpoint(call: Call, call_json: CallJson, folder: Path) -> None:
     for thread_id, customer in (("sound", "Bob"), ("broken", "Eve"), ("torn", "Sue")):
         ask(call, thread_id, customer, store=FILES)
-    known = {one: checkpoints_of(told, one, store=FILES) for one in ("broken", "torn")}
+    known = {thread_id: checkpoints_of(call_json, thread_id, store=FILES) for thread_id in ("broken", "torn")}
     damage(folder / "files")
     damage(folder / "files", b"Sue", b"Ann")
     done = call("verify", FILES)
@@ -221,13 +223,13 @@ def test_all_damage_is_listed_with_thread_and_checkpoint(call: Call, told: Told,
     assert total == f"3 threads looked at: {len(reported['damage'])} problems."
     assert (reported["threads"], len(rows)) == (3, len(reported["damage"]))
     for thread_id, checkpoints in known.items():
-        found = [one for one in reported["damage"] if one["thread_id"] == thread_id]
-        assert checkpoints[1] in {one["checkpoint_id"] for one in found}
-        assert all(one["reason"] in done.stdout for one in found)
+        problems = [problem for problem in reported["damage"] if problem["thread_id"] == thread_id]
+        assert checkpoints[1] in {problem["checkpoint_id"] for problem in problems}
+        assert all(problem["reason"] in done.stdout for problem in problems)
     assert call("verify", FILES, "--thread", "sound").returncode == 0
 
 
-def test_what_is_no_store_at_all_is_damage_too(folder: Path) -> None:
+def test_verify_reports_a_file_that_is_not_a_store(folder: Path) -> None:
     (folder / "threads.db").write_bytes(b"this is no database, whatever its name says" * 100)
     done = perdure("verify", folder=folder)
     assert done.returncode == 1
@@ -238,7 +240,7 @@ def test_what_is_no_store_at_all_is_damage_too(folder: Path) -> None:
 # ---------------------------------------------------------------- at a terminal
 
 
-def test_long_work_has_a_bar_at_a_terminal_that_is_gone_in_the_end(screen: Screen, ids: list[str]) -> None:
+def test_long_commands_show_a_progress_bar_and_remove_it_at_the_end(screen: Screen, ids: list[str]) -> None:
     for columns in (40, 80):
         for arguments in (["transfer", "threads.db", f"file:at-{columns}"], ["verify"], ["prune", "--keep", "9"]):
             shown = screen(*arguments, columns=columns)

@@ -1,7 +1,7 @@
-"""The page about workflow documents: its files are used as they are printed, its commands print what it shows.
+"""The page about workflow documents: the test uses its files unchanged, and its commands print what it shows.
 
-One of them is killed with SIGKILL while an agent's tool is at work. `PERDURE_RECORD=1` writes the page anew, as for
-the other pages about the command line.
+The test kills one command with SIGKILL while the tool of an agent runs. `PERDURE_RECORD=1` records the page again, as
+for the other pages about the command line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shown(language: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the files of the page."""
+    """A folder with the files of the page."""
     (tmp_path / "story.yaml").write_text(shown("yaml")[0], encoding="utf-8")
     (tmp_path / "team.py").write_text(shown("python")[0], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class KillingRecorder(Recorder):
-    """Kills what would take long, once it is at work."""
+    """A recorder that kills the slow command once its tool runs."""
 
     def run(self, command: str) -> str:
         if not command.startswith("LOOKING_SECONDS="):
@@ -70,11 +70,13 @@ class KillingRecorder(Recorder):
                 process.send_signal(signal.SIGKILL)
             printed += process.stdout
         assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
-        return "".join([*printed, "Killed\n"])  # as an interactive shell says it
+        return "".join([*printed, "Killed\n"])  # as an interactive shell prints it
 
 
 @needs_pseudo_terminals
-def test_a_document_is_run_killed_and_resumed_as_the_page_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document_of_the_page_runs_is_killed_and_resumes_as_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = PAGE.read_text(encoding="utf-8")
     try:
         now = replayed(written, KillingRecorder(folder, monkeypatch))
@@ -92,14 +94,14 @@ def test_a_document_is_run_killed_and_resumed_as_the_page_shows(folder: Path, mo
 
 
 def run_awaiting(block: str) -> None:
-    """Run a block that awaits at its top."""
+    """Run a block that awaits at its top level."""
     code = compile(block, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert code.co_flags & inspect.CO_COROUTINE
-    coroutine: Any = eval(code, {})  # what the page shows
+    coroutine: Any = eval(code, {})  # the code of the page
     asyncio.run(coroutine)
 
 
 @pytest.mark.parametrize("block", range(len(shown("yaml"))))
-def test_each_document_on_the_page_has_the_form_of_one(block: int, tmp_path: Path) -> None:
+def test_each_document_of_the_page_is_valid(block: int, tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(shown("yaml")[block], encoding="utf-8")
     AgentWorkflow.from_config(tmp_path / "shown.yaml")

@@ -1,4 +1,4 @@
-"""`perdure pin`, `unpin` and `prune`: what stays, what goes, and that nothing goes unasked."""
+"""`perdure pin`, `unpin` and `prune`: what they keep and remove, and that a removal needs a confirmation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 from tests.e2e.command import STORE, running
-from tests.e2e.conftest import Call, Told
+from tests.e2e.conftest import Call, CallJson
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
 from tests.e2e.test_run_and_answer import WORK
@@ -19,30 +19,30 @@ from perdure.cli.commands.prune import prune
 from perdure.cli.output.amounts import parse_duration
 
 
-def pinned(told: Told) -> list[str]:
-    return [one["checkpoint_id"] for one in told("show", "r-1")["checkpoints"] if one["is_pinned"]]
+def pinned_ids(call_json: CallJson) -> list[str]:
+    return [entry["checkpoint_id"] for entry in call_json("show", "r-1")["checkpoints"] if entry["is_pinned"]]
 
 
-def test_a_checkpoint_is_pinned_and_unpinned_any_number_of_times(call: Call, told: Told, ids: list[str]) -> None:
+def test_pin_and_unpin_of_a_checkpoint_can_be_repeated(call: Call, call_json: CallJson, ids: list[str]) -> None:
     for _ in range(2):
         done = call("pin", ids[1])
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"{ids[1]} (commit 2 of r-1) is pinned: pruning keeps it.\n"
-    assert pinned(told) == [ids[1]]
+    assert pinned_ids(call_json) == [ids[1]]
     assert "pinned      yes" in call("state", ids[1]).stdout
     assert any(line.startswith(ids[1]) and line.endswith("pinned") for line in call("show", "r-1").stdout.splitlines())
     for _ in range(2):
-        assert told("unpin", ids[1])["is_pinned"] is False
-    assert pinned(told) == []
+        assert call_json("unpin", ids[1])["is_pinned"] is False
+    assert pinned_ids(call_json) == []
 
 
-def test_a_thread_that_is_named_means_its_newest_checkpoint(told: Told, ids: list[str]) -> None:
-    assert told("pin", "r-1")["checkpoint_id"] == ids[3]
-    assert pinned(told) == [ids[3]]
+def test_pin_of_a_thread_pins_its_newest_checkpoint(call_json: CallJson, ids: list[str]) -> None:
+    assert call_json("pin", "r-1")["checkpoint_id"] == ids[3]
+    assert pinned_ids(call_json) == [ids[3]]
 
 
-def test_prune_shows_what_goes_and_removes_it_when_it_is_told_yes(call: Call, told: Told, ids: list[str]) -> None:
-    told("pin", ids[1])
+def test_prune_with_yes_lists_and_removes_checkpoints(call: Call, call_json: CallJson, ids: list[str]) -> None:
+    call_json("pin", ids[1])
     done = call("prune", "--keep", "1", "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     headers, first, second, total = done.stdout.splitlines()
@@ -50,25 +50,25 @@ def test_prune_shows_what_goes_and_removes_it_when_it_is_told_yes(call: Call, to
     assert first.split()[:4] == ["r-1", "refunds", "2", "checkpoints"]
     assert second.split()[:4] == ["r-2", "refunds", "1", "checkpoint"]
     assert total.startswith("Removed 3 checkpoints of 2 threads")
-    assert checkpoints_of(told, "r-1") == [ids[1], ids[3]]
+    assert checkpoints_of(call_json, "r-1") == [ids[1], ids[3]]
     assert call("prune", "--keep", "1", "--yes").stdout == "There is nothing to remove.\n"
 
 
-def test_a_dry_run_removes_nothing_and_needs_no_yes(call: Call, told: Told, ids: list[str]) -> None:
+def test_dry_run_removes_nothing_and_needs_no_yes(call: Call, call_json: CallJson, ids: list[str]) -> None:
     done = call("prune", "--keep", "1", "--dry-run")
     assert done.returncode == 0
     assert done.stdout.endswith("Would remove 4 checkpoints of 2 threads. Nothing was removed.\n")
-    report = told("prune", "--keep", "1", "--dry-run")
+    report = call_json("prune", "--keep", "1", "--dry-run")
     assert (report["is_dry_run"], report["checkpoints"], report["freed_bytes"]) == (True, 4, None)
-    assert [(one["thread_id"], one["checkpoints"]) for one in report["threads"]] == [("r-1", 3), ("r-2", 1)]
-    assert checkpoints_of(told, "r-1") == ids
+    assert [(thread["thread_id"], thread["checkpoints"]) for thread in report["threads"]] == [("r-1", 3), ("r-2", 1)]
+    assert checkpoints_of(call_json, "r-1") == ids
 
 
-def test_prune_as_json_reports_what_went(told: Told, ids: list[str]) -> None:
-    report = told("prune", "--keep", "2", "--yes")
+def test_prune_with_json_reports_what_it_removed(call_json: CallJson, ids: list[str]) -> None:
+    report = call_json("prune", "--keep", "2", "--yes")
     assert (report["is_dry_run"], report["checkpoints"], report["whole_threads"]) == (False, 2, 0)
     assert (report["skipped"], isinstance(report["freed_bytes"], int)) == ([], True)
-    assert checkpoints_of(told, "r-1") == ids[2:]
+    assert checkpoints_of(call_json, "r-1") == ids[2:]
 
 
 @pytest.mark.parametrize(
@@ -84,42 +84,46 @@ def test_prune_as_json_reports_what_went(told: Told, ids: list[str]) -> None:
         (["--older-than", "0s"], ["r-1", "r-2"]),
     ],
 )
-def test_what_is_looked_at_can_be_narrowed(options: list[str], threads: list[str], told: Told, ids: list[str]) -> None:
-    report = told("prune", "--keep", "1", "--dry-run", *options)
-    assert [one["thread_id"] for one in report["threads"]] == threads
+def test_prune_options_select_the_threads(
+    options: list[str], threads: list[str], call_json: CallJson, ids: list[str]
+) -> None:
+    report = call_json("prune", "--keep", "1", "--dry-run", *options)
+    assert [thread["thread_id"] for thread in report["threads"]] == threads
 
 
-def test_whole_threads_go_when_they_have_nothing_left_to_do(call: Call, told: Told, ids: list[str]) -> None:
+def test_prune_threads_removes_idle_threads_and_waiting_ones_by_status(
+    call: Call, call_json: CallJson, ids: list[str]
+) -> None:
     shown = call("prune", "--threads", "--older-than", "0s", "--yes").stdout
     assert "r-1     refunds   all of it, with 4 checkpoints\n" in shown
     assert "LEFT ALONE  WHY\nr-2         requests are pending: 1\n" in shown
     assert "Removed 1 whole thread, with 4 checkpoints of 1 thread" in shown
-    assert [one["thread_id"] for one in told("threads")] == ["r-2"]
-    told("prune", "--threads", "--older-than", "0s", "--status", "waiting", "--yes")
-    assert told("threads") == []
+    assert [thread["thread_id"] for thread in call_json("threads")] == ["r-2"]
+    call_json("prune", "--threads", "--older-than", "0s", "--status", "waiting", "--yes")
+    assert call_json("threads") == []
 
 
-def test_at_a_terminal_it_asks_and_no_means_no(screen: Screen, told: Told, ids: list[str]) -> None:
+def test_prune_at_a_terminal_asks_and_removes_nothing_after_no(
+    screen: Screen, call_json: CallJson, ids: list[str]
+) -> None:
     refused = screen("prune", "--keep", "1", answer="n")
     assert refused.returncode == 1
     assert (
         "Remove 4 checkpoints of 2 threads for good? [y/N]: n\nError: Not confirmed. Nothing was done." in refused.text
     )
-    assert checkpoints_of(told, "r-1") == ids
+    assert checkpoints_of(call_json, "r-1") == ids
     done = screen("prune", "--keep", "1")
-    assert (done.returncode, checkpoints_of(told, "r-1")) == (0, ids[3:])
+    assert (done.returncode, checkpoints_of(call_json, "r-1")) == (0, ids[3:])
     assert done.text.splitlines()[-1].startswith("Removed 4 checkpoints of 2 threads")
 
 
-def test_without_a_terminal_and_without_yes_nothing_goes_whatever_is_asked_for(
-    call: Call, told: Told, ids: list[str]
-) -> None:
+def test_prune_without_terminal_and_yes_removes_nothing(call: Call, call_json: CallJson, ids: list[str]) -> None:
     for options in (["--keep", "1"], ["--threads", "--older-than", "0s"], ["--keep", "1", "--json"]):
         done = call("prune", *options)
         assert done.returncode == 2
         assert done.stderr.endswith("add --yes. Nothing was done.\n")
-    assert checkpoints_of(told, "r-1") == ids
-    assert len(checkpoints_of(told, "r-2")) == 2
+    assert checkpoints_of(call_json, "r-1") == ids
+    assert len(checkpoints_of(call_json, "r-2")) == 2
 
 
 @pytest.mark.parametrize(
@@ -139,32 +143,34 @@ def test_without_a_terminal_and_without_yes_nothing_goes_whatever_is_asked_for(
         (["--older-than", "9" * 5000 + "d"], "is longer than a duration can be."),
     ],
 )
-def test_prune_used_wrongly_ends_with_2_and_says_what_is_right(
-    options: list[str], sentence: str, call: Call, told: Told, ids: list[str]
+def test_wrong_usage_of_prune_exits_2_and_names_the_right_usage(
+    options: list[str], sentence: str, call: Call, call_json: CallJson, ids: list[str]
 ) -> None:
     assert sentence in refusal(call("prune", "--yes", *options), 2)
-    assert checkpoints_of(told, "r-1") == ids
+    assert checkpoints_of(call_json, "r-1") == ids
 
 
-def test_an_age_is_a_number_and_a_unit() -> None:
+def test_age_is_a_number_and_a_unit() -> None:
     context, option = click.Context(prune), prune.params[1]
     ages = {"30d": timedelta(30), "12h": timedelta(hours=12), "45m": timedelta(minutes=45), " 90s ": timedelta(0, 90)}
     assert {text: parse_duration(context, option, text) for text in ages} == ages
 
 
-def test_a_thread_that_is_not_there_is_named(call: Call, ids: list[str]) -> None:
-    said = refusal(call("prune", "--keep", "1", "--thread", "r-3", "--yes"), 1)
-    assert said.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
+def test_prune_error_names_an_unknown_thread(call: Call, ids: list[str]) -> None:
+    error = refusal(call("prune", "--keep", "1", "--thread", "r-3", "--yes"), 1)
+    assert error.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
 
 
-def test_a_running_thread_is_pruned_behind_its_head_and_not_removed(call: Call, told: Told, folder: Path) -> None:
+def test_running_thread_is_pruned_behind_its_head_and_not_removed(
+    call: Call, call_json: CallJson, folder: Path
+) -> None:
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs"):
-        first, *_, head = checkpoints_of(told, "t")
-        whole: Any = told("prune", "--threads", "--older-than", "0s", "--yes")
+        first, *_, head = checkpoints_of(call_json, "t")
+        whole: Any = call_json("prune", "--threads", "--older-than", "0s", "--yes")
         assert (whole["threads"], whole["skipped"][0]["thread_id"]) == ([], "t")
         assert whole["skipped"][0]["reason"].startswith("run 'run-")
-        told("prune", "--keep", "1", "--yes")
-        assert checkpoints_of(told, "t") == [head] != [first]
+        call_json("prune", "--keep", "1", "--yes")
+        assert checkpoints_of(call_json, "t") == [head] != [first]
     (folder / "hold").unlink()
     assert "output of work: worked on A TEXT" in call("resume", "office:build", "t", store=STORE).stdout

@@ -1,4 +1,4 @@
-"""What values look like on the command line, and that the answers it proposes are answers."""
+"""The form of values on the command line, and that its proposed answers are valid."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ UNKNOWN_TYPE = Opaque("gone.module:Draft", {"title": "x", "parts": {"$type": "tu
         (object(), "<object object at"),
     ],
 )
-def test_a_value_is_shown_in_a_line(value: Any, line: str) -> None:
+def test_value_is_shown_in_a_line(value: Any, line: str) -> None:
     assert to_line(value).startswith(line)
 
 
-def test_a_long_value_is_spread_over_lines_and_a_text_keeps_its_own() -> None:
+def test_long_value_spans_lines_and_text_keeps_its_lines() -> None:
     long = {"note": "first\nsecond", "verdicts": [Verdict(True, Choice.YES, "x" * 80)], "n": 1}
     assert to_lines("first\nsecond") == ["first", "second"]
     assert to_lines(long) == [
@@ -81,14 +81,14 @@ def test_a_long_value_is_spread_over_lines_and_a_text_keeps_its_own() -> None:
     ]
 
 
-def test_a_very_long_text_is_cut_for_people_and_whole_for_machines() -> None:
+def test_very_long_text_is_cut_in_lines_and_whole_in_json() -> None:
     text = "x" * 10_000
     [line] = to_lines(text)
     assert line.endswith("... (6000 more characters; --json shows all)")
     assert to_tree(text) == text
 
 
-def test_nothing_that_a_terminal_obeys_is_printed() -> None:
+def test_printable_text_escapes_control_characters() -> None:
     assert make_printable("a\x1b[31m\x07\x9b\u202eb\n\tc é") == "a\\x1b[31m\\x07\\x9b\\u202eb\n\tc é"
 
 
@@ -97,11 +97,13 @@ def test_nothing_that_a_terminal_obeys_is_printed() -> None:
     [str, bool, int, float, Choice, Verdict, Amount, Model, list[Amount], str | None, Literal[3, 4], dict[str, int]],
     ids=str,
 )
-def test_the_answer_that_is_proposed_is_accepted(expected: Any) -> None:
+def test_proposed_answer_is_accepted(expected: Any) -> None:
     value = sample_answer(expected)
     assert value != UNKNOWN
-    parse_answer(WorkflowEvent.request_info("r", "asker", "what?", expected), value)  # raises if it is none
+    parse_answer(
+        WorkflowEvent.request_info("r", "asker", "what?", expected), value
+    )  # raises if the answer is not valid
 
 
-def test_where_no_answer_can_be_guessed_none_is_proposed() -> None:
+def test_type_without_a_known_answer_gets_no_proposal() -> None:
     assert sample_answer(bytes) == sample_answer(list[complex]) == UNKNOWN

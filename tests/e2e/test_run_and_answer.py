@@ -1,4 +1,4 @@
-"""`perdure run`, `resume` and `answer`: threads that are moved from the command line, one process after the other."""
+"""`perdure run`, `resume` and `answer` move threads from the command line, in one process after the other."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import subprocess
 from pathlib import Path
 
 from tests.e2e.command import COMMAND, STORE, environment, in_terminal, needs_pseudo_terminals, perdure, running
-from tests.e2e.conftest import Call, Told
+from tests.e2e.conftest import Call, CallJson
 
 REFUND = ("run", "office:refunds", '{"customer": "Bob", "amount": 12}', "--json-input", "--thread", "r-1")
 WORK = ("run", "office:build", "a text", "--thread", "t")
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """The commands that a command tells one to use."""
-    return [shlex.split(found)[1:] for found in re.findall(r"perdure (?:answer|resume) .*$", text, re.MULTILINE)]
+    """The arguments of each command that the text proposes."""
+    return [shlex.split(command)[1:] for command in re.findall(r"perdure (?:answer|resume) .*$", text, re.MULTILINE)]
 
 
-def test_a_run_tells_its_thread_first_then_what_happens(call: Call) -> None:
+def test_run_prints_its_thread_first_and_then_its_progress(call: Call) -> None:
     done = call(*WORK)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -42,14 +42,14 @@ def test_a_run_tells_its_thread_first_then_what_happens(call: Call) -> None:
     ]
 
 
-def test_a_run_makes_a_thread_id_and_saves_only_at_the_end_if_told_to(call: Call, told: Told) -> None:
+def test_run_creates_a_thread_id_and_durability_exit_saves_at_the_end(call: Call, call_json: CallJson) -> None:
     done = call("run", "office:build", "a text", "--durability", "exit")
-    [thread] = told("threads")
+    [thread] = call_json("threads")
     assert done.stdout.splitlines()[0] == f"thread: {thread['thread_id']}"
-    assert [one["iteration_count"] for one in told("show", thread["thread_id"])["checkpoints"]] == [0, 2]
+    assert [entry["iteration_count"] for entry in call_json("show", thread["thread_id"])["checkpoints"]] == [0, 2]
 
 
-def test_the_command_that_a_run_tells_answers_its_question_in_another_process(folder: Path) -> None:
+def test_printed_answer_command_works_in_another_process(folder: Path) -> None:
     asked = perdure(*REFUND, folder=folder)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert "waiting for an answer" in asked.stdout
@@ -66,7 +66,7 @@ def test_the_command_that_a_run_tells_answers_its_question_in_another_process(fo
     assert "Request 'refund' of thread 'r-1' was answered before" in again.stderr
 
 
-def test_an_answer_of_the_wrong_type_is_not_accepted_and_the_question_stays(call: Call, told: Told) -> None:
+def test_answer_of_the_wrong_type_is_rejected_and_the_request_stays(call: Call, call_json: CallJson) -> None:
     call(*REFUND)
     for value, reason in (
         ("yes", "got 'yes' (Expected `object`, got `str`). The request is still pending. VALUE is JSON, such as"),
@@ -76,30 +76,30 @@ def test_an_answer_of_the_wrong_type_is_not_accepted_and_the_question_stays(call
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("Error: The answer to request 'refund' was not accepted: expected Verdict")
         assert reason in done.stderr
-    assert [one["request_id"] for one in told("requests")] == ["refund"]
+    assert [request["request_id"] for request in call_json("requests")] == ["refund"]
 
 
-def test_a_run_for_machines_says_only_how_it_rests(call: Call, told: Told, folder: Path) -> None:
-    asked = told(*REFUND)
+def test_run_with_json_prints_only_the_final_state(call: Call, call_json: CallJson, folder: Path) -> None:
+    asked = call_json(*REFUND)
     assert (asked["thread_id"], asked["status"], asked["outputs"]) == ("r-1", "IDLE_WITH_PENDING_REQUESTS", [])
-    assert [one["request_id"] for one in asked["requests"]] == ["refund"]
-    assert told("resume", "office:refunds", "r-1")["requests"] == asked["requests"]
-    done = told("answer", "r-1", "refund", '{"approved": true}', "--app", "office:refunds")
+    assert [request["request_id"] for request in asked["requests"]] == ["refund"]
+    assert call_json("resume", "office:refunds", "r-1")["requests"] == asked["requests"]
+    done = call_json("answer", "r-1", "refund", '{"approved": true}', "--app", "office:refunds")
     assert (done["status"], done["requests"]) == ("IDLE", [])
     assert done["outputs"] == [{"executor_id": "cashier", "data": "12 to Bob"}]
-    assert done["checkpoint_id"] == told("show", "r-1")["checkpoint_id"]
+    assert done["checkpoint_id"] == call_json("show", "r-1")["checkpoint_id"]
     (folder / "broken").touch()
     failed = call(*WORK, "--json")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("Error: Executor 'work' failed: ConnectionError: nobody answers.")
 
 
-def test_an_answer_is_text_where_text_is_expected(call: Call) -> None:
+def test_answer_to_a_request_for_text_is_not_parsed_as_json(call: Call) -> None:
     call("run", "office:titles", "tides", "--thread", "t")
     assert "output of titles: 5: tides" in call("answer", "t", "title", "5", "--app", "office:titles").stdout
 
 
-def test_a_failed_run_is_one_sentence_and_the_command_it_tells_goes_on_with_it(call: Call, folder: Path) -> None:
+def test_failed_run_prints_one_sentence_and_its_command_resumes_it(call: Call, folder: Path) -> None:
     (folder / "broken").touch()
     failed = perdure(*WORK, folder=folder)
     assert failed.returncode == 1
@@ -116,16 +116,14 @@ def test_a_failed_run_is_one_sentence_and_the_command_it_tells_goes_on_with_it(c
     assert "output of work: worked on A TEXT" in resumed.stdout
 
 
-def test_ctrl_c_ends_a_run_in_good_order_and_the_command_it_tells_goes_on_with_it(
-    call: Call, told: Told, folder: Path
-) -> None:
+def test_ctrl_c_stops_a_run_and_the_printed_command_resumes_it(call: Call, call_json: CallJson, folder: Path) -> None:
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs") as process:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 130
         assert "Interrupted. Finished work is kept. Resume with: " in errors
-    assert [one["standing"] for one in told("threads")] == ["cancelled"]
+    assert [thread["standing"] for thread in call_json("threads")] == ["cancelled"]
 
     (folder / "hold").unlink()
     late = call("run", "office:build", "another", "--thread", "t")
@@ -135,20 +133,22 @@ def test_ctrl_c_ends_a_run_in_good_order_and_the_command_it_tells_goes_on_with_i
     assert "output of work: worked on A TEXT" in call(*command, store=None).stdout
 
 
-def test_a_killed_run_is_seen_at_once_and_resumed_by_its_thread_id(call: Call, told: Told, folder: Path) -> None:
+def test_killed_run_is_interrupted_at_once_and_resumes_by_thread_id(
+    call: Call, call_json: CallJson, folder: Path
+) -> None:
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs") as process:
-        assert [one["standing"] for one in told("threads")] == ["running"]
+        assert [thread["standing"] for thread in call_json("threads")] == ["running"]
         process.kill()
         process.wait()
-        assert [one["standing"] for one in told("threads")] == ["interrupted"]
+        assert [thread["standing"] for thread in call_json("threads")] == ["interrupted"]
     (folder / "hold").unlink()
     resumed = call("resume", "office:build", "t")
     assert "read: runs" not in resumed.stdout
     assert "output of work: worked on A TEXT" in resumed.stdout
 
 
-def test_a_busy_thread_is_refused_or_taken_over(call: Call, told: Told, folder: Path) -> None:
+def test_resume_of_a_busy_thread_needs_takeover(call: Call, call_json: CallJson, folder: Path) -> None:
     (folder / "hold").touch()
     with running(*WORK, folder=folder, until="work: runs") as process:
         refused = call("resume", "office:build", "t")
@@ -159,26 +159,26 @@ def test_a_busy_thread_is_refused_or_taken_over(call: Call, told: Told, folder: 
         taken = call("resume", "office:build", "t", "--takeover")
         assert taken.returncode == 0
         assert "output of work: worked on A TEXT" in taken.stdout
-        process.send_signal(signal.SIGINT)  # its last commit is refused, and changes nothing
+        process.send_signal(signal.SIGINT)  # the store rejects its last commit
         process.communicate(timeout=20)
-    assert [one["standing"] for one in told("threads")] == ["idle"]
+    assert [thread["standing"] for thread in call_json("threads")] == ["idle"]
 
 
-def test_a_run_that_nobody_listens_to_any_more_ends_in_good_order_without_a_word(told: Told, folder: Path) -> None:
+def test_run_with_a_closed_output_pipe_stops_without_an_error_message(call_json: CallJson, folder: Path) -> None:
     (folder / "hold").touch()
-    nobody, pipe = os.pipe()
-    os.close(nobody)
+    reader, pipe = os.pipe()
+    os.close(reader)
     named = environment(PERDURE_STORE=STORE)
     done = subprocess.run(
         [COMMAND, *WORK], cwd=folder, env=named, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=20
     )
     os.close(pipe)
     assert (done.returncode, done.stderr) == (1, "")
-    assert [one["standing"] for one in told("threads")] == ["cancelled"]
+    assert [thread["standing"] for thread in call_json("threads")] == ["cancelled"]
 
 
-def test_the_store_is_the_one_named_else_the_workflows_own_else_that_of_the_folder(
-    call: Call, told: Told, folder: Path
+def test_run_uses_the_named_store_then_the_workflows_then_the_folders(
+    call: Call, call_json: CallJson, folder: Path
 ) -> None:
     run_kept = ["run", "office:kept", "a text", "--thread"]
     assert call(*run_kept, "own", store=None).returncode == 0
@@ -186,11 +186,11 @@ def test_the_store_is_the_one_named_else_the_workflows_own_else_that_of_the_fold
     (folder / "perdure.db").touch()
     assert call("run", "office:build", "a text", "--thread", "default", store=None).returncode == 0
     for store, thread_id in (("file:own", "own"), ("file:other", "named"), (None, "default")):
-        assert [one["thread_id"] for one in told("threads", store=store)] == [thread_id]
+        assert [thread["thread_id"] for thread in call_json("threads", store=store)] == [thread_id]
 
 
 @needs_pseudo_terminals
-def test_in_a_terminal_a_run_says_the_same(folder: Path) -> None:
+def test_run_in_a_terminal_prints_the_same_lines(folder: Path) -> None:
     shown, code = in_terminal("run", "office:titles", "tides", "--thread", "t", folder=folder)
     assert code == 0
     assert shown.startswith("thread: t\nsuperstep 1\n  titles: runs\n")

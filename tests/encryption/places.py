@@ -31,26 +31,25 @@ class Place:
         return open_store(self.url, encryption=encryption)
 
     def store(self, encryption: AesGcm | None = None) -> Store:
-        """With a key: an encrypted store. Without: the one below, as somebody has it who has the disk and not the
-        key."""
+        """Return an encrypted store with a key, and without a key the store below, as on the disk."""
         return self.storage(encryption).store
 
     async def raw(self) -> bytes:
         """All that is kept, as it is on the disk or in the rows."""
         if not self.dsn:
-            files = [one for one in self.folder.rglob("*") if one.is_file()]
-            return b"\n".join([one.name.encode() + b"\n" + one.read_bytes() for one in sorted(files)])
+            files = [file for file in self.folder.rglob("*") if file.is_file()]
+            return b"\n".join([file.name.encode() + b"\n" + file.read_bytes() for file in sorted(files)])
         connection = await asyncpg.connect(self.dsn)
         try:
             tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", self.schema)
-            found = [
+            rows = [
                 row
                 for (table,) in tables
                 for row in await connection.fetch(f'SELECT * FROM "{self.schema}"."{table}"')  # our own
             ]
         finally:
             await connection.close()
-        return b"\n".join(_bytes_of(value) for row in found for value in row.values())
+        return b"\n".join(_bytes_of(value) for row in rows for value in row.values())
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -64,11 +63,11 @@ def _bytes_of(value: Any) -> bytes:
 
 
 async def closed(*stores: Store | StoreCheckpointStorage) -> None:
-    for one in stores:
-        await one.close()
+    for store in stores:
+        await store.close()
 
 
 async def ended(process: asyncio.subprocess.Process) -> int:
-    """The exit code of a process that ends by itself, or by a signal that somebody sends."""
+    """Return the exit code of a process that ends by itself or by a signal."""
     async with asyncio.timeout(15):
         return await process.wait()

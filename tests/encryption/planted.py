@@ -63,9 +63,9 @@ class Asker(Executor):
 
     @handler
     async def ask(self, note: Note, ctx: WorkflowContext[None, str]) -> None:
-        found = await ctx.step(look_up, secret("step argument"))
+        result = await ctx.step(look_up, secret("step argument"))
         await ctx.yield_output(secret("output"))
-        await ctx.request_info({"question": secret("request"), "found": found}, str, request_id="q-1")
+        await ctx.request_info({"question": secret("request"), "found": result}, str, request_id="q-1")
 
     @response_handler
     async def answered(self, question: dict[str, str], answer: str, ctx: WorkflowContext[None, str]) -> None:
@@ -105,10 +105,10 @@ class Slow(Executor):
 
     @handler
     async def wait(self, text: str, ctx: WorkflowContext[None, str]) -> None:
-        found = await ctx.step(look_up, secret("step argument"))
+        result = await ctx.step(look_up, secret("step argument"))
         if self.hangs:
             await asyncio.Event().wait()
-        await ctx.yield_output(found)
+        await ctx.yield_output(result)
 
 
 class Start(Executor):

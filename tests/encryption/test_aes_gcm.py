@@ -1,4 +1,4 @@
-"""AesGcm: keys as they may be given, what is made of payloads, and what is said of those that are wrong."""
+"""AesGcm: the forms of keys, the encrypted payloads, and the errors for wrong payloads."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ SECRET = b"attack at dawn"
 
 
 @given(st.text(), st.text(), st.binary())
-def test_what_was_encrypted_comes_back_and_is_json_without_a_line_break(
-    thread_id: str, place: str, data: bytes
-) -> None:
+def test_encrypted_payload_decrypts_and_is_json_without_a_line_break(thread_id: str, place: str, data: bytes) -> None:
     encryption = AesGcm(OLD)
     payload = encryption.encrypt(thread_id, place, data)
     assert encryption.decrypt(thread_id, place, payload) == data
@@ -30,7 +28,7 @@ def test_what_was_encrypted_comes_back_and_is_json_without_a_line_break(
     assert encryption.encrypt(thread_id, place, data) != payload
 
 
-def test_any_bit_that_is_flipped_is_noticed_and_so_is_another_place() -> None:
+def test_flipped_bit_or_another_place_fails_the_decryption() -> None:
     encryption = AesGcm(OLD)
     payload = encryption.encrypt("t", "root\x001", SECRET)
     start = payload.index(b":", 10) + 1
@@ -59,11 +57,11 @@ def test_a_key_may_be_bytes_or_base64_and_is_the_same_key(size: int) -> None:
 
 def test_a_generated_key_is_a_text_of_32_bytes_and_never_the_same() -> None:
     keys = {AesGcm.generate_key() for _ in range(50)}
-    assert len(keys) == 50 and {len(one) for one in keys} == {44}
+    assert len(keys) == 50 and {len(key) for key in keys} == {44}
     AesGcm(keys.pop())
 
 
-def test_another_key_is_known_to_be_another_by_its_id() -> None:
+def test_another_key_is_recognised_by_its_id() -> None:
     payload = AesGcm(OLD).encrypt("t", "p", SECRET)
     assert AesGcm(OLD).current_key_id == AesGcm(OLD).key_id_of(payload) != AesGcm(OTHER).current_key_id
     with pytest.raises(KeyError) as caught:
@@ -72,7 +70,7 @@ def test_another_key_is_known_to_be_another_by_its_id() -> None:
     assert AesGcm(OLD).key_id_of(b'{"plain":1}') is None
 
 
-def test_of_several_keys_one_is_written_with_and_all_are_read() -> None:
+def test_several_keys_encrypt_with_the_current_and_decrypt_with_all() -> None:
     old, new = AesGcm({"old": OLD}), AesGcm({"old": OLD, "new": NEW}, current="new")
     before = old.encrypt("t", "p", SECRET)
     after = new.encrypt("t", "p", SECRET)
@@ -98,14 +96,14 @@ class Vault:
         return self.keys[key_id]
 
 
-def test_a_key_provider_says_which_key_is_current_and_is_asked_for_each_once() -> None:
+def test_key_provider_names_the_current_key_and_is_asked_once_per_key() -> None:
     vault = Vault()
     provider: KeyProvider = vault
     encryption = AesGcm(provider)
     before = encryption.encrypt("t", "p", SECRET)
     vault.current_key_id = "2026"
     after = encryption.encrypt("t", "p", SECRET)
-    assert [encryption.key_id_of(one) for one in (before, after)] == ["2025", "2026"]
+    assert [encryption.key_id_of(payload) for payload in (before, after)] == ["2025", "2026"]
     assert encryption.decrypt("t", "p", before) == SECRET
     assert vault.asked == ["2025", "2026"]
     with pytest.raises(KeyError, match="2024"):
@@ -125,7 +123,7 @@ def test_a_provider_may_have_methods_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "current", "told"),
+    ("keys", "current", "message"),
     [
         (b"short", None, "the key has 5 bytes: expected 16, 24 or 32 bytes"),
         ("no base64!", None, "the key is not valid base64"),
@@ -140,8 +138,8 @@ def test_a_provider_may_have_methods_only() -> None:
     ],
     ids=["short", "no base64", "number", "no current", "wrong current", "id", "one short", "none", "empty", "provider"],
 )
-def test_keys_that_are_none_are_refused_with_the_reason(keys: Any, current: str | None, told: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=told):
+def test_invalid_keys_are_refused_with_the_reason(keys: Any, current: str | None, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
         AesGcm(keys, current=current)
 
 
@@ -157,11 +155,11 @@ def test_no_message_and_no_repr_shows_a_key(monkeypatch: pytest.MonkeyPatch) -> 
         AesGcm.from_environment()
     shown.append(str(caught.value))
     forms = (key, "oooooooo", "nnnnnnnn", OLD.hex(), b64encode(OLD).decode())
-    assert [one for one in shown if any(form in one for form in forms)] == []
+    assert [text for text in shown if any(form in text for form in forms)] == []
     assert repr(AesGcm({"a": OLD, "b": NEW}, current="b")) == "AesGcm(current='b')"
 
 
-def test_keys_of_the_environment_have_ids_or_none_and_the_first_is_written_with(
+def test_environment_keys_may_have_ids_and_the_first_is_used_to_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, new = b64encode(OLD).decode(), b64encode(NEW).decode()

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(folder: Path, *arguments: str, keys: str, store: str = ENCRYPTED) -> Any:
+def json_of(folder: Path, *arguments: str, keys: str, store: str = ENCRYPTED) -> Any:
     done = perdure(*arguments, "--json", folder=folder, store=store, PERDURE_KEYS=keys)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return json.loads(done.stdout)
@@ -49,14 +49,14 @@ def refusal(folder: Path, *arguments: str, store: str = ENCRYPTED, code: int = 1
     return " ".join(done.stderr.split())
 
 
-def test_every_command_reads_an_encrypted_store_with_the_keys_of_the_environment(folder: Path) -> None:
-    [thread] = told(folder, "threads", keys=ONLY_OLD)
+def test_every_command_reads_an_encrypted_store_with_environment_keys(folder: Path) -> None:
+    [thread] = json_of(folder, "threads", keys=ONLY_OLD)
     assert thread["thread_id"] == "asked"
-    assert secret("state") in str(told(folder, "state", "asked", keys=ONLY_OLD))
-    assert told(folder, "verify", keys=ONLY_OLD) == {"threads": 1, "damage": []}
+    assert secret("state") in str(json_of(folder, "state", "asked", keys=ONLY_OLD))
+    assert json_of(folder, "verify", keys=ONLY_OLD) == {"threads": 1, "damage": []}
 
 
-def test_without_keys_with_others_and_with_some_that_are_none_it_says_what_is_wrong(folder: Path) -> None:
+def test_missing_wrong_or_invalid_keys_are_reported_with_the_reason(folder: Path) -> None:
     assert "is encrypted, and that key is missing" in refusal(folder, "threads")
     assert "is encrypted with key 'old'" in refusal(folder, "threads", keys=ONLY_NEW)
     assert "PERDURE_KEYS is not valid base64" in refusal(folder, "threads", code=2, keys="k:???")
@@ -64,20 +64,20 @@ def test_without_keys_with_others_and_with_some_that_are_none_it_says_what_is_wr
     assert "is not encrypted, although this storage uses a key" in plain and "`perdure transfer`" in plain
 
 
-def test_rekey_puts_all_under_the_first_key(folder: Path) -> None:
-    before = told(folder, "rekey", "--dry-run", keys=BOTH)
+def test_rekey_encrypts_all_payloads_with_the_first_key(folder: Path) -> None:
+    before = json_of(folder, "rekey", "--dry-run", keys=BOTH)
     assert list(before["payloads"]) == ["old"] and before["rewritten"] == 0 and not before["is_complete"]
     done = perdure("rekey", folder=folder, store=ENCRYPTED, PERDURE_KEYS=BOTH)
     count = before["payloads"]["old"]
     assert done.returncode == 0
     assert f"1 thread looked at: {count} payloads put under key 'new'. No other key is needed any more." in done.stdout
-    assert told(folder, "rekey", "--dry-run", keys=ONLY_NEW)["payloads"] == {"new": count}
-    assert told(folder, "threads", keys=ONLY_NEW)
+    assert json_of(folder, "rekey", "--dry-run", keys=ONLY_NEW)["payloads"] == {"new": count}
+    assert json_of(folder, "threads", keys=ONLY_NEW)
     assert OLD_TEXT not in done.stdout + done.stderr
     assert "There are no keys." in refusal(folder, "rekey")
 
 
-def test_what_cannot_be_rekeyed_is_listed_and_the_exit_code_says_so(folder: Path) -> None:
+def test_rekey_lists_what_it_cannot_rekey_and_exits_with_1(folder: Path) -> None:
     async def harm() -> None:
         below = Place("sqlite", f"sqlite:///{folder / 'encrypted.db'}", folder).store()
         await below.post("asked", "forged", "message", b'"plain"')
@@ -90,13 +90,13 @@ def test_what_cannot_be_rekeyed_is_listed_and_the_exit_code_says_so(folder: Path
     assert "No other key" not in done.stdout
 
 
-def test_a_plain_store_is_transferred_to_an_encrypted_one_and_goes_on_there(folder: Path) -> None:
-    report = told(folder, "transfer", PLAIN, "file:new", keys=ONLY_OLD)
+def test_plain_store_is_transferred_to_an_encrypted_one_and_rekeyed_there(folder: Path) -> None:
+    report = json_of(folder, "transfer", PLAIN, "file:new", keys=ONLY_OLD)
     assert report["copied"] == ["asked"]
-    kept = b"".join(one.read_bytes() for one in (folder / "new").iterdir())
+    kept = b"".join(file.read_bytes() for file in (folder / "new").iterdir())
     assert b"$aes-gcm:old:" in kept and b"Z\\u" not in kept and secret("input").encode() not in kept
-    assert told(folder, "transfer", ENCRYPTED, "file:other", keys=BOTH)["copied"] == ["asked"]
-    assert told(folder, "rekey", "--dry-run", keys=BOTH, store="file:other")["payloads"].keys() == {"new"}
+    assert json_of(folder, "transfer", ENCRYPTED, "file:other", keys=BOTH)["copied"] == ["asked"]
+    assert json_of(folder, "rekey", "--dry-run", keys=BOTH, store="file:other")["payloads"].keys() == {"new"}
     assert "is encrypted" in refusal(folder, "transfer", ENCRYPTED, "file:third")
     assert not os.path.exists(folder / "third") or not list((folder / "third").glob("*.jsonl"))
 

@@ -39,7 +39,7 @@ async def test_a_plain_store_is_copied_to_an_encrypted_one_and_back(
         assert (await copy_store(source, copy)).already_there == ["posted", "asked"]
         assert await copy.verify() == []
         standing = await copy.store.thread_header("posted")
-        assert standing is not None and [one.body for one in standing.inbox] == [b'"hello"']
+        assert standing is not None and [item.body for item in standing.inbox] == [b'"hello"']
         answered = await asking(copy).run(thread_id="asked", responses={"q-1": "yes"}, checkpoint_storage=copy)
         assert answered.get_outputs()[-1] == f"{secret('step result')} yes"
         await copy.store.delete_thread("asked")
@@ -56,7 +56,7 @@ async def test_an_encrypted_store_is_copied_to_one_with_another_key(place: Place
     assert (await copy_store(source, target)).copied == ["t"]
     assert await target.store.commits("t") == await source.store.commits("t")
     below = [place.store(), other.store()]
-    ours, theirs = [{name for commit in await one.commits("t") for name in commit.chunks} for one in below]
+    ours, theirs = [{name for commit in await store.commits("t") for name in commit.chunks} for store in below]
     assert len(ours) > 5 and not ours & theirs, "names of chunks are made with the key of each store"
     await closed(source, target, *below)
 
@@ -73,16 +73,16 @@ async def test_nothing_is_copied_into_an_encrypted_store_without_its_key(
     await closed(store, without)
 
 
-async def test_an_item_that_came_since_is_a_conflict_and_not_passed_over(plain: StoreCheckpointStorage) -> None:
+async def test_item_posted_after_a_copy_makes_the_next_copy_a_conflict(plain: StoreCheckpointStorage) -> None:
     copy = StoreCheckpointStorage(MemoryStore())
     await copy_store(plain, copy)
     await plain.store.post("posted", "second", "message", b'"more"')
     report = await copy_store(plain, copy)
-    assert [one.thread_id for one in report.conflicts] == ["posted"]
+    assert [conflict.thread_id for conflict in report.conflicts] == ["posted"]
     assert "the target has another inbox" in report.conflicts[0].reason
 
 
-async def test_threads_are_chosen_by_name_also_those_that_were_only_posted_to(plain: StoreCheckpointStorage) -> None:
+async def test_copy_chooses_threads_by_name_even_with_only_an_inbox(plain: StoreCheckpointStorage) -> None:
     copy = StoreCheckpointStorage(MemoryStore())
     assert (await copy_store(plain, copy, thread_ids=["posted"])).copied == ["posted"]
     assert (await copy_store(plain, copy, workflow_name="asking")).copied == ["asked"]
@@ -93,8 +93,8 @@ async def test_a_copy_within_a_store_is_encrypted_for_its_own_thread(place: Plac
     await save_full_thread(store, "t")
     await store.pin("t-2")
     await store.copy_thread("t", "copy")
-    assert not any(one.is_pinned for one in await store.infos(thread_id="copy")), "as in a plain store"
-    first, second = [[(one.root, one.chunks) for one in await store.commits(name)] for name in ("t", "copy")]
+    assert not any(info.is_pinned for info in await store.infos(thread_id="copy")), "as in a plain store"
+    first, second = [[(commit.root, commit.chunks) for commit in await store.commits(name)] for name in ("t", "copy")]
     assert first == second
     ours, theirs = [(await below.commits(name))[0] for name in ("t", "copy")]
     assert ours.root != theirs.root and not set(ours.chunks) & set(theirs.chunks)

@@ -1,4 +1,4 @@
-"""Whoever has all that is stored, and not the key, finds nothing of what users' values hold."""
+"""A reader who has all that is stored, and not the key, sees nothing of users' values."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def found_in(raw: bytes, texts: Iterable[str]) -> list[str]:
 
 
 async def digests_of(storage: StoreCheckpointStorage) -> set[str]:
-    """The names of all chunks, as whoever has the key knows them."""
-    found: set[str] = set()
+    """Return the names of all chunks as the holder of the key knows them."""
+    digests: set[str] = set()
     for thread_id in await storage.store.thread_ids():
         for commit in await storage.store.commits(thread_id):
-            found.update(commit.chunks)
-    return found
+            digests.update(commit.chunks)
+    return digests
 
 
-async def test_no_secret_and_no_digest_is_found_in_what_is_stored(place: Place) -> None:
+async def test_stored_data_contains_no_secret_and_no_digest(place: Place) -> None:
     key = AesGcm.generate_key()
     await plant(place, key)
     raw = await place.raw()
@@ -62,24 +62,24 @@ async def test_no_secret_and_no_digest_is_found_in_what_is_stored(place: Place) 
     storage = place.storage(AesGcm(key))
     digests = await digests_of(storage)
     assert len(digests) > 10
-    assert [one for one in digests if one.encode() in raw or one[:6].encode() in raw] == []
+    assert [digest for digest in digests if digest.encode() in raw or digest[:6].encode() in raw] == []
     assert raw.count(b"$aes-gcm:") > 40
     await closed(storage)
 
 
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_without_encryption_every_one_of_them_is_found(place: Place) -> None:
+async def test_plain_store_contains_every_secret_and_digest(place: Place) -> None:
     """So the test above would find them. Of the arguments of a step only a digest is ever kept."""
     await plant(place, "")
     raw = await place.raw()
-    assert found_in(raw, map(secret, PLACES)) == [secret(one) for one in PLACES if one != "step argument"]
+    assert found_in(raw, map(secret, PLACES)) == [secret(place) for place in PLACES if place != "step argument"]
     storage = place.storage()
     digests = await digests_of(storage)
-    assert all(one.encode() in raw for one in digests)
+    assert all(digest.encode() in raw for digest in digests)
     await closed(storage)
 
 
-async def test_whoever_has_the_key_goes_on_where_the_process_was_killed(place: Place) -> None:
+async def test_holder_of_the_key_resumes_where_the_process_was_killed(place: Place) -> None:
     key = AesGcm.generate_key()
     await plant(place, key)
     storage = place.storage(AesGcm(key))
@@ -89,8 +89,8 @@ async def test_whoever_has_the_key_goes_on_where_the_process_was_killed(place: P
     answered = await asking(storage).run(thread_id="asked", responses={"q-1": secret("answer")})
     assert f"{secret('step result')} {secret('answer')}" in answered.get_outputs()
     async with asking(storage).open(thread_id="answered") as run:
-        told = [event.data async for event in run.events(after=0) if event.type == "told"]
-    assert told == [secret("event")]
+        events = [event.data async for event in run.events(after=0) if event.type == "told"]
+    assert events == [secret("event")]
     assert await storage.verify() == []
     await closed(storage)
     assert found_in(await place.raw(), map(secret, PLACES)) == []

@@ -1,4 +1,4 @@
-"""What is told and not kept, and what is at hand beside a store: encrypted, too, and never believed without the key."""
+"""Published messages and cached entries beside a store: encrypted, too, and never trusted without the key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perdure.stores.memory.store import MemoryStore
 from perdure.testing.conformance.threads import own, save_full_thread
 
 
-async def test_what_is_told_is_heard_by_those_who_have_the_key_and_by_nobody_else() -> None:
+async def test_published_messages_reach_only_subscribers_with_the_key() -> None:
     below = MemoryStore()
     ours, theirs = EncryptedStore(below, AesGcm(OLD)), EncryptedStore(below, AesGcm(NEW))
     async with ours.subscribe("t") as us, theirs.subscribe("t") as them, below.subscribe("t") as thief:
@@ -47,7 +47,7 @@ class AtHand(MemoryStore):
         self.asked.append((thread_id, number, list(numbers)))
 
 
-async def test_chunks_at_hand_are_decrypted_and_wrong_ones_are_no_damage() -> None:
+async def test_cached_chunks_are_decrypted_and_wrong_chunks_are_not_damage() -> None:
     below = AtHand()
     store = EncryptedStore(below, AesGcm(OLD))
     await save_full_thread(store, "t")
@@ -67,7 +67,7 @@ async def test_chunks_at_hand_are_decrypted_and_wrong_ones_are_no_damage() -> No
     assert below.asked == [("t", 4, [1, 2])]
 
 
-async def test_a_store_without_anything_at_hand_gives_nothing(tmp_path: Path) -> None:
+async def test_store_without_a_cache_recalls_nothing(tmp_path: Path) -> None:
     store = EncryptedStore(MemoryStore(), AesGcm(OLD))
     await save_full_thread(store, "t")
     assert await store.recall("t") == {}

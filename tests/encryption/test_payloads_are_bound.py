@@ -1,4 +1,4 @@
-"""A payload is believed only where it was written, as it was written, and by whoever had the key."""
+"""A payload is accepted only where it was written, as it was written, and by a writer that had the key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def written(place: Place) -> Store:
 
 
 async def changed(place: Place, change: Change) -> Store:
-    """The thread as somebody left it who has the disk: what the store itself proves is proved anew."""
+    """Return the thread as a writer to the disk left it: the store's own checksums are made again."""
     below = await written(place)
     standing = await below.thread_header("t")
     assert standing is not None
@@ -47,14 +47,14 @@ async def changed(place: Place, change: Change) -> Store:
     return place.store(AesGcm(OLD))
 
 
-async def refused(read: Awaitable[Any], told: str, kind: type[Exception] = DamagedCheckpoint) -> None:
-    with pytest.raises(kind, match=told):
+async def refused(read: Awaitable[Any], message: str, kind: type[Exception] = DamagedCheckpoint) -> None:
+    with pytest.raises(kind, match=message):
         await read
 
 
 async def all_chunks(store: Store) -> list[bytes]:
-    found = await store.read_chunks("t", range(1, 9))
-    return [data for held in found.values() for data in held.values()]
+    chunks = await store.read_chunks("t", range(1, 9))
+    return [data for held in chunks.values() for data in held.values()]
 
 
 async def test_checkpoints_of_one_thread_cannot_be_swapped(place: Place) -> None:
@@ -63,14 +63,14 @@ async def test_checkpoints_of_one_thread_cannot_be_swapped(place: Place) -> None
         return standing, [replace(first, root=second.root), replace(second, root=first.root), *rest]
 
     store = await changed(place, change)
-    told = "Checkpoint 't-1' of thread 't' cannot be read: the checkpoint of commit 1"
-    await refused(store.find_checkpoint("t-1"), told)
+    message = "Checkpoint 't-1' of thread 't' cannot be read: the checkpoint of commit 1"
+    await refused(store.find_checkpoint("t-1"), message)
     await refused(store.find_checkpoint("t-2"), "cannot be decrypted: it was changed, belongs elsewhere")
     assert (await store.find_checkpoint("t-4")) is not None
     await closed(store)
 
 
-async def test_a_checkpoint_of_another_thread_is_none_of_this_one(place: Place) -> None:
+async def test_checkpoint_of_another_thread_is_refused(place: Place) -> None:
     store = await changed(
         place, lambda standing, ours, theirs: (standing, [*ours[:-1], replace(ours[-1], root=theirs[-1].root)])
     )
@@ -78,7 +78,7 @@ async def test_a_checkpoint_of_another_thread_is_none_of_this_one(place: Place) 
     opened = await store.open("t", "run-1")
     assert opened.root is None and "commit 4 cannot be decrypted" in str(opened.damage)
     await store.release(opened.lease)
-    assert [one.thread_id for one in await store.check()] == ["t"]
+    assert [damage.thread_id for damage in await store.check()] == ["t"]
     await closed(store)
 
 
@@ -110,7 +110,7 @@ def _waiting(journal: Iterable[JournalEntry], inbox: Iterable[InboxItem], standi
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("harm", "message"),
     [
         (lambda s: _waiting([replace(s.journal[0], body=s.journal[1].body)], s.inbox, s), "the journal of delivery 5"),
         (lambda s: _waiting(s.journal, [replace(s.inbox[0], body=s.inbox[1].body)], s), "item item of the inbox"),
@@ -121,17 +121,17 @@ def _waiting(journal: Iterable[JournalEntry], inbox: Iterable[InboxItem], standi
     ],
     ids=["journal", "inbox", "kind of an item"],
 )
-async def test_what_waits_cannot_be_swapped_or_taken_for_something_else(
-    place: Place, harm: Callable[[ThreadHeader], ThreadHeader], told: str
+async def test_journal_and_inbox_payloads_cannot_be_swapped_or_relabelled(
+    place: Place, harm: Callable[[ThreadHeader], ThreadHeader], message: str
 ) -> None:
     store = await changed(place, lambda standing, ours, _: (harm(standing), ours))
-    await refused(store.thread_header("t"), told)
+    await refused(store.thread_header("t"), message)
     opened = await store.open("t", "run-1")
-    assert told in str(opened.damage) and not opened.journal and not opened.inbox
+    assert message in str(opened.damage) and not opened.journal and not opened.inbox
     await closed(store)
 
 
-async def test_what_is_not_encrypted_is_refused_in_an_encrypted_store(place: Place) -> None:
+async def test_plain_payload_is_refused_in_an_encrypted_store(place: Place) -> None:
     below = await written(place)
     owner = await own(below, "t")
     await owner.save("forged", root=b'{"plain":"root"}', events=1)
@@ -146,14 +146,14 @@ async def test_what_is_not_encrypted_is_refused_in_an_encrypted_store(place: Pla
     assert opened.info is not None and opened.info.checkpoint_id == "forged"
     await store.release(opened.lease)
     assert (await store.find_checkpoint("t-4")) is not None
-    assert {(one.thread_id, re.sub(r" although.*", "", one.reason)) for one in await store.check()} == {
+    assert {(damage.thread_id, re.sub(r" although.*", "", damage.reason)) for damage in await store.check()} == {
         ("t", "The checkpoint of commit 5 in thread 't' is not encrypted,"),
         ("t", "The event log of commit 5 in thread 't' is not encrypted,"),
     }
     await closed(store, below)
 
 
-async def test_a_message_that_was_slipped_in_plainly_is_not_delivered(place: Place) -> None:
+async def test_plain_message_in_an_encrypted_store_is_not_delivered(place: Place) -> None:
     below = await written(place)
     await below.post("t", "forged", "message", b'"pay everybody"')
     store = place.store(AesGcm(OLD))

@@ -55,9 +55,9 @@ USES: dict[str, Use] = {
 }
 
 
-@pytest.mark.parametrize("use", [one for one in USES if one != "rekey"])
+@pytest.mark.parametrize("use", [use for use in USES if use != "rekey"])
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(place: Place, use: str) -> None:
+async def test_encrypted_store_without_its_key_refuses_every_use(place: Place, use: str) -> None:
     store = place.store(AesGcm(OLD))
     await save_full_thread(store)
     before = await read_everything(store)
@@ -78,7 +78,7 @@ def _payloads(raw: bytes) -> int:
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_another_key_is_refused_with_the_id_of_the_one_that_is_needed(place: Place, use: str) -> None:
+async def test_another_key_is_refused_with_the_id_of_the_needed_key(place: Place, use: str) -> None:
     store = place.store(AesGcm(OLD))
     await save_full_thread(store)
     before = await read_everything(store)
@@ -93,7 +93,7 @@ async def test_another_key_is_refused_with_the_id_of_the_one_that_is_needed(plac
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_a_plain_store_with_a_key_is_refused_with_the_way_out(place: Place, use: str) -> None:
+async def test_plain_store_opened_with_a_key_is_refused_with_the_remedy(place: Place, use: str) -> None:
     store = place.store()
     await save_full_thread(store)
     before = await read_everything(store)
@@ -104,7 +104,7 @@ async def test_a_plain_store_with_a_key_is_refused_with_the_way_out(place: Place
     await closed(storage, store)
 
 
-async def test_the_three_refusals_in_any_store(place: Place) -> None:
+async def test_every_store_refuses_plain_payloads_missing_keys_and_other_keys(place: Place) -> None:
     plain = place.store()
     await plain.post("t", "item", "message", b"1")
     encrypted = place.store(AesGcm(OLD))
@@ -120,7 +120,7 @@ async def test_the_three_refusals_in_any_store(place: Place) -> None:
     await closed(plain, encrypted, without, other)
 
 
-async def test_another_key_under_the_same_id_is_told_from_damage(place: Place) -> None:
+async def test_another_key_under_the_same_id_is_distinguished_from_damage(place: Place) -> None:
     store = place.store(AesGcm({"k": OLD}))
     await save_full_thread(store)
     other = place.store(AesGcm({"k": OTHER}))
@@ -129,7 +129,7 @@ async def test_another_key_under_the_same_id_is_told_from_damage(place: Place) -
     await closed(store, other)
 
 
-async def test_reading_an_empty_store_writes_nothing_and_refuses_nobody(place: Place) -> None:
+async def test_reading_an_empty_encrypted_store_writes_nothing(place: Place) -> None:
     store, below = place.store(AesGcm(OLD)), place.store()
     assert (await read_everything(store))["threads"] == [] and await store.thread_ids() == []
     assert await below.thread_ids() == []
@@ -139,7 +139,7 @@ async def test_reading_an_empty_store_writes_nothing_and_refuses_nobody(place: P
     await closed(store, below)
 
 
-async def test_of_many_who_are_the_first_all_use_one_key_of_names(place: Place) -> None:
+async def test_stores_that_start_together_share_one_key_of_names(place: Place) -> None:
     stores = [place.store(AesGcm(OLD)) for _ in range(6)]
     await asyncio.gather(*(save_thread(store, f"t{number}", chunks={}) for number, store in enumerate(stores)))
     owner = await own(stores[0], "shared")
@@ -151,7 +151,7 @@ async def test_of_many_who_are_the_first_all_use_one_key_of_names(place: Place) 
     await closed(*stores)
 
 
-async def test_the_thread_that_holds_the_key_is_nobody_elses(place: Place) -> None:
+async def test_thread_that_holds_the_key_is_reserved(place: Place) -> None:
     store, reserved = place.store(AesGcm(OLD)), "perdure:encryption"
     await save_full_thread(store)
     for refused in (
@@ -171,7 +171,7 @@ async def test_the_thread_that_holds_the_key_is_nobody_elses(place: Place) -> No
     await closed(again)
 
 
-async def test_a_store_whose_key_of_names_is_gone_says_so(tmp_path: Path) -> None:
+async def test_store_without_its_key_of_names_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     store = EncryptedStore(SqliteStore(path), AesGcm(OLD))
     await save_full_thread(store)
@@ -184,8 +184,8 @@ async def test_a_store_whose_key_of_names_is_gone_says_so(tmp_path: Path) -> Non
     await again.close()
 
 
-async def test_a_missing_key_costs_nobody_the_thread(place: Place) -> None:
-    """Half of a store is under a key that somebody was not given: what cannot be read is left to those who can."""
+async def test_reader_without_a_key_does_not_take_the_thread_from_its_owner(place: Place) -> None:
+    """Half of a store is under a key that one reader lacks: the thread stays with owners that have the key."""
     both = AesGcm({"old": OLD, "new": NEW}, current="new")
     store = place.store(AesGcm({"old": OLD}))
     await save_full_thread(store, "t")
@@ -198,7 +198,7 @@ async def test_a_missing_key_costs_nobody_the_thread(place: Place) -> None:
     half = place.store(AesGcm({"new": NEW}))
     with pytest.raises(MissingKey, match="commit 5 in thread 't' is encrypted with key 'old'"):
         await half.open("t", "run-2", takeover=True)
-    await owner.save()  # whoever holds the thread still does
+    await owner.save()  # the owner still holds the thread
     await owner.release()
     with pytest.raises(MissingKey):
         await half.open("t", "run-2")

@@ -17,14 +17,14 @@ from perdure.store import Store
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.sqlite.transfer import PAGE_ROWS
-from perdure.testing.conformance.clauses.rewriting import wrapped
+from perdure.testing.conformance.clauses.rewriting import wrap
 from perdure.testing.conformance.threads import own, save_full_thread, save_thread
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 async def roots(store: Store, thread_id: str = "t") -> list[bytes | None]:
-    return [one.root for one in await store.commits(thread_id)]
+    return [commit.root for commit in await store.commits(thread_id)]
 
 
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
@@ -32,15 +32,15 @@ async def test_all_commits_of_a_long_thread_are_rewritten(place: Place) -> None:
     store = place.store()
     await save_thread(store, "t", 2 * PAGE_ROWS + 7, events=1)
     before = await roots(store)
-    assert await store.rewrite("t", wrapped) == 2 * len(before)
-    expected = [wrapped("root", str(number), root) for number, root in enumerate(before, 1) if root is not None]
+    assert await store.rewrite("t", wrap) == 2 * len(before)
+    expected = [wrap("root", str(number), root) for number, root in enumerate(before, 1) if root is not None]
     assert await roots(store) == expected
     assert await store.check() == []
     await store.close()
 
 
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_whoever_commits_and_prunes_meanwhile_loses_nothing(place: Place) -> None:
+async def test_commits_and_prunes_during_a_rewrite_lose_nothing(place: Place) -> None:
     store, other = place.store(), place.store()
     owner = await own(store)
     for _ in range(100):
@@ -57,7 +57,7 @@ async def test_whoever_commits_and_prunes_meanwhile_loses_nothing(place: Place) 
         go_on(), *(other.rewrite("t", lambda kind, name, data: data) for _ in range(3)), rewrite(other)
     )
     assert await store.check() == [] and await other.check() == []
-    assert [one.number for one in await other.infos()][-1] == 140
+    assert [info.number for info in await other.infos()][-1] == 140
     await store.close()
     await other.close()
 
@@ -69,18 +69,18 @@ async def rewrite(store: Store) -> None:
     def once(kind: str, name: str, data: bytes) -> bytes:
         assert (kind, name) not in done or kind == "chunk", "it was put through twice"
         done.add((kind, name))
-        return wrapped(kind, name, data)
+        return wrap(kind, name, data)
 
     assert await store.rewrite("t", once) > 100
 
 
-def changed(path: Path, statement: str, *given: object) -> None:
+def changed(path: Path, statement: str, *arguments: object) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        assert db.execute(statement, given).rowcount == 1
+        assert db.execute(statement, arguments).rowcount == 1
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         (
             "UPDATE commits SET body = REPLACE(CAST(body AS TEXT), '2}', '3}') WHERE number = 2 AND thread = 1",
@@ -91,38 +91,38 @@ def changed(path: Path, statement: str, *given: object) -> None:
     ],
     ids=["commit", "journal", "inbox"],
 )
-async def test_what_is_damaged_is_left_as_it_is_and_told_when_the_rest_is_done(
-    tmp_path: Path, statement: str, told: str
+async def test_rewrite_leaves_damaged_payloads_and_reports_them_at_the_end(
+    tmp_path: Path, statement: str, message: str
 ) -> None:
     path = tmp_path / "threads.db"
     store = SqliteStore(path)
     await save_full_thread(store)
     await store.close()
     changed(path, statement)
-    found = await store.check()
-    assert found
-    with pytest.raises(DamagedCheckpoint, match=told):
-        await store.rewrite("t", wrapped)
-    assert await store.check() == found, "what was damaged before looks sound now"
+    damage = await store.check()
+    assert damage
+    with pytest.raises(DamagedCheckpoint, match=message):
+        await store.rewrite("t", wrap)
+    assert await store.check() == damage, "what was damaged before looks sound now"
     first = await store.find_checkpoint("t-1")
     assert first is not None and first.root.startswith(b'["root"')
     await store.close()
 
 
-async def test_what_lists_say_is_not_made_to_look_sound_either(tmp_path: Path) -> None:
+async def test_rewrite_does_not_make_damaged_columns_look_sound(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     store = SqliteStore(path)
     await save_full_thread(store)
     await store.close()
     changed(path, "UPDATE commits SET status = 'FORGED' WHERE number = 2")
-    found = await store.check()
-    assert "the columns of commit 2 were changed" in found[0].reason
-    assert await store.rewrite("t", wrapped) > 0
-    assert await store.check() == found
+    damage = await store.check()
+    assert "the columns of commit 2 were changed" in damage[0].reason
+    assert await store.rewrite("t", wrap) > 0
+    assert await store.check() == damage
     await store.close()
 
 
-async def test_a_damaged_line_of_a_file_stops_it_and_changes_nothing(tmp_path: Path) -> None:
+async def test_damaged_line_of_a_file_stops_the_rewrite_without_a_change(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "threads")
     await save_full_thread(store)
     await store.close()
@@ -130,7 +130,7 @@ async def test_a_damaged_line_of_a_file_stops_it_and_changes_nothing(tmp_path: P
     before = file.read_bytes().replace(b'"number": 2', b'"number": 7')
     file.write_bytes(before)
     with pytest.raises(DamagedStore, match="is damaged"):
-        await store.rewrite("t", wrapped)
+        await store.rewrite("t", wrap)
     assert file.read_bytes() == before
     await store.close()
 
@@ -138,7 +138,7 @@ async def test_a_damaged_line_of_a_file_stops_it_and_changes_nothing(tmp_path: P
 @pytest.mark.parametrize(
     ("name", "make"), [("threads.sqlite3", SqliteStore), ("threads", FileStore)], ids=["sqlite", "file"]
 )
-async def test_what_an_older_version_wrote_is_rewritten(
+async def test_payloads_of_an_older_version_are_rewritten(
     tmp_path: Path, name: str, make: Callable[[Path], Store]
 ) -> None:
     kept = tmp_path / name
@@ -149,9 +149,9 @@ async def test_what_an_older_version_wrote_is_rewritten(
     assert thread_ids
     for thread_id in thread_ids:
         before = await roots(store, thread_id)
-        assert await store.rewrite(thread_id, wrapped) >= len(before)
-        assert [one is not None and one.startswith(b'["root"') for one in await roots(store, thread_id)] == [
-            one is not None for one in before
+        assert await store.rewrite(thread_id, wrap) >= len(before)
+        assert [root is not None and root.startswith(b'["root"') for root in await roots(store, thread_id)] == [
+            root is not None for root in before
         ]
     assert await store.check() == []
     await store.close()

@@ -41,10 +41,10 @@ async def rekeyed(store: Any, *, dry_run: bool = False) -> RekeyReport:
 
 
 async def contents(store: Store, thread_ids: Sequence[str]) -> list[Any]:
-    return [await read_everything(store), *[await read_as_owner(store, one) for one in thread_ids]]
+    return [await read_everything(store), *[await read_as_owner(store, thread_id) for thread_id in thread_ids]]
 
 
-async def test_after_a_rekey_the_old_key_is_not_needed_any_more(place: Place) -> None:
+async def test_old_key_is_not_needed_after_a_rekey(place: Place) -> None:
     store = place.store(old())
     await save_full_thread(store, "t")
     await store.pin("t-2")
@@ -133,7 +133,7 @@ class Count(Executor):
             await ctx.yield_output(len(ctx.get_state("log")))
 
 
-async def test_threads_are_run_while_all_is_put_under_a_new_key(place: Place) -> None:
+async def test_threads_run_while_a_rekey_is_under_way(place: Place) -> None:
     count = Count("count")
     storage = place.storage(old())
     before = WorkflowBuilder(name="w", start_executor=count, checkpoint_storage=storage).add_edge(count, count).build()
@@ -147,19 +147,19 @@ async def test_threads_are_run_while_all_is_put_under_a_new_key(place: Place) ->
     reports = [await other.rekey()]
     while not runs.done():
         reports.append(await other.rekey())
-    assert [one.get_outputs()[-1] for one in await runs] == [37, 37, 26, 26]
-    assert all(one.is_complete for one in reports)
-    assert sum(one.rewritten for one in reports) > 50
+    assert [result.get_outputs()[-1] for result in await runs] == [37, 37, 26, 26]
+    assert all(report.is_complete for report in reports)
+    assert sum(report.rewritten for report in reports) > 50
     assert await storage.verify() == []
     await closed(storage, other)
 
     storage = place.storage(new())
     assert await storage.verify() == []
-    assert [one.thread_id for one in await storage.list_threads()] != []
+    assert [thread.thread_id for thread in await storage.list_threads()] != []
     await closed(storage)
 
 
-async def test_what_cannot_be_read_is_left_and_named_and_the_rest_is_done(place: Place) -> None:
+async def test_rekey_leaves_and_names_unreadable_payloads_and_does_the_rest(place: Place) -> None:
     store = place.store(old())
     await save_thread(store, "forged", 2)
     await save_thread(store, "good", 2)
@@ -175,23 +175,23 @@ async def test_what_cannot_be_read_is_left_and_named_and_the_rest_is_done(place:
     report = await rekeyed(store)
     assert not report.is_complete and report.payloads == {"old": 5, "older": 1}
     assert report.rewritten == 5
-    told = [(one.thread_id, one.reason) for one in report.failed]
-    assert [one for one, _ in told] == ["forged", "forged"]
-    assert "commit 3 in thread 'forged' is not encrypted" in told[0][1]
-    assert "commit 4 in thread 'forged' is encrypted with key 'older'" in told[1][1]
+    failures = [(failure.thread_id, failure.reason) for failure in report.failed]
+    assert [thread_id for thread_id, _ in failures] == ["forged", "forged"]
+    assert "commit 3 in thread 'forged' is not encrypted" in failures[0][1]
+    assert "commit 4 in thread 'forged' is encrypted with key 'older'" in failures[1][1]
     await closed(store)
     store = place.store(new())
     assert await store.find_checkpoint("forged-2") is not None and await store.head("good") is not None
     await closed(store)
 
 
-async def test_each_thread_is_told_of_as_it_is_done_with(place: Place) -> None:
+async def test_rekey_reports_progress_after_each_thread(place: Place) -> None:
     storage = place.storage(old())
     for name in "abc":
         await save_thread(storage.store, name)
-    told: list[tuple[int, int, str]] = []
-    await storage.rekey(progress=lambda *given: told.append(given))
-    assert told == [(1, 3, "a"), (2, 3, "b"), (3, 3, "c")]
+    reported: list[tuple[int, int, str]] = []
+    await storage.rekey(progress=lambda *progress: reported.append(progress))
+    assert reported == [(1, 3, "a"), (2, 3, "b"), (3, 3, "c")]
     await closed(storage)
 
 

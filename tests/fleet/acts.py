@@ -26,7 +26,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Opened:
-    """That somebody has claimed the thread."""
+    """A claim of the thread by an owner."""
 
     by: str
     asked_at: int
@@ -35,8 +35,8 @@ class Opened:
 
 
 @dataclass
-class Told:
-    """All that was said of one thread."""
+class ThreadLog:
+    """All acts that the processes logged for one thread."""
 
     opened: list[Opened] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)
@@ -56,35 +56,35 @@ class Told:
 
     @property
     def has_unknown(self) -> bool:
-        """Whether of some act it was not said what came of it."""
+        """Whether the outcome of some act is not in the log."""
         return not set(self.begun) <= set(self.done) | self.refused
 
 
-def read_logs(folder: Path) -> dict[str, Told]:
-    """By thread id, what all processes said."""
-    threads: dict[str, Told] = defaultdict(Told)
+def read_logs(folder: Path) -> dict[str, ThreadLog]:
+    """Return the log entries of all processes, by thread id."""
+    threads: dict[str, ThreadLog] = defaultdict(ThreadLog)
     for file in sorted(folder.glob("acts-*")):
         for line in file.read_text(encoding="utf-8").splitlines():
-            one = json.loads(line)
-            _take(threads[one["thread_id"]], one)
+            entry = json.loads(line)
+            _take(threads[entry["thread_id"]], entry)
     return dict(threads)
 
 
-def _take(told: Told, one: dict[str, Any]) -> None:
-    what, act = one["what"], one["act"]
+def _take(log: ThreadLog, entry: dict[str, Any]) -> None:
+    what, act = entry["what"], entry["act"]
     if what == "opened":
-        told.opened.append(Opened(act, one["asked_at"], one["fence"], one["inbox"]))
+        log.opened.append(Opened(act, entry["asked_at"], entry["fence"], entry["inbox"]))
     elif what == "begun":
-        told.begun[act] = one["fence"]
-        told.begun_at[act] = one["at"]
+        log.begun[act] = entry["fence"]
+        log.begun_at[act] = entry["at"]
     elif what == "done":
-        told.done[act] = one["number"]
-        told.done_at[act] = one["at"]
-        told.repeated += [item for item in one["consumed"] if item in told.consumed]
-        told.consumed.update(dict.fromkeys(one["consumed"], act))
+        log.done[act] = entry["number"]
+        log.done_at[act] = entry["at"]
+        log.repeated += [item for item in entry["consumed"] if item in log.consumed]
+        log.consumed.update(dict.fromkeys(entry["consumed"], act))
     elif what == "refused":
-        told.refused.add(act)
+        log.refused.add(act)
     elif what == "posting":
-        told.tried_posts.add(act)
+        log.tried_posts.add(act)
     elif what == "posted":
-        told.posted[act] = one["at"]
+        log.posted[act] = entry["at"]

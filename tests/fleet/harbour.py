@@ -39,18 +39,18 @@ def harbour() -> Iterator[Zygote]:
 def all_at_once(number: int, work: Callable[[int], object]) -> None:
     """Fork so many, let them all begin at one instant, and wait for the end of all. Raises if one of them did."""
     gate, opens = os.pipe()
-    heard, tells = os.pipe()
-    children = [_fork(one, work, (gate, opens), tells) for one in range(number)]
-    for end in (gate, opens, tells):  # nobody holds the gate shut any more
+    reader, writer = os.pipe()
+    children = [_fork(number, work, (gate, opens), writer) for number in range(number)]
+    for end in (gate, opens, writer):  # from now on no process holds the gate shut
         os.close(end)
-    with open(heard, encoding="utf-8") as problems:
+    with open(reader, encoding="utf-8") as problems:
         problem = problems.read()
     ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     if problem or any(ended):
         raise AssertionError(f"They ended with {ended}. {problem}")
 
 
-def _fork(one: int, work: Callable[[int], object], gate: tuple[int, int], tells: int) -> int:
+def _fork(number: int, work: Callable[[int], object], gate: tuple[int, int], writer: int) -> int:
     child = os.fork()
     if child:
         return child
@@ -58,23 +58,23 @@ def _fork(one: int, work: Callable[[int], object], gate: tuple[int, int], tells:
     try:
         os.close(gate[1])
         os.read(gate[0], 1)
-        work(one)
+        work(number)
         code = 0
-    except BaseException:  # noqa: BLE001  # told to the one who started it
-        os.write(tells, traceback.format_exc().encode()[-8000:])
+    except BaseException:  # noqa: BLE001  # the process that started this one reads the traceback
+        os.write(writer, traceback.format_exc().encode()[-8000:])
     finally:
         os._exit(code)
 
 
 def main() -> None:
     replies = os.dup(1)
-    os.dup2(2, 1)  # what the code under test prints is in nobody's way
+    os.dup2(2, 1)  # the output of the code under test stays out of the replies
     for name in MODULES:
         importlib.import_module(f"tests.fleet.{name}")
     for line in sys.stdin:
-        told = json.loads(line)
-        outcome = zygote._one_life(zygote._found(told["what"]), told["order"], told["kill_after"])
-        os.write(replies, json.dumps({"number": told["number"], **outcome}).encode() + b"\n")
+        request = json.loads(line)
+        outcome = zygote._one_life(zygote._found(request["what"]), request["order"], request["kill_after"])
+        os.write(replies, json.dumps({"number": request["number"], **outcome}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ class Prepare(TypedDict):
     processes: int
 
 
-def live(order: Prepare, say_ready: Callable[[], object]) -> None:
+def live(order: Prepare, report_ready: Callable[[], object]) -> None:
     """Raises if one of them cannot work."""
-    say_ready()
+    report_ready()
     all_at_once(order["processes"], lambda number: asyncio.run(_begin(order, number)))
 
 

@@ -34,8 +34,8 @@ class Race(TypedDict):
     """Of each run."""
 
 
-def live(order: Race, say_ready: Callable[[], object]) -> None:
-    say_ready()
+def live(order: Race, report_ready: Callable[[], object]) -> None:
+    report_ready()
     all_at_once(order["processes"], lambda number: asyncio.run(_race(order, number)))
 
 

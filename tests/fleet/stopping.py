@@ -24,11 +24,11 @@ class Stop(TypedDict):
     dsn: str
     schema: str
     is_elsewhere: bool
-    """Whether the owner runs on another machine, as far as anybody can tell."""
+    """Whether the owner appears to run on another machine."""
     how: str
     """`takeover`, or `lease`: its lease runs out."""
     has_moved: bool
-    """Whether the other has committed something when the owner goes on; if not, only the fence tells them apart."""
+    """Whether the other has committed something when the owner continues. If not, only the fence separates them."""
 
 
 # ---------------------------------------------------------------- the owner
@@ -45,7 +45,7 @@ async def _stop_in_mid_work(owner: ThreadOwner) -> int:
         except ThreadConflict:
             continue
         return 0
-    await owner.release()  # harms nobody
+    await owner.release()  # harms no other owner
     return REFUSED
 
 
@@ -63,7 +63,7 @@ def _owner(order: Stop, work: Callable[[ThreadOwner], Awaitable[int]]) -> Iterat
         code = 1
         try:
             if order["is_elsewhere"]:
-                platform.boot_id = lambda: "another one"  # type: ignore[assignment]  # what tells machines apart
+                platform.boot_id = lambda: "another one"  # type: ignore[assignment]  # this id distinguishes machines
             code = asyncio.run(_own_and_work(order, work))
         finally:
             os._exit(code)
@@ -89,9 +89,9 @@ def _store(order: Stop) -> PostgresStore:
 # ---------------------------------------------------------------- another that wants its thread
 
 
-def stopped(order: Stop, say_ready: Callable[[], object]) -> None:
+def stopped(order: Stop, report_ready: Callable[[], object]) -> None:
     """Raises if anything of the stopped process is stored once another has its thread."""
-    say_ready()
+    report_ready()
     store = _store(order)
     with _owner(order, _stop_in_mid_work) as child, asyncio.Runner() as runner:
         runner.run(_is_refused(store))
@@ -105,14 +105,14 @@ def stopped(order: Stop, say_ready: Callable[[], object]) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == REFUSED
         assert runner.run(read_everything(store, THREAD)) == before
         runner.run(owner.save())  # it still owns it
-        found = runner.run(read_as_owner(store, THREAD))
-        assert (found["number"], found["journal"]) == (2 + order["has_moved"], [])
+        opened = runner.run(read_as_owner(store, THREAD))
+        assert (opened["number"], opened["journal"]) == (2 + order["has_moved"], [])
         runner.run(store.close())
 
 
-def killed(order: Stop, say_ready: Callable[[], object]) -> None:
+def killed(order: Stop, report_ready: Callable[[], object]) -> None:
     """Raises unless the thread of a killed process is free: at once here, after its lease if it ran elsewhere."""
-    say_ready()
+    report_ready()
     store = _store(order)
     with asyncio.Runner() as runner:
         with _owner(order, _stop_in_mid_work):
@@ -120,7 +120,7 @@ def killed(order: Stop, say_ready: Callable[[], object]) -> None:
         if order["is_elsewhere"]:
             runner.run(_is_refused(store))
             runner.run(let_time_pass(store))
-        else:  # nobody waits for such a lease
+        else:  # no process waits for such a lease
             runner.run(store.db.rows("UPDATE {s}.processes SET leased_until = leased_until + interval '1 hour'"))
         owner = runner.run(own(store, THREAD, owner="another"))
         assert owner.number == 1 and len(owner.opened.journal) == 1
@@ -128,9 +128,9 @@ def killed(order: Stop, say_ready: Callable[[], object]) -> None:
         runner.run(store.close())
 
 
-def blocked(order: Stop, say_ready: Callable[[], object]) -> None:
+def blocked(order: Stop, report_ready: Callable[[], object]) -> None:
     """Raises unless a process elsewhere whose event loop stands still keeps its thread."""
-    say_ready()
+    report_ready()
     store = _store(order)
     with _owner(order, _stand_still) as child, asyncio.Runner() as runner:
         runner.run(let_time_pass(store))

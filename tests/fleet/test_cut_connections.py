@@ -1,4 +1,4 @@
-"""The connection is cut in the middle of each thing that is written: it is there once, and that is what one hears."""
+"""The connection is cut in the middle of each write: the write is there once, and its caller gets that result."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ async def store(proxy: Proxy, postgres_place: Place) -> AsyncIterator[PostgresSt
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
-async def test_what_is_cut_off_is_done_exactly_once(store: PostgresStore, proxy: Proxy, act: Act, seed: int) -> None:
+async def test_act_whose_connection_is_cut_is_done_exactly_once(
+    store: PostgresStore, proxy: Proxy, act: Act, seed: int
+) -> None:
     before = await trace(store, (await prepared(store, "T")).lease.thread_id)
     undisturbed = await prepared(store, "undisturbed")
     with proxy.counted() as counts:
@@ -137,16 +139,16 @@ async def prepared(store: Store, thread_id: str) -> ThreadOwner:
 
 async def trace(store: Store, thread_id: str) -> str:
     """All that is stored of the thread and those beside it, with the same words for all threads."""
-    found: list[str] = []
-    for one in (thread_id, f"{thread_id} beside", f"{thread_id} copied"):
-        standing = await store.thread_header(one)
+    rows: list[str] = []
+    for name in (thread_id, f"{thread_id} beside", f"{thread_id} copied"):
+        standing = await store.thread_header(name)
         if standing is None:
             continue
-        infos = await store.infos(thread_id=one)
-        owner = (await store.threads(thread_id=one))[0].run_id
-        words = repr((standing, await store.commits(one), [(info.is_pinned, info) for info in infos], owner))
+        infos = await store.infos(thread_id=name)
+        owner = (await store.threads(thread_id=name))[0].run_id
+        words = repr((standing, await store.commits(name), [(info.is_pinned, info) for info in infos], owner))
         for info in infos:  # a copy has ids of its own
-            words = words.replace(info.checkpoint_id, f"{one}-{info.number}")
-        found.append(words)
+            words = words.replace(info.checkpoint_id, f"{name}-{info.number}")
+        rows.append(words)
     # A claim that is made again has another fence.
-    return re.sub("fence=[23]", "fence=2", "\n".join(found).replace(thread_id, "T"))
+    return re.sub("fence=[23]", "fence=2", "\n".join(rows).replace(thread_id, "T"))

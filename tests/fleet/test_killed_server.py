@@ -14,8 +14,8 @@ from tests.chance import SOAK
 from tests.crash.zygote import Zygote
 from tests.fleet.test_racing import check_histories, race
 from tests.servers.fixtures import Place
-from tests.servers.keeper import family
 from tests.servers.postgres import PostgresServer
+from tests.servers.reaper import family
 
 from perdure.stores.postgres.store import PostgresStore
 from perdure.testing.conformance.threads import own
@@ -43,7 +43,7 @@ def kill_one(server: PostgresServer, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("round_", range(10 if SOAK else 1))
-async def test_a_server_that_is_killed_again_and_again_loses_nothing_that_it_acknowledged(
+async def test_server_killed_repeatedly_loses_no_acknowledged_commit(
     harbour: Zygote, server: PostgresServer, tmp_path: Path, seed: int, round_: int
 ) -> None:
     chance = random.Random(seed)
@@ -65,7 +65,7 @@ def acknowledged(folder: Path) -> int:
     return sum(file.read_bytes().count(b'"done"') for file in folder.glob("acts-*"))
 
 
-async def test_a_server_that_is_restarted_between_two_calls_is_not_noticed(server: PostgresServer) -> None:
+async def test_server_restart_between_two_calls_goes_unnoticed(server: PostgresServer) -> None:
     store = PostgresStore(server.new_database())
     owner = await own(store)
     await owner.save(events=1)
@@ -80,7 +80,7 @@ async def test_a_server_that_is_restarted_between_two_calls_is_not_noticed(serve
     await store.close()
 
 
-async def test_a_server_that_comes_back_after_a_while_is_waited_for(server: PostgresServer) -> None:
+async def test_calls_wait_for_a_server_that_comes_back(server: PostgresServer) -> None:
     store = PostgresStore(server.new_database())
     owner = await own(store)
     await owner.save(events=1)
@@ -93,7 +93,7 @@ async def test_a_server_that_comes_back_after_a_while_is_waited_for(server: Post
     await store.close()
 
 
-async def test_a_server_that_stood_still_for_a_while_goes_on(server: PostgresServer) -> None:
+async def test_commit_ends_after_a_paused_server_resumes(server: PostgresServer) -> None:
     store = PostgresStore(server.new_database())
     owner = await own(store)
     await owner.save(events=1)

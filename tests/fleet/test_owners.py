@@ -23,7 +23,7 @@ def stop(place: Place, *, is_elsewhere: bool, how: str = "lease", has_moved: boo
     ("how", "is_elsewhere", "has_moved"),
     [("takeover", False, True), ("takeover", False, False), ("lease", True, False)],
 )
-def test_a_stopped_owner_that_goes_on_after_another_took_over_leaves_no_trace(
+def test_stopped_owner_that_continues_after_takeover_leaves_no_trace(
     harbour: Zygote, postgres_place: Place, how: str, is_elsewhere: bool, has_moved: bool
 ) -> None:
     order = stop(postgres_place, is_elsewhere=is_elsewhere, how=how, has_moved=has_moved)
@@ -31,7 +31,7 @@ def test_a_stopped_owner_that_goes_on_after_another_took_over_leaves_no_trace(
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_a_dead_owner_is_noticed_at_once_here_and_after_its_lease_elsewhere(
+def test_dead_owner_is_noticed_at_once_here_and_after_lease_elsewhere(
     harbour: Zygote, postgres_place: Place, is_elsewhere: bool
 ) -> None:
     harbour.life("tests.fleet.stopping:killed", stop(postgres_place, is_elsewhere=is_elsewhere))
@@ -41,7 +41,7 @@ def test_an_owner_whose_event_loop_stands_still_keeps_its_thread(harbour: Zygote
     harbour.life("tests.fleet.stopping:blocked", stop(postgres_place, is_elsewhere=True))
 
 
-async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(postgres_dsn: str) -> None:
+async def test_claim_that_waits_for_a_commit_sees_that_commit(postgres_dsn: str) -> None:
     store = PostgresStore(postgres_dsn)
     first = await own(store, "t")
     await first.save(brings=["one"], events=1)
@@ -66,11 +66,11 @@ async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(
 async def _are_waiting(connection: asyncpg.Connection, number: int) -> None:
     """So many statements in this database wait for locks."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    while len(await connection.fetch(waiting)) < number:  # noqa: ASYNC110  # no event tells
+    while len(await connection.fetch(waiting)) < number:  # noqa: ASYNC110  # no event reports this
         await asyncio.sleep(0.005)
 
 
-async def test_an_owner_that_released_is_not_waited_for_though_its_process_is_dead_elsewhere(
+async def test_owner_that_released_is_not_waited_for_when_dead_elsewhere(
     postgres_place: Place,
 ) -> None:
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)

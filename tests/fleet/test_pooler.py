@@ -57,7 +57,7 @@ class Editor(Executor):
         await ctx.request_info(f"print {len(ctx.state['texts'])}?", str, request_id=f"print {len(ctx.state['texts'])}")
 
     @response_handler
-    async def told(self, question: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def take_answer(self, question: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"{question} {answer}")
 
 
@@ -69,14 +69,14 @@ def build(storage: PostgresCheckpointStorage, calls: list[str]) -> Workflow:
 
 
 async def life(storage: PostgresCheckpointStorage) -> list[Any]:
-    """Fails, goes on, asks, is answered, rewound, answered again, forked, pinned and pruned: what one sees of it."""
+    """Run a thread that fails, continues, asks, is answered, rewound, forked, pinned and pruned. Return what shows."""
     calls: list[str] = []
     seen: list[Any] = []
     with pytest.raises(RuntimeError, match="It broke"):
         await build(storage, calls).run(["one", "two"], thread_id="t")
     result = await build(storage, calls).run(thread_id="t")
     seen += [sorted(calls), result.get_final_state(), sorted(e.request_id for e in result.get_request_info_events())]
-    asked = [(one.thread_id, one.request_id) for one in await storage.pending_requests()]
+    asked = [(request.thread_id, request.request_id) for request in await storage.pending_requests()]
     before = (await build(storage, calls).history("t"))[0]
     yes, no = ({request_id: answer for _, request_id in asked} for answer in ("yes", "no"))
     seen += [asked, (await build(storage, calls).run(responses=yes, thread_id="t")).get_outputs()]
@@ -86,15 +86,15 @@ async def life(storage: PostgresCheckpointStorage) -> list[Any]:
     seen.append((await build(storage, calls).run(responses=yes, thread_id="forked")).get_outputs())
     await storage.pin(before)
     report = await storage.prune(keep_last=1)
-    seen += [[(one.thread_id, one.checkpoints) for one in report.threads], report.skipped]
+    seen += [[(thread.thread_id, thread.checkpoints) for thread in report.threads], report.skipped]
     infos = await storage.list_checkpoint_infos()
-    seen.append([(one.thread_id, one.number, one.iteration_count, one.is_pinned, one.status) for one in infos])
-    kept = await asyncio.gather(*(storage.load(one.checkpoint_id) for one in [before, *infos]))
-    seen += [[sorted(one.state.items()) for one in kept], fork.thread_id, sorted(calls)]
-    seen.append([(one.thread_id, one.number, one.status) for one in await storage.list_threads()])
-    seen.append([(one.first_seq, one.count) for one in await storage.store.events_after("t", None)])
+    seen.append([(info.thread_id, info.number, info.iteration_count, info.is_pinned, info.status) for info in infos])
+    kept = await asyncio.gather(*(storage.load(checkpoint.checkpoint_id) for checkpoint in [before, *infos]))
+    seen += [[sorted(checkpoint.state.items()) for checkpoint in kept], fork.thread_id, sorted(calls)]
+    seen.append([(thread.thread_id, thread.number, thread.status) for thread in await storage.list_threads()])
+    seen.append([(events.first_seq, events.count) for events in await storage.store.events_after("t", None)])
     await storage.delete_thread("forked")
-    seen.append([one.thread_id for one in await storage.list_threads()])
+    seen.append([thread.thread_id for thread in await storage.list_threads()])
     return seen
 
 
@@ -110,10 +110,10 @@ async def lived(dsn: str, schema: str) -> list[Any]:
 async def test_a_threads_whole_life_is_the_same_through_a_pooler(postgres_dsn: str, knows_statements: bool) -> None:
     expected = await lived(postgres_dsn, "direct")
     with Pooler(postgres_dsn, size=2, knows_statements=knows_statements) as pooler:
-        found = await lived(pooler.dsn, "pooled")
+        pooled = await lived(pooler.dsn, "pooled")
         assert pooler.switches > 20
-    for one, other in zip(found, expected, strict=True):
-        assert one == other
+    for actual, other in zip(pooled, expected, strict=True):
+        assert actual == other
 
 
 async def test_two_stores_behind_one_pooler_take_threads_from_each_other(postgres_place: Place) -> None:

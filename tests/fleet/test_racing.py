@@ -35,14 +35,15 @@ def race(place: Place, folder: Path, seed: int, *, processes: int, threads: int,
 
 async def check_histories(place: Place, folder: Path, *, fewest: int) -> None:
     store = PostgresStore(place.dsn, schema=place.schema)
-    told = read_logs(folder)
-    problems = [problem for thread_id, one in told.items() for problem in await problems_of(store, thread_id, one)]
-    assert sorted(await store.thread_ids()) == sorted(told)
+    logs = read_logs(folder)
+    problems = [problem for thread_id, log in logs.items() for problem in await problems_of(store, thread_id, log)]
+    assert sorted(await store.thread_ids()) == sorted(logs)
     await store.close()
     assert not problems, "\n".join(problems)
-    acknowledged = sum(len(one.done) for one in told.values())
-    refused = sum(len(one.refused) for one in told.values())
-    print(f"{acknowledged} commits acknowledged, {refused} refused, {sum(len(o.posted) for o in told.values())} posts")
+    acknowledged = sum(len(log.done) for log in logs.values())
+    refused = sum(len(log.refused) for log in logs.values())
+    posted = sum(len(log.posted) for log in logs.values())
+    print(f"{acknowledged} commits acknowledged, {refused} refused, {posted} posts")
     assert acknowledged > fewest and refused > 0
 
 
@@ -55,7 +56,7 @@ async def test_eight_processes_that_race_on_twenty_threads_leave_one_line_each(
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-async def test_a_database_that_isolates_transactions_more_strictly_makes_no_difference(
+async def test_commits_are_correct_at_stricter_isolation_levels(
     harbour: Zygote, postgres_server: Databases, postgres_dsn: str, tmp_path: Path, seed: int, isolation: str
 ) -> None:
     name = urlsplit(postgres_dsn).path[1:]
@@ -66,7 +67,7 @@ async def test_a_database_that_isolates_transactions_more_strictly_makes_no_diff
 
 
 @pytest.mark.parametrize("round_", range(20 if SOAK else 1))
-async def test_runs_of_four_processes_on_three_threads_wait_their_turns_and_none_is_lost_or_repeated(
+async def test_runs_of_four_processes_on_three_threads_are_not_lost_or_repeated(
     harbour: Zygote, postgres_place: Place, tmp_path: Path, seed: int, round_: int
 ) -> None:
     dsn, schema = postgres_place
@@ -81,14 +82,14 @@ async def test_runs_of_four_processes_on_three_threads_wait_their_turns_and_none
         assert head is not None
         words = head.state["words"]
         assert len(words) == len(set(words)), f"{thread_id}: {words}"
-        for outcome, _, word, *outputs in (one for one in outcomes if one[1] == thread_id):
+        for outcome, _, word, *outputs in (entry for entry in outcomes if entry[1] == thread_id):
             assert outcome != "done" or f"{word} was the {words.index(word) + 1}." in outputs, (outcomes, words)
             assert outcome != "refused" or word not in words, (outcomes, words)
         assert latest.get_final_state() == WorkflowRunState.IDLE
     assert not await storage.verify()
     await storage.close()
-    assert len([one for one in outcomes if one[0] == "done"]) > 4
+    assert len([entry for entry in outcomes if entry[0] == "done"]) > 4
 
 
 def outcomes_in(folder: Path) -> list[Any]:
-    return [one for file in folder.glob("outcomes-*") for one in json.loads(file.read_text(encoding="utf-8"))]
+    return [entry for file in folder.glob("outcomes-*") for entry in json.loads(file.read_text(encoding="utf-8"))]

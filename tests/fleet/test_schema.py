@@ -52,7 +52,7 @@ async def test_tables_of_a_newer_version_are_refused_and_left_alone(
     assert fetch(postgres_server, postgres_place, "SELECT count(*) FROM {s}.inbox") == [(0,)]
 
 
-async def test_a_schema_of_something_else_is_refused_and_left_alone(
+async def test_schema_of_another_program_is_refused_and_left_alone(
     postgres_server: Databases, postgres_place: Place
 ) -> None:
     postgres_server.execute(f'CREATE SCHEMA "{postgres_place.schema}"')
@@ -63,7 +63,7 @@ async def test_a_schema_of_something_else_is_refused_and_left_alone(
     await store.close()
 
 
-async def test_an_empty_schema_that_somebody_made_beforehand_is_used(
+async def test_store_uses_an_empty_schema_that_already_exists(
     postgres_server: Databases, postgres_place: Place
 ) -> None:
     postgres_server.execute(f'CREATE SCHEMA "{postgres_place.schema}"')

@@ -57,7 +57,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_server_that_does_not_answer_is_a_clear_error_within_the_time_that_was_set(
+async def test_server_that_does_not_answer_raises_an_error_within_the_timeout(
     proxy: Proxy, make_store: MakeStore
 ) -> None:
     store = make_store(proxy.url, statement_seconds=0.4)
@@ -93,7 +93,7 @@ async def test_a_pool_without_a_free_connection_is_a_clear_error_after_the_limit
     assert await store.head("t")
 
 
-async def test_those_who_wait_for_a_connection_get_one_when_it_is_free(make_store: MakeStore) -> None:
+async def test_waiting_calls_get_a_connection_when_it_is_free(make_store: MakeStore) -> None:
     store = make_store(pool_size=2)
     owners = [await own(store, f"t{number}") for number in range(8)]
 
@@ -105,15 +105,13 @@ async def test_those_who_wait_for_a_connection_get_one_when_it_is_free(make_stor
     assert [owner.number for owner in owners] == [10] * 8
 
 
-async def test_whoever_vanishes_in_the_middle_of_a_transaction_does_not_hold_up_others(
-    proxy: Proxy, make_store: MakeStore
-) -> None:
+async def test_client_that_vanishes_in_a_transaction_does_not_block_others(proxy: Proxy, make_store: MakeStore) -> None:
     vanishing, other = make_store(proxy.url, statement_seconds=1), make_store(statement_seconds=1)
     await save_thread(vanishing, "t", 2)
     owner = await own(vanishing)
     proxy.cut(Instant.LATE, "COMMIT;")  # the server keeps its side of the connection, and its locks
     acting = asyncio.create_task(owner.save(parent=1))
-    while not proxy.cuts:  # noqa: ASYNC110  # no event tells
+    while not proxy.cuts:  # noqa: ASYNC110  # no event reports this
         await asyncio.sleep(0.01)
     proxy.stall()
     taken = await asyncio.wait_for(own(other, owner="another", takeover=True), 6)
@@ -128,7 +126,7 @@ async def test_whoever_vanishes_in_the_middle_of_a_transaction_does_not_hold_up_
 # ---------------------------------------------------------------- restarted
 
 
-async def test_connections_that_the_server_ended_between_two_calls_are_not_noticed(
+async def test_connections_ended_by_the_server_between_calls_go_unnoticed(
     make_store: MakeStore, connection: Any
 ) -> None:
     store = make_store()
@@ -140,7 +138,7 @@ async def test_connections_that_the_server_ended_between_two_calls_are_not_notic
     assert [info.number for info in await store.infos()] == [1, 2, 3]
 
 
-async def test_connections_that_the_server_ends_all_the_time_lose_and_repeat_nothing(
+async def test_connections_ended_repeatedly_by_the_server_lose_no_writes(
     make_store: MakeStore, connection: Any
 ) -> None:
     store = make_store()
@@ -171,7 +169,7 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_d
 # ---------------------------------------------------------------- strict
 
 
-async def test_a_transaction_that_idles_longer_than_the_server_allows_is_undone_and_a_clear_error(
+async def test_transaction_that_idles_too_long_is_rolled_back_with_an_error(
     make_store: MakeStore, connection: Any
 ) -> None:
     store = make_store(statement_seconds=1)
@@ -197,7 +195,7 @@ async def test_a_transaction_that_idles_longer_than_the_server_allows_is_undone_
     assert await store.commits("t") == commits
 
 
-async def test_a_commit_that_the_server_undoes_because_of_a_deadlock_is_made_again(
+async def test_commit_that_the_server_rolls_back_for_a_deadlock_is_retried(
     proxy: Proxy, make_store: MakeStore, connection: Any, postgres_dsn: str
 ) -> None:
     await connection.execute(f"ALTER DATABASE {name_of(connection)} SET deadlock_timeout = '50ms'")
@@ -212,15 +210,15 @@ async def test_a_commit_that_the_server_undoes_because_of_a_deadlock_is_made_aga
             # The store takes rows of commits before that of their thread.
             await connection.execute("UPDATE perdure.threads SET status = status WHERE thread_id = 'theirs'")
             saving = asyncio.create_task(owner.save("theirs-1", brings=["new"]))  # takes the place of theirs
-            while not await watching.fetch(WAITING):  # noqa: ASYNC110  # no event tells
+            while not await watching.fetch(WAITING):  # noqa: ASYNC110  # no event reports this
                 await asyncio.sleep(0.005)
             await connection.execute(
                 "UPDATE perdure.commits c SET status = c.status FROM perdure.threads t"
                 " WHERE t.thread = c.thread AND t.thread_id = 'theirs'"
             )
         await saving
-        found = await store.find_checkpoint("theirs-1")
-        assert found is not None and found.info.thread_id == "ours"
+        checkpoint = await store.find_checkpoint("theirs-1")
+        assert checkpoint is not None and checkpoint.info.thread_id == "ours"
     assert counts.statements.count("ROLLBACK;") == 1
     assert (await store.commits("ours"))[-1].number == 2
     await watching.close()

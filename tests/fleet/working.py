@@ -47,7 +47,7 @@ class Note(Executor):
         await ctx.send_message(word)
 
 
-class Tell(Executor):
+class Counter(Executor):
     def __init__(self, id: str) -> None:
         super().__init__(id)
         self.count = 0
@@ -68,13 +68,13 @@ def build(storage: PostgresCheckpointStorage) -> Workflow:
     note = Note("note")
     return (
         WorkflowBuilder(name="work", start_executor=note, checkpoint_storage=storage)
-        .add_edge(note, Tell("tell"))
+        .add_edge(note, Counter("tell"))
         .build()
     )
 
 
-def live(order: Work, say_ready: Callable[[], object]) -> None:
-    say_ready()
+def live(order: Work, report_ready: Callable[[], object]) -> None:
+    report_ready()
     all_at_once(order["processes"], lambda number: asyncio.run(_work(order, number)))
 
 

@@ -25,9 +25,11 @@ from perdure.testing.conformance.threads import ThreadOwner
 NAMES = ("one", "two")
 
 
-class Told:
-    """What was acknowledged and must be found by the next owner. What a commit takes away while it is under way may be
-    there or not."""
+class Acknowledged:
+    """What was acknowledged and the next owner must see.
+
+    What a commit takes away while it is under way may be there or not.
+    """
 
     def __init__(self) -> None:
         self.there: set[Any] = set()
@@ -38,7 +40,7 @@ class Told:
 
 
 class AtOnce:
-    """A root names all chunks that its checkpoint needs, so that any reader can tell whether they are there."""
+    """Work of many stores at once. A root names all chunks of its checkpoint, so a reader can check for them."""
 
     def __init__(self, stores: Sequence[Store], *, seconds: float, seed: int | None = None) -> None:
         self.seed = random.randrange(10**9) if seed is None else seed
@@ -48,11 +50,11 @@ class AtOnce:
         self.store = stores[0]
         self._end = time.monotonic() + seconds
         self._made = 0
-        self._journal: dict[str, Told] = defaultdict(Told)
+        self._journal: dict[str, Acknowledged] = defaultdict(Acknowledged)
         self._read: set[int] = set()
-        """Entries that somebody who opened their thread has read: a commit of that one may settle them before their
-        writer is told that they are there."""
-        self._posts: dict[str, Told] = defaultdict(Told)
+        """Entries that a later owner of their thread has read. Its commit may settle them before their writer has the
+        acknowledgement."""
+        self._posts: dict[str, Acknowledged] = defaultdict(Acknowledged)
         self._pinned: set[str] = set()
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -74,7 +76,7 @@ class AtOnce:
         await asyncio.sleep(self._random.random() * 0.01)
 
     def _some(self, things: Iterable[Any], chance: float = 0.5) -> list[Any]:
-        return [one for one in things if self._random.random() < chance]
+        return [thing for thing in things if self._random.random() < chance]
 
     # ------------------------------------------------------------ owners
 
@@ -133,7 +135,9 @@ class AtOnce:
         has = has - set(dropped) | {f"{digest}.{number}" for digest in chunks}
         if self._random.random() < 0.6:
             parent = None if owner.head is None else owner.head.number
-            parts["prunes"] = [one for one in self._some(range(max(1, number - 30), number)) if one != parent]
+            parts["prunes"] = [
+                earlier for earlier in self._some(range(max(1, number - 30), number)) if earlier != parent
+            ]
         journal, posts = self._journal[name], self._posts[name]
         going = (set(journal.there), set(consumed))
         journal.going |= going[0]
@@ -174,7 +178,7 @@ class AtOnce:
             ids = self._some([info.checkpoint_id for info in infos[:-1]], 0.3)
             try:
                 self.done["pruned"] += await store.prune(name, ids, events_before=max(0, before))
-            except ThreadBusy:  # the last but one became the head: somebody took an id of his own back
+            except ThreadBusy:  # the last but one became the head: an owner saved under an id that exists
                 self.done["busy"] += 1
             await self._rest()
 
@@ -189,12 +193,12 @@ class AtOnce:
                     self.done["pin"] += 1
                 except CheckpointNotFound:
                     self.done["pinned too late"] += 1
-            for one in sorted(self._pinned):
-                stored = await store.find_checkpoint(one)
+            for checkpoint_id in sorted(self._pinned):
+                stored = await store.find_checkpoint(checkpoint_id)
                 if stored is None:
-                    self.wrong.append(f"{one} was pinned, and is gone")
+                    self.wrong.append(f"{checkpoint_id} was pinned, and is gone")
                 else:
-                    await self._check_chunks(store, stored.info.thread_id, [one])
+                    await self._check_chunks(store, stored.info.thread_id, [checkpoint_id])
             if len(self._pinned) > 3:
                 await store.unpin(self._pinned.pop())
             await self._rest()
@@ -231,10 +235,10 @@ class AtOnce:
                     seen[name] = events.first_seq + events.count - 1
             except CursorExpired as error:
                 seen[name] = error.oldest - 1
-            await self._told_if_damaged(store.head(name))
+            await self._report_damage(store.head(name))
             await self._rest()
 
-    async def _told_if_damaged(self, reading: Coroutine[Any, Any, object]) -> None:
+    async def _report_damage(self, reading: Coroutine[Any, Any, object]) -> None:
         try:
             await reading
         except DamagedCheckpoint as error:
@@ -245,8 +249,8 @@ class AtOnce:
         for checkpoint_id in ids or [info.checkpoint_id for info in await store.infos(thread_id=thread_id)]:
             stored = await store.find_checkpoint(checkpoint_id)
             needs = set() if stored is None else _needs(stored.root)
-            found = await store.read_chunks(thread_id, {int(ref.rpartition(".")[2]) for ref in needs})
-            missing = needs - {f"{digest}.{number}" for number, chunks in found.items() for digest in chunks}
+            held = await store.read_chunks(thread_id, {int(ref.rpartition(".")[2]) for ref in needs})
+            missing = needs - {f"{digest}.{number}" for number, chunks in held.items() for digest in chunks}
             if missing and await store.find_checkpoint(checkpoint_id) is not None:
                 self.wrong.append(f"{checkpoint_id} needs {sorted(missing)}, and they are not there")
 

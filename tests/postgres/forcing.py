@@ -18,7 +18,7 @@ _GATE = 4711
 
 
 class Forced:
-    """One schema, any number of stores over it, and somebody who gets in their way."""
+    """One schema, any number of stores over it, and another client that gets in their way."""
 
     def __init__(self, dsn: str, schema: str) -> None:
         parts = urlsplit(dsn)
@@ -47,24 +47,24 @@ class Forced:
         return self._stores[-1]
 
     async def connect(self) -> asyncpg.Connection[Any]:
-        """Somebody else's connection."""
+        """Open a connection of another client."""
         self._connections.append(await asyncpg.connect(self._plain_dsn))
         return self._connections[-1]
 
-    async def execute(self, statement: str, *given: object) -> None:
+    async def execute(self, statement: str, *arguments: object) -> None:
         assert self._watcher is not None
-        await self._watcher.execute(self._named(statement), *given)
+        await self._watcher.execute(self._named(statement), *arguments)
 
-    async def value(self, query: str, *given: object) -> Any:
+    async def value(self, query: str, *arguments: object) -> Any:
         assert self._watcher is not None
-        return await self._watcher.fetchval(self._named(query), *given)
+        return await self._watcher.fetchval(self._named(query), *arguments)
 
     def _named(self, statement: str) -> str:
         return statement.replace("{s}", f'"{self.schema}"')
 
     @asynccontextmanager
     async def locked(self, rows: str, how: str = "FOR UPDATE") -> AsyncIterator[None]:
-        """Somebody has these rows locked: `{s}.commits WHERE number = 2`."""
+        """Hold a lock on these rows from another connection: `{s}.commits WHERE number = 2`."""
         connection = await self.connect()
         async with connection.transaction():
             await connection.execute(self._named(f"SELECT 1 FROM {rows} {how}"))
@@ -89,7 +89,7 @@ class Forced:
     async def until_waiting(self, count: int = 1) -> None:
         """So many of the stores' statements wait for a lock."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while await self.waiting() != count:  # noqa: ASYNC110  # no event tells
+            while await self.waiting() != count:  # noqa: ASYNC110  # no event reports this
                 await asyncio.sleep(0.005)
 
     async def waiting(self) -> int:
@@ -101,7 +101,7 @@ class Forced:
     async def until_connections(self, count: int) -> None:
         """Of stores to the server."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while await self.connections() != count:  # noqa: ASYNC110  # no event tells
+            while await self.connections() != count:  # noqa: ASYNC110  # no event reports this
                 await asyncio.sleep(0.005)
 
 

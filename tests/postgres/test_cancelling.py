@@ -26,8 +26,8 @@ from perdure.testing.conformance.threads import own, save_thread
 
 @pytest.fixture
 async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
-    async with Forced(*postgres_place) as one:
-        yield one
+    async with Forced(*postgres_place) as schema:
+        yield schema
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:
@@ -39,7 +39,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 # ---------------------------------------------------------------- turns
 
 
-async def test_a_turn_to_write_that_is_given_to_a_cancelled_task_goes_to_the_next() -> None:
+async def test_write_turn_of_a_cancelled_task_passes_to_the_next_task() -> None:
     together: BatchWriter[int] = BatchWriter()
     is_free, written = asyncio.Event(), []
 
@@ -55,12 +55,12 @@ async def test_a_turn_to_write_that_is_given_to_a_cancelled_task_goes_to_the_nex
     async with asyncio.timeout(5):
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         await together.add(4, write)
-    assert [type(one) for one in ended] == [type(None), asyncio.CancelledError, type(None)]
+    assert [type(outcome) for outcome in ended] == [type(None), asyncio.CancelledError, type(None)]
     assert written[-1] == [4]
     assert any(3 in batch for batch in written)
 
 
-async def test_a_connection_that_is_given_to_a_cancelled_task_goes_to_the_next(forced: Forced) -> None:
+async def test_connection_of_a_cancelled_task_passes_to_the_next_task(forced: Forced) -> None:
     pool = Pool(forced.dsn, 1, 5.0, 5.0)
     connection = await pool.take()
     first, second = asyncio.create_task(pool.take()), asyncio.create_task(pool.take())
@@ -73,7 +73,7 @@ async def test_a_connection_that_is_given_to_a_cancelled_task_goes_to_the_next(f
     await pool.close()
 
 
-async def test_who_asks_again_and_again_does_not_keep_a_connection_from_others(forced: Forced) -> None:
+async def test_frequent_caller_does_not_keep_a_connection_from_others(forced: Forced) -> None:
     store = forced.store(pool_size=1, acquire_seconds=5.0)
     await store.threads()
     is_over = asyncio.Event()
@@ -95,11 +95,11 @@ async def test_who_asks_again_and_again_does_not_keep_a_connection_from_others(f
 
 async def until_sent(proxy: Proxy, statement: str) -> None:
     async with asyncio.timeout(5):
-        while not any(statement in one for one in proxy.counts.statements):  # noqa: ASYNC110  # no event tells
+        while not any(statement in sent for sent in proxy.counts.statements):  # noqa: ASYNC110  # no event reports this
             await asyncio.sleep(0.001)
 
 
-async def test_a_transaction_that_is_cancelled_as_it_begins_takes_in_nothing_that_follows(forced: Forced) -> None:
+async def test_transaction_cancelled_at_its_start_takes_in_no_later_statement(forced: Forced) -> None:
     with Proxy(forced.dsn) as proxy:
         store = forced.store(proxy.url, pool_size=1)
         owner = await own(store, "t")
@@ -116,7 +116,7 @@ async def test_a_transaction_that_is_cancelled_as_it_begins_takes_in_nothing_tha
         await store.close()
 
 
-async def test_a_statement_that_was_cancelled_does_not_go_on_at_the_server(forced: Forced) -> None:
+async def test_cancelled_statement_ends_at_the_server(forced: Forced) -> None:
     store = forced.store()
     await own(store, "t")
     async with forced.locked("{s}.threads"):
@@ -128,7 +128,7 @@ async def test_a_statement_that_was_cancelled_does_not_go_on_at_the_server(force
     assert standing is None or standing.inbox == []
 
 
-async def test_a_commit_that_was_cancelled_is_made_once_and_its_caller_knows_of_both(forced: Forced) -> None:
+async def test_cancelled_commit_is_made_once_and_its_caller_sees_both_cancels(forced: Forced) -> None:
     store = forced.store()
     owner = await own(store, "t")
     ended = []
@@ -141,7 +141,7 @@ async def test_a_commit_that_was_cancelled_is_made_once_and_its_caller_knows_of_
     async with forced.locked("{s}.threads"):
         saving = asyncio.create_task(save())
         await forced.until_waiting(1)
-        for _ in range(2):  # the first is heard by its own statement, the second by whoever finds out what became of it
+        for _ in range(2):  # the first reaches the statement itself, the second the check of its outcome
             saving.cancel()
             await asyncio.sleep(0)
             await forced.until_waiting(1)
@@ -150,7 +150,7 @@ async def test_a_commit_that_was_cancelled_is_made_once_and_its_caller_knows_of_
     assert [info.number for info in await store.infos(thread_id="t")] == [1]
 
 
-async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(forced: Forced) -> None:
+async def test_timed_out_statement_does_not_run_beside_the_next(forced: Forced) -> None:
     store = forced.store(statement_seconds=0.2, pool_size=1)
     owner = await own(store, "t")
     at_once = []
@@ -168,7 +168,7 @@ async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(fo
 # ---------------------------------------------------------------- claims
 
 
-async def test_a_claim_that_nobody_was_told_of_is_given_up_soon(forced: Forced) -> None:
+async def test_claim_cancelled_before_its_reply_is_released_soon(forced: Forced) -> None:
     with Proxy(forced.dsn) as proxy:
         store, other = forced.store(proxy.url), forced.store()
         await save_thread(store, "opened", 1)
@@ -181,7 +181,7 @@ async def test_a_claim_that_nobody_was_told_of_is_given_up_soon(forced: Forced) 
         proxy.cut(Instant.BEFORE, "owner = NULL")
         proxy.delay_seconds = 0.0
         releasing = asyncio.create_task(released.release())
-        while not proxy.cuts:  # noqa: ASYNC110  # no event tells
+        while not proxy.cuts:  # noqa: ASYNC110  # no event reports this
             await asyncio.sleep(0.001)
         await cancelled(releasing)
         await opened_by(other, "opened")
@@ -224,13 +224,13 @@ async def test_a_process_that_was_idle_for_long_owns_what_it_opens(forced: Force
     await save_thread(store, "t", 1)
     await store.close()  # which ends the heartbeat, as a few idle seconds do
     await forced.execute("UPDATE {s}.processes SET leased_until = clock_timestamp() - interval '1 day'")
-    given = (OTHER_PROCESS, forced.dsn, forced.schema)
-    other = await asyncio.create_subprocess_exec(sys.executable, "-c", *given, stdin=PIPE, stdout=PIPE)
+    arguments = (OTHER_PROCESS, forced.dsn, forced.schema)
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", *arguments, stdin=PIPE, stdout=PIPE)
     assert other.stdout is not None
-    assert await other.stdout.readline() == b"began\n"  # whoever begins forgets processes that are long gone
+    assert await other.stdout.readline() == b"began\n"  # a process that starts deletes processes that are long gone
     await store.open("t", "run")
-    found, _ = await other.communicate(b"\n")
-    assert found == b"busy\n"
+    output, _ = await other.communicate(b"\n")
+    assert output == b"busy\n"
 
 
 # ---------------------------------------------------------------- ends
@@ -248,7 +248,7 @@ async def test_a_store_that_is_closed_while_it_is_in_use_leaves_no_connection(fo
     assert [info.number for info in await store.infos(thread_id="t")] == [1]
 
 
-async def test_event_loops_that_end_without_closing_the_store_leave_no_connection(forced: Forced) -> None:
+async def test_event_loops_that_end_without_closing_leave_no_connection(forced: Forced) -> None:
     store = forced.store()
 
     def use() -> None:
@@ -305,7 +305,7 @@ ACCEPTED = (ThreadBusy, ThreadConflict, ThreadNotFound, CheckpointNotFound, Stor
 
 
 @pytest.mark.parametrize("pool_size", [1, 3])
-async def test_whatever_is_cancelled_what_was_acknowledged_is_there(forced: Forced, pool_size: int) -> None:
+async def test_acknowledged_commits_survive_any_cancellation(forced: Forced, pool_size: int) -> None:
     with Proxy(forced.dsn) as proxy:
         store = forced.store(proxy.url, pool_size=pool_size)
         owner = await own(store, "t")
@@ -319,8 +319,8 @@ async def test_whatever_is_cancelled_what_was_acknowledged_is_there(forced: Forc
             await cancelling.some_acts()
             await owner.save(events=1)
         proxy.delay_seconds = 0.0
-        found = await forced.store().infos(thread_id="t")
-        assert [info.number for info in found] == [*range(1, rounds + 2)]
+        infos = await forced.store().infos(thread_id="t")
+        assert [info.number for info in infos] == [*range(1, rounds + 2)]
         await asyncio.gather(*(store.head("t") for _ in range(10)))  # all connections are of use
         assert await store.check() == []
         await store.close()

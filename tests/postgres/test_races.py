@@ -20,18 +20,18 @@ from perdure.testing.conformance.threads import own, save_thread
 
 @pytest.fixture
 async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
-    async with Forced(*postgres_place) as one:
-        yield one
+    async with Forced(*postgres_place) as schema:
+        yield schema
 
 
 # ---------------------------------------------------------------- deleting
 
 
-async def test_a_thread_is_not_deleted_while_somebody_claims_it(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    await save_thread(one, "t", 2)
+async def test_thread_is_not_deleted_while_a_store_claims_it(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    await save_thread(first, "t", 2)
     async with forced.under_way("threads", "UPDATE"):
-        opening = asyncio.create_task(one.open("t", "run"))
+        opening = asyncio.create_task(first.open("t", "run"))
         await forced.until_waiting(1)
         deleting = asyncio.create_task(other.delete_thread("t"))
         await forced.until_waiting(2)
@@ -43,10 +43,10 @@ async def test_a_thread_is_not_deleted_while_somebody_claims_it(forced: Forced) 
 
 @pytest.mark.parametrize("if_unmoved_since", [None, 1])
 async def test_a_post_beside_a_deletion_is_there_afterwards(forced: Forced, if_unmoved_since: int | None) -> None:
-    one, other = forced.store(), forced.store()
-    await save_thread(one, "t", 1)
+    first, other = forced.store(), forced.store()
+    await save_thread(first, "t", 1)
     async with forced.locked("{s}.commits"):
-        deleting = asyncio.create_task(one.delete_thread("t", if_unmoved_since=if_unmoved_since))
+        deleting = asyncio.create_task(first.delete_thread("t", if_unmoved_since=if_unmoved_since))
         await forced.until_waiting(1)
         posting = asyncio.create_task(other.post("t", "item", "k", b"1"))
         await asyncio.wait([posting, asyncio.create_task(forced.until_waiting(2))], return_when="FIRST_COMPLETED")
@@ -57,10 +57,10 @@ async def test_a_post_beside_a_deletion_is_there_afterwards(forced: Forced, if_u
 
 
 async def test_a_pin_beside_a_deletion_is_refused_or_keeps_the_thread(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    await save_thread(one, "t", 1)
+    first, other = forced.store(), forced.store()
+    await save_thread(first, "t", 1)
     async with forced.locked("{s}.commits"):
-        deleting = asyncio.create_task(one.delete_thread("t", if_unmoved_since=1))
+        deleting = asyncio.create_task(first.delete_thread("t", if_unmoved_since=1))
         await forced.until_waiting(1)
         pinning = asyncio.create_task(other.pin("t-1"))
         await forced.until_waiting(2)
@@ -77,24 +77,24 @@ async def test_a_pin_beside_a_deletion_is_refused_or_keeps_the_thread(forced: Fo
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
-async def test_what_is_pinned_while_a_prune_waits_stays(postgres_server: Databases, isolation: str) -> None:
+async def test_checkpoint_pinned_while_a_prune_waits_stays(postgres_server: Databases, isolation: str) -> None:
     with postgres_server.database() as dsn:
         async with Forced(dsn, "perdure") as forced:
             name = await forced.value("SELECT current_database()")
             await forced.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{isolation}'")
-            one, other = forced.store(), forced.store()
-            await save_thread(one, "t", 5)
+            first, other = forced.store(), forced.store()
+            await save_thread(first, "t", 5)
             async with forced.locked("{s}.commits WHERE number = 2"):
-                pruning = asyncio.create_task(one.prune("t", ["t-2", "t-3"]))
+                pruning = asyncio.create_task(first.prune("t", ["t-2", "t-3"]))
                 await forced.until_waiting(1)
                 await other.pin("t-3")
             assert await pruning == 1
             assert [info.number for info in await other.infos(thread_id="t")] == [1, 3, 4, 5]
 
 
-async def test_a_checkpoint_that_is_pinned_while_a_commit_forgets_it_can_be_gone_on_from(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    owner = await own(one, "t")
+async def test_checkpoint_pinned_while_a_commit_prunes_it_can_be_resumed(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    owner = await own(first, "t")
     for _ in range(3):
         await owner.save()
     async with forced.locked("{s}.threads", "FOR NO KEY UPDATE"):
@@ -106,7 +106,7 @@ async def test_a_checkpoint_that_is_pinned_while_a_commit_forgets_it_can_be_gone
     assert [info.number for info in await other.infos(thread_id="t")] == [1, 2, 3, 4, 5]
 
 
-async def test_chunks_that_are_needed_stay_where_checkpoints_and_events_go_together(forced: Forced) -> None:
+async def test_needed_chunks_stay_when_checkpoints_and_events_go_together(forced: Forced) -> None:
     store = forced.store()
     owner = await own(store, "t")
     a, b = "a" * 24, "b" * 24
@@ -121,27 +121,27 @@ async def test_chunks_that_are_needed_stay_where_checkpoints_and_events_go_toget
     assert await store.read_chunks("t", [1]) == {1: {b: b'"B"'}}
 
 
-async def test_chunks_that_are_rewritten_while_others_are_cut_out_beside_them_stay_whole(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    owner = await own(one, "t")
+async def test_chunks_rewritten_while_a_prune_cuts_others_out_stay_whole(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    owner = await own(first, "t")
     a, b, c = "a" * 24, "b" * 24, "c" * 24
     await owner.save(chunks={a: b'"A"', b: b'"BBB"', c: b'"CCCCC"'})
     await owner.save(dropped=[f"{b}.1"])
     owner.head = await owner.save(parent=1, dropped=[f"{a}.1"])
     await owner.save()
-    await one.prune("t", ["t-1"])  # which then only holds what others have of it
+    await first.prune("t", ["t-1"])  # which then only holds what others have of it
     async with forced.under_way("commits", "UPDATE"):
         rewriting = asyncio.create_task(other.rewrite("t", lambda kind, name, body: body + b"  "))
         await forced.until_waiting(1)
-        pruning = asyncio.create_task(one.prune("t", ["t-2"]))
+        pruning = asyncio.create_task(first.prune("t", ["t-2"]))
         await forced.until_waiting(2)
     await rewriting
     await pruning
-    assert await one.read_chunks("t", [1]) == {1: {b: b'"BBB"  ', c: b'"CCCCC"  '}}
-    assert await one.check() == []
+    assert await first.read_chunks("t", [1]) == {1: {b: b'"BBB"  ', c: b'"CCCCC"  '}}
+    assert await first.check() == []
 
 
-async def test_a_prune_that_is_refused_forgets_no_events(forced: Forced) -> None:
+async def test_refused_prune_removes_no_events(forced: Forced) -> None:
     store = forced.store()
     owner = await own(store, "t")
     await owner.save(events=1)
@@ -151,9 +151,9 @@ async def test_a_prune_that_is_refused_forgets_no_events(forced: Forced) -> None
     assert [events.first_seq for events in await store.events_after("t", None)] == [1, 2]
 
 
-async def test_events_of_a_commit_under_way_stay_where_older_ones_are_forgotten(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    owner = await own(one, "t")
+async def test_events_of_a_commit_under_way_stay_when_older_events_are_pruned(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    owner = await own(first, "t")
     await owner.save(events=2)
     await owner.save()
     async with forced.under_way("commits", "INSERT"):
@@ -166,7 +166,7 @@ async def test_events_of_a_commit_under_way_stay_where_older_ones_are_forgotten(
     assert [events.first_seq for events in await other.events_after("t", 2)] == [3]
 
 
-async def test_who_reads_events_while_some_are_forgotten_gets_all_or_is_told(forced: Forced) -> None:
+async def test_reader_of_events_during_pruning_gets_all_or_cursor_expired(forced: Forced) -> None:
     store = forced.store()
     owner = await own(store, "t")
     await owner.save(events=2)
@@ -192,11 +192,11 @@ async def test_who_reads_events_while_some_are_forgotten_gets_all_or_is_told(for
 # ---------------------------------------------------------------- copying
 
 
-async def test_an_open_beside_a_copy_to_the_same_id_finds_all_of_it(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    await save_thread(one, "t", 3)
+async def test_open_beside_a_copy_to_the_same_id_sees_the_whole_copy(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    await save_thread(first, "t", 3)
     async with forced.under_way("commits", "INSERT"):
-        copying = asyncio.create_task(one.copy_thread("t", "copy"))
+        copying = asyncio.create_task(first.copy_thread("t", "copy"))
         await forced.until_waiting(1)
         opening = asyncio.create_task(other.open("copy", "run"))
         await forced.until_waiting(2)
@@ -206,9 +206,9 @@ async def test_an_open_beside_a_copy_to_the_same_id_finds_all_of_it(forced: Forc
     assert (opened.number, opened.info.number) == (3, 3)
 
 
-async def test_copies_of_a_thread_that_moves_and_forgets_are_whole(forced: Forced) -> None:
-    one, other = forced.store(), forced.store(pool_size=1)
-    owner = await own(one, "t")
+async def test_copies_of_a_thread_that_commits_and_prunes_are_whole(forced: Forced) -> None:
+    first, other = forced.store(), forced.store(pool_size=1)
+    owner = await own(first, "t")
     await owner.save()
     is_over = asyncio.Event()
 
@@ -228,33 +228,31 @@ async def test_copies_of_a_thread_that_moves_and_forgets_are_whole(forced: Force
 # ---------------------------------------------------------------- writing
 
 
-async def test_of_two_commits_at_once_with_one_checkpoint_id_one_has_it(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    a, b = await own(one, "a"), await own(other, "b")
+async def test_one_of_two_concurrent_commits_keeps_the_same_checkpoint_id(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    a, b = await own(first, "a"), await own(other, "b")
     async with forced.under_way("commits", "INSERT"):
         saving = [asyncio.create_task(owner.save("same")) for owner in (a, b)]
         await forced.until_waiting(2)
     await asyncio.gather(*saving)
-    assert [info.checkpoint_id for info in await one.infos()] == ["same"]
+    assert [info.checkpoint_id for info in await first.infos()] == ["same"]
 
 
-async def test_journal_entries_that_several_objects_append_under_one_lease_are_all_kept(forced: Forced) -> None:
-    one, other = forced.store(), forced.store()
-    owner = await own(one, "t")
+async def test_journal_entries_of_several_stores_under_one_lease_are_all_kept(forced: Forced) -> None:
+    first, other = forced.store(), forced.store()
+    owner = await own(first, "t")
     await owner.record(1)
     await other.append_journal(owner.lease, JournalEntry(0, 2, b"{}"))
     await owner.record(3)
     more = [JournalEntry(0, delivery_id, b"{}") for delivery_id in range(4, 10)]
     await asyncio.gather(*(other.append_journal(owner.lease, entry) for entry in more))
-    found = [entry.delivery_id for entry in (await other.open("t", "next", takeover=True)).journal]
-    assert found[:3] == [1, 2, 3]
-    assert sorted(found[3:]) == [4, 5, 6, 7, 8, 9]
+    delivery_ids = [entry.delivery_id for entry in (await other.open("t", "next", takeover=True)).journal]
+    assert delivery_ids[:3] == [1, 2, 3]
+    assert sorted(delivery_ids[3:]) == [4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("instant", [Instant.BEFORE, Instant.AFTER, Instant.ANSWERED])
-async def test_what_is_done_in_several_statements_is_done_once_if_the_last_is_not_answered(
-    forced: Forced, instant: Instant
-) -> None:
+async def test_multi_statement_act_is_done_once_when_commit_gets_no_reply(forced: Forced, instant: Instant) -> None:
     with Proxy(forced.dsn) as proxy:
         store = forced.store(proxy.url)
         owner = await own(store, "t")
@@ -275,7 +273,7 @@ async def test_what_is_done_in_several_statements_is_done_once_if_the_last_is_no
 # ---------------------------------------------------------------- all at once
 
 
-async def test_nothing_is_lost_whatever_is_done_at_once(forced: Forced) -> None:
+async def test_concurrent_acts_of_all_kinds_lose_nothing(forced: Forced) -> None:
     """Owners that take threads from each other, posts, pins, prunes, copies, rewrites and readers; see the seed."""
     acts = AtOnce([forced.store(pool_size=4) for _ in range(4)], seconds=60 if SOAK else 1.5)
     await acts.run()

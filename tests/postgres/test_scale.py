@@ -25,12 +25,12 @@ SELECT COALESCE(sum(seq_tup_read) + sum(idx_tup_fetch), 0) FROM pg_stat_all_tabl
 
 @pytest.fixture
 async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
-    async with Forced(*postgres_place) as one:
-        yield one
+    async with Forced(*postgres_place) as schema:
+        yield schema
 
 
 def made(thread_id: str, count: int) -> tuple[ThreadHeader, list[Commit]]:
-    """A thread with so many checkpoints: each brings a chunk and drops one, and tells of an event."""
+    """Return a thread with so many checkpoints. Each brings a chunk, drops one and records an event."""
     commits = []
     for number in range(1, count + 1):
         stamp = at(number).isoformat()
@@ -69,7 +69,7 @@ class Counted:
         return await self._read() - before
 
     async def _read(self) -> int:
-        for ask in (self.store.db.value, self._forced.value):  # each tells the server what it has read so far
+        for ask in (self.store.db.value, self._forced.value):  # each reports its reads so far to the server
             await ask("SELECT pg_stat_force_next_flush()")
             await ask("SELECT 1")
         return int(await self._forced.value(READ, self._forced.schema))
@@ -133,7 +133,7 @@ ANALYZE {s}.commits, {s}.threads, {s}.requests
 """Thousands of threads like that of the name `pattern`."""
 
 
-async def test_what_is_read_of_a_thread_does_not_grow_with_its_history_or_with_other_threads(forced: Forced) -> None:
+async def test_rows_read_of_a_thread_do_not_grow_with_history_or_other_threads(forced: Forced) -> None:
     counted = Counted(forced)
     store = counted.store
     await store.add_thread(*made("small", FEW))
@@ -157,8 +157,8 @@ async def test_all_but_the_newest_of_thousands_are_pruned_with_what_they_hold(fo
     doomed = [f"t-{number}" for number in range(1, MANY)]
     assert await store.prune("t", doomed, events_before=MANY) == MANY - 1
     assert [info.number for info in await store.infos(thread_id="t")] == [MANY]
-    found = await store.read_chunks("t", range(1, MANY + 1))
-    assert sorted(found) == [*range(MANY - 4, MANY + 1)]  # those that it has
+    held = await store.read_chunks("t", range(1, MANY + 1))
+    assert sorted(held) == [*range(MANY - 4, MANY + 1)]  # those that it has
     assert await forced.value("SELECT count(*) FROM {s}.commits") == 5
     assert await store.check() == []
 
@@ -173,7 +173,7 @@ async def test_half_of_thousands_of_chunks_are_cut_out_of_a_commit_in_a_moment(f
     assert [*(await store.read_chunks("t", [1]))[1]] == names[1::2]
 
 
-async def test_what_is_forgotten_and_not_freed_stays_little_however_much_is_carried_on(forced: Forced) -> None:
+async def test_pruned_and_unfreed_commits_stay_few_however_many_are_carried_on(forced: Forced) -> None:
     counted = Counted(forced)
     owner = await own(counted.store, "t")
     await owner.save(chunks={f"{number:024x}": b"1" for number in range(4000)})
@@ -185,7 +185,7 @@ async def test_what_is_forgotten_and_not_freed_stays_little_however_much_is_carr
     assert await counted.rows(lambda: counted.store.infos(thread_id="t", limit=5)) < 800
 
 
-async def test_what_is_freed_beside_thousands_that_stay_is_found_without_reading_them(forced: Forced) -> None:
+async def test_pruning_beside_thousands_of_kept_chunks_does_not_read_them(forced: Forced) -> None:
     counted, count = Counted(forced), 3 * MANY
     store = counted.store
     await store.add_thread(*made("t", count))

@@ -47,13 +47,19 @@ def rename_everything(stored: StoredForm) -> None:
     """From the first version to the second."""
     for path in _paths(stored.signature):
         *outer, executor_id = path.split("/")
-        stored.rename_executor("/".join([*(f"new-{one}" for one in outer), executor_id]), f"new-{executor_id}")
+        stored.rename_executor(
+            "/".join([*(f"new-{outer_id}" for outer_id in outer), executor_id]), f"new-{executor_id}"
+        )
     stored.rename_type("shop:Ticket", Case)
 
 
 def _paths(signature: Any, path: str = "") -> list[str]:
     """The outer ones first, as they have to be renamed."""
-    inner = [one for key, child in signature.get("children", {}).items() for one in _paths(child, f"{path}{key}/")]
+    inner = [
+        inner_path
+        for key, child in signature.get("children", {}).items()
+        for inner_path in _paths(child, f"{path}{key}/")
+    ]
     return [*(f"{path}{key}" for key in signature["executors"]), *inner]
 
 
@@ -90,7 +96,7 @@ def first(stage: Stage | None = None) -> Version:
 
 
 def second(before: Version, *migrations: Any) -> Version:
-    """Goes on in the world that the first has left."""
+    """Returns the second version, in the world that the first has left."""
     chosen = list(migrations) or [rename_everything]
     return Version(Case, "new-", before.stage, before.clock, chosen)
 
@@ -158,7 +164,7 @@ class Keeps(Part):
 class Yields(Part):
     @handler
     async def work(self, work: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        await ctx.yield_output("+".join(one.text for one in work) if isinstance(work, list) else work.text)
+        await ctx.yield_output("+".join(item.text for item in work) if isinstance(work, list) else work.text)
 
 
 class Asks(Part):
@@ -202,17 +208,17 @@ class Sleeps(Part):
 
     @handler
     async def work(self, work: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        async def tell() -> None:
+        async def send_more() -> None:
             await ctx.send_message(self.more(work), target_id=self.version.id("sink"))
 
-        await ctx.step(tell)
+        await ctx.step(send_more)
         noted = await ctx.step(self.note, work)
         await ctx.sleep(3600)
         await ctx.send_message(await ctx.step(self.note, noted))
 
 
 class Fails(Part):
-    """Fails always: what it got goes to another one."""
+    """Fails always; its fallback gets the message."""
 
     @handler
     async def work(self, work: Any, ctx: WorkflowContext[Any, Any]) -> None:
@@ -227,7 +233,7 @@ Act: TypeAlias = Callable[[Version, Workflow], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Situation:
-    """Where a thread can stand when its workflow changes: how it gets there, and how it goes on."""
+    """Where a thread can stand when its workflow changes: how it gets there, and how it continues."""
 
     build: Build
     begin: Act
@@ -267,8 +273,8 @@ async def sleeps_on(version: Version, workflow: Workflow) -> WorkflowRunResult:
 
 def answers(*names: str) -> Act:
     async def act(version: Version, workflow: Workflow) -> WorkflowRunResult:
-        given = {f"about {name}": version.kind("yes") for name in names}
-        return await workflow.run(responses=given, thread_id="t")
+        responses = {f"about {name}": version.kind("yes") for name in names}
+        return await workflow.run(responses=responses, thread_id="t")
 
     return act
 
@@ -365,7 +371,7 @@ SITUATIONS: dict[str, Situation] = {
 """Those that any storage can hold."""
 
 EXPIRED = Situation(expiring, expires, begins, [], [])
-"""A sub-workflow asked, and nobody answered in time."""
+"""A sub-workflow asked, and no answer arrived in time."""
 
 CRASH = Situation(
     crashing,

@@ -45,14 +45,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture(scope="package")
 def quiet_server() -> Iterator[PostgresServer]:
-    """Where nobody's snapshot, not even that of a vacuum of something else, keeps dead rows."""
+    """A server without autovacuum: no snapshot of another process keeps dead rows."""
     with PostgresServer(settings={"autovacuum": "off"}) as server:
         yield server
 
 
 @pytest.fixture
 def apart(request: pytest.FixtureRequest, place: Place) -> Iterator[Place]:
-    """One whose size is measured: in PostgreSQL a database of its own, and nobody else on its server."""
+    """A place whose size is measured. In PostgreSQL it is a database of its own, on a server without other users."""
     if place.kind != "postgres":
         yield place
         return
@@ -65,6 +65,6 @@ def apart(request: pytest.FixtureRequest, place: Place) -> Iterator[Place]:
 
 @pytest.fixture(params=[with_the_same_object, with_a_new_object], ids=["same object", "new object"])
 def again(request: pytest.FixtureRequest) -> Again:
-    """How to go on after an interruption: with the workflow that was interrupted, or as another process would."""
+    """Continues after an interruption: with the interrupted object, or with a new one as another process would."""
     chosen: Again = request.param
     return chosen

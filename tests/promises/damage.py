@@ -29,8 +29,8 @@ async def write(storage: StoreCheckpointStorage) -> str:
     return head.checkpoint_id
 
 
-async def go_on(place: Place, *thread_ids: str) -> None:
-    """These threads are whole."""
+async def assert_threads_continue(place: Place, *thread_ids: str) -> None:
+    """Assert that these threads are whole: a new run continues each."""
     async with place.storage() as storage:
         for thread_id in thread_ids:
             if thread_id == "half":

@@ -29,15 +29,15 @@ def make_whole(kind: str, folder: Path) -> Path:
 
 
 async def damages(kind: str, whole: Path, folder: Path, harm: Harm, thread_id: str | None = None) -> list[Damage]:
-    """What is found in a copy that was harmed."""
+    """Returns the damage that verification reports in a harmed copy."""
     shutil.copytree(whole, folder / "harmed")
     harm(folder / "harmed")
     async with Place(kind, folder / "harmed").storage() as storage:
         return await storage.verify(thread_id=thread_id)
 
 
-def named(found: list[Damage]) -> set[str | None]:
-    return {one.thread_id for one in found}
+def named(problems: list[Damage]) -> set[str | None]:
+    return {damage.thread_id for damage in problems}
 
 
 # ---------------------------------------------------------------- to rows
@@ -88,8 +88,8 @@ IN_THREADS = {
 }
 FIRST = "entry = (SELECT MIN(entry) FROM journal WHERE thread = {half})"
 IN_ROWS: dict[str, tuple[str | None, Harm]] = {
-    **{f"commits.{one}": ("branched", of_commit(one, to)) for one, to in IN_COMMITS.items()},
-    **{f"threads.{one}": ("sleeping", column("threads", one, to, "sleeping")) for one, to in IN_THREADS.items()},
+    **{f"commits.{name}": ("branched", of_commit(name, to)) for name, to in IN_COMMITS.items()},
+    **{f"threads.{name}": ("sleeping", column("threads", name, to, "sleeping")) for name, to in IN_THREADS.items()},
     "commits.previous": ("fork", column("commits", "previous", "'another'", "fork")),
     "threads.number": ("branched", column("threads", "number", "number - 1", "branched")),
     "threads.workflow": ("branched", column("threads", "workflow", "99", "branched")),

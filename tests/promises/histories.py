@@ -17,7 +17,7 @@ from perdure.records import CheckpointInfo
 
 DAY = timedelta(days=1)
 POLICIES: list[Retention] = [LatestOnly(), KeepLast(3), KeepFor(DAY)]
-EACH_POLICY = pytest.mark.parametrize("retention", POLICIES, ids=lambda one: type(one).__name__)
+EACH_POLICY = pytest.mark.parametrize("retention", POLICIES, ids=lambda policy: type(policy).__name__)
 
 
 async def numbers(storage: StoreCheckpointStorage, thread_id: str = "t") -> list[int]:
@@ -40,15 +40,15 @@ class Seen:
 
     async def look(self, storage: StoreCheckpointStorage) -> set[str]:
         """All that is stored can be loaded, and is what it was. Gives its ids."""
-        found = {one.checkpoint_id: content(one) for one in await storage.list_checkpoints()}
-        for checkpoint_id, now in found.items():
+        stored = {checkpoint.checkpoint_id: content(checkpoint) for checkpoint in await storage.list_checkpoints()}
+        for checkpoint_id, now in stored.items():
             assert self.content.setdefault(checkpoint_id, now) == now, checkpoint_id
-        return set(found)
+        return set(stored)
 
 
-def content(one: checkpoints.WorkflowCheckpoint) -> dict[str, Any]:
+def content(checkpoint: checkpoints.WorkflowCheckpoint) -> dict[str, Any]:
     """All of a checkpoint, but for the one before it, which may be gone."""
-    tree = one.to_dict()
+    tree = checkpoint.to_dict()
     del tree["previous_checkpoint_id"]
     return tree
 

@@ -1,4 +1,4 @@
-"""Threads of every kind that a store can hold, and how each of them goes on: for tests that move threads elsewhere."""
+"""Threads of every kind that a store can hold, and how each continues: for tests that move threads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from perdure.testing import FakeClock
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 LONG = "a long line of text, so that there are chunks of it; " * 40
 
-GoOn = Callable[[StoreCheckpointStorage], Awaitable[list[Any]]]
-"""Moves a thread on, and gives what comes out."""
+Continuation = Callable[[StoreCheckpointStorage], Awaitable[list[Any]]]
+"""Continues a thread, and returns its outputs."""
 
 
 class Reviewer(Executor):
-    """Asks for each word, with a deadline and somebody who is to answer."""
+    """Asks for each word, with a deadline and an assignee."""
 
     @handler
     async def ask(self, message: str, ctx: WorkflowContext[Any, str]) -> None:
@@ -78,7 +78,7 @@ class Counting:
             await ctx.send_message(message + 1, target_id="count")
         self.written.put_nowait(message)
 
-    async def go_on(self, turns: int) -> None:
+    async def advance(self, turns: int) -> None:
         """Let it write so many more lines, and wait for them: all but the last are committed then."""
         for _ in range(turns):
             self.steps.release()
@@ -130,12 +130,12 @@ async def make_asking(storage: StoreCheckpointStorage) -> None:
 async def make_sleeping(storage: StoreCheckpointStorage) -> None:
     asleep, write = asyncio.Event(), storage.store.commit
 
-    async def told(commit: Commit) -> None:
+    async def commit_and_notify(commit: Commit) -> None:
         await write(commit)
         if commit.due_at is not None:
             asleep.set()
 
-    storage.store.commit = told  # type: ignore[method-assign]  # a tap on the real method
+    storage.store.commit = commit_and_notify  # type: ignore[method-assign]  # a tap on the real method
     run = asyncio.ensure_future(sleeper(storage, days=0).run("x", thread_id="sleeping"))
     await asleep.wait()
     run.cancel()
@@ -159,7 +159,7 @@ async def make_pruned(storage: StoreCheckpointStorage) -> None:
     await written(storage, "pruned", 5)
     infos = await storage.list_checkpoint_infos(thread_id="pruned")
     await storage.pin(infos[4])
-    await storage.store.prune("pruned", [one.checkpoint_id for one in infos[2:7]])
+    await storage.store.prune("pruned", [info.checkpoint_id for info in infos[2:7]])
 
 
 async def make_fallen_back(storage: StoreCheckpointStorage) -> None:
@@ -203,46 +203,46 @@ async def make_all(storage: StoreCheckpointStorage) -> None:
         await make(storage)
 
 
-# ---------------------------------------------------------------- going on
+# ---------------------------------------------------------------- continuing
 
 
-async def go_on_asking(storage: StoreCheckpointStorage) -> list[Any]:
+async def continue_asking(storage: StoreCheckpointStorage) -> list[Any]:
     answers = {"red": "yes", "blue": "maybe"}
     return (await alone(Reviewer("reviewer"), storage).run(responses=answers, thread_id="asking")).get_outputs()
 
 
-async def go_on_sleeping(storage: StoreCheckpointStorage) -> list[Any]:
+async def continue_sleeping(storage: StoreCheckpointStorage) -> list[Any]:
     return (await sleeper(storage, days=2).run(thread_id="sleeping")).get_outputs()
 
 
-async def go_on_half(storage: StoreCheckpointStorage) -> list[Any]:
+async def continue_half(storage: StoreCheckpointStorage) -> list[Any]:
     stage = Stage()
     outputs = (await fan(stage, storage).run(thread_id="half")).get_outputs()
     return [*outputs, *stage.calls]
 
 
-async def go_on_posted(storage: StoreCheckpointStorage) -> list[Any]:
+async def continue_posted(storage: StoreCheckpointStorage) -> list[Any]:
     await post_message(storage, "posted", "first", "one", DeclaredTypes())  # again: it was taken in already
     return (await ledger(Stage(), storage).run(thread_id="posted")).get_outputs()
 
 
-def writing(thread_id: str, message: str | None = "more") -> GoOn:
-    async def go_on(storage: StoreCheckpointStorage) -> list[Any]:
+def writing(thread_id: str, message: str | None = "more") -> Continuation:
+    async def continue_thread(storage: StoreCheckpointStorage) -> list[Any]:
         return (await ledger(Stage(), storage).run(message, thread_id=thread_id)).get_outputs()
 
-    return go_on
+    return continue_thread
 
 
-GOING_ON: dict[str, GoOn] = {
+CONTINUATIONS: dict[str, Continuation] = {
     "branched": writing("branched", None),
     "forked from": writing("forked from"),
     "fork": writing("fork"),
-    "asking": go_on_asking,
-    "sleeping": go_on_sleeping,
-    "half": go_on_half,
+    "asking": continue_asking,
+    "sleeping": continue_sleeping,
+    "half": continue_half,
     "pruned": writing("pruned"),
     "fallen back": writing("fallen back", None),
     "kept": writing("kept"),
-    "posted": go_on_posted,
+    "posted": continue_posted,
 }
 """In the order in which they moved last."""

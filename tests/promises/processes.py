@@ -23,11 +23,11 @@ from perdure.records import Commit, OpenedThread
 from perdure.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 STORAGES: dict[str, Callable[..., StoreCheckpointStorage]] = {
-    "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),
-    "file": lambda folder, **given: FileCheckpointStorage(folder / "threads", fsync=False, **given),
-    "sqlite": lambda folder, **given: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL", **given),
-    "postgres": lambda folder, **given: PostgresCheckpointStorage(
-        where(folder).dsn, schema=where(folder).schema, **given
+    "memory": lambda folder, **options: InMemoryCheckpointStorage(**options),
+    "file": lambda folder, **options: FileCheckpointStorage(folder / "threads", fsync=False, **options),
+    "sqlite": lambda folder, **options: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL", **options),
+    "postgres": lambda folder, **options: PostgresCheckpointStorage(
+        where(folder).dsn, schema=where(folder).schema, **options
     ),
 }
 """Every storage over a store. Syncing is not what these tests are about, and takes time."""
@@ -66,7 +66,7 @@ async def _next(pipe: Connection) -> Any:
 
 
 class FarStage(Stage):
-    """Tells the test what happens on it, and opens the gates that the test says."""
+    """Reports to the test what happens on it, and opens the gates that the test names."""
 
     def __init__(self, pipe: Connection, held: Iterable[str]) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class FarStage(Stage):
             os._exit(1)  # the test is gone
 
     def watch(self, storage: StoreCheckpointStorage) -> None:
-        """Tell of what the store acknowledges, of a thread that waits for a time, of one that somebody else holds."""
+        """Report what the store acknowledges, a thread that waits for a time, and a thread that another owner holds."""
         self.watch_journal(storage)
         open_thread, write = storage.store.open, storage.store.commit
 
@@ -98,14 +98,14 @@ class FarStage(Stage):
             if commit.due_at is not None:
                 self.report("waits")
 
-        async def told(thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        async def open_and_report(thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
             try:
                 return await open_thread(thread_id, owner, takeover=takeover)
             except ThreadBusy:
                 self.report("busy", thread_id)
                 raise
 
-        storage.store.open = told  # type: ignore[method-assign]  # a tap on the real method
+        storage.store.open = open_and_report  # type: ignore[method-assign]  # a tap on the real method
         storage.store.commit = acknowledged  # type: ignore[method-assign]  # another
 
     def journal_grew(self) -> None:
@@ -120,22 +120,22 @@ async def run(stage: FarStage, storage: StoreCheckpointStorage, make: Make, mess
 Act: TypeAlias = Callable[..., Awaitable[Any]]
 
 
-async def _perform(pipe: Connection, place: Place, held: Iterable[str], act: Act, given: tuple[Any, ...]) -> Any:
+async def _perform(pipe: Connection, place: Place, held: Iterable[str], act: Act, arguments: tuple[Any, ...]) -> Any:
     stage = FarStage(pipe, held)
     listening = asyncio.create_task(stage.listen())
     try:
         async with place.storage() as storage:
             stage.watch(storage)
-            return await act(stage, storage, *given)
+            return await act(stage, storage, *arguments)
     finally:
         listening.cancel()
         await asyncio.wait([listening])
 
 
-def _live(pipe: Connection, *given: Any) -> None:
+def _live(pipe: Connection, *arguments: Any) -> None:
     try:
-        result = asyncio.run(_perform(pipe, *given))
-    except Exception as error:  # noqa: BLE001  # told to the test, which expects it or fails
+        result = asyncio.run(_perform(pipe, *arguments))
+    except Exception as error:  # noqa: BLE001  # reported to the test, which expects it or fails
         pipe.send(("raised", type(error).__name__, str(error)))
     else:
         pipe.send(("ended", result))
@@ -159,11 +159,11 @@ class Other:
         self._process = process
         self._pipe = pipe
         self.calls: list[str] = []
-        """What its handlers got, as far as it was heard."""
+        """What its handlers got, as far as the test has received it."""
         self.committed = 0
         """The last commit that its store acknowledged."""
 
-    async def _hear(self) -> Report:
+    async def _receive(self) -> Report:
         async with asyncio.timeout(SECONDS):
             report: Report = await _next(self._pipe)
         if report[0] == "entered":
@@ -172,16 +172,16 @@ class Other:
             self.committed = report[1]
         return report
 
-    async def tells(self, *what: Any) -> None:
-        """Until it reports this; other reports are passed over. Raises Raised or EOFError if it ends before."""
-        while (report := await self._hear())[: len(what)] != what:
+    async def wait_for(self, *what: Any) -> None:
+        """Wait until it reports this, and skip other reports. Raises Raised or EOFError if it ends before."""
+        while (report := await self._receive())[: len(what)] != what:
             if report[0] == "raised":
                 raise Raised(*report[1:])
             assert report[0] != "ended", f"it ended with {report[1]!r} without {what!r}"
 
     async def result(self) -> Any:
         """What its act returned. Raises Raised for what it raised."""
-        while (report := await self._hear())[0] != "ended":
+        while (report := await self._receive())[0] != "ended":
             if report[0] == "raised":
                 raise Raised(*report[1:])
         self._process.join()
@@ -193,16 +193,16 @@ class Other:
     def stop(self) -> None:
         os.kill(self._process.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
 
     async def kill(self) -> None:
-        """With SIGKILL. What it told before is heard."""
+        """Kill it with SIGKILL, and receive what it reported before."""
         self._process.kill()
         self._process.join()
         try:
             while True:
-                await self._hear()
+                await self._receive()
         except (EOFError, ConnectionResetError):
             pass
 
@@ -228,12 +228,12 @@ class Place:
     def __reduce__(self) -> Any:
         return Place, (self.kind, self.folder)
 
-    def storage(self, **given: Any) -> StoreCheckpointStorage:
-        return STORAGES[self.kind](self.folder, **given)
+    def storage(self, **options: Any) -> StoreCheckpointStorage:
+        return STORAGES[self.kind](self.folder, **options)
 
     @property
     def database(self) -> Path:
-        """The tables that say who owns what."""
+        """The tables that record the owner of each thread."""
         assert self.kind != "postgres"
         return self.folder / ("threads.db" if self.kind == "sqlite" else "threads/index.db")
 
@@ -244,24 +244,24 @@ class Place:
         with closing(sqlite3.connect(self.database)) as db:
             return db.execute(query.replace("{s}", "")).fetchall()
 
-    def change(self, *given: Any, sqlite: str = "", postgres: str = "") -> None:
+    def change(self, *parameters: Any, sqlite: str = "", postgres: str = "") -> None:
         """One row of its tables, behind everybody's back: the statement for each kind, in PostgreSQL with `{s}.`."""
         if self.kind == "postgres":
-            assert len(SCHEMAS.fetch(self.folder, f"{postgres} RETURNING 1", *given)) == 1
+            assert len(SCHEMAS.fetch(self.folder, f"{postgres} RETURNING 1", *parameters)) == 1
             return
         with closing(sqlite3.connect(self.database)) as db, db:
-            assert db.execute(sqlite, given).rowcount == 1
+            assert db.execute(sqlite, parameters).rowcount == 1
 
     def on_disk(self) -> int:
-        """Bytes that it takes there: of PostgreSQL all tables and indexes, with rows that nobody needs any more."""
+        """Bytes that it takes there: of PostgreSQL all tables and indexes, with dead rows."""
         if self.kind == "postgres":
             return int(SCHEMAS.fetch(self.folder, _TAKEN, where(self.folder).schema)[0][0])
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
-    def start(self, act: Act, *given: Any, held: Iterable[str] = ()) -> Other:
-        """Another process that does `act(stage, storage, *given)`: something on top of a module."""
+    def start(self, act: Act, *arguments: Any, held: Iterable[str] = ()) -> Other:
+        """Another process that does `act(stage, storage, *arguments)`: something on top of a module."""
         pipe, theirs = _SERVER.Pipe()
-        process = _SERVER.Process(target=_live, args=(theirs, self, tuple(held), act, given))
+        process = _SERVER.Process(target=_live, args=(theirs, self, tuple(held), act, arguments))
         process.start()
         theirs.close()
         self.others.append(Other(process, pipe))

@@ -35,7 +35,7 @@ class Stage:
         self.calls: list[str] = []
         self.failing: set[str] = set()
         self.gates: dict[str, asyncio.Event] = {}
-        """An executor named here waits for its gate before it goes on."""
+        """An executor named here waits for its gate before it continues."""
         self.entered: dict[str, asyncio.Event] = {}
         self.cancelled: list[str] = []
         self.recorded = 0
@@ -49,7 +49,7 @@ class Stage:
             self.entered[executor_id] = asyncio.Event()
 
     async def play(self, executor_id: str, message: Any) -> None:
-        """A handler's part: be seen, wait at the gate, fail if told to."""
+        """A handler's part: record the call, wait at the gate, fail if it is listed as failing."""
         self.calls.append(f"{executor_id}({message})")
         async with self._changed:
             self._changed.notify_all()
@@ -92,7 +92,7 @@ class Stage:
         storage.store.append_journal = counted  # type: ignore[method-assign]  # a tap on the real method
 
     def journal_grew(self) -> None:
-        """For a stage that has somebody to tell."""
+        """A hook for a stage that reports to another process."""
 
 
 # ---------------------------------------------------------------- executors

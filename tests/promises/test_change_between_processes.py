@@ -1,4 +1,4 @@
-"""A script is rewritten while its thread waits: the new one has none of the old names, and goes on."""
+"""A script is rewritten while its thread waits: the new one has none of the old names, and continues the thread."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.param.format(tmp_path))
 
 
-def test_a_script_that_was_rewritten_goes_on_with_its_thread(tmp_path: Path, place: str) -> None:
+def test_rewritten_script_continues_its_thread(tmp_path: Path, place: str) -> None:
     assert run_as(BEFORE, tmp_path, place) == "classify fire\n"
     assert run_as(AFTER, tmp_path, place).splitlines() == [
         "migrates   t  applies new_names",

@@ -1,4 +1,4 @@
-"""`check_threads` says of every stored thread what a run would do with it, and touches none of them."""
+"""`check_threads` reports for every stored thread what a run would do with it, and touches none of them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 async def all_that_is_stored(storage: Any) -> Any:
     """Every commit, and all that stands beside them."""
     if not isinstance(storage, StoreCheckpointStorage):
-        return [one.to_dict() for one in storage.kept.values()]
+        return [checkpoint.to_dict() for checkpoint in storage.kept.values()]
     infos = await storage.list_threads()
     return [
-        (await storage.store.thread_header(one.thread_id), await storage.store.commits(one.thread_id)) for one in infos
+        (await storage.store.thread_header(info.thread_id), await storage.store.commits(info.thread_id))
+        for info in infos
     ]
 
 
@@ -54,34 +55,36 @@ async def test_a_thread_that_migrates_is_reported_and_left_alone(any_storage: An
     assert await all_that_is_stored(any_storage) == before
 
 
-async def test_every_outcome_is_told_and_shown_in_one_list(any_storage: Any) -> None:
+async def test_check_threads_reports_every_outcome_in_one_list(any_storage: Any) -> None:
     await seen(any_storage, thread_id="old")
     await seen(any_storage, A, thread_id="half")
     await seen(any_storage, A, B, thread_id="new")
     await seen(any_storage, B, thread_id="odd")
     start = Does("look", look)
     grown = WorkflowBuilder(name="look", start_executor=start, checkpoint_storage=any_storage, migrations=[A, B])
-    told: list[tuple[int, int, str]] = []
+    progress_calls: list[tuple[int, int, str]] = []
     fits = (
         await grown.add_edge(start, Does("more", look))
         .build()
-        .check_threads(progress=lambda done, total, thread_id: told.append((done, total, thread_id)))
+        .check_threads(progress=lambda done, total, thread_id: progress_calls.append((done, total, thread_id)))
     )
 
-    found = {fit.thread_id: fit for fit in fits}
-    assert {key: (fit.outcome, fit.migrations) for key, fit in found.items()} == {
+    fits_by_id = {fit.thread_id: fit for fit in fits}
+    assert {key: (fit.outcome, fit.migrations) for key, fit in fits_by_id.items()} == {
         "old": ("migrates", ("a", "b")),
         "half": ("migrates", ("b",)),
         "new": ("additions", ()),
         "odd": ("refused", ()),
     }
     additions = ("executor 'more' is new", "edge 'Single: look->more' is new")
-    assert found["new"].differences == found["old"].differences == additions
-    assert found["odd"].differences == (
+    assert fits_by_id["new"].differences == fits_by_id["old"].differences == additions
+    assert fits_by_id["odd"].differences == (
         "migration 'a' stands before 'b', which was applied already: add it at the end",
     )
     assert [fit.thread_id for fit in fits.refused] == ["odd"]
-    assert sorted(told) == [(done, 4, one) for done, one in enumerate(["old", "half", "new", "odd"], 1)]
+    assert sorted(progress_calls) == [
+        (done, 4, thread_id) for done, thread_id in enumerate(["old", "half", "new", "odd"], 1)
+    ]
     shown = str(fits).splitlines()
     assert shown[0] == "migrates   old  applies a; applies b; executor 'more' is new; edge 'Single: look->more' is new"
     assert shown[-1] == "4 threads: 2 migrates, 1 additions, 1 refused"
@@ -89,7 +92,7 @@ async def test_every_outcome_is_told_and_shown_in_one_list(any_storage: Any) -> 
         await seen(any_storage, A, B, thread_id="odd")
 
 
-async def test_a_type_that_is_gone_is_refused_and_what_cannot_be_read_is_damaged(
+async def test_missing_types_are_refused_and_unreadable_heads_are_damaged(
     storage: StoreCheckpointStorage,
 ) -> None:
     old = first()
@@ -98,14 +101,14 @@ async def test_a_type_that_is_gone_is_refused_and_what_cannot_be_read_is_damaged
     await rewrite_head(storage, "damaged", edited(lambda tree: tree.update(counters="none")))
     fits = await pending(Version(Case, "", old.stage, old.clock), storage).check_threads()
 
-    found = {fit.thread_id: fit for fit in fits}
-    assert found["gone"].outcome == "refused"
-    assert "'shop:Ticket' was not declared" in str(found["gone"].error)
-    assert found["damaged"].outcome == "damaged"
-    assert "damaged" in str(found["damaged"].error)
+    fits_by_id = {fit.thread_id: fit for fit in fits}
+    assert fits_by_id["gone"].outcome == "refused"
+    assert "'shop:Ticket' was not declared" in str(fits_by_id["gone"].error)
+    assert fits_by_id["damaged"].outcome == "damaged"
+    assert "damaged" in str(fits_by_id["damaged"].error)
 
 
-async def test_journal_and_inbox_are_looked_at_too(storage: StoreCheckpointStorage) -> None:
+async def test_check_threads_reads_journal_and_inbox(storage: StoreCheckpointStorage) -> None:
     old = first()
     will_crash(old, storage)
     await CRASH.begin(old, CRASH.build(old, storage))
@@ -125,7 +128,7 @@ async def test_journal_and_inbox_are_looked_at_too(storage: StoreCheckpointStora
     assert fit.differences == ("its inbox was written after migration 'later', which is not among the workflow's",)
 
 
-async def test_threads_that_are_being_run_are_looked_at_like_others(storage: StoreCheckpointStorage) -> None:
+async def test_check_threads_includes_running_threads(storage: StoreCheckpointStorage) -> None:
     old = first()
     old.stage.close("asks")
     run = asyncio.ensure_future(pending(old, storage).run(Ticket("x"), thread_id="t"))
@@ -136,7 +139,7 @@ async def test_threads_that_are_being_run_are_looked_at_like_others(storage: Sto
     assert (await run).get_request_info_events()
 
 
-async def test_only_threads_of_the_workflow_are_looked_at(any_storage: Any) -> None:
+async def test_check_threads_skips_threads_of_other_workflows(any_storage: Any) -> None:
     await seen(any_storage)
     await pending(first(), any_storage).run(Ticket("x"), thread_id="other")
     assert [fit.thread_id for fit in await looking(any_storage).check_threads()] == ["t"]
@@ -146,6 +149,6 @@ async def test_an_empty_storage_gives_an_empty_list(any_storage: Any) -> None:
     assert str(await looking(any_storage).check_threads()) == "0 threads"
 
 
-async def test_without_a_storage_there_is_nothing_to_check() -> None:
+async def test_check_threads_without_a_storage_raises_no_storage() -> None:
     with pytest.raises(NoStorage, match="Checking stored threads"):
         await looking(None).check_threads()

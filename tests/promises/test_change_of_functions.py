@@ -32,9 +32,9 @@ class Desk:
 
         @workflow(name="triage")
         async def triage(ticket: Ticket, ctx: RunContext) -> str:
-            found = await classify(ticket)
-            answer = await ctx.request_info(found, Ticket, request_id="really?")
-            return f"{found.text}, {answer.text}"
+            result = await classify(ticket)
+            answer = await ctx.request_info(result, Ticket, request_id="really?")
+            return f"{result.text}, {answer.text}"
 
         return triage
 
@@ -48,9 +48,9 @@ class Desk:
 
         @workflow(name="triage", migrations=[renamed])
         async def sort_out(case: Case, ctx: RunContext) -> str:
-            found = await assess(case)
-            answer = await ctx.request_info(found, Case, request_id="really?")
-            return f"{found.text}, {answer.text}"
+            result = await assess(case)
+            answer = await ctx.request_info(result, Case, request_id="really?")
+            return f"{result.text}, {answer.text}"
 
         return sort_out
 
@@ -61,7 +61,7 @@ def renamed(stored: StoredForm) -> None:
     stored.rename_step("classify", "assess")
 
 
-async def test_a_function_that_waits_goes_on_under_other_names(any_storage: Any) -> None:
+async def test_waiting_function_continues_under_new_names(any_storage: Any) -> None:
     desk = Desk()
     await desk.before().build(any_storage).run(Ticket("it"), thread_id="t")
     answered = {"really?": Case("indeed")}
@@ -72,7 +72,7 @@ async def test_a_function_that_waits_goes_on_under_other_names(any_storage: Any)
     assert warnings[0] == "Migrations were applied to the checkpoint: renamed."
 
 
-async def test_what_a_function_recorded_in_the_journal_is_found(storage: StoreCheckpointStorage) -> None:
+async def test_renamed_function_finds_the_steps_in_its_journal(storage: StoreCheckpointStorage) -> None:
     """It was stopped after a step, before anything else was committed."""
     desk = Desk()
     write = storage.store.commit
@@ -111,12 +111,12 @@ def rename_case(stored: StoredForm) -> None:
     stored.rename_type("shop:Case", Paper)
 
 
-async def test_a_step_is_found_although_its_argument_was_renamed_twice(any_storage: Any) -> None:
+async def test_step_is_found_after_its_argument_type_is_renamed_twice(any_storage: Any) -> None:
     """Also what was recorded under the name in between. Each version is stopped in a sleep."""
     calls: list[str] = []
 
-    async def note(given: Any) -> None:
-        calls.append(given.text)
+    async def note(work: Any) -> None:
+        calls.append(work.text)
 
     def noting(version: Version) -> Workflow:
         async def act(message: Any, ctx: Any) -> None:
@@ -128,14 +128,14 @@ async def test_a_step_is_found_although_its_argument_was_renamed_twice(any_stora
 
         return version.start(Does("notes", act), any_storage).build()
 
-    one = first()
-    two = Version(Case, "", one.stage, one.clock, [rename_ticket])
-    three = Version(Paper, "", one.stage, one.clock, [rename_ticket, rename_case])
-    await falls_asleep(one, noting(one))
-    for version in (two, three):
+    oldest = first()
+    middle = Version(Case, "", oldest.stage, oldest.clock, [rename_ticket])
+    newest = Version(Paper, "", oldest.stage, oldest.clock, [rename_ticket, rename_case])
+    await falls_asleep(oldest, noting(oldest))
+    for version in (middle, newest):
         version.clock.advance(60)
         await falls_asleep(version, noting(version), resumes)
-    one.clock.advance(60)
-    result = await resumes(three, noting(three))
+    oldest.clock.advance(60)
+    result = await resumes(newest, noting(newest))
     assert result.get_outputs() == ["Paper"]
     assert calls == ["x", "more", "more", "more"]

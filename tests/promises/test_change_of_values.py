@@ -113,7 +113,7 @@ def without_asks(stored: StoredForm) -> None:
     stored.signature["edges"] = ["Single: keeps->sink"]
 
 
-async def test_an_executor_that_is_dropped_takes_what_it_asked_with_it(any_storage: Any) -> None:
+async def test_dropped_executor_takes_its_requests_with_it(any_storage: Any) -> None:
     version = first()
     await pending(version, any_storage).run(Ticket("x"), thread_id="t")
     version.migrations = [without_asks]
@@ -124,7 +124,7 @@ async def test_an_executor_that_is_dropped_takes_what_it_asked_with_it(any_stora
     assert (await shorter.run(Ticket("y"), thread_id="t")).get_outputs() == ["y-2"]
 
 
-async def test_what_a_store_keeps_of_a_migrated_thread_is_sound(storage: StoreCheckpointStorage) -> None:
+async def test_store_of_a_migrated_thread_verifies_without_damage(storage: StoreCheckpointStorage) -> None:
     old = first()
     will_crash(old, storage)
     await CRASH.begin(old, CRASH.build(old, storage))
@@ -143,8 +143,8 @@ async def post(storage: StoreCheckpointStorage, sender: Workflow, message: Any) 
     await post_message(storage, "t", f"{message}", message, compiled.declared, mark)
 
 
-async def test_what_lies_in_the_inbox_goes_the_same_way(storage: StoreCheckpointStorage) -> None:
-    """Whether it was sent before the change, or after it by somebody who did not know, or by somebody who did."""
+async def test_inbox_messages_of_old_and_new_senders_are_delivered(storage: StoreCheckpointStorage) -> None:
+    """The inbox holds a message of the old workflow and one of the new workflow."""
     old = first()
     before = sleeping(old, storage)
     await falls_asleep(old, before)
@@ -153,11 +153,11 @@ async def test_what_lies_in_the_inbox_goes_the_same_way(storage: StoreCheckpoint
     await post(storage, after, File("new"))
     async with old.clock.skipping():
         result = await after.run(thread_id="t")
-    found = [text for text in result.get_outputs() if text.endswith("!!")]
-    assert sorted(found) == ["new!!", "old!!", "x!!"]
+    texts = [text for text in result.get_outputs() if text.endswith("!!")]
+    assert sorted(texts) == ["new!!", "old!!", "x!!"]
 
 
-async def test_a_sender_that_does_not_know_of_the_change_is_understood(storage: StoreCheckpointStorage) -> None:
+async def test_message_of_an_old_sender_to_a_migrated_thread_is_migrated(storage: StoreCheckpointStorage) -> None:
     """Of what is sent after the thread was migrated only the types are known."""
     old = first()
     before = sleeping(old, storage)
@@ -171,7 +171,7 @@ async def test_a_sender_that_does_not_know_of_the_change_is_understood(storage: 
     assert result.get_outputs() == ["late-sleeps", "late!!"]
 
 
-async def test_what_the_new_workflow_sends_to_an_old_thread_is_not_migrated(storage: StoreCheckpointStorage) -> None:
+async def test_message_of_the_new_workflow_to_an_old_thread_is_not_migrated(storage: StoreCheckpointStorage) -> None:
     """It lies in the inbox of a thread that is migrated only after that."""
     old = first()
     await falls_asleep(old, sleeping(old, storage))
@@ -183,11 +183,11 @@ async def test_what_the_new_workflow_sends_to_an_old_thread_is_not_migrated(stor
     assert {"new!!", "x!!"} <= set(outputs)
 
 
-# ---------------------------------------------------------------- what was told
+# ---------------------------------------------------------------- the event log
 
 
 async def test_the_log_of_a_thread_can_be_read_beyond_the_change(storage: StoreCheckpointStorage) -> None:
-    """It tells what happened, under the names of that time."""
+    """The log keeps each event under the names of its time."""
     old = first()
     await pending(old, storage).run(Ticket("x"), thread_id="t")
     new = second(old)

@@ -1,4 +1,4 @@
-"""Each migration is applied once to each checkpoint, in order, whatever was applied before and whoever wrote what."""
+"""Each migration is applied once to each checkpoint, in order, whatever was applied before."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def looking(storage: Any, *migrations: Step, act: Any = look) -> Workflow:
 
 async def seen(storage: Any, *migrations: Step, **options: Any) -> Any:
     """What a run of the workflow with these migrations finds in the state."""
-    [found] = (await looking(storage, *migrations).run("x", **{"thread_id": "t", **options})).get_outputs()
-    return found
+    [applied] = (await looking(storage, *migrations).run("x", **{"thread_id": "t", **options})).get_outputs()
+    return applied
 
 
 async def test_a_migration_is_applied_once_however_often_the_thread_is_opened(any_storage: Any) -> None:
@@ -52,7 +52,7 @@ async def test_a_migration_is_applied_once_however_often_the_thread_is_opened(an
     assert [(await workflow.run("x", thread_id="t")).get_outputs() for _ in range(2)] == [[["a"]], [["a"]]]
 
 
-async def test_a_thread_that_has_some_of_them_gets_the_others_in_order(any_storage: Any) -> None:
+async def test_thread_with_some_migrations_gets_the_others_in_order(any_storage: Any) -> None:
     await seen(any_storage)
     assert await seen(any_storage, A) == ["a"]
     assert await seen(any_storage, A, B, C) == ["a", "b", "c"]
@@ -60,29 +60,29 @@ async def test_a_thread_that_has_some_of_them_gets_the_others_in_order(any_stora
     assert await seen(any_storage, A, B, C, thread_id="other") == ["a", "b", "c"]
 
 
-async def test_a_new_thread_has_them_all_behind_it(any_storage: Any) -> None:
+async def test_new_thread_records_all_migrations_and_applies_none(any_storage: Any) -> None:
     assert await seen(any_storage, A, B) == []
     assert await seen(any_storage, A, B, C) == ["c"]
     head = await any_storage.get_latest(workflow_name="look")
     assert head.migrations == ("a", "b", "c")
 
 
-async def test_history_stays_what_it_was_and_each_checkpoint_is_migrated_for_itself(any_storage: Any) -> None:
+async def test_history_is_unchanged_and_each_checkpoint_migrates_on_its_own(any_storage: Any) -> None:
     await seen(any_storage)
     await seen(any_storage, A)
     history = await any_storage.list_checkpoints(workflow_name="look")
-    assert [(one.migrations, one.state) for one in (history[0], history[-1])] == [
+    assert [(checkpoint.migrations, checkpoint.state) for checkpoint in (history[0], history[-1])] == [
         ((), {}),
         (("a",), {"applied": ["a"]}),
     ]
-    ids = [one.checkpoint_id for one in history]
+    ids = [checkpoint.checkpoint_id for checkpoint in history]
     back = await looking(any_storage, A, B).run(checkpoint_id=ids[0])  # a rewind behind all of them
     assert back.get_outputs() == [["a", "b"]]
     await looking(any_storage, A, B).run(checkpoint_id=ids[-1], fork=True, thread_id="fork")
     assert await seen(any_storage, A, B, thread_id="fork") == ["a", "b"]
 
 
-async def test_nothing_is_stored_until_the_next_commit(any_storage: Any) -> None:
+async def test_migration_stores_nothing_until_the_next_commit(any_storage: Any) -> None:
     old = first()
     await pending(old, any_storage).run(Ticket("x"), thread_id="t")
     before = await any_storage.list_checkpoint_ids(workflow_name="work")

@@ -1,4 +1,4 @@
-"""A change that cannot be met is refused before anything is done, says why, and can be forced."""
+"""A change that cannot be met is refused before anything is done, names the reason, and can be forced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def everything_in(storage: Any) -> list[Any]:
-    return [one.to_dict() for one in await storage.list_checkpoints(workflow_name="look")]
+    return [checkpoint.to_dict() for checkpoint in await storage.list_checkpoints(workflow_name="look")]
 
 
 # ---------------------------------------------------------------- lists that do not continue what was applied
@@ -56,7 +56,7 @@ async def test_a_list_that_does_not_continue_what_was_applied_is_refused(
     assert await everything_in(any_storage) == before
 
 
-async def test_it_can_be_forced_and_then_counts_as_applied(any_storage: Any) -> None:
+async def test_refused_migration_can_be_forced_and_counts_as_applied(any_storage: Any) -> None:
     await seen(any_storage, A, C)
     workflow = looking(any_storage, A, B, C)
     result = await workflow.run("x", thread_id="t", force=True)
@@ -67,7 +67,7 @@ async def test_it_can_be_forced_and_then_counts_as_applied(any_storage: Any) -> 
     assert await seen(any_storage, A, B, C) == ["b"]
 
 
-async def test_an_old_process_does_not_take_what_a_new_one_recorded(storage: StoreCheckpointStorage) -> None:
+async def test_old_process_refuses_a_journal_of_a_newer_version(storage: StoreCheckpointStorage) -> None:
     """The head is still what the old one knows; the journal is not."""
     calls: list[str] = []
 
@@ -94,7 +94,7 @@ async def test_an_old_process_does_not_take_what_a_new_one_recorded(storage: Sto
     assert calls == ["noted"]
 
 
-async def test_an_old_process_does_not_take_what_a_new_one_sent(storage: StoreCheckpointStorage) -> None:
+async def test_old_process_refuses_an_inbox_of_a_newer_version(storage: StoreCheckpointStorage) -> None:
     await seen(storage, A)
     new = looking(storage, A, B)
     await post_message(storage, "t", "item", "y", new._compiled.declared, "b")
@@ -110,7 +110,7 @@ def half(stored: StoredForm) -> None:
     stored.rename_executor("keeps", "new-keeps")
 
 
-async def test_what_a_migration_leaves_is_compared_as_before(any_storage: Any) -> None:
+async def test_migrated_checkpoint_is_compared_with_the_workflow(any_storage: Any) -> None:
     old = first()
     await pending(old, any_storage).run(Ticket("x"), thread_id="t")
     with pytest.raises(DamagedCheckpoint, match="'shop:Ticket' was not declared"):
@@ -129,7 +129,7 @@ async def test_what_a_migration_leaves_is_compared_as_before(any_storage: Any) -
     assert forced.get_outputs() == ["x-1:yes"]
 
 
-async def test_additions_are_let_pass_and_told_beside_the_migrations(any_storage: Any) -> None:
+async def test_additions_pass_and_are_reported_beside_the_migrations(any_storage: Any) -> None:
     await seen(any_storage)
     start = Does("look", look)
     grown = WorkflowBuilder(name="look", start_executor=start, checkpoint_storage=any_storage, migrations=[A])
@@ -174,13 +174,13 @@ async def test_a_migration_that_fails_changes_nothing_and_is_named(any_storage: 
     with pytest.raises(MigrationFailed) as failed:  # not ThreadBusy: it was given up
         await workflow.run("x", thread_id="t")
     assert failed.value.migration == migration.__name__
-    for told in (why, repr(migration.__name__), repr("t"), repr(before[-1]["checkpoint_id"])):
-        assert told in str(failed.value)
+    for part in (why, repr(migration.__name__), repr("t"), repr(before[-1]["checkpoint_id"])):
+        assert part in str(failed.value)
     assert await everything_in(any_storage) == before
     assert await seen(any_storage, A) == ["a"]
 
 
-# ---------------------------------------------------------------- what is no list of migrations
+# ---------------------------------------------------------------- invalid lists of migrations
 
 
 def build(migrations: Any) -> Workflow:
@@ -191,7 +191,7 @@ async def late(stored: StoredForm) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "why"),
+    ("migrations", "error", "why"),
     [
         ([A, adds("a")], ValueError, "Two migrations are called 'a'"),
         ([lambda stored: None], ValueError, r"needs a name that stays the same.*Migration\('name', function\)"),
@@ -201,8 +201,6 @@ async def late(stored: StoredForm) -> None: ...
     ],
     ids=["twice", "lambda", "async", "text", "class"],
 )
-def test_what_is_no_list_of_migrations_is_refused_when_the_workflow_is_built(
-    given: Any, error: type[Exception], why: str
-) -> None:
+def test_invalid_list_of_migrations_is_refused_at_build_time(migrations: Any, error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
-        build(given)
+        build(migrations)

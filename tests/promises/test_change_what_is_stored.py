@@ -1,4 +1,4 @@
-"""A workflow whose executors and types are called otherwise goes on with what is stored, wherever it stands."""
+"""A workflow whose executors and types have new names continues every stored thread, wherever it stands."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ async def all_of(situation: Situation, made_by: Version, read_by: Version, stora
     await situation.end(made_by, workflow)
     compiled = situation.build(read_by, storage)._compiled
     ids = await storage.list_checkpoint_ids(workflow_name="work")
-    return [await load_checkpoint(storage, one, compiled.declared, compiled.migrator()) for one in ids]
+    return [
+        await load_checkpoint(storage, checkpoint_id, compiled.declared, compiled.migrator()) for checkpoint_id in ids
+    ]
 
 
 @pytest.mark.parametrize("situation", [*SITUATIONS.values(), EXPIRED], ids=[*SITUATIONS, "expired request"])
-async def test_every_migrated_checkpoint_is_what_the_new_workflow_would_have_stored(
-    any_storage: Any, situation: Situation
-) -> None:
+async def test_migrated_checkpoints_equal_those_of_the_new_workflow(any_storage: Any, situation: Situation) -> None:
     old, fresh = first(), second(first())
     migrated = await all_of(situation, old, second(old), any_storage)
     wanted = await all_of(situation, fresh, fresh, InMemoryCheckpointStorage())
@@ -62,9 +62,7 @@ async def test_every_migrated_checkpoint_is_what_the_new_workflow_would_have_sto
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
-async def test_a_thread_of_the_old_workflow_ends_in_the_new_one_and_does_nothing_twice(
-    any_storage: Any, situation: Situation
-) -> None:
+async def test_old_thread_ends_in_the_new_workflow_and_repeats_nothing(any_storage: Any, situation: Situation) -> None:
     old = first()
     await situation.begin(old, situation.build(old, any_storage))
     new = second(old)
@@ -77,7 +75,7 @@ async def test_a_thread_of_the_old_workflow_ends_in_the_new_one_and_does_nothing
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
-async def test_a_checkpoint_that_is_named_is_migrated_too(any_storage: Any, situation: Situation) -> None:
+async def test_run_from_a_checkpoint_id_migrates_the_checkpoint(any_storage: Any, situation: Situation) -> None:
     old = first()
     await situation.begin(old, situation.build(old, any_storage))
     ids = await any_storage.list_checkpoint_ids(workflow_name="work")
@@ -116,7 +114,7 @@ async def test_the_head_named_by_its_id_keeps_its_journal(storage: StoreCheckpoi
     assert old.stage.calls == CRASH.calls
 
 
-async def test_the_journal_follows_a_head_that_is_stored_before_its_superstep_ends(
+async def test_journal_follows_a_head_stored_before_its_superstep_ends(
     storage: StoreCheckpointStorage,
 ) -> None:
     old = first()
@@ -132,7 +130,7 @@ async def test_the_journal_follows_a_head_that_is_stored_before_its_superstep_en
     assert old.stage.calls == CRASH.calls
 
 
-async def test_what_is_recorded_before_and_after_the_change_is_taken_together(
+async def test_records_from_before_and_after_the_change_are_both_used(
     storage: StoreCheckpointStorage, again: Again
 ) -> None:
     old = first()

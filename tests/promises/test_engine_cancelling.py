@@ -1,4 +1,4 @@
-"""However a run is cancelled, its executors are stopped and awaited, it is called CANCELLED, and it can go on."""
+"""However a run is cancelled, its executors stop and are awaited, its status is CANCELLED, and it can resume."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ async def cancel_the_handle(workflow: Workflow, stage: Stage) -> None:
         await run.cancel()
         assert stage.cancelled == ["slow"]
         assert run.result is not None and run.result.get_final_state() is WorkflowRunState.CANCELLED
-        told = [event.state async for event in run.events() if event.state is not None]
-        assert told[-1] is WorkflowRunState.CANCELLED
+        states = [event.state async for event in run.events() if event.state is not None]
+        assert states[-1] is WorkflowRunState.CANCELLED
 
 
 async def leave_the_handles_block(workflow: Workflow, stage: Stage) -> None:
@@ -115,7 +115,7 @@ each_way = pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAY
 
 
 @each_way
-async def test_the_executor_is_stopped_and_the_thread_can_go_on(
+async def test_cancelling_stops_the_executor_and_the_thread_can_resume(
     storage: StoreCheckpointStorage, again: Again, way: Way
 ) -> None:
     stage = Stage()
@@ -130,7 +130,7 @@ async def test_the_executor_is_stopped_and_the_thread_can_go_on(
 
 
 @each_way
-async def test_the_log_says_cancelled(storage: StoreCheckpointStorage, way: Way) -> None:
+async def test_log_records_the_cancelled_status(storage: StoreCheckpointStorage, way: Way) -> None:
     stage = Stage()
     stage.close("slow")
     workflow = slow(stage, storage)
@@ -144,7 +144,7 @@ async def test_the_log_says_cancelled(storage: StoreCheckpointStorage, way: Way)
 
 
 @each_way
-async def test_without_a_storage_it_is_the_same(way: Way) -> None:
+async def test_run_cancelled_without_a_storage_can_resume(way: Way) -> None:
     stage = Stage()
     stage.close("slow")
     workflow = slow(stage, None)

@@ -12,9 +12,7 @@ from perdure import SubWorkflowFailed, WorkflowEvent
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
-async def test_a_crash_in_a_late_superstep_of_a_child_does_not_run_the_child_from_its_start(
-    any_storage: Any, again: Again
-) -> None:
+async def test_crash_late_in_a_child_does_not_restart_the_child(any_storage: Any, again: Again) -> None:
     stage = Stage()
     stage.failing = {"d"}
     flow = around(line(stage, "abcde"), any_storage)
@@ -23,16 +21,16 @@ async def test_a_crash_in_a_late_superstep_of_a_child_does_not_run_the_child_fro
     stage.failing.clear()
     result = await again(flow, lambda: around(line(stage, "abcde"), any_storage)).run(thread_id=THREAD)
     assert result.get_outputs() == ["x-a-b-c-d-e"]
-    assert [stage.called(one) for one in "abcde"] == [1, 1, 1, 2, 1]
+    assert [stage.called(name) for name in "abcde"] == [1, 1, 1, 2, 1]
 
 
-async def test_a_child_is_as_many_supersteps_of_the_thread_as_it_has(storage: StoreCheckpointStorage) -> None:
+async def test_each_superstep_of_a_child_is_a_superstep_of_the_thread(storage: StoreCheckpointStorage) -> None:
     await around(line(Stage(), "abcde"), storage).run("x", thread_id=THREAD)
-    inside = [due(one) for one in await committed(storage) if one.children]
+    inside = [due(checkpoint) for checkpoint in await committed(storage) if checkpoint.children]
     assert inside == [["sub/a"], ["sub/b"], ["sub/c"], ["sub/d"], ["sub/e"]]
 
 
-async def test_events_of_a_child_reach_whoever_watches_the_parent_while_it_runs() -> None:
+async def test_events_of_a_running_child_reach_watchers_of_the_parent() -> None:
     stage = Stage()
     stage.close("b")
     seen: list[WorkflowEvent] = []
@@ -47,11 +45,11 @@ async def test_events_of_a_child_reach_whoever_watches_the_parent_while_it_runs(
     await stream.aclose()
 
 
-async def test_what_a_failing_child_did_before_is_told_too() -> None:
+async def test_events_before_the_failure_of_a_child_are_emitted() -> None:
     stage = Stage()
     stage.failing = {"b"}
     seen: list[WorkflowEvent] = []
     with pytest.raises(SubWorkflowFailed):
         await collect(around(line(stage)).run("x", stream=True), seen)
-    told = [event.executor_id for event in seen if event.type in ("executor_completed", "executor_failed")]
-    assert told == ["first", "sub/a", "sub/b", "sub"]
+    executor_ids = [event.executor_id for event in seen if event.type in ("executor_completed", "executor_failed")]
+    assert executor_ids == ["first", "sub/a", "sub/b", "sub"]

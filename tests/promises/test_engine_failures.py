@@ -1,4 +1,4 @@
-"""Executors that fail are retried, timed out or stood in for; outside services can tell a repetition."""
+"""Executors that fail are retried, timed out or replaced by a fallback; outside services can detect a repetition."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def relayed(message: Any, ctx: Context) -> None:
 # ---------------------------------------------------------------- keys for outside services, steps
 
 
-async def test_an_outside_service_can_tell_a_repetition_from_a_new_call(any_storage: Any, again: Again) -> None:
+async def test_outside_service_can_distinguish_a_repetition_from_a_new_call(any_storage: Any, again: Again) -> None:
     """The process dies after the charge and before anything of it is recorded: the second request has the same key."""
     shop, crash = Shop(), ["now"]
 
@@ -145,12 +145,12 @@ async def test_a_turn_of_many_calls_does_not_repeat_those_that_ended(storage: An
         return number * number
 
     async def turn(message: Any, ctx: Context) -> None:
-        found = []
+        squares = []
         for number in range(10):
-            found.append(await ctx.step(tool, number))
+            squares.append(await ctx.step(tool, number))
             if crashes and number == crashes[0]:
                 raise Boom(crashes.pop(0))
-        await ctx.send_message(found)
+        await ctx.send_message(squares)
 
     def build() -> Workflow:
         return chain(Does("agent", turn), Sink("sink"), storage=storage)

@@ -1,4 +1,4 @@
-"""A function workflow remembers answers, state and arguments, tells as it goes, and fails what it cannot save."""
+"""A function workflow remembers answers, state and arguments, streams its events, and fails on unsavable values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ async def test_the_answer_to_the_second_question_does_not_ask_the_first_again(an
     assert result.get_outputs() == [["answer 0", "answer 1", "answer 2"]]
 
 
-async def test_also_with_the_checkpoint_named(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_interview_resumed_by_checkpoint_ids_collects_all_answers(
+    storage: StoreCheckpointStorage, again: Again
+) -> None:
     build = interview(storage)
     workflow = build()
     result = await workflow.run("go", thread_id=THREAD)
@@ -63,7 +65,7 @@ async def test_also_with_the_checkpoint_named(storage: StoreCheckpointStorage, a
     assert result.get_outputs() == [["answer 0", "answer 1", "answer 2"]]
 
 
-async def test_also_without_a_storage() -> None:
+async def test_interview_without_a_storage_collects_all_answers() -> None:
     workflow = interview(None)()
     result = await workflow.run("go")
     for number in range(3):
@@ -93,7 +95,7 @@ async def test_state_set_in_a_step_is_there_when_only_an_answer_came(any_storage
     assert result.get_outputs() == ["ann"]
 
 
-async def test_a_stream_tells_each_step_before_the_next_one_begins(storage: StoreCheckpointStorage) -> None:
+async def test_stream_emits_each_step_before_the_next_step_begins(storage: StoreCheckpointStorage) -> None:
     may_go_on = asyncio.Event()
     order: list[str] = []
 
@@ -108,7 +110,7 @@ async def test_a_stream_tells_each_step_before_the_next_one_begins(storage: Stor
     @as_workflow
     async def flow(_: str) -> None:
         await first()
-        await may_go_on.wait()  # set only by whoever sees the first step's event while the function runs
+        await may_go_on.wait()  # set only by the consumer of the first step's event
         await second()
 
     async for event in flow.build(storage).run("go", stream=True):
@@ -129,9 +131,9 @@ async def test_a_step_called_with_other_arguments_is_another_call(
 
     @as_workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        found = await charge(amount)
+        receipt = await charge(amount)
         await ctx.request_info("sure?", str)
-        return found
+        return receipt
 
     def build() -> Workflow:
         return flow.build(storage)
@@ -149,9 +151,9 @@ def greeting(*, is_new: bool) -> Callable[..., Any]:
     if is_new:
 
         async def greet(name: str, ctx: RunContext) -> str:
-            given = await ctx.request_info("sure?", str)
+            answer = await ctx.request_info("sure?", str)
             shown = name.upper()
-            return f"good morning {shown}, {given}"
+            return f"good morning {shown}, {answer}"
 
     else:
 
@@ -161,7 +163,7 @@ def greeting(*, is_new: bool) -> Callable[..., Any]:
     return greet
 
 
-async def test_other_bytecode_with_the_same_steps_resumes(storage: StoreCheckpointStorage) -> None:
+async def test_function_with_other_bytecode_and_the_same_steps_resumes(storage: StoreCheckpointStorage) -> None:
     asked = await as_workflow(greeting(is_new=False)).build(storage).run("ann", thread_id=THREAD)
     changed = as_workflow(greeting(is_new=True)).build(storage)
     result = await changed.run(responses=answered(asked, "yes"), thread_id=THREAD)
@@ -176,9 +178,9 @@ async def test_steps_at_the_same_time_leave_one_line_of_checkpoints(storage: Sto
 
     @as_workflow
     async def flow(_: str, ctx: RunContext) -> list[int]:
-        found = list(await asyncio.gather(*map(fetch, range(20))))
+        numbers = list(await asyncio.gather(*map(fetch, range(20))))
         await ctx.request_info("sure?", str)
-        return found
+        return numbers
 
     workflow = flow.build(storage)
     asked = await workflow.run("go", thread_id=THREAD)
@@ -188,7 +190,7 @@ async def test_steps_at_the_same_time_leave_one_line_of_checkpoints(storage: Sto
     assert [info.previous_checkpoint_id for info in infos] == [None, *ids[:-1]]
 
 
-async def test_what_cannot_be_saved_fails_the_run_as_it_does_in_a_graph(storage: StoreCheckpointStorage) -> None:
+async def test_unsavable_state_fails_the_run_of_a_function(storage: StoreCheckpointStorage) -> None:
     @as_workflow
     async def flow(_: str, ctx: RunContext) -> None:
         ctx.set_state("lock", asyncio.Lock())

@@ -1,4 +1,4 @@
-"""Statuses tell the truth, and a chat never hits the superstep limit."""
+"""Statuses are correct, and a chat never hits the superstep limit."""
 
 # Annotations here are text on purpose: handlers and response handlers must understand them.
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def test_restoring_with_all_answers_ends_idle(any_storage: Any, again: Aga
     assert sorted(result.get_outputs()) == ["colour=red", "size=L"]
 
 
-async def test_without_a_storage_the_object_says_the_same() -> None:
+async def test_workflow_without_a_storage_has_the_same_statuses() -> None:
     workflow = alone(Asker("asker"))
     await workflow.run("colour size")
     assert workflow.status is WAITING
@@ -101,7 +101,7 @@ async def test_a_chat_of_150_answers_does_not_hit_the_default_limit(any_storage:
         assert result.get_final_state() is WAITING
 
 
-async def test_the_limit_still_ends_a_loop_that_nobody_feeds(any_storage: Any) -> None:
+async def test_limit_still_ends_a_loop_without_input(any_storage: Any) -> None:
     """And the request that was answered is not lost with it."""
 
     class Runaway(Executor):
@@ -137,7 +137,7 @@ async def test_an_answer_of_the_wrong_type_leaves_the_request_pending(any_storag
     assert result.get_outputs() == [0]
 
 
-async def test_one_wrong_answer_accepts_none_of_those_given_with_it(any_storage: Any) -> None:
+async def test_wrong_answer_rejects_all_answers_of_the_call(any_storage: Any) -> None:
     workflow = alone(Asker("asker"), any_storage)
     await workflow.run("colour size", thread_id="t")
     with pytest.raises(AnswerRejected, match="'size'"):

@@ -85,7 +85,7 @@ async def test_a_value_changed_in_place_is_seen_in_the_next_superstep_only(any_s
 # ---------------------------------------------------------------- a log that can be continued
 
 
-async def test_the_log_goes_on_without_a_gap_or_a_repeat(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_log_continues_without_a_gap_or_a_repeat(storage: StoreCheckpointStorage, again: Again) -> None:
     """Over a failure and a resume, from any cursor."""
     stage = Stage()
     stage.failing = {"join"}
@@ -144,7 +144,7 @@ async def test_secrets_are_in_no_checkpoint_and_no_log(storage: StoreCheckpointS
     assert b"hunter2" not in stored and b"region" in stored
 
 
-async def test_a_secret_that_was_not_given_again_is_asked_for(storage: StoreCheckpointStorage) -> None:
+async def test_resume_without_a_secret_raises_missing_secret(storage: StoreCheckpointStorage) -> None:
     stage, seen = Stage(), list[Any]()
     stage.failing = {"client"}
     with pytest.raises(Boom):
@@ -159,13 +159,13 @@ async def test_a_secret_that_was_not_given_again_is_asked_for(storage: StoreChec
 @pytest.mark.parametrize(
     "place", [[Secret("hunter2")], ({"deep": [{"er": Secret("hunter2")}]},), {"a": [[Secret("hunter2")]]}]
 )
-async def test_a_secret_is_kept_out_wherever_it_stands(storage: StoreCheckpointStorage, place: Any) -> None:
+async def test_secret_at_any_depth_is_not_stored(storage: StoreCheckpointStorage, place: Any) -> None:
     workflow = alone(Relay("one", Stage()), storage)
     await workflow.run("x", thread_id="t", client_kwargs={"place": place})
     assert b"hunter2" not in await everything_stored(storage, "t")
 
 
-def test_a_secret_does_not_show_itself() -> None:
+def test_repr_of_a_secret_hides_its_value() -> None:
     assert "hunter2" not in repr(Secret("hunter2")) + str(SECRETS)
 
 
@@ -213,7 +213,7 @@ async def test_the_most_specific_handler_is_chosen(message: object, chosen: str)
     assert (await alone(Vet("vet")).run(message)).get_outputs() == [chosen]
 
 
-async def test_a_message_that_nobody_accepts_is_a_warning() -> None:
+async def test_message_without_a_matching_handler_is_a_warning() -> None:
     async def send(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         await ctx.send_message(3.5)
 
@@ -227,7 +227,7 @@ async def test_a_message_that_nobody_accepts_is_a_warning() -> None:
 
 
 class Fragile(Tally):
-    """Its restore fails while it is told to."""
+    """Its restore fails while the stage lists `restore` as failing."""
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
         if "restore" in self.stage.failing:
@@ -252,10 +252,10 @@ async def test_a_restore_that_fails_leaves_nothing_half_restored(any_storage: An
     stage.failing = set()
     result = await broken.run("z", thread_id="t")
     sent = [event.data for event in result if event.type == "executor_completed"]
-    assert sent == [["first=3"], ["second=3"]], "it goes on from the head, all of it"
+    assert sent == [["first=3"], ["second=3"]], "it continues from the head, all of it"
 
 
-async def test_executors_that_a_checkpoint_does_not_know_are_as_new(any_storage: Any) -> None:
+async def test_executors_unknown_to_a_restored_checkpoint_start_fresh(any_storage: Any) -> None:
     """Restoring a checkpoint from before an executor ran does not leave it with what it has learnt since."""
     stage = Stage()
     workflow = fragile(stage, any_storage)

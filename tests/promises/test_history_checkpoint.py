@@ -17,7 +17,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.testing import FakeClock
 
 
-async def test_a_checkpoint_by_hand_is_the_same_place_once_more(any_storage: Any, again: Again) -> None:
+async def test_checkpoint_by_hand_repeats_the_head(any_storage: Any, again: Again) -> None:
     def build() -> Workflow:
         return chain(Tally("tally", Stage()), Sink("end"), storage=any_storage)
 
@@ -32,7 +32,7 @@ async def test_a_checkpoint_by_hand_is_the_same_place_once_more(any_storage: Any
 
 
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_what_is_recorded_asked_and_told_stays_as_it_is(storage: StoreCheckpointStorage, place: str) -> None:
+async def test_checkpoint_by_hand_keeps_the_journal_and_the_status(storage: StoreCheckpointStorage, place: str) -> None:
     stage = Stage()
     stage.watch_journal(storage)
     stage.failing, stage.fails_after = {"b"}, 2
@@ -49,7 +49,7 @@ async def test_what_is_recorded_asked_and_told_stays_as_it_is(storage: StoreChec
 
 
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_requests_wait_since_they_were_asked(storage: StoreCheckpointStorage, place: str) -> None:
+async def test_checkpoint_by_hand_keeps_pending_requests(storage: StoreCheckpointStorage, place: str) -> None:
     workflow = alone(Asker("asker"), storage)
     await workflow.run("who", thread_id="t")
     before = await storage.pending_requests()
@@ -83,13 +83,13 @@ async def test_a_thread_that_ran_without_a_storage_can_be_saved_by_hand(any_stor
     assert (made.thread_id, made.number, made.status) == (result.thread_id, 1, "IDLE")
     other = chain(Tally("tally", Stage()), Sink("end"), storage=any_storage)
     assert (await other.run("x", thread_id=made.thread_id)).get_outputs() == ["tally=2"]
-    assert (await workflow.run("x")).get_outputs() == ["tally=2"], "the live thread goes on beside it"
+    assert (await workflow.run("x")).get_outputs() == ["tally=2"], "the live thread continues beside it"
 
 
 # ---------------------------------------------------------------- on a handle
 
 
-async def test_a_handle_at_rest_makes_one_more(any_storage: Any) -> None:
+async def test_handle_at_rest_makes_one_more_checkpoint(any_storage: Any) -> None:
     workflow = ledger(Stage(), any_storage)
     async with workflow.open(thread_id="t") as run:
         await run.send("a")
@@ -103,7 +103,7 @@ async def test_a_handle_at_rest_makes_one_more(any_storage: Any) -> None:
     assert result is not None and result.get_outputs() == [["a", "b"]]
 
 
-async def test_a_handle_that_runs_gives_the_checkpoint_that_ends_the_superstep(any_storage: Any) -> None:
+async def test_running_handle_returns_the_checkpoint_that_ends_the_superstep(any_storage: Any) -> None:
     stage = Stage()
     stage.close("one", "two")
     workflow = chain(Relay("one", stage), Relay("two", stage), Sink("end"), storage=any_storage)
@@ -124,7 +124,7 @@ async def test_a_handle_that_runs_gives_the_checkpoint_that_ends_the_superstep(a
     assert result is not None and result.get_outputs() == ["x-one-two"]
 
 
-async def test_a_handle_whose_thread_sleeps_gives_the_checkpoint_it_sleeps_at(any_storage: Any) -> None:
+async def test_sleeping_handle_returns_the_checkpoint_of_its_sleep(any_storage: Any) -> None:
     async def sleep(message: Any, ctx: WorkflowContext[Any, Any]) -> None:
         await ctx.sleep(3600)
         await ctx.yield_output(message)
@@ -145,7 +145,7 @@ async def test_a_handle_whose_thread_sleeps_gives_the_checkpoint_it_sleeps_at(an
     assert result is not None and result.get_outputs() == ["x"]
 
 
-async def test_a_handle_whose_run_fails_saves_where_it_went_back_to(any_storage: Any) -> None:
+async def test_handle_of_a_failed_run_saves_the_restored_state(any_storage: Any) -> None:
     stage = Stage()
     stage.close("ledger")
     stage.failing = {"ledger"}
@@ -163,7 +163,7 @@ async def test_a_handle_whose_run_fails_saves_where_it_went_back_to(any_storage:
     assert (await workflow.run(thread_id="t")).get_outputs() == [["a"]]
 
 
-async def test_a_handle_without_a_storage_or_that_is_closed_refuses(any_storage: Any) -> None:
+async def test_handle_without_storage_or_closed_refuses_a_checkpoint(any_storage: Any) -> None:
     async with ledger(Stage()).open(thread_id="t") as run:
         with pytest.raises(NoStorage, match="Making a checkpoint"):
             await run.checkpoint()
@@ -176,18 +176,18 @@ async def test_a_handle_without_a_storage_or_that_is_closed_refuses(any_storage:
 # ---------------------------------------------------------------- pins
 
 
-async def test_a_pinned_checkpoint_stays_whatever_is_pruned(storage: StoreCheckpointStorage) -> None:
+async def test_pinned_checkpoint_survives_pruning(storage: StoreCheckpointStorage) -> None:
     workflow = ledger(Stage(), storage)
     for message in "abc":
         await workflow.run(message, thread_id="t")
     history = (await workflow.history("t"))[::-1]
     await workflow.pin(history[1])
     await storage.pin(history[1].checkpoint_id)
-    assert [one.is_pinned for one in await workflow.history("t")] == [False] * 4 + [True, False]
+    assert [info.is_pinned for info in await workflow.history("t")] == [False] * 4 + [True, False]
     assert "(pinned)" in str(await workflow.branches("t"))
     await storage.prune(keep_last=1)
     left = (await workflow.history("t"))[::-1]
-    assert [one.checkpoint_id for one in left] == [history[1].checkpoint_id, history[5].checkpoint_id]
+    assert [info.checkpoint_id for info in left] == [history[1].checkpoint_id, history[5].checkpoint_id]
     await workflow.rewind("t", history[1])
     assert (await workflow.run("d", thread_id="t")).get_outputs() == [["a", "d"]]
     await storage.unpin(history[1])
@@ -205,7 +205,7 @@ async def test_a_checkpoint_by_hand_can_be_pinned_under_retention(storage: Store
     for message in "bcd":
         await workflow.run(message, thread_id="t")
     history = await workflow.history("t")
-    assert [one.checkpoint_id for one in history][1:] == [made.checkpoint_id]
+    assert [info.checkpoint_id for info in history][1:] == [made.checkpoint_id]
     await workflow.rewind("t", made)
     assert (await workflow.run("e", thread_id="t")).get_outputs() == [["a", "e"]]
 
@@ -227,14 +227,14 @@ async def test_a_workflow_prunes_exports_and_imports_through_its_storage(
         await other.run(message, thread_id="of another workflow")
     await workflow.export_thread("t", tmp_path / "t.dump")
     report = await workflow.prune(keep_last=2)
-    assert [one.thread_id for one in report.threads] == ["t"] and len(await workflow.history("t")) == 2
+    assert [thread.thread_id for thread in report.threads] == ["t"] and len(await workflow.history("t")) == 2
     assert len(await other.history("of another workflow")) == 6
     copied = await workflow.import_thread(tmp_path / "t.dump", thread_id="copy")
     assert (copied.thread_id, len(await workflow.history("copy"))) == ("copy", 6)
     assert (await workflow.run("d", thread_id="copy")).get_outputs() == [["a", "b", "c", "d"]]
 
 
-async def test_a_storage_of_six_methods_cannot_do_what_needs_a_store(tmp_path: Path) -> None:
+async def test_storage_of_six_methods_refuses_operations_of_a_store(tmp_path: Path) -> None:
     storage = SixMethods()
     workflow = ledger(Stage(), storage)
     made = str((await workflow.run("a", thread_id="t")).checkpoint_id)

@@ -34,10 +34,12 @@ async def source() -> StoreCheckpointStorage:
 
 
 async def ids(storage: StoreCheckpointStorage) -> list[str]:
-    return [one.thread_id for one in await storage.list_threads()]
+    return [thread.thread_id for thread in await storage.list_threads()]
 
 
-async def test_what_is_there_is_left_as_it_is(source: StoreCheckpointStorage, storage: StoreCheckpointStorage) -> None:
+async def test_copy_leaves_existing_threads_unchanged(
+    source: StoreCheckpointStorage, storage: StoreCheckpointStorage
+) -> None:
     assert list((await copy_store(source, storage)).copied) == IDS
     before = await storage.list_checkpoint_infos()
     again = await copy_store(source, storage)
@@ -53,7 +55,7 @@ async def test_threads_that_moved_last_end_up_last(
     assert await ids(storage) == await ids(source) == ["first", "third", "fourth", "second"]
 
 
-async def test_what_differs_is_a_conflict_and_left_alone(
+async def test_threads_that_differ_are_conflicts_and_stay_unchanged(
     source: StoreCheckpointStorage, storage: StoreCheckpointStorage
 ) -> None:
     await copy_store(source, storage, thread_ids=IDS[:3])
@@ -63,7 +65,7 @@ async def test_what_differs_is_a_conflict_and_left_alone(
     await written(storage, "third", 2)  # of the same length, and another
     report = await copy_store(source, storage)
     assert list(report.copied) == ["fourth"] and not report.is_complete
-    reasons = {one.thread_id: one.reason for one in report.conflicts}
+    reasons = {conflict.thread_id: conflict.reason for conflict in report.conflicts}
     assert "is at commit 6 with its head at 6, but in the target it is at commit 4" in reasons["first"]
     assert "is at commit 4 with its head at 4, but in the target it is at commit 6" in reasons["second"]
     assert "another thread of that id" in reasons["third"]
@@ -79,12 +81,14 @@ async def test_a_checkpoint_that_the_target_has_in_another_thread_is_a_conflict(
     fields = {name: getattr(head, name) for name in head.__struct_fields__}
     await storage.save(type(head)(**{**fields, "thread_id": "mine", "previous_checkpoint_id": None}))
     report = await copy_store(source, storage)
-    assert [one.thread_id for one in report.conflicts] == ["second"]
+    assert [conflict.thread_id for conflict in report.conflicts] == ["second"]
     assert "is in thread 'mine' here" in report.conflicts[0].reason
     assert await ids(storage) == ["mine", "first", "third", "fourth"]
 
 
-async def test_only_what_is_wanted_is_copied(source: StoreCheckpointStorage, storage: StoreCheckpointStorage) -> None:
+async def test_copy_takes_only_the_selected_threads(
+    source: StoreCheckpointStorage, storage: StoreCheckpointStorage
+) -> None:
     await ledger(Stage(), source, name="other").run("x", thread_id="of another workflow")
     report = await copy_store(source, storage, thread_ids=["third", "nobody", "first"])
     assert list(report.copied) == ["first", "third"]
@@ -96,25 +100,25 @@ async def test_only_what_is_wanted_is_copied(source: StoreCheckpointStorage, sto
         await copy_store(source, storage, thread_ids="third")
 
 
-async def test_progress_is_told_and_a_copy_that_was_cut_short_is_completed(
+async def test_copy_reports_progress_and_completes_after_an_interruption(
     source: StoreCheckpointStorage, storage: StoreCheckpointStorage
 ) -> None:
-    told: list[tuple[int, int, str]] = []
+    progress_calls: list[tuple[int, int, str]] = []
 
     def interrupted(done: int, total: int, thread_id: str) -> None:
-        told.append((done, total, thread_id))
+        progress_calls.append((done, total, thread_id))
         if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         await copy_store(source, storage, progress=interrupted)
-    assert told == [(1, 4, "first"), (2, 4, "second")]
+    assert progress_calls == [(1, 4, "first"), (2, 4, "second")]
     report = await copy_store(source, storage)
     assert (list(report.already_there), list(report.copied)) == (IDS[:2], IDS[2:])
     assert await ids(storage) == IDS
 
 
-async def test_what_the_target_fails_at_is_raised(
+async def test_copy_raises_errors_of_the_target(
     source: StoreCheckpointStorage, storage: StoreCheckpointStorage
 ) -> None:
     add, room = storage.store.add_thread, [1, 1]
@@ -133,7 +137,7 @@ async def test_what_the_target_fails_at_is_raised(
     assert (await copy_store(source, storage)).is_complete
 
 
-async def test_a_thread_that_is_gone_when_its_turn_comes_is_reported(
+async def test_thread_deleted_during_a_copy_is_reported(
     source: StoreCheckpointStorage, storage: StoreCheckpointStorage
 ) -> None:
     listed = await source.list_threads()
@@ -145,7 +149,7 @@ async def test_a_thread_that_is_gone_when_its_turn_comes_is_reported(
 
     source.list_threads = as_it_was  # type: ignore[method-assign]  # deleted after it was listed
     report = await copy_store(source, storage)
-    assert [one.thread_id for one in report.failed] == ["second"]
+    assert [failure.thread_id for failure in report.failed] == ["second"]
     assert list(report.copied) == ["first", "third", "fourth"]
     source.list_threads = list_threads  # type: ignore[method-assign]  # a tap on the real method
 
@@ -188,7 +192,7 @@ async def test_a_damaged_thread_is_reported_and_the_others_are_copied(damaged: S
     target = InMemoryCheckpointStorage()
     report = await copy_store(damaged, target)
     assert list(report.copied) == ["first", "third", "fourth"]
-    assert [one.thread_id for one in report.failed] == ["second"]
+    assert [failure.thread_id for failure in report.failed] == ["second"]
     assert "second" in report.failed[0].reason
 
 
@@ -197,13 +201,13 @@ async def test_a_thread_that_is_damaged_in_the_target_is_a_conflict(
 ) -> None:
     before = await damaged.list_threads()
     report = await copy_store(source, damaged)
-    assert {one.thread_id for one in report.conflicts} == set(IDS)
-    reason = next(one.reason for one in report.conflicts if one.thread_id == "second")
+    assert {conflict.thread_id for conflict in report.conflicts} == set(IDS)
+    reason = next(conflict.reason for conflict in report.conflicts if conflict.thread_id == "second")
     assert "damaged" in reason
     assert await damaged.list_threads() == before
 
 
-# ---------------------------------------------------------------- what makes no sense
+# ---------------------------------------------------------------- invalid arguments
 
 
 async def test_a_store_is_not_copied_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,17 +216,17 @@ async def test_a_store_is_not_copied_to_itself(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "real").mkdir()
     os.symlink(tmp_path / "real", tmp_path / "link")
     dsn, schema = where(tmp_path)
-    for one, other in (
+    for source, target in (
         (memory, memory),
         (PostgresCheckpointStorage(dsn, schema=schema), PostgresCheckpointStorage(dsn, schema=schema)),
         (SqliteCheckpointStorage("threads.db"), SqliteCheckpointStorage(tmp_path / "threads.db")),
         (FileCheckpointStorage("real"), FileCheckpointStorage("link")),
     ):
         with pytest.raises(ValueError, match="source and target are the same store"):
-            await copy_store(one, other)
+            await copy_store(source, target)
 
 
-async def test_a_storage_of_somebody_else_is_refused(source: StoreCheckpointStorage) -> None:
+async def test_storage_of_another_library_is_refused(source: StoreCheckpointStorage) -> None:
     foreign: Any = SixMethods()
     with pytest.raises(TypeError, match="target expects a storage of perdure"):
         await copy_store(source, foreign)

@@ -41,7 +41,7 @@ async def path(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 def names(folder: Path) -> list[str]:
-    return [one.name for one in folder.iterdir()]
+    return [path.name for path in folder.iterdir()]
 
 
 def content(path: Path) -> bytes:
@@ -63,7 +63,7 @@ async def is_refused(storage: StoreCheckpointStorage, path: Path, reason: str = 
 # ---------------------------------------------------------------- out
 
 
-async def test_what_an_export_holds_is_told(tmp_path: Path) -> None:
+async def test_export_reports_what_its_file_holds(tmp_path: Path) -> None:
     storage = InMemoryCheckpointStorage()
     await written(storage, "t", 2)
     report = await storage.export_thread("t", tmp_path / "t.jsonl")
@@ -101,9 +101,11 @@ async def test_a_damaged_thread_is_not_exported(tmp_path: Path) -> None:
     await written(storage, "t", 2)
     read = storage.store.commits
 
-    async def damaged(*given: Any, **options: Any) -> list[Commit]:
-        found = list(await read(*given, **options))
-        return [Commit(one.lease, one.number, one.info, one.root, one.events) for one in found]  # without chunks
+    async def damaged(*arguments: Any, **options: Any) -> list[Commit]:
+        commits = list(await read(*arguments, **options))
+        return [
+            Commit(commit.lease, commit.number, commit.info, commit.root, commit.events) for commit in commits
+        ]  # without chunks
 
     storage.store.commits = damaged  # type: ignore[method-assign]  # as if the store had lost them
     with pytest.raises(DamagedCheckpoint, match=r"of thread 't' cannot be read: chunk \S+ is missing"):
@@ -115,17 +117,17 @@ async def test_a_damaged_thread_is_not_exported(tmp_path: Path) -> None:
 async def test_a_thread_can_be_exported_while_it_is_run(
     storage: StoreCheckpointStorage, retention: Any, path: Path
 ) -> None:
-    """Each file is one moment of it, and can be gone on from."""
+    """Each file is one moment of the thread, and the thread can continue from it."""
     storage.retention = retention or storage.retention
     counting, read, numbers = Counting(), storage.store.commits, []
 
-    async def moved_meanwhile(*given: Any, **options: Any) -> Any:
+    async def moved_meanwhile(*arguments: Any, **options: Any) -> Any:
         storage.store.commits = read  # type: ignore[method-assign]  # once: then it may be read in peace
-        await counting.go_on(3)
-        return await read(*given, **options)
+        await counting.advance(3)
+        return await read(*arguments, **options)
 
     run = asyncio.ensure_future(counting.workflow(storage).run(1, thread_id="t"))
-    await counting.go_on(2)
+    await counting.advance(2)
     while not run.done():
         storage.store.commits = moved_meanwhile  # type: ignore[method-assign]  # a tap on the real method
         report = await storage.export_thread("t", path, overwrite=True)
@@ -144,12 +146,12 @@ async def test_a_thread_that_is_pruned_without_a_pause_is_busy(tmp_path: Path) -
     await written(storage, "t", 15)
     read, tries = storage.store.commits, []
 
-    async def pruned_meanwhile(*given: Any, **options: Any) -> Any:
+    async def pruned_meanwhile(*arguments: Any, **options: Any) -> Any:
         if not options.get("after"):
             infos = await storage.list_checkpoint_infos(thread_id="t")
             await storage.delete(infos[1])
             tries.append(infos[1])
-        return await read(*given, **options)
+        return await read(*arguments, **options)
 
     storage.store.commits = pruned_meanwhile  # type: ignore[method-assign]  # a tap on the real method
     with pytest.raises(ThreadBusy, match="Thread 't' is being run"):
@@ -161,7 +163,7 @@ async def test_a_thread_that_is_pruned_without_a_pause_is_busy(tmp_path: Path) -
 # ---------------------------------------------------------------- in
 
 
-async def test_what_is_there_is_not_replaced(storage: StoreCheckpointStorage, path: Path) -> None:
+async def test_import_does_not_replace_an_existing_thread(storage: StoreCheckpointStorage, path: Path) -> None:
     first = await storage.import_thread(path)
     await ledger(Stage(), storage).run("more", thread_id="t")
     with pytest.raises(ThreadExists, match="Thread 't' was not added"):
@@ -173,7 +175,7 @@ async def test_what_is_there_is_not_replaced(storage: StoreCheckpointStorage, pa
     assert await storage.import_thread(path) == first
 
 
-async def test_a_checkpoint_that_another_thread_has_by_now_is_not_replaced(
+async def test_import_does_not_replace_a_checkpoint_of_another_thread(
     storage: StoreCheckpointStorage, path: Path
 ) -> None:
     """One id is one checkpoint. Under another thread id the checkpoints are others, too."""
@@ -184,7 +186,7 @@ async def test_a_checkpoint_that_another_thread_has_by_now_is_not_replaced(
     await storage.save(_of_thread(head, "u"))
     with pytest.raises(ThreadExists, match=f"its checkpoint '{head.checkpoint_id}' is in thread 'u' here"):
         await storage.import_thread(path)
-    assert [one.thread_id for one in await storage.list_threads()] == ["u"]
+    assert [thread.thread_id for thread in await storage.list_threads()] == ["u"]
     await storage.import_thread(path, thread_id="v")
     assert (await storage.load(head.checkpoint_id)).thread_id == "u"
 
@@ -195,7 +197,7 @@ def _of_thread(checkpoint: Any, thread_id: str) -> Any:
 
 
 @pytest.mark.parametrize("thread_id", ["", 7, "\udc00"])
-async def test_an_id_that_is_none_is_refused(path: Path, thread_id: Any) -> None:
+async def test_import_under_an_invalid_id_is_refused(path: Path, thread_id: Any) -> None:
     with pytest.raises(InvalidRun, match="thread_id must be"):
         await InMemoryCheckpointStorage().import_thread(path, thread_id=thread_id)
 
@@ -211,7 +213,7 @@ async def test_a_flipped_bit_or_a_lost_end_imports_nothing(storage: StoreCheckpo
     assert (await storage.import_thread(path)).thread_id == "t"
 
 
-async def test_what_is_no_file_of_a_thread_is_refused_as_what_it_is(
+async def test_invalid_thread_files_are_refused_with_the_reason(
     storage: StoreCheckpointStorage, path: Path, tmp_path: Path
 ) -> None:
     await is_refused(storage, tmp_path / "nothing.jsonl", "the file does not exist")
@@ -227,7 +229,7 @@ async def test_what_is_no_file_of_a_thread_is_refused_as_what_it_is(
     await is_refused(storage, path, "something follows line 6")
 
 
-async def test_the_file_of_a_thread_in_a_file_store_is_something_else(path: Path, tmp_path: Path) -> None:
+async def test_file_of_a_file_store_cannot_be_imported(path: Path, tmp_path: Path) -> None:
     async with STORAGES["file"](tmp_path) as storage:
         await written(storage, "t", 1)
     await is_refused(
@@ -235,10 +237,10 @@ async def test_the_file_of_a_thread_in_a_file_store_is_something_else(path: Path
     )
 
 
-async def test_lines_that_are_whole_and_do_not_fit_together_are_refused(
+async def test_valid_lines_that_do_not_fit_together_are_refused(
     storage: StoreCheckpointStorage, tmp_path: Path
 ) -> None:
-    """Written by somebody who knows how to make a checksum."""
+    """Each line has a valid checksum."""
     source = InMemoryCheckpointStorage()
     await make_half(source)
     standing = await source.store.thread_header("half")
@@ -268,9 +270,9 @@ async def test_a_file_that_is_changed_while_it_is_imported_imports_nothing(
     writer.end()
     add = storage.store.add_thread
 
-    async def changed_before(*given: Any) -> None:
+    async def changed_before(*arguments: Any) -> None:
         put(path, other.getvalue())
-        await add(*given)
+        await add(*arguments)
 
     storage.store.add_thread = changed_before  # type: ignore[method-assign,assignment]  # a tap on the real method
     await is_refused(storage, path, "it was changed while it was imported")

@@ -19,8 +19,8 @@ async def infos(storage: Any, workflow: Workflow, thread_id: str = "t") -> list[
 
 async def threads(storage: Any) -> set[str]:
     if isinstance(storage, SixMethods):
-        return {one.thread_id for one in storage.kept.values()}
-    return {one.thread_id for one in await storage.list_threads()}
+        return {checkpoint.thread_id for checkpoint in storage.kept.values()}
+    return {thread.thread_id for thread in await storage.list_threads()}
 
 
 # ---------------------------------------------------------------- as it was
@@ -62,20 +62,20 @@ async def test_a_fork_outlives_the_thread_that_it_came_from(storage: StoreCheckp
     assert (await workflow.run("more", thread_id="f")).get_outputs() == [[*long, "more"]]
 
 
-async def test_a_fork_without_a_name_gets_one(any_storage: Any) -> None:
+async def test_fork_without_a_thread_id_gets_a_new_id(any_storage: Any) -> None:
     workflow = ledger(Stage(), any_storage)
     source = (await workflow.run("a", thread_id="t")).checkpoint_id
     made = [await workflow.fork(str(source)) for _ in range(3)]
-    assert len({one.thread_id for one in made} | {"t"}) == 4
-    assert await threads(any_storage) == {"t", *(one.thread_id for one in made)}
+    assert len({info.thread_id for info in made} | {"t"}) == 4
+    assert await threads(any_storage) == {"t", *(info.thread_id for info in made)}
 
 
-async def test_what_is_asked_comes_along(storage: StoreCheckpointStorage) -> None:
+async def test_fork_takes_pending_requests_along(storage: StoreCheckpointStorage) -> None:
     workflow = alone(Asker("asker"), storage)
     asked = await workflow.run("who when", thread_id="t")
     await workflow.fork(str(asked.checkpoint_id), thread_id="f")
     pending = await storage.pending_requests(thread_id="f")
-    assert sorted(one.request_id for one in pending) == ["when", "who"]
+    assert sorted(request.request_id for request in pending) == ["when", "who"]
     answered = await workflow.run(responses={"who": "ann", "when": "now"}, thread_id="f")
     assert sorted(answered.get_outputs()) == ["when=now", "who=ann"]
     assert len(await storage.pending_requests(thread_id="t")) == 2, "the source still waits"
@@ -136,18 +136,18 @@ async def test_a_fork_cannot_become_a_thread_that_is_being_run_or_sent_to(storag
     assert (await run).get_outputs() == ["x-one"]
 
 
-async def test_of_two_forks_to_one_thread_one_is_made(storage: StoreCheckpointStorage) -> None:
+async def test_concurrent_forks_to_one_thread_make_one_fork(storage: StoreCheckpointStorage) -> None:
     _, source = await begun(storage)
     edits = [{"entries": [number]} for number in range(6)]
     forks = [storage.fork(source, thread_id="f", update_state=edit) for edit in edits]
     made = await asyncio.gather(*forks, return_exceptions=True)
-    [info] = [one for one in made if not isinstance(one, BaseException)]
-    assert sum(isinstance(one, ThreadExists) for one in made) == 5
+    [info] = [result for result in made if not isinstance(result, BaseException)]
+    assert sum(isinstance(result, ThreadExists) for result in made) == 5
     assert (await storage.load(info)).state == edits[made.index(info)]
     assert len(await storage.history("f")) == 1
 
 
-async def test_a_workflow_forks_only_what_fits_it(any_storage: Any) -> None:
+async def test_workflow_forks_only_compatible_checkpoints(any_storage: Any) -> None:
     workflow = chain(Relay("one", Stage()), Relay("two", Stage()), storage=any_storage)
     await workflow.run("x", thread_id="t")
     entry = (await infos(any_storage, workflow))[0]
@@ -159,7 +159,7 @@ async def test_a_workflow_forks_only_what_fits_it(any_storage: Any) -> None:
     assert (await workflow.diff(entry, made)).is_empty
 
 
-async def test_a_thread_that_failed_can_be_forked_and_the_fork_mended(storage: StoreCheckpointStorage) -> None:
+async def test_failed_thread_can_be_forked_with_repaired_state(storage: StoreCheckpointStorage) -> None:
     stage = Stage()
     stage.failing = {"ledger"}
     workflow = ledger(stage, storage)

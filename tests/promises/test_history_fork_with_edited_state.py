@@ -1,4 +1,4 @@
-"""Forks with edited state: checked against what is stored, refused without a trace, and gone on from."""
+"""Forks with edited state: checked against what is stored, refused without a trace, and continued."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def begun(storage: Any) -> tuple[Workflow, str]:
     return workflow, str((await workflow.run("begin", thread_id="t")).checkpoint_id)
 
 
-async def test_a_fork_with_edited_state_goes_on_from_that(any_storage: Any) -> None:
+async def test_fork_with_edited_state_continues_from_it(any_storage: Any) -> None:
     workflow, source = await begun(any_storage)
     edits: dict[str, Any] = {"n": 2, "f": 2, "s": None, "none": [1], "note": Note("y"), "new": {"k": (1, 2)}}
     made = await workflow.fork(source, thread_id="f", update_state=edits, remove_state=["l"])
@@ -55,7 +55,7 @@ async def test_a_fork_with_edited_state_goes_on_from_that(any_storage: Any) -> N
     assert type(state["f"]) is int
     [unchanged] = (await workflow.run("go on", thread_id="t")).get_outputs()
     assert unchanged["note"] == Note("x") and "new" not in unchanged
-    changed = {one.path for one in await workflow.diff(source, made)}
+    changed = {change.path for change in await workflow.diff(source, made)}
     assert changed == {f"state['{key}']" for key in ("n", "f", "s", "none", "new", "l")} | {"state['note'].text"}
 
 
@@ -76,9 +76,9 @@ async def test_a_fork_with_edited_state_goes_on_from_that(any_storage: Any) -> N
 async def test_edited_state_of_a_wrong_type_is_refused(key: str, value: Any, expected: str, got: str) -> None:
     storage = InMemoryCheckpointStorage()
     workflow, source = await begun(storage)
-    told = rf"state\['{key}'\].* is .*{expected}, and the new value is {got}. Nothing was written"
+    message = rf"state\['{key}'\].* is .*{expected}, and the new value is {got}. Nothing was written"
     for place in (workflow, storage):
-        with pytest.raises(WrongStateType, match=told):
+        with pytest.raises(WrongStateType, match=message):
             await place.fork(source, thread_id="f", update_state={key: value})
     assert await threads(storage) == {"t"}
 
@@ -97,7 +97,7 @@ async def test_edited_state_of_a_wrong_type_is_refused(key: str, value: Any, exp
         ({"thread_id": 5}, "thread_id must be a non-empty string"),
     ],
 )
-async def test_edits_that_have_no_meaning_are_refused(edit: dict[str, Any], reason: str) -> None:
+async def test_invalid_edits_are_refused(edit: dict[str, Any], reason: str) -> None:
     storage = InMemoryCheckpointStorage()
     workflow, source = await begun(storage)
     for place in (workflow, storage):
@@ -117,7 +117,7 @@ async def test_state_that_cannot_be_saved_is_refused_and_leaves_no_thread(any_st
 # ---------------------------------------------------------------- without a workflow
 
 
-async def test_types_that_nobody_declared_go_through_unchanged(storage: StoreCheckpointStorage) -> None:
+async def test_undeclared_types_pass_through_a_fork_unchanged(storage: StoreCheckpointStorage) -> None:
     note, other = Opaque("gone:Note", {"text": "x"}), Opaque("gone:Other", {"text": "x"})
     await storage.save(WorkflowCheckpoint("w", "h", checkpoint_id="source", thread_id="t", state={"n": note, "k": 1}))
     made = await storage.fork("source", thread_id="f", update_state={"k": 2})

@@ -42,12 +42,14 @@ ways = pytest.mark.parametrize("way", [by_fork, by_fork_of_storage, by_rewind, b
 
 @ways
 @nestings
-async def test_a_thread_goes_on_inside_its_sub_workflow(storage: StoreCheckpointStorage, make: Make, way: Way) -> None:
+async def test_fork_or_rewind_continues_inside_a_sub_workflow(
+    storage: StoreCheckpointStorage, make: Make, way: Way
+) -> None:
     stage = Stage()
     flow = make(stage, storage)
     await flow.run("x", thread_id="t")
     history = (await flow.history("t"))[::-1]
-    inside = [one for one in history if (await storage.load(one)).children]
+    inside = [info for info in history if (await storage.load(info)).children]
     assert len(inside) >= 3
     for target in inside:
         thread_id = await way(flow, storage, target)
@@ -58,13 +60,13 @@ async def test_the_state_of_a_sub_workflow_is_compared(storage: StoreCheckpointS
     flow = one_deep(Stage(), storage)
     await flow.run("x", thread_id="t")
     history = (await flow.history("t"))[::-1]
-    told = "\n".join([str(await flow.diff(*pair)) for pair in pairwise(history)])
-    assert "+ children[" in told and "- children[" in told and "].messages['a']" in told
+    differences = "\n".join([str(await flow.diff(*pair)) for pair in pairwise(history)])
+    assert "+ children[" in differences and "- children[" in differences and "].messages['a']" in differences
 
 
 @ways
 @pytest.mark.parametrize("make", [sleeper, sleeping_function])
-async def test_a_sleeper_sleeps_on_and_repeats_nothing(
+async def test_fork_or_rewind_of_a_sleeper_sleeps_and_repeats_nothing(
     storage: StoreCheckpointStorage, make: Sleeping, way: Way
 ) -> None:
     stage, is_asleep = Stage(), asyncio.Event()

@@ -34,9 +34,9 @@ async def written(storage: Any, *messages: str, thread_id: str = "t") -> Workflo
 async def test_a_history_is_listed_newest_first(any_storage: Any) -> None:
     workflow = await written(any_storage)
     history = await workflow.history("t")
-    assert [one.number for one in history] == sorted((one.number for one in history), reverse=True)
-    assert [one.status for one in history] == ["IDLE", "IN_PROGRESS"] * 3
-    assert {one.thread_id for one in history} == {"t"}
+    assert [info.number for info in history] == sorted((info.number for info in history), reverse=True)
+    assert [info.status for info in history] == ["IDLE", "IN_PROGRESS"] * 3
+    assert {info.thread_id for info in history} == {"t"}
 
 
 async def test_a_history_is_read_page_by_page(any_storage: Any) -> None:
@@ -52,7 +52,7 @@ async def test_a_history_is_read_page_by_page(any_storage: Any) -> None:
     assert await workflow.history("t", before=whole[2].checkpoint_id) == whole[3:]
 
 
-async def test_the_objects_own_thread_need_not_be_named(any_storage: Any) -> None:
+async def test_history_defaults_to_the_thread_of_the_object(any_storage: Any) -> None:
     workflow = ledger(Stage(), any_storage)
     result = await workflow.run("a")
     assert (await workflow.history())[0].checkpoint_id == result.checkpoint_id
@@ -86,22 +86,22 @@ async def test_branches_show_every_rewind_and_where_a_fork_came_from(any_storage
     await workflow.run("c", thread_id="t")
     await workflow.rewind("t", first[0])
     fork = await workflow.fork(first[2], thread_id="f")
-    found = await workflow.branches("t")
-    assert [[one.number for one in branch.checkpoints] for branch in found] == [[1, 2, 3, 4, 8], [5, 6, 7]]
-    assert found.common(found.branches[1].newest, found.head) == first[2]
-    assert str(found).count("*") == 8 and "(head)" in str(found).splitlines()[0]
+    branches = await workflow.branches("t")
+    assert [[info.number for info in branch.checkpoints] for branch in branches] == [[1, 2, 3, 4, 8], [5, 6, 7]]
+    assert branches.common(branches.branches[1].newest, branches.head) == first[2]
+    assert str(branches).count("*") == 8 and "(head)" in str(branches).splitlines()[0]
     assert (await workflow.branches("f")).main.forked_from == first[2].checkpoint_id
     assert (await workflow.branches("f")).head == fork
 
 
-async def test_a_tree_of_a_pruned_thread_is_linked_to_what_is_left(storage: StoreCheckpointStorage) -> None:
+async def test_tree_of_a_pruned_thread_links_the_remaining_checkpoints(storage: StoreCheckpointStorage) -> None:
     workflow = await written(storage)
     history = (await workflow.history("t"))[::-1]
     for gone in (history[0], history[3], history[4]):
         assert await storage.delete(gone)
-    found = await storage.branches("t")
-    assert [one.checkpoint_id for one in found.main.checkpoints] == [history[at].checkpoint_id for at in (1, 2, 5)]
-    assert len(found) == 1 and found.main.forked_from is None
+    branches = await storage.branches("t")
+    assert [info.checkpoint_id for info in branches.main.checkpoints] == [history[at].checkpoint_id for at in (1, 2, 5)]
+    assert len(branches) == 1 and branches.main.forked_from is None
 
 
 # ---------------------------------------------------------------- compared
@@ -120,22 +120,22 @@ async def test_checkpoints_of_branches_and_threads_are_compared(any_storage: Any
         "~ outputs[0].data[1]: 'b' -> 'c'",
     ]
     between_threads = await workflow.diff(heads["other"].checkpoint_id, heads["t"].checkpoint_id)
-    assert [one.path for one in between_threads.added] == ["state['entries'][1]", "outputs[0].data[1]"]
+    assert [change.path for change in between_threads.added] == ["state['entries'][1]", "outputs[0].data[1]"]
     assert (between_threads.before, between_threads.after) == (heads["other"].checkpoint_id, heads["t"].checkpoint_id)
     assert (await workflow.diff(kept, kept)).is_empty
 
 
-async def test_a_superstep_is_told_by_what_it_did(storage: StoreCheckpointStorage) -> None:
+async def test_diff_of_a_superstep_shows_what_it_did(storage: StoreCheckpointStorage) -> None:
     workflow = fan(Stage(), storage)
     await workflow.run("x", thread_id="t")
     history = (await workflow.history("t"))[::-1]
-    told = str(await storage.diff(history[0], history[1]))
-    assert "- messages['internal:source']" in told and "+ messages['source']" in told
+    shown = str(await storage.diff(history[0], history[1]))
+    assert "- messages['internal:source']" in shown and "+ messages['source']" in shown
     last = str(await storage.diff(history[-2], history[-1]))
     assert "+ outputs[0] = " in last and "~ status: 'IN_PROGRESS' -> 'IDLE'" in last
 
 
-async def test_types_that_nobody_declared_are_compared(storage: StoreCheckpointStorage) -> None:
+async def test_undeclared_types_are_compared(storage: StoreCheckpointStorage) -> None:
     for number, author in enumerate(("ann", "bob")):
         notes = [Opaque("gone:Note", {"author": author})]
         await storage.save(WorkflowCheckpoint("w", "h", checkpoint_id=f"c{number}", thread_id="t", state={"n": notes}))
@@ -156,7 +156,7 @@ async def test_an_unknown_thread_has_no_history(any_storage: Any) -> None:
         with pytest.raises(InvalidRun, match="thread_id must be a non-empty string"):
             await call("")
     if isinstance(any_storage, StoreCheckpointStorage):
-        assert [one.thread_id for one in await any_storage.list_threads()] == ["t"]
+        assert [thread.thread_id for thread in await any_storage.list_threads()] == ["t"]
 
 
 async def test_an_unknown_checkpoint_is_refused(any_storage: Any) -> None:
@@ -171,7 +171,7 @@ async def test_an_unknown_checkpoint_is_refused(any_storage: Any) -> None:
         await workflow.history("t", limit=-1)
 
 
-async def test_a_workflow_without_a_storage_says_what_is_missing() -> None:
+async def test_workflow_without_a_storage_names_what_is_missing() -> None:
     workflow = ledger(Stage())
     await workflow.run("a", thread_id="t")
     for call in (
@@ -212,7 +212,7 @@ async def test_another_storage_can_be_named(any_storage: Any) -> None:
     assert again.number == 2
 
 
-async def test_a_storage_that_gives_something_else_is_named() -> None:
+async def test_storage_that_returns_a_wrong_type_is_named() -> None:
     class Wrong(SixMethods):
         async def list_checkpoints(self, *, workflow_name: str) -> Any:
             return ["no checkpoint"]

@@ -1,4 +1,4 @@
-"""Rewinds and checkpoints of threads that somebody else moves: refused, queued, or taken, as the caller chose."""
+"""Rewinds and checkpoints of threads that another owner moves: refused, queued, or taken, as the caller chose."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_rewind_that_waits_comes_after_the_run(
     assert (await storage.load(made)).state["entries"] == ["a"]
 
 
-async def test_one_that_waits_can_be_cancelled_and_leaves_no_trace(storage: StoreCheckpointStorage) -> None:
+async def test_cancelled_waiting_rewind_leaves_no_trace(storage: StoreCheckpointStorage) -> None:
     workflow, stage, target, run = await begun(storage)
     for waiting in (storage.rewind("t", target, on_busy="enqueue"), workflow.rewind("t", target, on_busy="enqueue")):
         task = asyncio.create_task(waiting)
@@ -91,7 +91,7 @@ async def test_a_rewind_that_interrupts_ends_the_run_of_its_workflow_cleanly(any
 
 
 @pytest.mark.parametrize("how", [{"on_busy": "interrupt"}, {"takeover": True}])
-async def test_a_rewind_that_takes_the_thread_makes_the_run_of_another_object_fail(
+async def test_rewind_that_takes_the_thread_fails_the_run_of_another_object(
     storage: StoreCheckpointStorage, how: Any
 ) -> None:
     for place in ("workflow", "storage"):
@@ -106,7 +106,7 @@ async def test_a_rewind_that_takes_the_thread_makes_the_run_of_another_object_fa
         await storage.delete_thread("t")
 
 
-async def test_those_that_wait_for_a_rewind_go_on_from_where_it_went(storage: StoreCheckpointStorage) -> None:
+async def test_run_that_waits_for_a_rewind_continues_from_its_target(storage: StoreCheckpointStorage) -> None:
     faults, stage = Faults(), Stage()
     workflow = ledger(stage, faults.wrap(storage))
     for message in "ab":
@@ -138,7 +138,7 @@ async def test_a_run_that_interrupts_a_rewind_comes_after_it(storage: StoreCheck
 
 @pytest.mark.parametrize("point", ["open", "commit", "release"])
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_a_rewind_that_is_cancelled_comes_to_its_end_and_leaves_nothing_claimed(
+async def test_cancelled_rewind_completes_and_releases_the_thread(
     storage: StoreCheckpointStorage, point: Any, place: str
 ) -> None:
     faults, stage, went_on = Faults(), Stage(), list[str]()
@@ -164,7 +164,7 @@ async def test_a_rewind_that_is_cancelled_comes_to_its_end_and_leaves_nothing_cl
 
 
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_a_rewind_whose_commit_fails_changes_nothing_and_gives_the_thread_up(
+async def test_rewind_with_a_failed_commit_changes_nothing_and_frees_the_thread(
     storage: StoreCheckpointStorage, place: str
 ) -> None:
     faults, stage = Faults(), Stage()
@@ -185,11 +185,11 @@ async def test_a_rewind_whose_commit_fails_changes_nothing_and_gives_the_thread_
 async def held(place: Place) -> Other:
     """A process that owns thread `t`, in its handler."""
     owner = place.run(ledger, "first", held=["ledger"])
-    await owner.tells("entered", "ledger")
+    await owner.wait_for("entered", "ledger")
     return owner
 
 
-async def test_a_thread_that_runs_elsewhere_is_not_rewound_unless_it_is_taken(place: Place) -> None:
+async def test_thread_that_runs_elsewhere_is_rewound_only_by_an_interrupt(place: Place) -> None:
     owner = await held(place)
     async with place.storage() as storage:
         entry = (await storage.history("t"))[0]

@@ -34,7 +34,7 @@ def build(storage: Any, executor_id: str, *migrations: Any) -> Workflow:
     return builder.add_chain([start, Sink("end")]).build()
 
 
-async def test_a_checkpoint_of_an_older_version_is_forked_as_what_became_of_it(any_storage: Any) -> None:
+async def test_fork_of_an_older_checkpoint_is_migrated(any_storage: Any) -> None:
     old, new = build(any_storage, "reviewer"), build(any_storage, "editor", reviewer_is_editor)
     await old.run("x", thread_id="t")
     target = (await old.history("t"))[0]
@@ -45,7 +45,7 @@ async def test_a_checkpoint_of_an_older_version_is_forked_as_what_became_of_it(a
         await build(any_storage, "editor").fork(target)
 
 
-async def test_a_thread_that_was_migrated_goes_back_behind_its_migration(any_storage: Any) -> None:
+async def test_migrated_thread_rewinds_to_before_its_migration(any_storage: Any) -> None:
     old, new = build(any_storage, "reviewer"), build(any_storage, "editor", reviewer_is_editor)
     await old.run("x", thread_id="t")
     target = (await old.history("t"))[0]
@@ -74,10 +74,10 @@ def ticket_is_case(stored: StoredForm) -> None:
     stored.rename_type("shop:Ticket", Case)
 
 
-async def test_what_an_older_version_asked_is_found_to_be_answered(storage: StoreCheckpointStorage) -> None:
+async def test_request_of_an_older_version_can_be_answered(storage: StoreCheckpointStorage) -> None:
     def asking(kind: type[Any], *migrations: Any) -> Workflow:
-        given: dict[str, Any] = {"allowed_types": [kind], "migrations": list(migrations)}
-        return WorkflowBuilder(name="work", start_executor=Asking(kind), checkpoint_storage=storage, **given).build()
+        options: dict[str, Any] = {"allowed_types": [kind], "migrations": list(migrations)}
+        return WorkflowBuilder(name="work", start_executor=Asking(kind), checkpoint_storage=storage, **options).build()
 
     await asking(Ticket).run("x", thread_id="t")
     new = asking(Case, ticket_is_case)

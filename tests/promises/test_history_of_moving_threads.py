@@ -1,4 +1,4 @@
-"""Checkpoints, rewinds and exports of a thread that moves or is pruned in the very moment: what then comes is true."""
+"""Checkpoints, rewinds and exports of a thread that moves or is pruned at the same moment are correct."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from perdure.records import Commit
 
 
 def refusals(storage: StoreCheckpointStorage) -> asyncio.Event:
-    """Set once somebody was told that a thread is busy."""
+    """Returns an event that is set once the store reports a thread as busy."""
     refused, open_thread = asyncio.Event(), storage.store.open
 
-    async def noting(*given: Any, **options: Any) -> Any:
+    async def noting(*arguments: Any, **options: Any) -> Any:
         try:
-            return await open_thread(*given, **options)
+            return await open_thread(*arguments, **options)
         except ThreadBusy:
             refused.set()
             raise
@@ -32,7 +32,7 @@ def refusals(storage: StoreCheckpointStorage) -> asyncio.Event:
 
 @pytest.mark.parametrize("ends", ["IDLE", "FAILED"])
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_a_checkpoint_that_waited_for_a_run_leaves_the_thread_as_the_run_left_it(
+async def test_queued_checkpoint_keeps_the_status_of_the_run_before_it(
     storage: StoreCheckpointStorage, place: str, ends: str
 ) -> None:
     stage, refused = Stage(), refusals(storage)
@@ -55,7 +55,7 @@ async def test_a_checkpoint_that_waited_for_a_run_leaves_the_thread_as_the_run_l
 
 
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_a_checkpoint_that_is_pruned_while_a_thread_goes_back_to_it_is_not_found(
+async def test_rewind_to_a_checkpoint_pruned_meanwhile_raises_not_found(
     storage: StoreCheckpointStorage, place: str
 ) -> None:
     workflow = ledger(Stage(), storage)
@@ -64,9 +64,9 @@ async def test_a_checkpoint_that_is_pruned_while_a_thread_goes_back_to_it_is_not
     target, *_, head = await storage.list_checkpoint_infos(thread_id="t")
     commit = storage.store.commit
 
-    async def pruned_before(given: Commit) -> None:
+    async def pruned_before(new_commit: Commit) -> None:
         await storage.store.prune("t", [target.checkpoint_id])
-        await commit(given)
+        await commit(new_commit)
 
     storage.store.commit = pruned_before  # type: ignore[method-assign, assignment]  # a tap on the real method
     chosen: Workflow | StoreCheckpointStorage = workflow if place == "workflow" else storage
@@ -77,7 +77,7 @@ async def test_a_checkpoint_that_is_pruned_while_a_thread_goes_back_to_it_is_not
     assert (await workflow.run("c", thread_id="t")).get_outputs() == [["a", "b", "c"]]
 
 
-async def test_a_thread_whose_heads_are_forgotten_while_it_is_exported_is_not_taken_for_damaged(
+async def test_export_of_a_thread_whose_heads_are_pruned_meanwhile_succeeds(
     storage: StoreCheckpointStorage, tmp_path: Path
 ) -> None:
     """The first head is pinned: lists before and after name the same, and yet the head in between is gone."""
@@ -87,12 +87,12 @@ async def test_a_thread_whose_heads_are_forgotten_while_it_is_exported_is_not_ta
     moves = list(range(4))
 
     def moved_after(read: Any) -> Any:
-        async def moving(*given: Any, **options: Any) -> Any:
-            found = await read(*given, **options)
+        async def moving(*arguments: Any, **options: Any) -> Any:
+            result = await read(*arguments, **options)
             if moves and asyncio.current_task() is exporting:
                 moves.pop()
-                await asyncio.create_task(storage.checkpoint("t"))  # it tells nothing: the log stays as it is
-            return found
+                await asyncio.create_task(storage.checkpoint("t"))  # it emits nothing: the log stays as it is
+            return result
 
         return moving
 
@@ -111,9 +111,7 @@ async def test_a_thread_whose_heads_are_forgotten_while_it_is_exported_is_not_ta
     assert head is not None and head.state["entries"] == ["a"]
 
 
-async def test_an_export_into_a_folder_that_is_not_there_names_the_folder(
-    storage: StoreCheckpointStorage, tmp_path: Path
-) -> None:
+async def test_export_into_a_missing_folder_names_the_folder(storage: StoreCheckpointStorage, tmp_path: Path) -> None:
     await ledger(Stage(), storage).run("a", thread_id="t")
     with pytest.raises(FileNotFoundError) as raised:
         await storage.export_thread("t", tmp_path / "none" / "t.jsonl")

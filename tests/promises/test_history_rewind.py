@@ -32,7 +32,7 @@ async def oldest_first(workflow: Workflow, thread_id: str = "t") -> list[Any]:
 # ---------------------------------------------------------------- going back
 
 
-async def test_a_rewound_thread_goes_on_as_a_run_from_that_checkpoint_would(any_storage: Any, again: Again) -> None:
+async def test_rewound_thread_continues_as_a_run_from_that_checkpoint(any_storage: Any, again: Again) -> None:
     stage = Stage()
 
     def build() -> Workflow:
@@ -53,11 +53,11 @@ async def test_a_rewound_thread_goes_on_as_a_run_from_that_checkpoint_would(any_
         expected = await again(workflow, build).run(checkpoint_id=same)
         assert resumed.get_outputs() == expected.get_outputs()
         assert resumed.get_final_state() is expected.get_final_state()
-        heads = [(await workflow.history(one))[0] for one in ("t", "model")]
+        heads = [(await workflow.history(thread_id))[0] for thread_id in ("t", "model")]
         assert (await workflow.diff(*heads)).is_empty
 
 
-async def test_what_came_after_stays_reachable_as_a_branch(any_storage: Any) -> None:
+async def test_rewind_keeps_later_checkpoints_as_a_branch(any_storage: Any) -> None:
     workflow = ledger(Stage(), any_storage)
     for message in "abc":
         await workflow.run(message, thread_id="t")
@@ -66,12 +66,12 @@ async def test_what_came_after_stays_reachable_as_a_branch(any_storage: Any) -> 
     assert made.number == history[-1].number + 1
     assert (await workflow.run("d", thread_id="t")).get_outputs() == [["a", "d"]]
     branches = await workflow.branches("t")
-    assert [one.checkpoint_id for one in branches.main.checkpoints[:3]] == [
-        *(one.checkpoint_id for one in history[:2]),
+    assert [info.checkpoint_id for info in branches.main.checkpoints[:3]] == [
+        *(info.checkpoint_id for info in history[:2]),
         made.checkpoint_id,
     ]
     [left] = branches.main.children
-    assert [one.checkpoint_id for one in left.checkpoints] == [one.checkpoint_id for one in history[2:]]
+    assert [info.checkpoint_id for info in left.checkpoints] == [info.checkpoint_id for info in history[2:]]
     assert branches.common(left.newest, branches.head) == history[1]
     await workflow.rewind("t", left.newest)
     assert (await workflow.run("e", thread_id="t")).get_outputs() == [["a", "b", "c", "e"]]
@@ -82,14 +82,14 @@ async def test_a_rewind_can_be_repeated_and_differs_only_in_its_place(storage: S
     await workflow.run("a", thread_id="t")
     target = (await workflow.history("t"))[-1]
     made = [await place.rewind("t", target) for place in (workflow, storage, workflow, storage)]
-    assert [one.number for one in made] == [made[0].number + at for at in range(4)]
-    for one in made:
-        assert (await storage.diff(target, one)).is_empty
-        assert (await storage.load(one)).counters.epoch == one.number
-        assert one.previous_checkpoint_id == target.checkpoint_id
+    assert [info.number for info in made] == [made[0].number + at for at in range(4)]
+    for info in made:
+        assert (await storage.diff(target, info)).is_empty
+        assert (await storage.load(info)).counters.epoch == info.number
+        assert info.previous_checkpoint_id == target.checkpoint_id
 
 
-async def test_idempotency_keys_are_others_after_a_rewind(storage: StoreCheckpointStorage) -> None:
+async def test_idempotency_keys_change_after_a_rewind(storage: StoreCheckpointStorage) -> None:
     keys: list[str] = []
 
     async def note(message: Any, ctx: WorkflowContext[Any, Any]) -> None:
@@ -104,7 +104,7 @@ async def test_idempotency_keys_are_others_after_a_rewind(storage: StoreCheckpoi
     assert len(keys) == len(set(keys)) == 4
 
 
-async def test_requests_are_those_of_the_checkpoint_again(storage: StoreCheckpointStorage) -> None:
+async def test_rewind_restores_the_requests_of_its_checkpoint(storage: StoreCheckpointStorage) -> None:
     workflow = alone(Asker("asker"), storage)
     asked = await workflow.run("who", thread_id="t")
     await workflow.run(responses={"who": "ann"}, thread_id="t")
@@ -113,7 +113,7 @@ async def test_requests_are_those_of_the_checkpoint_again(storage: StoreCheckpoi
         await workflow.run(responses={"who": "bob"}, thread_id="t")
     for place in (storage, workflow):
         await place.rewind("t", str(asked.checkpoint_id))
-        assert [one.request_id for one in await storage.pending_requests(thread_id="t")] == ["who"]
+        assert [request.request_id for request in await storage.pending_requests(thread_id="t")] == ["who"]
         [thread] = await storage.list_threads()
         assert thread.status == "IDLE_WITH_PENDING_REQUESTS"
         again = await workflow.run(responses={"who": "bob"}, thread_id="t")
@@ -122,7 +122,7 @@ async def test_requests_are_those_of_the_checkpoint_again(storage: StoreCheckpoi
     assert await storage.pending_requests(thread_id="t") == []
 
 
-async def test_what_was_recorded_since_the_head_does_not_count_after_a_rewind(storage: StoreCheckpointStorage) -> None:
+async def test_rewind_discards_the_journal_of_the_head(storage: StoreCheckpointStorage) -> None:
     for place in ("workflow", "storage"):
         stage = Stage()
         stage.watch_journal(storage)
@@ -136,7 +136,7 @@ async def test_what_was_recorded_since_the_head_does_not_count_after_a_rewind(st
         assert stage.called("a") == stage.called("c") == 2, "what was recorded belonged to the head before"
 
 
-async def test_messages_that_were_sent_to_the_thread_are_not_lost(storage: StoreCheckpointStorage) -> None:
+async def test_rewind_keeps_messages_in_the_inbox(storage: StoreCheckpointStorage) -> None:
     workflow = ledger(Stage(), storage)
     await workflow.run("a", thread_id="t")
     first = (await workflow.history("t"))[0]
@@ -146,15 +146,15 @@ async def test_messages_that_were_sent_to_the_thread_are_not_lost(storage: Store
     assert (await workflow.run(thread_id="t")).get_outputs() == [["a", "sent"]]
 
 
-async def test_the_log_goes_on_without_a_gap(storage: StoreCheckpointStorage) -> None:
+async def test_log_continues_after_a_rewind_without_a_gap(storage: StoreCheckpointStorage) -> None:
     workflow = ledger(Stage(), storage)
     await workflow.run("a", thread_id="t")
     await storage.rewind("t", (await workflow.history("t"))[-1])
     await workflow.run(thread_id="t")
     async with workflow.open(thread_id="t") as run:
-        told = [event async for event in run.events(after=0)]
-    assert [event.seq for event in told] == [*range(1, len(told) + 1)]
-    assert [event.data for event in told if event.type == "output"] == [["a"], ["a"]]
+        events = [event async for event in run.events(after=0)]
+    assert [event.seq for event in events] == [*range(1, len(events) + 1)]
+    assert [event.data for event in events if event.type == "output"] == [["a"], ["a"]]
 
 
 async def test_the_objects_own_executors_go_back_with_the_thread(any_storage: Any) -> None:
@@ -162,27 +162,27 @@ async def test_the_objects_own_executors_go_back_with_the_thread(any_storage: An
     workflow = chain(tally, Sink("end"), storage=any_storage)
     for _ in range(3):
         await workflow.run("x", thread_id="t")
-    first = next(one for one in await oldest_first(workflow) if one.status == "IDLE")
+    first = next(info for info in await oldest_first(workflow) if info.status == "IDLE")
     await workflow.rewind("t", first)
     assert (await workflow.run("x", thread_id="t")).get_outputs() == ["tally=2"]
     assert tally.total == 2
 
 
-async def test_the_first_thread_that_runs_still_gets_the_given_executors(storage: StoreCheckpointStorage) -> None:
+async def test_first_thread_that_runs_still_uses_the_passed_executors(storage: StoreCheckpointStorage) -> None:
     await chain(Tally("tally", Stage()), Sink("end"), storage=storage).run("x", thread_id="t")
-    given = Tally("tally", Stage())
-    workflow = chain(given, Sink("end"), storage=storage)
+    tally = Tally("tally", Stage())
+    workflow = chain(tally, Sink("end"), storage=storage)
     await workflow.rewind("t", (await workflow.history("t"))[0])
     await workflow.checkpoint("t")
     await workflow.run("x", thread_id="new")
-    assert given.total == 1, "nothing but a run uses them up"
+    assert tally.total == 1, "nothing but a run uses them up"
 
 
 # ---------------------------------------------------------------- a damaged head
 
 
 @pytest.mark.parametrize("place", ["workflow", "storage"])
-async def test_it_is_the_way_back_from_a_damaged_head(storage: StoreCheckpointStorage, place: str) -> None:
+async def test_rewind_recovers_from_a_damaged_head(storage: StoreCheckpointStorage, place: str) -> None:
     workflow = ledger(Stage(), storage)
     await workflow.run("a", thread_id="t")
     whole = (await workflow.history("t"))[0]
@@ -197,7 +197,7 @@ async def test_it_is_the_way_back_from_a_damaged_head(storage: StoreCheckpointSt
     assert (await workflow.run("c", thread_id="t")).get_outputs() == [["a", "c"]]
 
 
-async def test_types_that_nobody_declared_go_through_unchanged(storage: StoreCheckpointStorage) -> None:
+async def test_undeclared_types_pass_through_a_rewind_unchanged(storage: StoreCheckpointStorage) -> None:
     note = Opaque("gone:Note", {"text": "x"})
     for number, value in enumerate((note, 1), 1):
         await storage.save(WorkflowCheckpoint("w", "h", checkpoint_id=f"c{number}", thread_id="t", state={"n": value}))

@@ -21,7 +21,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 async def unchanged(storage: Any, workflow: Workflow, before: list[Any]) -> None:
     assert await workflow.history("t") == before
     if isinstance(storage, StoreCheckpointStorage):
-        assert {one.thread_id for one in await storage.list_threads()} <= {"t", "other"}
+        assert {thread.thread_id for thread in await storage.list_threads()} <= {"t", "other"}
 
 
 async def test_a_rewind_of_an_unknown_thread_or_checkpoint_is_refused(any_storage: Any) -> None:
@@ -52,7 +52,7 @@ async def test_a_rewind_to_a_checkpoint_of_another_thread_is_refused(any_storage
     await unchanged(any_storage, workflow, before)
 
 
-async def test_a_rewind_to_what_does_not_fit_the_workflow_is_refused(any_storage: Any) -> None:
+async def test_rewind_to_an_incompatible_checkpoint_is_refused(any_storage: Any) -> None:
     workflow = chain(Relay("one", Stage()), Relay("two", Stage()), storage=any_storage)
     await workflow.run("x", thread_id="t")
     before = await workflow.history("t")
@@ -64,7 +64,7 @@ async def test_a_rewind_to_what_does_not_fit_the_workflow_is_refused(any_storage
 
 
 @pytest.mark.parametrize("on_busy", ["wait", "", None, "enque"])
-async def test_an_unknown_way_to_meet_a_busy_thread_is_refused(on_busy: Any) -> None:
+async def test_unknown_value_of_on_busy_is_refused(on_busy: Any) -> None:
     storage = InMemoryCheckpointStorage()
     workflow = ledger(Stage(), storage)
     await workflow.run("a", thread_id="t")

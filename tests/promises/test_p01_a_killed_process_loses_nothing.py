@@ -27,7 +27,7 @@ TURNS = 5
 
 
 class Turn(Executor):
-    """Adds what it gets to shared state and to its own, and goes on until there were enough turns."""
+    """Adds what it gets to shared state and to its own, and sends itself messages until there were enough turns."""
 
     def __init__(self, id: str, stage: Stage) -> None:
         super().__init__(id)
@@ -61,14 +61,14 @@ ALL = list(range(1, TURNS + 1))
 UNDISTURBED = [*[f"turn {number}" for number in ALL], [ALL, ALL]]
 
 
-async def test_an_undisturbed_run_in_another_process_gives_what_is_compared_with(place: Place) -> None:
+async def test_undisturbed_run_in_another_process_gives_the_expected_output(place: Place) -> None:
     assert await place.run(turns, 1).result() == UNDISTURBED
 
 
-async def test_a_thread_killed_in_any_superstep_goes_on_with_that_one(place: Place) -> None:
+async def test_thread_killed_in_any_superstep_resumes_that_superstep(place: Place) -> None:
     for last in ALL:
         killed = place.run(turns, 1, thread_id=f"t{last}", held=[f"turn {last}"])
-        await killed.tells("entered", f"turn {last}")
+        await killed.wait_for("entered", f"turn {last}")
         await killed.kill()
         resumed = place.run(turns, thread_id=f"t{last}")
         assert await resumed.result() == UNDISTURBED
@@ -77,7 +77,7 @@ async def test_a_thread_killed_in_any_superstep_goes_on_with_that_one(place: Pla
 
 async def test_finished_siblings_of_a_killed_superstep_do_not_run_again(place: Place) -> None:
     killed = place.run(fan, "x", held=["b"])
-    await killed.tells("recorded", 2)
+    await killed.wait_for("recorded", 2)
     await killed.kill()
     resumed = place.run(fan)
     assert await resumed.result() == ["x-source-a+x-source-b+x-source-c"]
@@ -86,7 +86,7 @@ async def test_finished_siblings_of_a_killed_superstep_do_not_run_again(place: P
 
 async def test_a_killed_process_repeats_no_recorded_step(place: Place) -> None:
     killed = place.run(stepping, "x", held=["three"])
-    await killed.tells("entered", "three")
+    await killed.wait_for("entered", "three")
     await killed.kill()
     resumed = place.run(stepping)
     assert await resumed.result() == ["x-one-two-three"]
@@ -102,11 +102,11 @@ def stepping(stage: Stage, storage: Any) -> Workflow:
 
         return step(name=name)(play)
 
-    one, two, three = played("one"), played("two"), played("three")
+    step_one, step_two, step_three = played("one"), played("two"), played("three")
 
     @as_workflow(name="stepping")
     async def flow(message: str) -> str:
-        return str(await three(await two(await one(message))))
+        return str(await step_three(await step_two(await step_one(message))))
 
     return flow.build(storage)
 
@@ -119,14 +119,14 @@ async def post(stage: FarStage, storage: StoreCheckpointStorage, message: str) -
         await handle.send(message)
         stage.report("posted")
         await asyncio.Event().wait()
-    raise AssertionError("nobody killed it")
+    raise AssertionError("it was not killed")
 
 
-async def test_a_post_that_was_acknowledged_outlives_whoever_sent_it_and_the_owner(place: Place) -> None:
+async def test_acknowledged_post_survives_the_death_of_sender_and_owner(place: Place) -> None:
     owner = place.run(ledger, "first", held=["ledger"])
-    await owner.tells("entered", "ledger")
+    await owner.wait_for("entered", "ledger")
     sender = place.start(post, "second")
-    await sender.tells("posted")
+    await sender.wait_for("posted")
     await sender.kill()
     await owner.kill()
     assert sender.calls == []
@@ -135,7 +135,7 @@ async def test_a_post_that_was_acknowledged_outlives_whoever_sent_it_and_the_own
 
 async def test_a_post_to_a_thread_that_never_ran_is_kept(place: Place) -> None:
     sender = place.start(post, "only", held=["ledger"])
-    await sender.tells("posted")
+    await sender.wait_for("posted")
     await sender.kill()
     assert await place.run(ledger).result() == [["only"]]
 
@@ -163,9 +163,9 @@ def review(stage: Stage, storage: Any) -> Workflow:
 async def test_a_question_and_its_answer_outlive_the_processes_that_took_them(place: Place) -> None:
     assert await place.run(review, "good?").result() == []
     async with place.storage() as storage:
-        assert [one.request_id for one in await storage.pending_requests()] == ["q"]
+        assert [request.request_id for request in await storage.pending_requests()] == ["q"]
     killed = place.run(review, responses={"q": "yes"}, held=["answered"])
-    await killed.tells("entered", "answered")
+    await killed.wait_for("entered", "answered")
     await killed.kill()
     resumed = place.run(review)
     assert await resumed.result() == ["good?: yes"]
@@ -179,11 +179,11 @@ async def stands(place: Place, thread_id: str) -> tuple[int, list[int]]:
     """The thread's last commit, and the turns that it keeps."""
     async with place.storage() as storage:
         head = await storage.get_latest(thread_id=thread_id)
-        numbers = [one.number for one in await storage.list_threads() if one.thread_id == thread_id]
+        numbers = [thread.number for thread in await storage.list_threads() if thread.thread_id == thread_id]
     return (numbers or [0])[0], [] if head is None else head.state.get("turns", [])
 
 
-async def test_kills_at_random_instants_lose_no_acknowledged_commit_and_repeat_none(place: Place) -> None:
+async def test_random_kills_lose_no_acknowledged_commit_and_repeat_none(place: Place) -> None:
     """Each thread loses two processes somewhere in their runs; the third comes to the end."""
     chance = random.Random(draw_seed())
     began = time.monotonic()
@@ -193,12 +193,12 @@ async def test_kills_at_random_instants_lose_no_acknowledged_commit_and_repeat_n
         number, kept = 0, list[int]()
         for _ in range(2):
             killed = place.run(turns, None if number else 1, thread_id=thread_id)
-            await asyncio.sleep(chance.uniform(0, duration))  # left to chance: nobody could signal it
+            await asyncio.sleep(chance.uniform(0, duration))  # left to chance: no event signals it
             await killed.kill()
-            assert not {f"turn {one}({one})" for one in kept} & set(killed.calls), "what was committed ran again"
+            assert not {f"turn {turn}({turn})" for turn in kept} & set(killed.calls), "what was committed ran again"
             number, kept = await stands(place, thread_id)
             assert number >= killed.committed, "a commit that was acknowledged is gone"
             assert kept == ALL[: len(kept)]
         last = place.run(turns, None if number else 1, thread_id=thread_id)
         assert await last.result() == UNDISTURBED
-        assert last.calls == [f"turn {one}({one})" for one in ALL[len(kept) :]]
+        assert last.calls == [f"turn {turn}({turn})" for turn in ALL[len(kept) :]]

@@ -26,7 +26,7 @@ from perdure.testing import FakeClock
 
 
 async def fail_in(workflow: Workflow, stage: Stage, *failing: str, message: str = "x", after: int = 0) -> None:
-    """Run until these fail, once `after` outcomes are in the journal; they are mended afterwards."""
+    """Run until these fail, once `after` outcomes are in the journal; afterwards they no longer fail."""
     stage.failing, stage.fails_after = set(failing), stage.recorded + after
     with pytest.raises(Boom):
         await workflow.run(message, thread_id="t")
@@ -52,14 +52,14 @@ async def test_the_journal_also_serves_a_workflow_without_storage() -> None:
     assert [stage.called(name) for name in "abc"] == [1, 1, 2]
 
 
-async def test_replayed_deliveries_are_told_as_bypassed(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_replayed_deliveries_are_reported_as_bypassed(storage: StoreCheckpointStorage, again: Again) -> None:
     stage = Stage()
     stage.watch_journal(storage)
     workflow = fan(stage, storage)
     await fail_in(workflow, stage, "b", after=2)
     result = await again(workflow, lambda: fan(stage, storage)).run(thread_id="t")
-    told = {event.executor_id: event.type for event in result if event.executor_id in ("a", "b", "c")}
-    assert told == {"a": "executor_bypassed", "b": "executor_completed", "c": "executor_bypassed"}
+    event_types = {event.executor_id: event.type for event in result if event.executor_id in ("a", "b", "c")}
+    assert event_types == {"a": "executor_bypassed", "b": "executor_completed", "c": "executor_bypassed"}
 
 
 async def test_resuming_the_head_by_its_checkpoint_id_replays_too(
@@ -123,7 +123,7 @@ async def test_finished_siblings_of_a_cancelled_superstep_are_not_run_again(
     assert [stage.called(name) for name in "abc"] == [1, 1, 2]
 
 
-async def test_whoever_takes_a_thread_over_sees_what_its_last_owner_recorded(storage: StoreCheckpointStorage) -> None:
+async def test_takeover_sees_what_the_last_owner_recorded(storage: StoreCheckpointStorage) -> None:
     """The first object stands at the same commit as before, but the journal has grown since it looked."""
     stage = Stage()
     stage.watch_journal(storage)
@@ -187,7 +187,7 @@ async def test_every_effect_of_a_replayed_delivery_counts_once(storage: StoreChe
     result = await again(workflow, lambda: busy_sibling(stage, storage, calls)).run(thread_id="t")
     assert calls == ["x"]
     assert result.get_outputs() == ["x early", {"sent": ["x"]}]
-    assert [event.data for event in result if event.type == "output"] == result.get_outputs(), "and is told"
+    assert [event.data for event in result if event.type == "output"] == result.get_outputs(), "and is emitted"
     assert [event.request_id for event in result.get_request_info_events()] == ["sure"]
     head = await storage.get_latest(thread_id="t")
     assert head is not None
@@ -229,7 +229,7 @@ async def test_an_executors_own_memory_is_right_after_replay(
 
 
 def two_in_a_lane(stage: Stage, storage: Any) -> Workflow:
-    """split sends every word to the one `lane`, which fails at the word it is told to."""
+    """split sends every word to the one `lane`, which fails at the word that the stage names."""
 
     class Lane(Tally):
         @handler
@@ -249,7 +249,7 @@ def two_in_a_lane(stage: Stage, storage: Any) -> Workflow:
     return builder.add_edge("split", lane).add_edge(lane, Sink("sink")).build()
 
 
-async def test_a_lane_goes_on_at_the_delivery_that_failed(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_lane_continues_at_the_failed_delivery(storage: StoreCheckpointStorage, again: Again) -> None:
     stage = Stage()
     stage.watch_journal(storage)
     workflow = two_in_a_lane(stage, storage)
@@ -273,7 +273,7 @@ async def test_the_journal_goes_with_the_commit_that_settles_it(storage: StoreCh
     assert "executor_bypassed" not in kinds(result)
 
 
-async def test_restoring_an_older_checkpoint_runs_its_deliveries_anew(storage: StoreCheckpointStorage) -> None:
+async def test_restoring_an_older_checkpoint_runs_its_deliveries_again(storage: StoreCheckpointStorage) -> None:
     stage = Stage()
     stage.watch_journal(storage)
     workflow = fan(stage, storage)
@@ -301,9 +301,7 @@ def disturbed_siblings(sibling: Executor, stage: Stage, storage: Any) -> Workflo
     return builder.add_fan_out_edges(source, [sibling, fails]).add_edge(sibling, sink).add_edge(fails, sink).build()
 
 
-async def test_a_sibling_that_is_retried_goes_on_at_its_next_attempt(
-    storage: StoreCheckpointStorage, again: Again
-) -> None:
+async def test_retried_sibling_continues_at_its_next_attempt(storage: StoreCheckpointStorage, again: Again) -> None:
     """Its first attempt was recorded before the other sibling failed: of its two, one is left."""
     stage, attempts = Stage(), list[str]()
     stage.watch_journal(storage)
@@ -324,7 +322,7 @@ async def test_a_sibling_that_is_retried_goes_on_at_its_next_attempt(
         await again(workflow, build).run(thread_id="t")
 
 
-async def test_a_sleeper_goes_on_after_its_sibling_failed_and_was_mended(
+async def test_sleeper_continues_after_its_failed_sibling_is_repaired(
     storage: StoreCheckpointStorage, again: Again
 ) -> None:
     stage, calls = Stage(), list[str]()

@@ -27,7 +27,7 @@ THREAD = "t"
 
 
 def played(stage: Stage, name: str) -> Callable[..., Any]:
-    """A step of the play: seen on the stage, and held or failed there if the test says so."""
+    """A step of the play: seen on the stage, and held or failed there if the test asks for it."""
 
     async def play(message: str) -> str:
         await stage.play(name, message)
@@ -41,13 +41,15 @@ def played(stage: Stage, name: str) -> Callable[..., Any]:
 
 def function(stage: Stage, storage: Any) -> Workflow:
     """one; then two and three at once; then four: in a function workflow."""
-    one, two, three, four = (step(name=name)(played(stage, name)) for name in ("one", "two", "three", "four"))
+    step_one, step_two, step_three, step_four = (
+        step(name=name)(played(stage, name)) for name in ("one", "two", "three", "four")
+    )
 
     @as_workflow(name="function")
     async def flow(message: str) -> str:
-        first = await one(message)
-        both = await asyncio.gather(two(first), three(first))
-        return str(await four("+".join(both)))
+        first = await step_one(message)
+        both = await asyncio.gather(step_two(first), step_three(first))
+        return str(await step_four("+".join(both)))
 
     return flow.build(storage)
 
@@ -188,7 +190,7 @@ async def test_nothing_is_called_again_in_a_finished_thread(
 
 
 @PLACES
-async def test_a_step_that_failed_three_times_over_is_all_that_is_repeated(
+async def test_step_that_failed_three_times_is_the_only_repeated_step(
     make: Any, storage: StoreCheckpointStorage, again: Again
 ) -> None:
     stage = Stage()
@@ -222,7 +224,7 @@ class Gone(OSError):
 
 
 def killed_after(storage: StoreCheckpointStorage, writes: int) -> Callable[[], None]:
-    """The store takes so many entries into the journal, and then nothing. Call what is given to begin anew."""
+    """The store takes so many entries into the journal, and then nothing. Returns a function that removes the limit."""
     store = storage.store
     append, make_commit = store.append_journal, store.commit
     left = writes
@@ -263,9 +265,7 @@ async def test_a_new_process_calls_only_what_the_killed_one_had_not_recorded(
     assert called == 4 - writes
 
 
-async def test_a_step_of_a_function_that_waits_is_not_called_again_by_any_of_its_answers(
-    storage: StoreCheckpointStorage, again: Again
-) -> None:
+async def test_answers_do_not_repeat_steps_of_a_waiting_function(storage: StoreCheckpointStorage, again: Again) -> None:
     stage = Stage()
 
     def build() -> Workflow:
@@ -282,6 +282,6 @@ async def test_a_step_of_a_function_that_waits_is_not_called_again_by_any_of_its
     result = await workflow.run("x", thread_id=THREAD)
     while asked := result.get_request_info_events():
         workflow = again(workflow, build)
-        result = await workflow.run(responses={one.request_id: "!" for one in asked}, thread_id=THREAD)
+        result = await workflow.run(responses={request.request_id: "!" for request in asked}, thread_id=THREAD)
     assert result.get_outputs() == ["x-one!-two!-three!"]
     assert counts(stage) == {"one": 1, "two": 1, "three": 1, "four": 0}

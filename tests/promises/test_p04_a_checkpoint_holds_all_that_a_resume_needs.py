@@ -45,7 +45,7 @@ async def test_every_checkpoint_resumes_to_the_same_outputs(any_storage: Any, ag
     workflow = uneven_fan(Stage(), any_storage)
     assert (await workflow.run("x")).get_outputs() == JOINED
     checkpoints = await any_storage.list_checkpoints(workflow_name="uneven")
-    assert [bool(one.buffers) for one in checkpoints] == [False, False, True, False, False]
+    assert [bool(checkpoint.buffers) for checkpoint in checkpoints] == [False, False, True, False, False]
     for checkpoint in checkpoints:
         resumed = again(workflow, lambda: uneven_fan(Stage(), any_storage))
         assert (await resumed.run(checkpoint_id=checkpoint.checkpoint_id)).get_outputs() == JOINED
@@ -63,7 +63,7 @@ async def test_restoring_into_the_same_object_after_a_failure_gives_no_duplicate
         assert result.get_outputs() == JOINED
 
 
-async def test_a_fan_in_goes_on_filling_after_a_failure(any_storage: Any, again: Again) -> None:
+async def test_fan_in_continues_filling_after_a_failure(any_storage: Any, again: Again) -> None:
     stage = Stage()
     stage.failing = {"slow2"}
     workflow = uneven_fan(stage, any_storage)
@@ -81,17 +81,17 @@ async def test_a_fan_in_goes_on_filling_after_a_failure(any_storage: Any, again:
 def early_and_late(stage: Stage, storage: Any) -> Workflow:
     """Yields one output before the superstep that may fail, and one in it."""
 
-    def says(name: str) -> Does:
-        async def say(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+    def yielding(name: str) -> Does:
+        async def yield_text(message: str, ctx: WorkflowContext[Any, Any]) -> None:
             await stage.play(name, message)
             await ctx.yield_output(f"{message} {name}")
             await ctx.send_message(message)
 
-        return Does(name, say)
+        return Does(name, yield_text)
 
     async def end(message: str, ctx: WorkflowContext[Any, Any]) -> None: ...
 
-    return chain(says("early"), says("late"), Does("end", end), storage=storage)
+    return chain(yielding("early"), yielding("late"), Does("end", end), storage=storage)
 
 
 async def test_outputs_from_before_an_interruption_are_returned(any_storage: Any, again: Again) -> None:
@@ -150,7 +150,7 @@ async def test_pending_requests_and_given_answers_survive(any_storage: Any, agai
     with pytest.raises(AlreadyAnswered, match="'colour'"):
         await workflow.run(responses={"colour": "blue"}, thread_id="t")
     asked = (await workflow.run(thread_id="t")).get_request_info_events()
-    assert [(one.request_id, one.data, one.response_type, one.replayed) for one in asked] == [
+    assert [(request.request_id, request.data, request.response_type, request.replayed) for request in asked] == [
         ("size", "size", str, True)
     ]
     last = await again(workflow, build).run(responses={"size": "L"}, thread_id="t")
@@ -159,7 +159,7 @@ async def test_pending_requests_and_given_answers_survive(any_storage: Any, agai
 
 
 async def test_an_answer_is_kept_though_its_handler_fails(any_storage: Any, again: Again) -> None:
-    """It was acknowledged: nobody is asked a second time, and the handler gets it on resume."""
+    """The answer was acknowledged: the question is not asked again, and the handler gets the answer on resume."""
     stage = Stage()
 
     class Careful(Asker):
@@ -183,7 +183,7 @@ async def test_an_answer_is_kept_though_its_handler_fails(any_storage: Any, agai
     assert result.get_request_info_events() == []
 
 
-async def test_who_was_answered_when_is_kept(storage: StoreCheckpointStorage) -> None:
+async def test_time_of_an_answer_is_kept(storage: StoreCheckpointStorage) -> None:
     workflow = alone(Asker("asker"), storage)
     await workflow.run("colour", thread_id="t")
     result = await workflow.run(responses={"colour": "red"}, thread_id="t")
@@ -240,7 +240,7 @@ def loop(stage: Stage, storage: Any, rounds: int, **options: Any) -> Workflow:
     return builder.add_edge(node, node).build()
 
 
-async def test_the_superstep_counter_goes_on_where_it_was(any_storage: Any, again: Again) -> None:
+async def test_superstep_counter_continues_after_a_resume(any_storage: Any, again: Again) -> None:
     """Otherwise a loop that fails now and then would never meet its limit."""
     stage = Stage()
     stage.failing = {"4"}
@@ -256,7 +256,7 @@ async def test_the_superstep_counter_goes_on_where_it_was(any_storage: Any, agai
     assert (await raised.run(thread_id="t")).get_outputs() == [10]
 
 
-async def test_iterations_and_delivery_ids_go_on_as_in_an_undisturbed_run(any_storage: Any, again: Again) -> None:
+async def test_iterations_and_delivery_ids_match_an_undisturbed_run(any_storage: Any, again: Again) -> None:
     stage, calm = Stage(), Stage()
     stage.failing = {"3"}
     workflow = loop(stage, any_storage, 5)
@@ -266,8 +266,10 @@ async def test_iterations_and_delivery_ids_go_on_as_in_an_undisturbed_run(any_st
     await again(workflow, lambda: loop(stage, any_storage, 5)).run(thread_id="disturbed")
     await loop(calm, any_storage, 5).run(1, thread_id="calm")
     histories: dict[str, list[Any]] = {"disturbed": [], "calm": []}
-    for one in await any_storage.list_checkpoints(workflow_name="loop"):
-        histories[one.thread_id].append((one.iteration_count, one.counters, [m.delivery_id for m in one.deliveries]))
+    for checkpoint in await any_storage.list_checkpoints(workflow_name="loop"):
+        histories[checkpoint.thread_id].append(
+            (checkpoint.iteration_count, checkpoint.counters, [m.delivery_id for m in checkpoint.deliveries])
+        )
     assert histories["disturbed"] == histories["calm"]
 
 

@@ -60,14 +60,14 @@ def sleeping_function(stage: Stage, storage: Any, *, days: int) -> Workflow:
 
 async def due(place: Place, days: int) -> list[str]:
     async with place.storage() as storage:
-        return [one.thread_id for one in await storage.store.due(MONDAY + timedelta(days=days))]
+        return [thread.thread_id for thread in await storage.store.due(MONDAY + timedelta(days=days))]
 
 
-async def test_a_sleep_ends_in_the_first_run_after_its_time_whichever_process_that_is(place: Place) -> None:
+async def test_sleep_ends_in_the_first_run_after_its_time_in_any_process(place: Place) -> None:
     for make in (sleeper, sleeping_function):
         thread_id = make.__name__
         killed = place.run(partial(make, days=0), "x", thread_id=thread_id)
-        await killed.tells("waits")
+        await killed.wait_for("waits")
         await killed.kill()
         woken = place.run(partial(make, days=2), thread_id=thread_id)
         assert await woken.result() == ["woke"]
@@ -75,20 +75,20 @@ async def test_a_sleep_ends_in_the_first_run_after_its_time_whichever_process_th
     assert await due(place, 9) == []
 
 
-async def test_a_sleep_is_not_over_before_its_time_and_does_not_begin_anew(place: Place) -> None:
+async def test_sleep_that_is_resumed_early_waits_for_the_same_moment(place: Place) -> None:
     """Every process that resumes too early waits for the same moment."""
     killed = place.run(partial(sleeper, days=0), "x")
-    await killed.tells("waits")
+    await killed.wait_for("waits")
     await killed.kill()
     early = place.run(early_sleeper)
-    await early.tells("asleep for", 3600.0)
+    await early.wait_for("asleep for", 3600.0)
     await early.kill()
     assert await due(place, 1) == ["t"]
     assert await place.run(partial(sleeper, days=1)).result() == ["woke"]
 
 
-class TellingClock(FakeClock):
-    """Tells the test when somebody waits, and for how long."""
+class ReportingClock(FakeClock):
+    """Reports each sleep to the test, with its duration."""
 
     def __init__(self, stage: Any, start: datetime) -> None:
         super().__init__(start)
@@ -102,7 +102,7 @@ class TellingClock(FakeClock):
 
 def early_sleeper(stage: Stage, storage: Any) -> Workflow:
     """An hour before its time."""
-    return alone(Sleeper("sleeper", stage), storage, clock=TellingClock(stage, MONDAY + timedelta(hours=23)))
+    return alone(Sleeper("sleeper", stage), storage, clock=ReportingClock(stage, MONDAY + timedelta(hours=23)))
 
 
 def napping(stage: Stage, storage: Any) -> Workflow:
@@ -119,7 +119,7 @@ async def test_a_run_that_lives_waits_for_the_rest_of_the_sleep(place: Place) ->
     """With the machine's own clock."""
     began = time.monotonic()
     killed = place.run(napping, "x")
-    await killed.tells("waits")
+    await killed.wait_for("waits")
     await killed.kill()
     assert await place.run(napping).result() == ["woke"]
     assert time.monotonic() - began >= 0.3
@@ -147,7 +147,7 @@ def asker(stage: Stage, storage: Any, *, days: int, **terms: Any) -> Workflow:
     return alone(Asker("asker", terms), storage, clock=FakeClock(MONDAY + timedelta(days=days)))
 
 
-async def test_a_deadline_that_passed_while_no_process_lived_delivers_the_default(place: Place) -> None:
+async def test_deadline_that_passes_without_a_process_delivers_the_default(place: Place) -> None:
     ask = partial(asker, default="nobody answered")
     assert await place.run(partial(ask, days=0), "ok?").result() == []
     async with place.storage() as storage:

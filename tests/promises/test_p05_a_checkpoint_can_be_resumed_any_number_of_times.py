@@ -50,7 +50,7 @@ def greedy(storage: Any) -> Workflow:
 
 async def stored_forms(storage: Any) -> dict[str, Any]:
     checkpoints: list[WorkflowCheckpoint] = await storage.list_checkpoints(workflow_name="chain")
-    return {one.checkpoint_id: copy.deepcopy(one.to_dict()) for one in checkpoints}
+    return {checkpoint.checkpoint_id: copy.deepcopy(checkpoint.to_dict()) for checkpoint in checkpoints}
 
 
 async def test_each_resume_of_a_checkpoint_gives_the_same_result(any_storage: Any, again: Again) -> None:
@@ -65,7 +65,7 @@ async def test_each_resume_of_a_checkpoint_gives_the_same_result(any_storage: An
         assert results[0], "each of them yields something"
 
 
-async def test_what_is_stored_stays_as_it_was(any_storage: Any, again: Again) -> None:
+async def test_stored_checkpoints_stay_unchanged(any_storage: Any, again: Again) -> None:
     workflow = greedy(any_storage)
     result = await workflow.run(["x"], thread_id="t")
     before = await stored_forms(any_storage)
@@ -77,7 +77,7 @@ async def test_what_is_stored_stays_as_it_was(any_storage: Any, again: Again) ->
     assert {key: after[key] for key in before} == before
 
 
-async def test_a_resume_equals_the_run_that_went_on(any_storage: Any) -> None:
+async def test_resume_gives_the_same_output_as_the_run(any_storage: Any) -> None:
     """From its first checkpoint the same things happen: nothing that came later has leaked into it."""
 
     def build() -> Workflow:
@@ -98,14 +98,14 @@ async def test_a_resume_equals_the_run_that_went_on(any_storage: Any) -> None:
         assert (await resumed.run(checkpoint_id=entry.checkpoint_id)).get_outputs() == [4]
 
 
-async def test_what_is_sent_or_yielded_is_taken_as_it_is_at_the_call(any_storage: Any) -> None:
+async def test_sent_and_yielded_values_are_copied_at_the_call(any_storage: Any) -> None:
     outputs = (await greedy(any_storage).run(["x"], thread_id="t")).get_outputs()
     assert [output["message"] for output in outputs] == [["x", "one"], ["x", "one", "two"]]
     assert [output["log"] for output in outputs] == [[2], [2, 3]]
     assert [output["private"] for output in outputs] == [{"times": ["one"]}, {"times": ["two"]}]
 
 
-async def test_what_is_set_is_taken_as_it_is_at_the_call(any_storage: Any) -> None:
+async def test_state_values_are_copied_at_the_call(any_storage: Any) -> None:
     async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         first, second = ["set"], ["set"]
         ctx.set_state("first", first)
@@ -137,22 +137,22 @@ async def test_a_checkpoint_is_frozen(storage: Any) -> None:
         checkpoint.iteration_count = 7
 
 
-async def test_the_callers_input_is_taken_as_it_is_at_the_call(any_storage: Any) -> None:
-    given = ["x"]
+async def test_input_of_the_caller_is_copied_at_the_call(any_storage: Any) -> None:
+    message = ["x"]
     workflow = greedy(any_storage)
-    first = await workflow.run(given, thread_id="t")
-    given.append("changed by the caller")
+    first = await workflow.run(message, thread_id="t")
+    message.append("changed by the caller")
     entry = (await any_storage.list_checkpoints(workflow_name="chain"))[0]
     resumed = await greedy(any_storage).run(checkpoint_id=entry.checkpoint_id)
     assert resumed.get_outputs()[0]["message"] == first.get_outputs()[0]["message"] == ["x", "one"]
-    assert given == ["x", "changed by the caller"]
+    assert message == ["x", "changed by the caller"]
 
 
-TOLD = ["executor_invoked", "executor_completed", "output", "request_info"]
+EVENT_TYPES = ["executor_invoked", "executor_completed", "output", "request_info"]
 
 
-@pytest.mark.parametrize("kind", TOLD)
-async def test_what_a_consumer_does_to_an_event_changes_nothing(any_storage: Any, again: Again, kind: str) -> None:
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+async def test_changes_of_a_consumer_to_an_event_have_no_effect(any_storage: Any, again: Again, kind: str) -> None:
     """A view that sorts or trims what it is shown must not change what is delivered or stored next."""
 
     async def ask(message: list[str], ctx: WorkflowContext[Any, Any]) -> None:
@@ -175,7 +175,7 @@ async def test_what_a_consumer_does_to_an_event_changes_nothing(any_storage: Any
     assert [event.data for event in result.get_request_info_events()] == [["question"]]
 
 
-async def test_what_the_caller_does_to_a_result_changes_nothing(any_storage: Any, again: Again) -> None:
+async def test_changes_of_the_caller_to_a_result_have_no_effect(any_storage: Any, again: Again) -> None:
     workflow = greedy(any_storage)
     result = await workflow.run(["x"], thread_id="t")
     before = copy.deepcopy(result.get_outputs())
@@ -183,7 +183,7 @@ async def test_what_the_caller_does_to_a_result_changes_nothing(any_storage: Any
     assert (await again(workflow, lambda: greedy(any_storage)).run(thread_id="t")).get_outputs() == before
 
 
-async def test_two_forks_of_one_checkpoint_go_their_own_ways(storage: Any) -> None:
+async def test_two_forks_of_one_checkpoint_are_independent(storage: Any) -> None:
     workflow = alone(Tally("tally", Stage()), storage)
     base = await workflow.run("x", thread_id="base")
     assert base.checkpoint_id is not None
@@ -201,7 +201,7 @@ async def test_a_storage_that_keeps_live_objects_is_safe_too() -> None:
     """The engine hands out and takes in copies, so a careless storage cannot tie two runs together."""
     storage = SixMethods()
     await greedy(storage).run(["x"], thread_id="t")
-    kept = [copy.deepcopy(one.to_dict()) for one in storage.kept.values()]
+    kept = [copy.deepcopy(checkpoint.to_dict()) for checkpoint in storage.kept.values()]
     entry = next(iter(storage.kept))
     await greedy(storage).run(checkpoint_id=entry)
-    assert [one.to_dict() for one in storage.kept.values()][: len(kept)] == kept
+    assert [checkpoint.to_dict() for checkpoint in storage.kept.values()][: len(kept)] == kept

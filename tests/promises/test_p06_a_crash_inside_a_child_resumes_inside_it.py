@@ -1,4 +1,4 @@
-"""Promise 6: a sub-workflow's supersteps are durable too; whatever interrupts it, it goes on where it stood."""
+"""Promise 6: a sub-workflow's supersteps are durable too; whatever interrupts it, it resumes where it stood."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.engine.nested import (
     deep,
     due,
     line,
-    told,
+    outline,
 )
 
 from perdure import SubWorkflowFailed, Workflow, WorkflowBuilder, WorkflowRunState
@@ -53,7 +53,7 @@ async def test_a_failure_inside_a_child_is_resumed_inside_it(
     stage.failing.clear()
     result = await again(flow, lambda: make(stage, any_storage)).run(thread_id=THREAD)
     assert result.get_outputs() == ["x-a-b-c"]
-    assert [stage.called(one) for one in "abc"] == [1 + (one == place) for one in "abc"]
+    assert [stage.called(name) for name in "abc"] == [1 + (name == place) for name in "abc"]
 
 
 @nestings
@@ -72,7 +72,7 @@ async def test_a_run_cancelled_inside_a_child_is_resumed_inside_it(
     stage.gates[place].set()
     result = await again(flow, lambda: make(stage, any_storage)).run(thread_id=THREAD)
     assert (result.get_outputs(), result.get_final_state()) == (["x-a-b-c"], WorkflowRunState.IDLE)
-    assert [stage.called(one) for one in "abc"] == [1 + (one == place) for one in "abc"]
+    assert [stage.called(name) for name in "abc"] == [1 + (name == place) for name in "abc"]
 
 
 @nestings
@@ -118,7 +118,7 @@ async def test_a_fork_or_rewind_into_a_child_that_fails_is_resumed_inside_it_too
     stage = Stage()
     flow = make(stage, storage)
     await flow.run("x", thread_id=THREAD)
-    middle = next(one for one in await committed(storage) if due(one)[0].endswith("/b"))
+    middle = next(checkpoint for checkpoint in await committed(storage) if due(checkpoint)[0].endswith("/b"))
     thread_id = "fork" if fork else THREAD
     stage.calls.clear()
     stage.failing = {"c"}
@@ -137,21 +137,21 @@ async def test_a_failure_in_one_child_does_not_repeat_its_sibling(storage: Store
 
     def build() -> Workflow:
         first, last = Split("first"), Take("last")
-        one, two = line(stage, "ap", name="one"), line(stage, "bq", name="two")
+        first_child, second_child = line(stage, "ap", name="one"), line(stage, "bq", name="two")
         builder = WorkflowBuilder(name="siblings", start_executor=first, checkpoint_storage=storage)
-        builder.add_fan_out_edges(first, [one, two])
-        return builder.add_edge(one, last).add_edge(two, last).build()
+        builder.add_fan_out_edges(first, [first_child, second_child])
+        return builder.add_edge(first_child, last).add_edge(second_child, last).build()
 
     with pytest.raises(SubWorkflowFailed, match="'two'"):
         await build().run("x", thread_id=THREAD)
     stage.failing.clear()
     result = await build().run(thread_id=THREAD)
     assert result.get_outputs() == ["x-a-p", "x-b-q"]
-    assert [stage.called(one) for one in "apbq"] == [1, 1, 1, 2]
-    assert told(result, "executor_bypassed") == [("executor_bypassed", "one/p")]
+    assert [stage.called(name) for name in "apbq"] == [1, 1, 1, 2]
+    assert outline(result, "executor_bypassed") == [("executor_bypassed", "one/p")]
 
 
-async def test_a_failure_in_the_parent_does_not_repeat_a_child_that_runs_beside_it(
+async def test_failure_in_the_parent_does_not_repeat_a_child_beside_it(
     storage: StoreCheckpointStorage,
 ) -> None:
     stage = Stage()
@@ -175,7 +175,7 @@ async def test_a_failure_in_the_parent_does_not_repeat_a_child_that_runs_beside_
 
 
 async def test_an_answer_on_its_way_into_a_child_is_not_lost(any_storage: Any, again: Again) -> None:
-    """Asked, answered by the parent, and interrupted before the child has heard it."""
+    """Asked, answered by the parent, and interrupted before the child receives the answer."""
     flow = answered_by(Clerk("clerk"), asking(), any_storage)
     stream = flow.run("p", stream=True, thread_id=THREAD)
     answered = 0
@@ -187,7 +187,7 @@ async def test_an_answer_on_its_way_into_a_child_is_not_lost(any_storage: Any, a
     other = again(flow, lambda: answered_by(Clerk("clerk"), asking(), any_storage))
     result = await other.run(thread_id=THREAD)
     assert result.get_outputs() == ["p=yes p"]
-    assert ("executor_invoked", "clerk") not in told(result, "executor_invoked")
+    assert ("executor_invoked", "clerk") not in outline(result, "executor_invoked")
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])

@@ -1,4 +1,4 @@
-"""Promise 7: siblings are cancelled and awaited, writes dropped, executors restored, the thread can go on at once."""
+"""Promise 7: siblings are cancelled and awaited, writes dropped, executors restored; the thread can resume at once."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_second_failing_sibling_is_not_left_to_the_event_loop(caplog: py
     assert [record.message for record in caplog.records] == []
 
 
-async def test_a_live_consumer_is_told_with_superstep_discarded(maybe_storage: Any) -> None:
+async def test_failed_superstep_emits_superstep_discarded(maybe_storage: Any) -> None:
     stage = Stage()
     stage.failing = {"c"}
     events = await events_until_failure(fan(stage, maybe_storage))
@@ -154,8 +154,8 @@ async def test_a_live_consumer_is_told_with_superstep_discarded(maybe_storage: A
     assert events[-1].state is WorkflowRunState.FAILED
 
 
-async def test_no_event_of_it_shows_up_later(maybe_storage: Any) -> None:
-    """What a sibling says while it is cancelled, and what a task that it left behind says, reaches no later run."""
+async def test_events_of_a_failed_superstep_do_not_appear_later(maybe_storage: Any) -> None:
+    """No later run gets the output of a cancelled sibling, or of a task that it left behind."""
     stage, over, left = Stage(), asyncio.Event(), list[asyncio.Task[None]]()
     stage.failing = {"fails"}
 
@@ -183,7 +183,7 @@ async def test_no_event_of_it_shows_up_later(maybe_storage: Any) -> None:
     assert sorted(result.get_outputs()) == ["calm", "x-fails"]
 
 
-async def test_its_writes_are_dropped(maybe_storage: Any) -> None:
+async def test_writes_of_a_failed_superstep_are_dropped(maybe_storage: Any) -> None:
     """Set, changed in place, deleted, private: whatever it did, and in messages it was sent too."""
     stage, seen = Stage(), list[Any]()
     stage.failing = {"fails"}
@@ -274,12 +274,12 @@ async def test_a_conflict_at_the_end_of_a_superstep_discards_it_too(maybe_storag
     workflow = pair(Does("first", write), Does("second", write), maybe_storage)
     with pytest.raises(StateConflict, match="'first' and 'second' both wrote the state key 'one'"):
         await workflow.run("x", thread_id="t")
-    workflow.executors["second"].act = Sink("s").take  # type: ignore[attr-defined]  # a Does: the mended code
+    workflow.executors["second"].act = Sink("s").take  # type: ignore[attr-defined]  # a Does: the repaired code
     result = await workflow.run(thread_id="t")
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_the_log_keeps_nothing_of_it(storage: Any) -> None:
+async def test_log_keeps_nothing_of_a_failed_superstep(storage: Any) -> None:
     stage = Stage()
     stage.failing = {"c"}
     workflow = fan(stage, storage)
@@ -294,7 +294,7 @@ async def test_the_log_keeps_nothing_of_it(storage: Any) -> None:
 # ---------------------------------------------------------------- policies, sleepers, sub-workflows, functions
 
 
-async def told_of(workflow: Workflow) -> list[WorkflowEvent]:
+async def logged_events(workflow: Workflow) -> list[WorkflowEvent]:
     async with workflow.open(thread_id="t") as handle:
         return [event async for event in handle.events(after=0)]
 
@@ -323,7 +323,7 @@ async def test_a_failure_after_the_last_retry_leaves_no_trace_of_any_attempt(may
     assert result.get_outputs() == ["dirty", "dirty"], "yielded and sent on, once"
 
 
-async def test_a_superstep_whose_sibling_was_skipped_and_another_failed_leaves_no_trace(maybe_storage: Any) -> None:
+async def test_failed_superstep_with_a_skipped_sibling_leaves_no_trace(maybe_storage: Any) -> None:
     stage = Stage()
     stage.failing = {"skipped", "fails"}
     workflow = pair(Relay("skipped", stage), Relay("fails", stage), maybe_storage, policies={"skipped": "skip"})
@@ -335,8 +335,8 @@ async def test_a_superstep_whose_sibling_was_skipped_and_another_failed_leaves_n
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_a_sleeper_of_a_failed_superstep_is_asleep_again_when_it_is_resumed(maybe_storage: Any) -> None:
-    """Its time was recorded with a journal; without one it is set anew. It is not lost, and not doubled."""
+async def test_sleeper_of_a_failed_superstep_sleeps_again_after_a_resume(maybe_storage: Any) -> None:
+    """With a journal its time is recorded; without a journal it is set again. It is not lost, and not doubled."""
     stage, woken = Stage(), list[str]()
     stage.failing = {"fails"}
 
@@ -353,7 +353,7 @@ async def test_a_sleeper_of_a_failed_superstep_is_asleep_again_when_it_is_resume
     assert woken == ["x"]
 
 
-async def test_a_sleeper_that_fails_when_it_wakes_leaves_the_thread_where_it_slept(maybe_storage: Any) -> None:
+async def test_sleeper_that_fails_on_waking_leaves_the_thread_where_it_slept(maybe_storage: Any) -> None:
     stage, seen = Stage(), list[Any]()
     stage.failing = {"wakes"}
 
@@ -415,14 +415,14 @@ async def test_a_failed_function_leaves_no_trace_but_its_recorded_steps(maybe_st
     assert calls == ["a", "b"]
 
 
-async def test_the_log_keeps_attempts_that_were_committed_and_nothing_of_the_failed_superstep(storage: Any) -> None:
+async def test_log_keeps_committed_attempts_and_nothing_of_a_failed_superstep(storage: Any) -> None:
     stage = Stage()
     stage.failing = {"flaky"}
     flaky = Relay("flaky", stage)
     builder = WorkflowBuilder(name="flaky", start_executor=flaky, checkpoint_storage=storage)
     workflow = builder.add_edge(flaky, Sink("sink")).with_policy(flaky, retry=RetryPolicy(2, initial_delay=0)).build()
     await events_until_failure(workflow)
-    logged = await told_of(workflow)
+    logged = await logged_events(workflow)
     about = [event.type for event in logged if event.executor_id == "flaky"]
     assert about == ["executor_invoked", "executor_failed", "executor_retrying"], "the second attempt left nothing"
     assert [event.seq for event in logged] == list(range(1, len(logged) + 1))

@@ -72,7 +72,7 @@ def two(act: Callable[[str, Context], Awaitable[None]], storage: Any) -> Workflo
     return chain(Does("begin", begin), Does("acts", act), Does("end", end), storage=storage)
 
 
-def mend(workflow: Workflow, act: Callable[[str, Context], Awaitable[None]]) -> Workflow:
+def replace_act(workflow: Workflow, act: Callable[[str, Context], Awaitable[None]]) -> Workflow:
     acts = workflow.executors["acts"]
     assert isinstance(acts, Does)
     acts.act = act
@@ -90,7 +90,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("act", "path"), PLACES, ids=[act.__name__ for act, _ in PLACES])
-async def test_the_run_fails_with_the_path(any_storage: Any, act: Any, path: str) -> None:
+async def test_unsavable_value_fails_the_run_with_its_path(any_storage: Any, act: Any, path: str) -> None:
     workflow = two(act, any_storage)
     events: list[WorkflowEvent] = []
     with pytest.raises(UnsavableValue) as raised:
@@ -103,16 +103,16 @@ async def test_the_run_fails_with_the_path(any_storage: Any, act: Any, path: str
 
 
 @pytest.mark.parametrize("act", [act for act, _ in PLACES])
-async def test_nothing_of_it_is_written_and_the_thread_stays_usable(any_storage: Any, act: Any) -> None:
+async def test_unsavable_superstep_writes_nothing_and_the_thread_stays_usable(any_storage: Any, act: Any) -> None:
     workflow = two(act, any_storage)
     with pytest.raises(UnsavableValue):
         await workflow.run("x", thread_id="t")
     assert len(await any_storage.list_checkpoint_ids(workflow_name="chain")) == 2
 
-    async def mended(message: str, ctx: Context) -> None:
+    async def repaired(message: str, ctx: Context) -> None:
         await ctx.yield_output(dict(ctx.state))
 
-    for resumed in (mend(workflow, mended), two(mended, any_storage)):
+    for resumed in (replace_act(workflow, repaired), two(repaired, any_storage)):
         assert (await resumed.run(thread_id="t")).get_outputs() == [{"list": []}]
 
 
@@ -186,7 +186,7 @@ async def test_a_hook_that_fails_fails_the_run_naming_the_executor(any_storage: 
     workflow = alone(hooked, any_storage)
     with pytest.raises(CheckpointHookFailed, match=f"on_checkpoint_save of executor 'hooked' failed: {reason}"):
         await workflow.run("x", thread_id="t")
-    assert hooked.kept == {}, "the executor was put back to what the head says"
+    assert hooked.kept == {}, "the executor was put back to what the head holds"
 
 
 async def test_an_unsavable_value_of_a_finished_sibling_fails_the_run_too(storage: Any) -> None:

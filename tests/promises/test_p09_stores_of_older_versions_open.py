@@ -58,12 +58,12 @@ def clock(days: int = 0) -> FakeClock:
 
 
 async def test_all_threads_are_listed_and_every_checkpoint_can_be_read(old: StoreCheckpointStorage) -> None:
-    threads = {one.thread_id for one in await old.list_threads()}
+    threads = {thread.thread_id for thread in await old.list_threads()}
     assert threads == THREADS
     infos = await old.list_checkpoint_infos()
     checkpoints = await old.list_checkpoints()
-    assert [one.info.checkpoint_id for one in checkpoints] == [info.checkpoint_id for info in infos]
-    assert {one.thread_id for one in infos} == threads
+    assert [checkpoint.info.checkpoint_id for checkpoint in checkpoints] == [info.checkpoint_id for info in infos]
+    assert {info.thread_id for info in infos} == threads
     for thread_id in THREADS - {"trimmed"}:  # which has lost its first events
         log = [event async for event in asking(old, clock()).open(thread_id=thread_id).events(after=0)]
         assert [event.seq for event in log] == list(range(1, len(log) + 1)) and log != []
@@ -90,7 +90,7 @@ async def test_long_texts_lists_and_dicts_come_back_and_grow_on(old: StoreCheckp
         assert checkpoint.executors["keeper"].private == {"text": LONG_TEXT[::-1]}
 
 
-async def test_a_finished_thread_gives_its_outputs_and_takes_what_was_posted(old: StoreCheckpointStorage) -> None:
+async def test_finished_thread_returns_its_outputs_and_takes_posted_messages(old: StoreCheckpointStorage) -> None:
     assert await old.store.head("finished") is not None
     result = await fan(old, clock()).run(thread_id="finished")
     assert result.get_outputs() == ["posted source2 a2 + posted source2 b2 + posted source2 c2"]
@@ -115,7 +115,7 @@ async def test_a_thread_whose_process_was_killed_in_a_fan_replays_its_journal(ol
 async def test_questions_wait_for_their_answers(old: StoreCheckpointStorage, thread_id: str) -> None:
     asked = await old.pending_requests(thread_id=thread_id)
     numbers = [1, 2] if thread_id == "asked" else [2]
-    assert [(one.request_id, one.assignee, one.deadline) for one in asked] == [
+    assert [(request.request_id, request.assignee, request.deadline) for request in asked] == [
         (f"colour-{number}", "ann", NOON + timedelta(days=number)) for number in numbers
     ]
     answers = {f"colour-{number}": "blue" for number in numbers}
@@ -129,7 +129,7 @@ async def test_deadlines_pass(old: StoreCheckpointStorage) -> None:
     assert [event.data for event in result.get_request_info_events()] == [Note("colour 2")]
 
 
-async def test_a_sub_workflow_goes_on_inside(old: StoreCheckpointStorage) -> None:
+async def test_sub_workflow_of_an_old_store_continues(old: StoreCheckpointStorage) -> None:
     asked = await nested(old, clock()).run(thread_id="nested")
     ids = [str(event.request_id) for event in asked.get_request_info_events()]
     result = await nested(old, clock()).run(responses=dict.fromkeys(ids, "L"), thread_id="nested")
@@ -148,9 +148,15 @@ async def test_a_sleeper_wakes_with_its_steps(old: StoreCheckpointStorage) -> No
 async def test_a_rewound_thread_has_its_line_and_its_branch(
     old: StoreCheckpointStorage,
 ) -> None:
-    messages = [one.data for one in await fan(old, clock()).messages("rewound") if one.target_id == "source"]
+    messages = [
+        message.data for message in await fan(old, clock()).messages("rewound") if message.target_id == "source"
+    ]
     assert messages == ["first", "found"]
-    lost = [one for one in await old.list_checkpoints(thread_id="rewound") if "lost" in str(one.state.get("joined"))]
+    lost = [
+        checkpoint
+        for checkpoint in await old.list_checkpoints(thread_id="rewound")
+        if "lost" in str(checkpoint.state.get("joined"))
+    ]
     assert len(lost) == 1
     assert "lost source2 a2" in (await fan(old, clock()).run(checkpoint_id=lost[0].checkpoint_id)).get_outputs()[0]
 
@@ -179,7 +185,7 @@ async def test_pruned_checkpoints_stay_pruned_and_pinned_ones_are_kept(old: Stor
     await keeping(old, clock()).run("one more", thread_id="trimmed")
 
 
-async def test_nothing_of_it_is_taken_for_damage(old: StoreCheckpointStorage) -> None:
+async def test_verify_reports_no_damage_in_an_old_store(old: StoreCheckpointStorage) -> None:
     assert await old.verify() == []
     await keeping(old, clock()).run("grow", thread_id="chunks")
     assert await old.verify() == []

@@ -59,7 +59,7 @@ async def saved_before(stage: Stage, storage: Any) -> None:
     stage.failing = set()
 
 
-async def test_a_type_that_nobody_declared_is_refused_at_save_time(any_storage: Any, stage: Stage) -> None:
+async def test_undeclared_type_is_refused_at_save_time(any_storage: Any, stage: Stage) -> None:
     """Not when it is loaded: that would be too late."""
     with pytest.raises(UnsavableValue, match=r"type shop\.tickets:Ticket was not declared.*allowed_types=") as raised:
         await shop(stage, any_storage, BEFORE, ()).run(7, thread_id="t")
@@ -67,7 +67,7 @@ async def test_a_type_that_nobody_declared_is_refused_at_save_time(any_storage: 
     assert len(await any_storage.list_checkpoint_ids(workflow_name="chain")) == 1
 
 
-async def test_a_class_of_the_same_name_is_not_the_declared_one(any_storage: Any, stage: Stage) -> None:
+async def test_class_with_the_name_of_a_declared_class_is_refused(any_storage: Any, stage: Stage) -> None:
     """It would come back as the other one."""
     with pytest.raises(UnsavableValue, match="not declared"):
         await shop(stage, any_storage, WITH_LESS, (BEFORE,)).run(7, thread_id="t")
@@ -88,7 +88,7 @@ def local_class() -> type:
     [lambda: None, object(), Stage(), local_class()(), (number for number in [1]), open, pytest, range],
     ids=["lambda", "object", "instance", "local class", "generator", "function", "module", "type"],
 )
-async def test_values_that_have_no_way_back_are_refused(any_storage: Any, value: Any) -> None:
+async def test_values_that_cannot_be_decoded_are_refused(any_storage: Any, value: Any) -> None:
     async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         ctx.set_state("kept", {"value": value})
 
@@ -161,10 +161,15 @@ async def read_and_save_back(stage: FarStage, tool: StoreCheckpointStorage) -> l
     assert head is not None
     order = head.state["order"]
     await tool.save(head)
-    return [type(order), order.type, order.data, [one.iteration_count for one in await tool.list_checkpoints()]]
+    return [
+        type(order),
+        order.type,
+        order.data,
+        [checkpoint.iteration_count for checkpoint in await tool.list_checkpoints()],
+    ]
 
 
-async def test_a_tool_reads_what_another_process_saved_without_its_types_and_saves_it_back(place: Place) -> None:
+async def test_tool_without_the_types_reads_and_saves_back_a_checkpoint(place: Place) -> None:
     """It builds nothing; but it loses nothing either."""
     await place.run(ordering, "tea").result()
     async with place.storage() as storage:

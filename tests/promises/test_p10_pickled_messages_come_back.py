@@ -13,9 +13,7 @@ from perdure import PickleSerializer
 
 
 @pytest.mark.parametrize("kind", STORAGES)
-async def test_a_thread_with_pending_messages_is_listed_and_resumed_with_pickled_values(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_thread_with_pickled_pending_messages_is_listed_and_resumed(kind: str, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="[Pp]ickle"):
         serializer = PickleSerializer()
     stage = Stage()
@@ -23,7 +21,7 @@ async def test_a_thread_with_pending_messages_is_listed_and_resumed_with_pickled
     async with STORAGES[kind](tmp_path, serializer=serializer) as storage:
         with pytest.raises(Boom):
             await fan(stage, storage).run("x", thread_id="t")
-        pending = [one for one in await storage.list_checkpoints(thread_id="t") if one.messages]
+        pending = [checkpoint for checkpoint in await storage.list_checkpoints(thread_id="t") if checkpoint.messages]
         assert "x-source" in [message.data for sent in pending[-1].messages.values() for message in sent]
         stage.failing.clear()
         resumed = await asyncio.wait_for(fan(stage, storage).run(thread_id="t"), 10)

@@ -38,7 +38,7 @@ class Level(enum.IntEnum):
 
 
 class Name(str):
-    """A str that says more than str."""
+    """A subclass of str."""
 
 
 class Point(NamedTuple):
@@ -62,7 +62,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-class Keeper(Executor):
+class ValueHolder(Executor):
     """Keeps the value in its own memory too."""
 
     def __init__(self, id: str, stage: Stage, value: Any) -> None:
@@ -98,9 +98,9 @@ def keeping(stage: Stage, storage: Any, value: Any) -> Workflow:
         await stage.play("read", "")
         await ctx.yield_output(message)
 
-    keeper, reader = Keeper("keeper", stage, (value,)), Does("reader", read)
-    builder = WorkflowBuilder(name="keeping", start_executor=keeper, checkpoint_storage=storage, allowed_types=TYPES)
-    return builder.add_edge(keeper, reader).build()
+    holder, reader = ValueHolder("keeper", stage, (value,)), Does("reader", read)
+    builder = WorkflowBuilder(name="keeping", start_executor=holder, checkpoint_storage=storage, allowed_types=TYPES)
+    return builder.add_edge(holder, reader).build()
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -120,7 +120,7 @@ async def test_a_value_is_the_same_in_every_place_after_a_resume(any_storage: An
     stage.failing = set()
     places = (await again(workflow, lambda: keeping(stage, any_storage, value)).run(thread_id="t")).get_outputs()[0]
     assert set(places) == {"question", "answer", "hooks", "private", "state", "argument"}
-    assert [name for name, found in places.items() if not same(found, value)] == []
+    assert [name for name, restored in places.items() if not same(restored, value)] == []
 
 
 async def test_two_keys_that_look_alike_are_both_kept(any_storage: Any) -> None:
@@ -132,7 +132,7 @@ async def test_two_keys_that_look_alike_are_both_kept(any_storage: Any) -> None:
 
 
 async def test_text_of_any_alphabet_survives_in_utf8(storage: Any) -> None:
-    """The stored bytes are UTF-8 whatever the locale says."""
+    """The stored bytes are UTF-8 whatever the locale is."""
     text = "Grüße 世界 \U0001f30d"
 
     async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
@@ -155,7 +155,7 @@ async def test_no_pickle_is_ever_written(storage: Any) -> None:
         assert b"pickle" not in stored.root
 
 
-async def test_pickle_is_there_for_who_asks_and_is_warned() -> None:
+async def test_pickle_serializer_works_and_warns() -> None:
     with pytest.warns(UserWarning, match="[Pp]ickle"):
         serializer = PickleSerializer()
     storage = InMemoryCheckpointStorage(serializer=serializer)

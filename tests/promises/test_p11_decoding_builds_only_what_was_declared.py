@@ -53,14 +53,14 @@ def reader(storage: Any, **options: Any) -> Workflow:
 
 
 async def planted(storage: StoreCheckpointStorage, tree: Any) -> None:
-    """A thread whose head holds this in its state: somebody else wrote into the store."""
+    """A thread whose head holds this in its state, as if another program had written it."""
     await reader(storage).run("x", thread_id="t")
     await rewrite_head(storage, "t", edited(lambda root: root.setdefault("state", {}).update(planted=tree)))
 
 
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """A package on the path, and one that is loaded, which nobody declared. Tells whether the first was imported."""
+    """Two undeclared packages, one on the path and one loaded. The result is whether the first was imported."""
     bait = make_dataclass("Bait", [("x", int)])
     bait.__module__ = "loaded_elsewhere"
     monkeypatch.setitem(sys.modules, "loaded_elsewhere", types.ModuleType("loaded_elsewhere"))
@@ -133,7 +133,7 @@ Bait = make_dataclass("Bait", [("x", int)])
 Bait.__module__ = "shop.bait"
 
 
-async def test_types_declared_by_a_storage_hold_for_whoever_uses_it_and_for_nobody_else(place: Place) -> None:
+async def test_types_declared_by_a_storage_hold_only_for_that_storage(place: Place) -> None:
     async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         ctx.set_state("planted", Bait(7))
 

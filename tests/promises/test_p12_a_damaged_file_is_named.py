@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.promises.damage import WRITTEN, flip, go_on, is_refused, write
+from tests.promises.damage import WRITTEN, assert_threads_continue, flip, is_refused, write
 from tests.promises.processes import Place
 from tests.promises.stages import Stage, ledger
 
@@ -36,17 +36,17 @@ def lines(folder: Path) -> list[bytes]:
     return (folder / "t.jsonl").read_bytes().splitlines(keepends=True)
 
 
-async def test_a_flipped_bit_anywhere_in_what_a_head_needs_is_an_error_that_names_it(folder: Path) -> None:
+async def test_flipped_bit_in_any_part_of_a_head_is_an_error_that_names_it(folder: Path) -> None:
     whole = (folder / "t.jsonl").read_bytes()
     start = len(whole) - len(lines(folder)[-1])
     for place in range(start, len(whole), 97):
         flip(folder / "t.jsonl", place)
         await is_refused(place_of(folder), "t", head_of(folder))
         (folder / "t.jsonl").write_bytes(whole)
-    await go_on(place_of(folder), "t", "other", "half")
+    await assert_threads_continue(place_of(folder), "t", "other", "half")
 
 
-async def test_a_flipped_bit_in_the_middle_is_found_when_the_file_is_read_anew(folder: Path) -> None:
+async def test_flipped_bit_in_the_middle_is_found_when_the_file_is_read_again(folder: Path) -> None:
     whole = (folder / "t.jsonl").read_bytes()
     end = len(whole) - len(lines(folder)[-1])
     index = (folder / "index.db").read_bytes()
@@ -58,7 +58,7 @@ async def test_a_flipped_bit_in_the_middle_is_found_when_the_file_is_read_anew(f
         (folder / "index.db").write_bytes(index)
     flip(folder / "t.jsonl", end // 2)
     (folder / "index.db").unlink()
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 @pytest.mark.parametrize("lost", [1, 100, 3000])
@@ -69,7 +69,7 @@ async def test_a_file_that_lost_its_end_is_an_error_and_not_cut(folder: Path, lo
     before = path.read_bytes()
     await is_refused(place_of(folder), "t", head_of(folder))
     assert path.read_bytes() == before
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 async def test_a_file_that_lost_a_line_of_its_journal_is_an_error(folder: Path) -> None:
@@ -77,19 +77,19 @@ async def test_a_file_that_lost_a_line_of_its_journal_is_an_error(folder: Path) 
     path = folder / "half.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     await is_refused(place_of(folder), "half")
-    await go_on(place_of(folder), "t", "other")
+    await assert_threads_continue(place_of(folder), "t", "other")
 
 
 async def test_a_line_that_was_never_finished_is_cut_off(folder: Path) -> None:
     with (folder / "t.jsonl").open("ab") as file:
         file.write(lines(folder)[-1][:-50])
-    await go_on(place_of(folder), "t", "other", "half")
+    await assert_threads_continue(place_of(folder), "t", "other", "half")
 
 
 async def test_a_file_that_is_gone_is_an_error(folder: Path) -> None:
     (folder / "t.jsonl").unlink()
     await is_refused(place_of(folder), "t", head_of(folder))
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 async def test_the_file_of_another_thread_under_this_name_is_an_error(folder: Path) -> None:
@@ -97,7 +97,7 @@ async def test_the_file_of_another_thread_under_this_name_is_an_error(folder: Pa
     await is_refused(place_of(folder), "t")
     (folder / "index.db").unlink()
     await is_refused(place_of(folder), "t")
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 async def test_a_line_of_another_thread_in_this_file_is_an_error(folder: Path) -> None:
@@ -105,14 +105,14 @@ async def test_a_line_of_another_thread_in_this_file_is_an_error(folder: Path) -
     (folder / "t.jsonl").write_bytes(b"".join([*lines(folder)[:2], foreign[2], *lines(folder)[3:]]))
     (folder / "index.db").unlink()
     await is_refused(place_of(folder), "t")
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 async def test_a_lost_line_in_the_middle_is_an_error(folder: Path) -> None:
     (folder / "t.jsonl").write_bytes(b"".join([*lines(folder)[:2], *lines(folder)[3:]]))
     (folder / "index.db").unlink()
     await is_refused(place_of(folder), "t")
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 FOREIGN = {
@@ -123,7 +123,7 @@ FOREIGN = {
 }
 
 
-async def test_foreign_files_in_the_folder_disturb_nobody(folder: Path) -> None:
+async def test_foreign_files_in_the_folder_disturb_no_thread(folder: Path) -> None:
     for name, content in FOREIGN.items():
         (folder / f"{name}.jsonl").write_bytes(content)
     (folder / "notes.txt").write_text("ours")
@@ -132,13 +132,13 @@ async def test_foreign_files_in_the_folder_disturb_nobody(folder: Path) -> None:
     (folder / "t.jsonl.bak").write_bytes(b"x")
     (folder / "t.0badcafe.new").write_bytes(b"half a rewrite")
     (folder / "index.db").unlink()
-    await go_on(place_of(folder), "t", "other", "half")
+    await assert_threads_continue(place_of(folder), "t", "other", "half")
     async with place_of(folder).storage() as storage:
-        assert {one.thread_id for one in await storage.list_threads()} == {"t", "other", "half"}
+        assert {thread.thread_id for thread in await storage.list_threads()} == {"t", "other", "half"}
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-async def test_a_foreign_file_under_the_name_of_a_thread_is_an_error_and_not_touched(folder: Path, name: str) -> None:
+async def test_foreign_file_with_the_name_of_a_thread_is_an_error_and_is_kept(folder: Path, name: str) -> None:
     path = folder / f"{name}.jsonl"
     path.write_bytes(FOREIGN[name])
     await is_refused(place_of(folder), name)
@@ -150,7 +150,7 @@ async def test_a_folder_in_the_place_of_a_threads_file_is_an_error(folder: Path)
     async with place_of(folder).storage() as storage:
         with pytest.raises(WorkflowCheckpointException, match=r"new\.jsonl"):
             await ledger(Stage(), storage).run("x", thread_id="new")
-    await go_on(place_of(folder), "t", "other", "half")
+    await assert_threads_continue(place_of(folder), "t", "other", "half")
 
 
 async def test_a_file_of_a_newer_version_is_refused_as_such(folder: Path) -> None:
@@ -161,7 +161,7 @@ async def test_a_file_of_a_newer_version_is_refused_as_such(folder: Path) -> Non
         for _ in range(2):
             with pytest.raises(NewerFormat, match=r"thread t'? has format 99.*upgrade perdure"):
                 await ledger(Stage(), storage).run("x", thread_id="t")
-    await go_on(place_of(folder), "other", "half")
+    await assert_threads_continue(place_of(folder), "other", "half")
 
 
 Damage = Callable[[bytes], bytes]
@@ -176,9 +176,9 @@ INDEXES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", INDEXES.values(), ids=INDEXES)
-async def test_an_index_is_made_anew_from_the_files(folder: Path, damage: Damage) -> None:
+async def test_index_is_rebuilt_from_the_files(folder: Path, damage: Damage) -> None:
     index = folder / "index.db"
     index.write_bytes(damage(index.read_bytes()))
-    await go_on(place_of(folder), "t", "other", "half")
+    await assert_threads_continue(place_of(folder), "t", "other", "half")
     async with place_of(folder).storage() as storage:
         assert len(await storage.list_checkpoint_infos(thread_id="t")) == 2 * len(WRITTEN) + 2

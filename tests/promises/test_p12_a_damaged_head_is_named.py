@@ -82,7 +82,7 @@ def work(stage: Stage, storage: StoreCheckpointStorage) -> Workflow:
 
 
 async def check(storage: StoreCheckpointStorage, damage: Damage) -> None:
-    """Whoever runs the thread, or names the checkpoint, gets an error that names it; and nothing ran."""
+    """Every run of the thread or of the checkpoint raises an error that names it, and no executor runs."""
     stage = await interrupted(storage)
     head_id = await rewrite_head(storage, "t", damage)
     for _ in range(2):
@@ -108,9 +108,13 @@ async def test_a_damaged_head_is_named_in_every_store(storage: StoreCheckpointSt
 async def test_get_latest_does_not_fall_back(storage: StoreCheckpointStorage) -> None:
     await interrupted(storage)
     head_id = await rewrite_head(storage, "t", DAMAGES["cut off"])
-    for found in (storage.get_latest(thread_id="t"), storage.get_latest(workflow_name="chain"), storage.load(head_id)):
+    for reading in (
+        storage.get_latest(thread_id="t"),
+        storage.get_latest(workflow_name="chain"),
+        storage.load(head_id),
+    ):
         with pytest.raises(DamagedCheckpoint, match=head_id):
-            await found
+            await reading
     with pytest.raises(DamagedCheckpoint, match=head_id):
         await storage.list_checkpoints(workflow_name="chain")
     assert head_id in await storage.list_checkpoint_ids(workflow_name="chain"), "metadata needs no payload"
@@ -148,10 +152,10 @@ async def test_a_newer_format_is_refused_as_such(storage: StoreCheckpointStorage
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"sends": 1}', b"null"])
-async def test_a_damaged_journal_is_an_error_and_the_thread_is_given_up(
+async def test_damaged_journal_is_an_error_and_the_thread_is_released(
     storage: StoreCheckpointStorage, body: bytes
 ) -> None:
-    """Not ThreadBusy for ever after: whoever cannot read it does not keep it."""
+    """The second run raises the same error, not ThreadBusy: a failed read releases the thread."""
     stage = Stage()
     stage.failing = {"b"}
     with pytest.raises(Boom):
@@ -168,7 +172,7 @@ async def test_a_damaged_journal_is_an_error_and_the_thread_is_given_up(
 
 
 @pytest.mark.parametrize("step", [7, 11])
-async def test_whatever_byte_is_damaged_no_foreign_error_comes_out(storage: StoreCheckpointStorage, step: int) -> None:
+async def test_any_damaged_byte_raises_only_errors_of_perdure(storage: StoreCheckpointStorage, step: int) -> None:
     """Not every flipped byte can be noticed, but whatever is raised is ours and the thread is free afterwards."""
     await interrupted(storage)
     head = await storage.store.head("t")

@@ -1,4 +1,4 @@
-"""Promise 12 in the tables of a store: damage is an error that names thread and checkpoint, and other threads go on."""
+"""Promise 12 in the tables of a store: damage is an error that names thread and checkpoint; other threads continue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.promises.damage import WRITTEN, go_on, is_refused, write
+from tests.promises.damage import WRITTEN, assert_threads_continue, is_refused, write
 from tests.promises.processes import Place
 from tests.promises.stages import Stage, fan, ledger
 
@@ -54,15 +54,15 @@ async def test_damage_in_the_rows_of_a_thread_names_its_head(sqlite_place: Place
         head_id = await write(storage)
     sqlite_place.change(sqlite=statement)
     await is_refused(sqlite_place, "t", head_id)
-    await go_on(sqlite_place, "other", "half")
+    await assert_threads_continue(sqlite_place, "other", "half")
 
 
-async def test_a_head_whose_row_is_gone_is_missed(sqlite_place: Place) -> None:
+async def test_head_without_its_row_is_refused(sqlite_place: Place) -> None:
     async with sqlite_place.storage() as storage:
         await write(storage)
     sqlite_place.change(sqlite=f"DELETE FROM commits WHERE {OF_HEAD}")
     await is_refused(sqlite_place, "t")
-    await go_on(sqlite_place, "other", "half")
+    await assert_threads_continue(sqlite_place, "other", "half")
 
 
 JOURNAL = (
@@ -78,8 +78,8 @@ INBOX = (
 )
 
 
-async def test_a_journal_or_an_inbox_that_was_changed_is_not_believed(place: Place) -> None:
-    """Else a finished delivery would have had another outcome than it had, and nobody would know."""
+async def test_changed_journal_or_inbox_is_never_used(place: Place) -> None:
+    """Else a finished delivery would have another outcome, and no error would show it."""
     async with place.storage() as storage:
         await write(storage)
         await storage.store.post("t", "item", "message", b'"posted"')
@@ -92,12 +92,12 @@ async def test_a_journal_or_an_inbox_that_was_changed_is_not_believed(place: Pla
             outcome: object = outcomes[0]
             if isinstance(outcome, WorkflowCheckpointException):
                 assert f"thread {thread_id!r}" in str(outcome)
-            else:  # an index may be made anew
+            else:  # an index may be rebuilt
                 assert isinstance(outcome, WorkflowRunResult) and outcome.get_outputs() == right[thread_id]
-    await go_on(place, "other")
+    await assert_threads_continue(place, "other")
 
 
-async def test_a_file_that_is_no_database_of_ours_is_named_and_left_alone(sqlite_place: Place) -> None:
+async def test_foreign_database_file_is_named_and_stays_unchanged(sqlite_place: Place) -> None:
     for content in (b"not a database" * 100, b"SQLite format 3\0" + b"\xff" * 500):
         sqlite_place.database.write_bytes(content)
         async with sqlite_place.storage() as storage:

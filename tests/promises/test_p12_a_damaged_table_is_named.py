@@ -1,4 +1,4 @@
-"""Promise 12 in the tables of PostgreSQL: damage is an error that names thread and checkpoint; other threads go on."""
+"""Promise 12 in tables of PostgreSQL: damage is an error that names thread and checkpoint; other threads continue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.promises.damage import go_on, is_refused, write
+from tests.promises.damage import assert_threads_continue, is_refused, write
 from tests.promises.processes import Place
 from tests.promises.stages import Stage, ledger
 from tests.schemas import SCHEMAS, where
@@ -72,15 +72,15 @@ async def test_damage_in_the_rows_of_a_thread_names_its_head(place: Place, name:
         head_id = await write(storage)
     place.change(postgres=IN_TABLES[name])
     await is_refused(place, "t", head_id)
-    await go_on(place, "other", "half")
+    await assert_threads_continue(place, "other", "half")
 
 
-async def test_a_head_whose_row_is_gone_is_missed(place: Place) -> None:
+async def test_head_without_its_row_is_refused(place: Place) -> None:
     async with place.storage() as storage:
         await write(storage)
     place.change(postgres=f"DELETE FROM {{s}}.commits WHERE {OF_HEAD}")
     await is_refused(place, "t")
-    await go_on(place, "other", "half")
+    await assert_threads_continue(place, "other", "half")
 
 
 async def test_rows_of_two_threads_that_were_exchanged_are_both_refused(place: Place) -> None:
@@ -96,7 +96,7 @@ async def test_rows_of_two_threads_that_were_exchanged_are_both_refused(place: P
         place.change(postgres=statement)
     await is_refused(place, "t")
     await is_refused(place, "other")
-    await go_on(place, "half")
+    await assert_threads_continue(place, "half")
 
 
 @pytest.mark.usefixtures("_is_not_used_again")

@@ -14,7 +14,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def everything(storage: StoreCheckpointStorage) -> Any:
-    """All that the store tells of thread `t`, but for who owns it."""
+    """All that the store holds of thread `t`, except its owner."""
     events = await storage.store.events_after("t", 0)
     opened = await storage.store.open("t", "onlooker", takeover=True)
     await storage.store.release(opened.lease)
@@ -30,7 +30,7 @@ async def loses(other: Other) -> str:
 
 async def test_a_process_that_was_taken_over_stores_nothing(place: Place) -> None:
     slow = place.run(ledger, "first", held=["ledger"])
-    await slow.tells("entered", "ledger")
+    await slow.wait_for("entered", "ledger")
     assert await place.run(ledger, takeover=True).result() == [["first"]]
     async with place.storage() as storage:
         before = await everything(storage)
@@ -39,27 +39,27 @@ async def test_a_process_that_was_taken_over_stores_nothing(place: Place) -> Non
         assert await everything(storage) == before
 
 
-async def test_who_took_over_wins_also_before_it_has_written_anything(place: Place) -> None:
-    """The number of the commit is the next one for both of them: only the fence tells them apart."""
+async def test_takeover_wins_before_it_has_written_anything(place: Place) -> None:
+    """The number of the commit is the next one for both of them: only the fence distinguishes them."""
     slow = place.run(ledger, "first", held=["ledger"])
-    await slow.tells("entered", "ledger")
+    await slow.wait_for("entered", "ledger")
     winner = place.run(ledger, takeover=True, held=["ledger"])
-    await winner.tells("entered", "ledger")
+    await winner.wait_for("entered", "ledger")
     slow.open_gate("ledger")
     await loses(slow)
     winner.open_gate("ledger")
     assert await winner.result() == [["first"]]
 
 
-async def test_a_process_that_was_stopped_and_taken_over_stores_nothing_when_it_wakes(place: Place) -> None:
+async def test_stopped_process_that_was_taken_over_stores_nothing_when_it_wakes(place: Place) -> None:
     stopped = place.run(ledger, "first", held=["ledger"])
-    await stopped.tells("entered", "ledger")
+    await stopped.wait_for("entered", "ledger")
     stopped.stop()
     assert await place.run(ledger, takeover=True).result() == [["first"]]
     async with place.storage() as storage:
         before = await everything(storage)
         stopped.open_gate("ledger")
-        stopped.go_on()
+        stopped.resume()
         await loses(stopped)
         assert await everything(storage) == before
 
@@ -67,9 +67,9 @@ async def test_a_process_that_was_stopped_and_taken_over_stores_nothing_when_it_
 async def test_a_process_that_was_taken_over_puts_nothing_into_the_journal(place: Place) -> None:
     """The winner is still at work when the loser finishes a delivery: that one must run in the winner all the same."""
     loser = place.run(fan, "x", held=["a", "b"])
-    await loser.tells("recorded", 1)
+    await loser.wait_for("recorded", 1)
     winner = place.run(fan, takeover=True, held=["a", "b"])
-    await winner.tells("entered", "b")
+    await winner.wait_for("entered", "b")
     loser.open_gate("a")
     await loses(loser)
     await winner.kill()
@@ -92,13 +92,17 @@ async def contend(stage: FarStage, storage: StoreCheckpointStorage, name: str) -
     return won
 
 
-async def test_processes_that_take_over_from_each_other_all_the_time_leave_one_line_of_commits(place: Place) -> None:
+async def test_processes_that_take_over_all_the_time_leave_one_line_of_commits(place: Place) -> None:
     contenders = [place.start(contend, name, held=["start"]) for name in "abc"]
-    for one in contenders:
-        await one.tells("ready")
-    for one in contenders:
-        one.open_gate("start")
-    won = [message for messages in await asyncio.gather(*(one.result() for one in contenders)) for message in messages]
+    for contender in contenders:
+        await contender.wait_for("ready")
+    for contender in contenders:
+        contender.open_gate("start")
+    won = [
+        message
+        for messages in await asyncio.gather(*(contender.result() for contender in contenders))
+        for message in messages
+    ]
     async with place.storage() as storage:
         await ledger(Stage(), storage).run("last", thread_id="t")
         written = await entries(storage)
@@ -111,9 +115,9 @@ async def test_processes_that_take_over_from_each_other_all_the_time_leave_one_l
     assert moved == written, "every message was delivered by the line that won"
 
 
-async def test_the_loser_may_come_back_and_goes_on_from_where_the_winner_is(place: Place) -> None:
+async def test_loser_can_return_and_continues_from_the_winner(place: Place) -> None:
     slow = place.run(fan, "x", held=["b"])
-    await slow.tells("recorded", 2)
+    await slow.wait_for("recorded", 2)
     assert len(await place.run(fan, takeover=True).result()) == 1
     slow.open_gate("b")
     await loses(slow)
@@ -126,15 +130,15 @@ async def test_within_one_process_two_storages_on_one_place_are_two_owners(place
     """As a web server with several workers has it."""
     stage = Stage()
     stage.close("ledger")
-    async with place.storage() as one, place.storage() as two:
-        slow = asyncio.create_task(ledger(stage, one).run("first", thread_id="t"))
+    async with place.storage() as first_storage, place.storage() as second_storage:
+        slow = asyncio.create_task(ledger(stage, first_storage).run("first", thread_id="t"))
         await stage.entered["ledger"].wait()
         gate = stage.gates.pop("ledger")
-        await ledger(stage, two).run("second", thread_id="t", on_busy="interrupt")
+        await ledger(stage, second_storage).run("second", thread_id="t", on_busy="interrupt")
         gate.set()
         with pytest.raises(ThreadConflict):
             await slow
-        assert await entries(one) == await entries(two) == ["first", "second"]
+        assert await entries(first_storage) == await entries(second_storage) == ["first", "second"]
 
 
 async def test_two_objects_on_one_storage_cannot_both_win(storage: StoreCheckpointStorage) -> None:
@@ -155,17 +159,17 @@ async def test_two_objects_on_one_storage_cannot_both_win(storage: StoreCheckpoi
     assert await entries(storage) == ["first"]
 
 
-async def test_a_failed_run_that_was_taken_over_says_what_failed_and_stores_nothing(place: Place) -> None:
+async def test_failed_run_that_was_taken_over_raises_and_stores_nothing(place: Place) -> None:
     stage = Stage()
     stage.close("ledger")
-    async with place.storage() as one, place.storage() as two:
-        slow = asyncio.create_task(ledger(stage, one).run("first", thread_id="t"))
+    async with place.storage() as first_storage, place.storage() as second_storage:
+        slow = asyncio.create_task(ledger(stage, first_storage).run("first", thread_id="t"))
         await stage.entered["ledger"].wait()
         gate = stage.gates.pop("ledger")
-        await ledger(stage, two).run(thread_id="t", takeover=True)
-        before = await everything(two)
+        await ledger(stage, second_storage).run(thread_id="t", takeover=True)
+        before = await everything(second_storage)
         stage.failing = {"ledger"}
         gate.set()
         with pytest.raises(Boom):
             await slow
-        assert await everything(two) == before
+        assert await everything(second_storage) == before

@@ -58,7 +58,7 @@ async def test_enqueue_waits_for_its_turn(storage: StoreCheckpointStorage, again
     assert stage.calls == ["ledger(first)"]
     stage.gates["ledger"].set()
     await running
-    outputs = [(await one).get_outputs() for one in waiting]
+    outputs = [(await run).get_outputs() for run in waiting]
     assert sorted(len(output) for (output,) in outputs) == [2, 3, 4, 5, 6], "one after the other"
     assert sorted(await entries(storage)) == ["0", "1", "2", "3", "4", "first"]
 
@@ -131,7 +131,7 @@ async def test_answers_to_a_busy_thread_are_rejected_or_wait(storage: StoreCheck
         again(workflow, lambda: alone(Asker("asker"), storage)).run(responses={"size": "L"}, thread_id="t"),
         return_exceptions=True,
     )
-    rejected = [one for one in both if isinstance(one, ThreadBusy)]
+    rejected = [outcome for outcome in both if isinstance(outcome, ThreadBusy)]
     left = [{"colour": "red"}, {"size": "L"}][both.index(rejected[0])] if rejected else {}
     if left:
         await workflow.run(responses=left, thread_id="t", on_busy="enqueue")
@@ -179,7 +179,7 @@ async def test_a_run_that_was_taken_over_puts_nothing_into_the_journal(storage: 
     assert stage.called("a") == 3
 
 
-async def test_the_loser_goes_on_from_where_the_winner_is(storage: StoreCheckpointStorage) -> None:
+async def test_loser_continues_from_the_winner(storage: StoreCheckpointStorage) -> None:
     stage = Stage()
     loser = ledger(stage, storage)
     stalled = await held(loser, stage)
@@ -198,10 +198,10 @@ async def test_takeover_of_a_free_thread_is_an_ordinary_run(storage: StoreCheckp
     assert (await workflow.run("second", thread_id="t")).get_outputs() == [["first", "second"]]
 
 
-# ---------------------------------------------------------------- giving it up
+# ---------------------------------------------------------------- releasing
 
 
-async def test_every_way_to_end_gives_the_thread_up(storage: StoreCheckpointStorage) -> None:
+async def test_every_end_of_a_run_releases_the_thread(storage: StoreCheckpointStorage) -> None:
     """Another object can move it at once: after success, failure, cancellation, and a refused call."""
     stage = Stage()
     workflow, other = ledger(stage, storage), ledger(stage, storage)
@@ -231,7 +231,7 @@ async def test_a_busy_thread_does_not_hold_up_the_others(storage: StoreCheckpoin
     await running
 
 
-async def test_when_the_final_status_is_told_the_thread_is_free(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_thread_is_free_when_the_final_status_is_emitted(storage: StoreCheckpointStorage, again: Again) -> None:
     """Leaving the stream there cancels nothing, and the next run succeeds at once."""
     workflow = alone(Asker("asker"), storage)
     async for event in workflow.run("colour", stream=True, thread_id="t"):

@@ -19,7 +19,7 @@ from perdure.stores.process_identity import LEASE_SECONDS
 async def held(place: Place) -> Other:
     """A process that owns thread `t`, in its handler."""
     owner = place.run(ledger, "first", held=["ledger"])
-    await owner.tells("entered", "ledger")
+    await owner.wait_for("entered", "ledger")
     return owner
 
 
@@ -42,9 +42,9 @@ HOUR = 3600.0
 
 
 def change_owner(place: Place, leased_seconds: float = LEASE_SECONDS, **changes: Any) -> None:
-    """Make the owner somebody else, behind everybody's back."""
-    found = "SELECT p.process, p.identity FROM {s}processes p JOIN {s}threads t ON t.process = p.process"
-    ((process, identity),) = place.read(found)
+    """Change the stored identity of the owner directly in the tables."""
+    query = "SELECT p.process, p.identity FROM {s}processes p JOIN {s}threads t ON t.process = p.process"
+    ((process, identity),) = place.read(query)
     place.change(
         json.dumps({**json.loads(identity), **changes}),
         time.time() + leased_seconds,
@@ -54,14 +54,14 @@ def change_owner(place: Place, leased_seconds: float = LEASE_SECONDS, **changes:
     )
 
 
-# ---------------------------------------------------------------- dead, alive, not to be seen
+# ---------------------------------------------------------------- dead, alive, invisible
 
 
 async def test_an_owner_that_was_killed_is_noticed_at_once(place: Place) -> None:
     owner = await held(place)
     await owner.kill()
     change_owner(place, HOUR)
-    assert await place.run(ledger).result() == [["first"]], "nobody waits so long for the lease"
+    assert await place.run(ledger).result() == [["first"]], "no run waits so long for the lease"
 
 
 async def test_a_killed_owner_is_noticed_by_an_object_that_was_busy_before(place: Place) -> None:
@@ -75,19 +75,19 @@ async def test_a_killed_owner_is_noticed_by_an_object_that_was_busy_before(place
 
 
 async def test_an_owner_that_was_stopped_is_alive(place: Place) -> None:
-    """Nobody knows what it does when it wakes: only the caller can decide to take over."""
+    """It may wake and continue at any time: only the caller can decide to take over."""
     owner = await held(place)
     owner.stop()
     await refused(place)
     assert await place.run(ledger, takeover=True).result() == [["first"]]
-    owner.go_on()
+    owner.resume()
     owner.open_gate("ledger")
     with pytest.raises(Raised, match="ThreadConflict"):
         await owner.result()
     assert await written(place) == ["first"]
 
 
-async def test_a_later_process_with_the_number_of_a_dead_owner_is_not_taken_for_it(place: Place) -> None:
+async def test_process_that_reuses_the_pid_of_a_dead_owner_is_not_the_owner(place: Place) -> None:
     owner = await held(place)
     await owner.kill()
     change_owner(place, pid=os.getpid())
@@ -95,9 +95,7 @@ async def test_a_later_process_with_the_number_of_a_dead_owner_is_not_taken_for_
 
 
 @pytest.mark.parametrize("elsewhere", [{"boot_id": "another machine"}, {"pid_namespace": "pid:[1]"}])
-async def test_an_owner_that_cannot_be_seen_is_respected_until_its_lease_runs_out(
-    place: Place, elsewhere: dict[str, Any]
-) -> None:
+async def test_invisible_owner_is_respected_until_its_lease_expires(place: Place, elsewhere: dict[str, Any]) -> None:
     owner = await held(place)
     await owner.kill()
     change_owner(place, **elsewhere)
@@ -106,7 +104,7 @@ async def test_an_owner_that_cannot_be_seen_is_respected_until_its_lease_runs_ou
     assert await place.run(ledger).result() == [["first"]]
 
 
-async def test_takeover_does_not_wait_for_the_lease_of_one_that_cannot_be_seen(place: Place) -> None:
+async def test_takeover_does_not_wait_for_the_lease_of_an_invisible_owner(place: Place) -> None:
     owner = await held(place)
     change_owner(place, boot_id="another machine")
     assert await place.run(ledger, takeover=True).result() == [["first"]]
@@ -122,17 +120,17 @@ def dozing(stage: Stage, storage: Any) -> Workflow:
     return alone(Does("doze", doze), storage)
 
 
-async def test_a_thread_of_a_killed_owner_is_listed_as_nobodys_and_is_due(place: Place) -> None:
-    """Whoever looks for work finds it."""
+async def test_thread_of_a_killed_owner_is_listed_without_owner_and_is_due(place: Place) -> None:
+    """A process that looks for work finds the thread."""
     owner = place.run(dozing, "x")
-    await owner.tells("waits")
+    await owner.wait_for("waits")
     tomorrow = datetime.now(UTC) + timedelta(days=2)
     async with place.storage() as storage:
-        assert [str(one.run_id)[:4] for one in await storage.list_threads()] == ["run-"]
+        assert [str(thread.run_id)[:4] for thread in await storage.list_threads()] == ["run-"]
         assert await storage.store.due(tomorrow) == []
         await owner.kill()
-        assert [one.run_id for one in await storage.list_threads()] == [None]
-        assert [one.thread_id for one in await storage.store.due(tomorrow)] == ["t"]
+        assert [thread.run_id for thread in await storage.list_threads()] == [None]
+        assert [thread.thread_id for thread in await storage.store.due(tomorrow)] == ["t"]
 
 
 # ---------------------------------------------------------------- on_busy
@@ -151,36 +149,36 @@ async def test_reject_leaves_the_owner_in_another_process_alone(place: Place) ->
 async def test_enqueue_waits_for_owners_in_other_processes(place: Place) -> None:
     owner = await held(place)
     waiting = [place.run(ledger, f"{number}", on_busy="enqueue") for number in range(3)]
-    for one in waiting:
-        await one.tells("busy", "t")
+    for other in waiting:
+        await other.wait_for("busy", "t")
     owner.open_gate("ledger")
     assert await owner.result() == [["first"]]
-    lists = [(await one.result())[-1] for one in waiting]
+    lists = [(await other.result())[-1] for other in waiting]
     assert sorted(map(len, lists)) == [2, 3, 4], "one after the other"
     assert sorted(await written(place)) == ["0", "1", "2", "first"]
 
 
-async def test_whoever_waits_gets_the_thread_when_its_owner_is_killed(place: Place) -> None:
+async def test_waiting_process_gets_the_thread_when_its_owner_is_killed(place: Place) -> None:
     """And what the owner had accepted comes first."""
     owner = await held(place)
     waiting = place.run(ledger, "second", on_busy="enqueue")
-    await waiting.tells("busy", "t")
-    change_owner(place, HOUR)  # nobody waits so long
+    await waiting.wait_for("busy", "t")
+    change_owner(place, HOUR)  # no run waits so long
     await owner.kill()
     assert (await waiting.result())[-1] == ["first", "second"]
 
 
-async def test_whoever_is_killed_while_it_waits_leaves_no_trace(place: Place) -> None:
+async def test_process_killed_while_it_waits_leaves_no_trace(place: Place) -> None:
     owner = await held(place)
     waiting = place.run(ledger, "never accepted", on_busy="enqueue")
-    await waiting.tells("busy", "t")
+    await waiting.wait_for("busy", "t")
     await waiting.kill()
     owner.open_gate("ledger")
     assert await owner.result() == [["first"]]
     assert await place.run(ledger, "third").result() == [["first", "third"]]
 
 
-async def test_interrupt_takes_the_thread_from_another_process_and_keeps_its_message(place: Place) -> None:
+async def test_interrupt_takes_a_thread_of_another_process_and_keeps_its_message(place: Place) -> None:
     owner = await held(place)
     assert (await place.run(ledger, "second", on_busy="interrupt").result())[-1] == ["first", "second"]
     owner.open_gate("ledger")

@@ -17,31 +17,31 @@ THREADS = range(4)
 
 
 class Secretive(Executor):
-    """Keeps what it hears everywhere it can, and asks one question about it."""
+    """Keeps each message in every place it can, and asks one question about it."""
 
     def __init__(self, id: str, stage: Stage) -> None:
         super().__init__(id)
         self.stage = stage
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     @handler
-    async def hear(self, message: str, ctx: WorkflowContext[Any, Any]) -> None:
+    async def receive(self, message: str, ctx: WorkflowContext[Any, Any]) -> None:
         await self.stage.play("hear", message)
-        self.heard.append(message)
+        self.received.append(message)
         ctx.set_state("heard", [*ctx.get_state("heard", []), message])
         ctx.private.setdefault("heard", []).append(message)
         await ctx.request_info(message, str, request_id="same id everywhere")
 
     @response_handler
     async def answered(self, question: str, answer: str, ctx: WorkflowContext[Any, Any]) -> None:
-        places = [self.heard, ctx.get_state("heard"), ctx.private["heard"]]
+        places = [self.received, ctx.get_state("heard"), ctx.private["heard"]]
         await ctx.yield_output([ctx.thread_id, question, answer, *places])
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
-        return {"heard": self.heard}
+        return {"heard": self.received}
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        self.heard = state["heard"]
+        self.received = state["heard"]
 
 
 def secretive(stage: Stage, storage: Any) -> Workflow:
@@ -55,33 +55,37 @@ def names(process: int) -> list[str]:
 
 async def ask(stage: FarStage, storage: StoreCheckpointStorage, process: int) -> list[str]:
     workflow = secretive(stage, storage)
-    runs = (workflow.run(f"secret of {one}", thread_id=one) for one in names(process))
-    return [event.data for one in await asyncio.gather(*runs) for event in one.get_request_info_events()]
+    runs = (workflow.run(f"secret of {thread_id}", thread_id=thread_id) for thread_id in names(process))
+    return [event.data for result in await asyncio.gather(*runs) for event in result.get_request_info_events()]
 
 
 async def answer(stage: FarStage, storage: StoreCheckpointStorage, process: int) -> list[Any]:
     workflow = secretive(stage, storage)
-    given = {"same id everywhere": f"from {process}"}
-    runs = (workflow.run(responses=given, thread_id=one) for one in names(process))
-    return [one.get_outputs() for one in await asyncio.gather(*runs)]
+    responses = {"same id everywhere": f"from {process}"}
+    runs = (workflow.run(responses=responses, thread_id=thread_id) for thread_id in names(process))
+    return [result.get_outputs() for result in await asyncio.gather(*runs)]
 
 
-async def test_threads_of_several_processes_run_at_once_and_go_on_in_others(place: Place) -> None:
+async def test_threads_of_several_processes_run_at_once_and_resume_in_others(place: Place) -> None:
     asking = [place.start(ask, process, held=["hear"]) for process in PROCESSES]
-    for one in asking:
+    for other in asking:
         for _ in THREADS:
-            await one.tells("entered", "hear")  # all are inside their handlers: nobody had to wait for another
-    for one in asking:
-        one.open_gate("hear")
-    for process, one in enumerate(asking):
-        assert await one.result() == [f"secret of {name}" for name in names(process)]
+            await other.wait_for("entered", "hear")  # all are inside their handlers: no thread waits for another
+    for other in asking:
+        other.open_gate("hear")
+    for process, other in enumerate(asking):
+        assert await other.result() == [f"secret of {name}" for name in names(process)]
     async with place.storage() as storage:
         pending = await storage.pending_requests(workflow_name="secretive")
-    assert sorted(one.thread_id for one in pending) == sorted(name for one in PROCESSES for name in names(one))
+    assert sorted(request.thread_id for request in pending) == sorted(
+        name for process in PROCESSES for name in names(process)
+    )
     answering = [place.start(answer, process) for process in PROCESSES]
-    for process, one in enumerate(answering):
+    for process, other in enumerate(answering):
         secrets = [(name, f"secret of {name}") for name in names(process)]
-        assert await one.result() == [[[name, secret, f"from {process}", *[[secret]] * 3]] for name, secret in secrets]
+        assert await other.result() == [
+            [[name, secret, f"from {process}", *[[secret]] * 3]] for name, secret in secrets
+        ]
 
 
 async def write_many(stage: FarStage, storage: StoreCheckpointStorage, thread_id: str) -> None:
@@ -91,8 +95,8 @@ async def write_many(stage: FarStage, storage: StoreCheckpointStorage, thread_id
 
 
 async def test_processes_that_write_all_the_time_do_not_mix_their_threads(place: Place) -> None:
-    for one in [place.start(write_many, f"t{process}") for process in PROCESSES]:
-        await one.result()
+    for writer in [place.start(write_many, f"t{process}") for process in PROCESSES]:
+        await writer.result()
     async with place.storage() as storage:
         for thread_id in [f"t{process}" for process in PROCESSES]:
             head = await storage.get_latest(thread_id=thread_id)
@@ -109,9 +113,9 @@ async def fail(stage: FarStage, storage: StoreCheckpointStorage) -> None:
 async def test_a_process_that_fails_or_is_killed_disturbs_no_thread_of_another(place: Place) -> None:
     steady = place.start(write_many, "steady")
     killed = place.run(ledger, "x", thread_id="killed", held=["ledger"])
-    await killed.tells("entered", "ledger")
+    await killed.wait_for("entered", "ledger")
     failing = place.start(fail)
-    await failing.tells("entered", "ledger")
+    await failing.wait_for("entered", "ledger")
     await killed.kill()
     await steady.result()
     async with place.storage() as storage:

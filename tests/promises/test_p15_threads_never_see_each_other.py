@@ -20,14 +20,14 @@ THREADS = [f"t{number}" for number in range(COUNT)]
 
 
 class Meeting:
-    """Lets nobody go on before all have come: proof that they run at the same time."""
+    """Holds every run until all have arrived: proof that they run at the same time."""
 
     def __init__(self, size: int) -> None:
         self.barrier = asyncio.Barrier(size)
 
 
 class Secretive(Executor):
-    """Keeps what it hears everywhere it can, and asks one question about it."""
+    """Keeps each message in every place it can, and asks one question about it."""
 
     shared_by_mistake: int = 0
 
@@ -35,11 +35,11 @@ class Secretive(Executor):
         super().__init__(id)
         self.meeting = meeting
         self.options = options
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     @handler
-    async def hear(self, message: str, ctx: WorkflowContext[Any, Any]) -> None:
-        self.heard.append(message)
+    async def receive(self, message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        self.received.append(message)
         self.options["heard"].append(message)
         ctx.set_state("heard", [*ctx.get_state("heard", []), message])
         ctx.private.setdefault("heard", []).append(message)
@@ -51,14 +51,14 @@ class Secretive(Executor):
     async def answered(self, question: str, answer: str, ctx: WorkflowContext[Any, Any]) -> None:
         await self.meeting.barrier.wait()
         arguments = [ctx.client_kwargs["mine"]]
-        places = [self.heard, self.options["heard"], ctx.get_state("heard"), ctx.private["heard"], arguments]
+        places = [self.received, self.options["heard"], ctx.get_state("heard"), ctx.private["heard"], arguments]
         await ctx.yield_output([ctx.thread_id, question, answer, *places])
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
-        return {"heard": self.heard, "options": self.options}
+        return {"heard": self.received, "options": self.options}
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        self.heard, self.options = state["heard"], state["options"]
+        self.received, self.options = state["heard"], state["options"]
 
 
 class Echo(Executor):
@@ -89,59 +89,67 @@ async def maybe_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Async
 async def test_fifty_threads_at_once_on_one_object_are_isolated(maybe_storage: Any, as_factory: bool) -> None:
     workflow = secretive(Meeting(COUNT), maybe_storage, as_factory=as_factory)
     asked = await asyncio.gather(
-        *(workflow.run(f"secret of {one}", thread_id=one, client_kwargs={"mine": one}) for one in THREADS)
+        *(
+            workflow.run(f"secret of {thread_id}", thread_id=thread_id, client_kwargs={"mine": thread_id})
+            for thread_id in THREADS
+        )
     )
-    for one, result in zip(THREADS, asked, strict=True):
-        secret = f"secret of {one}"
-        assert result.thread_id == one
+    for thread_id, result in zip(THREADS, asked, strict=True):
+        secret = f"secret of {thread_id}"
+        assert result.thread_id == thread_id
         assert result.get_outputs() == [[secret, [secret]]]
         assert [event.data for event in result.get_request_info_events()] == [secret]
-    answers = [{"same id everywhere": f"answer of {one}"} for one in THREADS]
+    answers = [{"same id everywhere": f"answer of {thread_id}"} for thread_id in THREADS]
     done = await asyncio.gather(
-        *(workflow.run(responses=given, thread_id=one) for one, given in zip(THREADS, answers, strict=True))
+        *(
+            workflow.run(responses=answer, thread_id=thread_id)
+            for thread_id, answer in zip(THREADS, answers, strict=True)
+        )
     )
-    for one, result in zip(THREADS, done, strict=True):
-        secret = f"secret of {one}"
-        assert result.get_outputs() == [[one, secret, f"answer of {one}", *[[secret]] * 4, [one]]]
+    for thread_id, result in zip(THREADS, done, strict=True):
+        secret = f"secret of {thread_id}"
+        assert result.get_outputs() == [[thread_id, secret, f"answer of {thread_id}", *[[secret]] * 4, [thread_id]]]
 
 
-async def test_threads_go_on_in_another_object_each_with_its_own(storage: StoreCheckpointStorage) -> None:
+async def test_threads_resume_in_another_object_with_their_own_state(storage: StoreCheckpointStorage) -> None:
     meeting = Meeting(10)
     first, second = secretive(meeting, storage), secretive(meeting, storage)
     threads = THREADS[:10]
-    await asyncio.gather(*(first.run(one, thread_id=one, client_kwargs={"mine": one}) for one in threads))
+    await asyncio.gather(
+        *(first.run(thread_id, thread_id=thread_id, client_kwargs={"mine": thread_id}) for thread_id in threads)
+    )
     results = await asyncio.gather(
-        *(second.run(responses={"same id everywhere": "a"}, thread_id=one) for one in reversed(threads))
+        *(second.run(responses={"same id everywhere": "a"}, thread_id=thread_id) for thread_id in reversed(threads))
     )
     assert [result.get_outputs() for result in results] == [
-        [[one, one, "a", *[[one]] * 5]] for one in reversed(threads)
+        [[thread_id, thread_id, "a", *[[thread_id]] * 5]] for thread_id in reversed(threads)
     ]
 
 
-async def test_one_thread_that_fails_or_is_cancelled_disturbs_no_other(maybe_storage: Any) -> None:
+async def test_failed_or_cancelled_thread_disturbs_no_other(maybe_storage: Any) -> None:
     stage = Stage()
     stage.close("tally")
     workflow = alone(Tally("tally", stage), maybe_storage)
-    runs = [asyncio.create_task(workflow.run(one, thread_id=one)) for one in THREADS[:9]]
+    runs = [asyncio.create_task(workflow.run(thread_id, thread_id=thread_id)) for thread_id in THREADS[:9]]
     await stage.wait_for_calls(9)
     runs[0].cancel()
     await asyncio.wait(runs[:1])
     stage.failing = {"tally"}
     stage.gates["tally"].set()
-    assert {type(one) for one in await asyncio.gather(*runs[1:], return_exceptions=True)} == {Boom}
+    assert {type(outcome) for outcome in await asyncio.gather(*runs[1:], return_exceptions=True)} == {Boom}
     stage.failing = set()
-    again = await asyncio.gather(*(workflow.run(thread_id=one) for one in THREADS[:9]))
+    again = await asyncio.gather(*(workflow.run(thread_id=thread_id) for thread_id in THREADS[:9]))
     sent = [[event.data for event in result if event.type == "executor_completed"] for result in again]
     assert sent == [[["tally=1"]]] * 9, "each counts for itself, and its failed attempt not at all"
 
 
-async def test_the_first_thread_is_served_by_the_instance_that_was_given(maybe_storage: Any) -> None:
-    given = Tally("tally", Stage())
-    workflow = alone(given, maybe_storage)
+async def test_first_thread_uses_the_passed_instance(maybe_storage: Any) -> None:
+    tally = Tally("tally", Stage())
+    workflow = alone(tally, maybe_storage)
     await workflow.run("x", thread_id="first")
     await workflow.run("x", thread_id="second")
     await workflow.run("x", thread_id="first")
-    assert given.total == 2
+    assert tally.total == 2
 
 
 class Plain(Executor):
@@ -157,22 +165,25 @@ class Plain(Executor):
         await ctx.yield_output(self.count)
 
 
-async def test_without_hooks_a_stored_thread_starts_each_run_with_fresh_instances(maybe_storage: Any) -> None:
+async def test_stored_thread_without_hooks_gets_fresh_instances_in_each_run(maybe_storage: Any) -> None:
     """Except the first, which the given instances serve. Without a storage all threads stay in memory, whole."""
     workflow = alone(Plain("plain"), maybe_storage)
-    counts = {one: [(await workflow.run("x", thread_id=one)).get_outputs()[0] for _ in range(3)] for one in THREADS[:3]}
+    counts = {
+        thread_id: [(await workflow.run("x", thread_id=thread_id)).get_outputs()[0] for _ in range(3)]
+        for thread_id in THREADS[:3]
+    }
     others = [1, 2, 3] if maybe_storage is None else [1, 1, 1]
     assert counts == {"t0": [1, 2, 3], "t1": others, "t2": others}
 
 
-async def test_lists_and_latest_tell_threads_apart(storage: StoreCheckpointStorage) -> None:
+async def test_lists_and_messages_are_separate_for_each_thread(storage: StoreCheckpointStorage) -> None:
     workflow = alone(Tally("tally", Stage()), storage)
-    await asyncio.gather(*(workflow.run(one, thread_id=one) for one in THREADS))
-    for one in THREADS:
-        infos = await storage.list_checkpoint_infos(thread_id=one)
-        assert [(info.thread_id, info.iteration_count) for info in infos] == [(one, 0), (one, 1)]
-        messages = await workflow.messages(one)
-        assert [message.data for message in messages] == [one]
+    await asyncio.gather(*(workflow.run(thread_id, thread_id=thread_id) for thread_id in THREADS))
+    for thread_id in THREADS:
+        infos = await storage.list_checkpoint_infos(thread_id=thread_id)
+        assert [(info.thread_id, info.iteration_count) for info in infos] == [(thread_id, 0), (thread_id, 1)]
+        messages = await workflow.messages(thread_id)
+        assert [message.data for message in messages] == [thread_id]
 
 
 async def test_runs_without_a_thread_id_do_not_meet_named_threads(maybe_storage: Any) -> None:

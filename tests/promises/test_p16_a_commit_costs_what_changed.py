@@ -35,7 +35,7 @@ class Listener(Executor):
         self.conversation: dict[str, Any] = {"title": "talk", "messages": []}
 
     @handler
-    async def hear(self, message: str, ctx: WorkflowContext[Any, Any]) -> None:
+    async def receive(self, message: str, ctx: WorkflowContext[Any, Any]) -> None:
         if self.where == "state":
             ctx.set_state("log", [*ctx.get_state("log", []), message])
         else:
@@ -59,11 +59,11 @@ vacuum, which does not come."""
 
 @pytest.mark.parametrize("where", ["state", "executor"])
 async def test_500_turns_of_1_kb_leave_at_most_three_times_their_payload(apart: Place, where: str) -> None:
-    said, most = texts(500), MOST.get(apart.kind, 3.0)
+    messages, most = texts(500), MOST.get(apart.kind, 3.0)
     payload = 500 * KB
     async with apart.storage() as storage:
         workflow = listening(where, storage)
-        for message in said:
+        for message in messages:
             await workflow.run(message, thread_id="t")
         opened = apart.on_disk()
     closed = apart.on_disk()
@@ -74,7 +74,7 @@ async def test_500_turns_of_1_kb_leave_at_most_three_times_their_payload(apart: 
         head = await storage.get_latest(thread_id="t")
     assert head is not None
     kept = head.state["log"] if where == "state" else head.executors["listener"].saved["conversation"]["messages"]
-    assert kept == said
+    assert kept == messages
 
 
 # ---------------------------------------------------------------- one commit
@@ -99,8 +99,8 @@ class Sizes:
         storage.store.commit = measured  # type: ignore[method-assign]  # a tap on the real method
 
 
-class Keeper(Executor):
-    """Keeps a value deep inside of shared state, or of what its hook saves, and changes it as each message says."""
+class ValueHolder(Executor):
+    """Keeps a value deep inside of shared state, or of what its hook saves, and changes it as each message requires."""
 
     def __init__(self, id: str, where: str, value: Any, changes: dict[str, Change]) -> None:
         super().__init__(id)
@@ -132,13 +132,13 @@ async def sizes_of(
     storage: StoreCheckpointStorage, where: str, value: Any, changes: dict[str, Change]
 ) -> dict[str, int]:
     """Bytes of the commit that each change takes, one after the other."""
-    sizes, found = Sizes(storage), {}
-    workflow = alone(Keeper("keeper", where, value, changes), storage)
+    sizes, results = Sizes(storage), {}
+    workflow = alone(ValueHolder("keeper", where, value, changes), storage)
     for name in ["plant", *changes]:
         sizes.all.clear()
         await workflow.run(name, thread_id="t")
-        found[name] = sizes.all[1]  # after the one that records the message
-    return found
+        results[name] = sizes.all[1]  # after the one that records the message
+    return results
 
 
 NEW = texts(1, seed=2)[0]
@@ -211,8 +211,8 @@ async def test_a_change_in_a_dict_costs_the_change() -> None:
     assert {name: size for name, size in sizes.items() if size > 4 * KB} == {}
 
 
-async def test_dropping_or_replacing_a_large_value_costs_the_new_one_and_a_list_of_names() -> None:
-    """So that pruning later knows, without a payload, what nobody needs any more."""
+async def test_dropping_or_replacing_a_value_costs_the_new_value_and_names() -> None:
+    """So pruning later knows, without a payload, which chunks are unused."""
     storage = InMemoryCheckpointStorage()
     other = texts(100, seed=3)
     changes: dict[str, Change] = {

@@ -45,7 +45,7 @@ async def test_lists_never_ask_the_store_for_a_payload(storage: StoreCheckpointS
     await ten_turns(storage)
     before = await all_lists(storage)
 
-    async def refused(*given: Any, **more: Any) -> Any:
+    async def refused(*arguments: Any, **more: Any) -> Any:
         raise AssertionError("a list read a payload")
 
     for method in ("open", "find_checkpoint", "head", "read_chunks", "events_after"):
@@ -167,7 +167,7 @@ def grown(done: dict[int, dict[str, int]]) -> dict[str, str]:
     return {name: f"{few[name]} -> {count}" for name, count in many.items() if count > 1.5 * few[name]}
 
 
-def found(*, in_own_threads: bool) -> list[int]:
+def expected_lengths(*, in_own_threads: bool) -> list[int]:
     """How many each of the lists holds."""
     return [100, 100, 2 if in_own_threads else 100, 22, 22, 1, 1, 1, 1, 5]
 
@@ -183,8 +183,8 @@ async def test_lists_cost_the_same_with_100_or_10_000_stored(
     """100, so that a list of 100 is as long with few stored as with many."""
     connect, connections = sqlite3.connect, list[sqlite3.Connection]()
 
-    def kept(*given: Any, **more: Any) -> sqlite3.Connection:
-        connections.append(connect(*given, **more))
+    def kept(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        connections.append(connect(*arguments, **more))
         return connections[-1]
 
     monkeypatch.setattr(sqlite3, "connect", kept)
@@ -196,7 +196,9 @@ async def test_lists_cost_the_same_with_100_or_10_000_stored(
             storage = await stack.enter_async_context(here.storage())
             await filled(storage, count, here, in_own_threads=in_own_threads)
             done[count] = {name: await steps(call, storage, connections) for name, call in LISTS.items()}
-            assert [len(await call(storage)) for call in LISTS.values()] == found(in_own_threads=in_own_threads)
+            assert [len(await call(storage)) for call in LISTS.values()] == expected_lengths(
+                in_own_threads=in_own_threads
+            )
             read[count] = {name: await lines(call, storage) for name, call in LISTS.items()}
     assert (grown(done), grown(read)) == ({}, {})
 
@@ -207,6 +209,6 @@ async def test_lists_in_memory_cost_the_same_with_100_or_10_000_stored(in_own_th
     for count in (100, 10_000):
         storage = InMemoryCheckpointStorage()
         await filled(storage, count, None, in_own_threads=in_own_threads)
-        assert [len(await call(storage)) for call in LISTS.values()] == found(in_own_threads=in_own_threads)
+        assert [len(await call(storage)) for call in LISTS.values()] == expected_lengths(in_own_threads=in_own_threads)
         read[count] = {name: await lines(call, storage) for name, call in LISTS.items()}
     assert grown(read) == {}

@@ -1,4 +1,4 @@
-"""Promise 18: pruning by age, count, workflow and status breaks nothing that is left, and says what it does."""
+"""Promise 18: pruning by age, count, workflow and status breaks nothing that is left, and reports what it does."""
 
 from __future__ import annotations
 
@@ -27,29 +27,32 @@ async def everything(storage: StoreCheckpointStorage) -> Any:
     """All that can be read of it."""
     threads = await storage.list_threads()
     listed = await storage.list_checkpoint_infos()
-    return threads, listed, [await storage.store.events_after(one.thread_id, None) for one in threads]
+    return threads, listed, [await storage.store.events_after(thread.thread_id, None) for thread in threads]
 
 
-async def both(storage: StoreCheckpointStorage, **given: Any) -> PruneReport:
-    """First a dry run, which changes nothing and says the same; what is left afterwards is as it was."""
+async def both(storage: StoreCheckpointStorage, **options: Any) -> PruneReport:
+    """Prunes after a dry run, which changes nothing and reports the same. What is left is unchanged."""
     seen, before = Seen(), await everything(storage)
     await seen.look(storage)
-    told = await storage.prune(**given, dry_run=True)
-    assert await everything(storage) == before and told.is_dry_run and told.freed_bytes is None
-    report = await storage.prune(**given)
-    assert (report.threads, report.skipped) == (told.threads, told.skipped) and report.freed_bytes is not None
+    dry_report = await storage.prune(**options, dry_run=True)
+    assert await everything(storage) == before and dry_report.is_dry_run and dry_report.freed_bytes is None
+    report = await storage.prune(**options)
+    assert (report.threads, report.skipped) == (
+        dry_report.threads,
+        dry_report.skipped,
+    ) and report.freed_bytes is not None
     await seen.look(storage)
     return report
 
 
 def going(report: PruneReport) -> dict[str, int]:
-    return {one.thread_id: one.checkpoints for one in report.threads}
+    return {thread.thread_id: thread.checkpoints for thread in report.threads}
 
 
 # ---------------------------------------------------------------- checkpoints
 
 
-async def test_the_last_ones_of_each_thread_stay(storage: StoreCheckpointStorage) -> None:
+async def test_keep_last_keeps_the_newest_checkpoints_of_each_thread(storage: StoreCheckpointStorage) -> None:
     await turns(storage, 3, "t")
     await turns(storage, 1, "u")
     report = await both(storage, keep_last=2)
@@ -57,7 +60,7 @@ async def test_the_last_ones_of_each_thread_stay(storage: StoreCheckpointStorage
     assert going(await both(storage, keep_last=2)) == {}
 
 
-async def test_what_is_older_goes_but_for_the_heads(
+async def test_older_than_prunes_old_checkpoints_except_heads(
     storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days = Days(monkeypatch)
@@ -71,7 +74,7 @@ async def test_what_is_older_goes_but_for_the_heads(
     assert (await numbers(storage, "t"), await numbers(storage, "u")) == ([5, 6], [4])
 
 
-async def test_with_an_age_and_a_count_a_checkpoint_goes_only_if_both_say_so(
+async def test_checkpoint_is_pruned_only_if_age_and_count_both_allow_it(
     storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days = Days(monkeypatch)
@@ -84,7 +87,7 @@ async def test_with_an_age_and_a_count_a_checkpoint_goes_only_if_both_say_so(
     assert await numbers(storage) == [5, 6, 7, 8]
 
 
-async def test_a_time_says_the_same_as_an_age(storage: StoreCheckpointStorage) -> None:
+async def test_pruning_by_time_equals_pruning_by_age(storage: StoreCheckpointStorage) -> None:
     await turns(storage, 2)
     between = datetime.now(UTC)
     await turns(storage, 1)
@@ -92,7 +95,7 @@ async def test_a_time_says_the_same_as_an_age(storage: StoreCheckpointStorage) -
     assert await numbers(storage) == [5, 6]
 
 
-async def test_only_what_was_asked_for_is_looked_at(storage: StoreCheckpointStorage) -> None:
+async def test_pruning_is_limited_to_the_selected_threads(storage: StoreCheckpointStorage) -> None:
     await turns(storage, 2, "a", name="one")
     await turns(storage, 2, "b", name="two")
     asker = alone(Asker("asker"), storage)
@@ -119,7 +122,7 @@ async def test_pinned_checkpoints_stay_and_branches_go(storage: StoreCheckpointS
     assert await numbers(storage) == [1, 5, 7]
 
 
-async def test_a_fork_a_pending_request_and_a_failed_run_go_on_afterwards(storage: StoreCheckpointStorage) -> None:
+async def test_fork_request_and_failed_run_continue_after_pruning(storage: StoreCheckpointStorage) -> None:
     stage, asker = Stage(), alone(Asker("asker"), storage)
     failing = alone(Relay("relay", stage), storage)
     await turns(storage, 3, "t")
@@ -154,7 +157,7 @@ async def test_events_go_with_checkpoints_but_not_those_of_the_last_run(storage:
     await turns(storage, 3)
     whole = await log(storage)
     report = await both(storage, keep_last=1)
-    assert [one.events_before for one in report.threads] == [5]
+    assert [thread.events_before for thread in report.threads] == [5]
     last = [(event.seq, event.type) for event in whole if event.run_id == whole[-1].run_id]
     assert [(event.seq, event.type) for event in await log(storage)] == last
     with pytest.raises(CursorExpired):
@@ -175,7 +178,7 @@ async def test_a_pinned_checkpoint_cannot_be_deleted(storage: StoreCheckpointSto
     assert await numbers(storage) == [1, 3, 4]
 
 
-async def test_a_damaged_thread_is_left_alone_and_named_and_the_others_are_pruned(place: Place) -> None:
+async def test_damaged_thread_is_named_and_skipped_and_the_others_are_pruned(place: Place) -> None:
     async with place.storage() as storage:
         for thread_id in ("a", "damaged", "z"):
             await turns(storage, 3, thread_id)
@@ -199,7 +202,7 @@ async def test_a_damaged_thread_is_left_alone_and_named_and_the_others_are_prune
 # ---------------------------------------------------------------- whole threads
 
 
-async def test_threads_at_rest_that_nobody_moved_go_as_a_whole(
+async def test_idle_threads_without_recent_commits_are_pruned_whole(
     storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days = Days(monkeypatch)
@@ -210,12 +213,12 @@ async def test_threads_at_rest_that_nobody_moved_go_as_a_whole(
     await turns(storage, 1, "moved")
     await turns(storage, 1, "new")
     report = await both(storage, older_than=5 * DAY, whole_threads=True)
-    assert [(one.thread_id, one.checkpoints, one.is_whole) for one in report.threads] == [("old", 4, True)]
+    assert [(thread.thread_id, thread.checkpoints, thread.is_whole) for thread in report.threads] == [("old", 4, True)]
     assert (report.whole_threads, report.skipped) == (1, ())
-    assert {one.thread_id for one in await storage.list_threads()} == {"moved", "new"}
+    assert {thread.thread_id for thread in await storage.list_threads()} == {"moved", "new"}
 
 
-async def test_threads_with_something_to_lose_are_left_alone_and_named(storage: StoreCheckpointStorage) -> None:
+async def test_threads_with_open_work_are_skipped_with_a_reason(storage: StoreCheckpointStorage) -> None:
     stage = Stage()
     await turns(storage, 1, "gone")
     await alone(Asker("asker"), storage).run("q", thread_id="asked")
@@ -229,7 +232,7 @@ async def test_threads_with_something_to_lose_are_left_alone_and_named(storage: 
     await turns(storage, 1, "owned")
     held = await storage.store.open("owned", "somebody")
     report = await both(storage, older_than=timedelta(0), whole_threads=True)
-    assert {one.thread_id: one.reason for one in report.skipped} == {
+    assert {skipped.thread_id: skipped.reason for skipped in report.skipped} == {
         "asked": "requests are pending: 1",
         "pinned": "it has pinned checkpoints: 1",
         "posted": "messages wait in its inbox: 1",
@@ -239,7 +242,7 @@ async def test_threads_with_something_to_lose_are_left_alone_and_named(storage: 
     await storage.store.release(held.lease)
 
 
-async def test_a_thread_that_goes_on_by_itself_is_left_alone(storage: StoreCheckpointStorage) -> None:
+async def test_sleeping_thread_is_not_pruned_whole(storage: StoreCheckpointStorage) -> None:
     async def rest(message: str, ctx: Any) -> None:
         await ctx.sleep(DAY)
 
@@ -253,13 +256,15 @@ async def test_a_thread_that_goes_on_by_itself_is_left_alone(storage: StoreCheck
     assert skipped.reason.startswith("it resumes by itself at 20") and len(await storage.list_threads()) == 1
 
 
-async def test_a_state_that_is_named_may_go_too(storage: StoreCheckpointStorage) -> None:
+async def test_threads_of_a_named_status_are_pruned_whole_too(storage: StoreCheckpointStorage) -> None:
     await turns(storage, 1, "cut off")
     await alone(Asker("asker"), storage).run("q", thread_id="asked")
-    await storage.rewind("cut off", (await infos(storage, "cut off"))[1])  # before its superstep, which nobody runs now
+    await storage.rewind(
+        "cut off", (await infos(storage, "cut off"))[1]
+    )  # before its superstep, which no run executes now
     everywhere: Any = {"older_than": timedelta(0), "whole_threads": True}
     report = await both(storage, **everywhere)
-    assert {one.thread_id: one.reason for one in report.skipped} == {
+    assert {skipped.thread_id: skipped.reason for skipped in report.skipped} == {
         "cut off": "it is not at rest (IN_PROGRESS)",
         "asked": "requests are pending: 1",
     }
@@ -269,7 +274,7 @@ async def test_a_state_that_is_named_may_go_too(storage: StoreCheckpointStorage)
     assert await storage.list_threads() == []
 
 
-# ---------------------------------------------------------------- what it says, and what it refuses
+# ---------------------------------------------------------------- reports and refusals
 
 
 async def test_the_report_is_readable_and_plain(storage: StoreCheckpointStorage) -> None:
@@ -301,7 +306,7 @@ async def test_the_report_is_readable_and_plain(storage: StoreCheckpointStorage)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "text"),
+    ("options", "error", "text"),
     [
         ({}, ValueError, r"prune\(\) needs keep_last .*, older_than .*, or both\. Nothing was removed"),
         ({"keep_last": 0}, ValueError, "keep_last expects 1 checkpoint or more, got 0: the head of a thread always"),
@@ -321,9 +326,11 @@ async def test_the_report_is_readable_and_plain(storage: StoreCheckpointStorage)
         ({"keep_last": 1, "thread_id": "nobody"}, ThreadNotFound, "nobody"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_nothing_goes(given: Any, error: type[Exception], text: str) -> None:
+async def test_invalid_arguments_are_refused_and_nothing_is_pruned(
+    options: Any, error: type[Exception], text: str
+) -> None:
     storage = InMemoryCheckpointStorage()
     await turns(storage, 2)
     with pytest.raises(error, match=text):
-        await storage.prune(**given)
+        await storage.prune(**options)
     assert await numbers(storage) == [1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Promise 18: what retention and pruning let go is given back. A thread that goes on for ever takes no more for it."""
+"""Promise 18: retention and pruning free the space. A thread that runs for ever does not grow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KB, MB = 1024, 1024 * 1024
 
 
 def on_disk(place: Place) -> int:
-    """What can be told of: of PostgreSQL what is left when its vacuum has been there."""
+    """Bytes on the disk; of PostgreSQL those that are left after a vacuum."""
     if place.kind == "postgres":
         SCHEMAS.fetch(place.folder, "VACUUM {s}.commits")
         SCHEMAS.fetch(place.folder, "VACUUM {s}.threads")
@@ -48,8 +48,8 @@ def looping(storage: StoreCheckpointStorage, *, grows: bool = False) -> Workflow
         if left > 1:
             await ctx.send_message(left - 1)
 
-    one = Does("loop", work)
-    return WorkflowBuilder(name="loop", start_executor=one, checkpoint_storage=storage).add_edge(one, one).build()
+    loop = Does("loop", work)
+    return WorkflowBuilder(name="loop", start_executor=loop, checkpoint_storage=storage).add_edge(loop, loop).build()
 
 
 async def test_1000_commits_under_latest_only_take_what_the_last_ones_need(apart: Place) -> None:
@@ -79,7 +79,7 @@ async def test_a_thread_in_memory_does_not_grow(retention: Retention) -> None:
     assert max(sizes) <= 2 * MB and max(sizes[5:]) <= 2 * max(sizes[:5]), sizes
 
 
-async def test_a_list_that_grows_in_memory_does_not_keep_what_changes_beside_it() -> None:
+async def test_growing_list_in_memory_does_not_keep_values_beside_it() -> None:
     storage = InMemoryCheckpointStorage(retention=LatestOnly())
     workflow = looping(storage, grows=True)
     for _ in range(8):
@@ -103,7 +103,7 @@ async def test_pruning_gives_the_space_back_at_once(apart: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-async def test_what_is_pruned_in_postgresql_is_written_over(apart: Place) -> None:
+async def test_postgresql_reuses_the_space_of_pruned_rows(apart: Place) -> None:
     """It keeps its tables as large as they were, and puts what comes into what was freed."""
     async with apart.storage() as storage:
         workflow, seen = looping(storage), Seen()
@@ -135,5 +135,5 @@ async def test_threads_that_are_deleted_leave_nothing_behind(apart: Place) -> No
         [kept] = await storage.list_checkpoint_infos(thread_id="stays", limit=1)
         await storage.pin(kept)
         report = await storage.prune(older_than=timedelta(0), whole_threads=True)
-        assert report.whole_threads == 20 and [one.thread_id for one in report.skipped] == ["stays"]
+        assert report.whole_threads == 20 and [skipped.thread_id for skipped in report.skipped] == ["stays"]
     assert full > 3 * MB and freed(apart, before + 0.1 * MB)

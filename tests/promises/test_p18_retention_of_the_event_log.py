@@ -1,4 +1,4 @@
-"""Promise 18: retention lets events go with the checkpoints. The log of what a thread works on is always whole."""
+"""Promise 18: retention drops events with their checkpoints. The log of a thread's current work is always whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def seqs(events: Sequence[WorkflowEvent]) -> list[int]:
     return [event.seq or 0 for event in events]
 
 
-async def test_with_the_next_input_the_log_of_the_run_before_goes(storage: StoreCheckpointStorage) -> None:
+async def test_next_input_drops_the_log_of_the_run_before(storage: StoreCheckpointStorage) -> None:
     storage.retention = LatestOnly()
     writer = ledger(Stage(), storage)
     await writer.run("a", thread_id="t")
@@ -31,7 +31,7 @@ async def test_with_the_next_input_the_log_of_the_run_before_goes(storage: Store
     assert seqs(second) == [seq + len(first) for seq in seqs(first)]
 
 
-async def test_a_cursor_that_is_too_old_is_refused_with_the_oldest_that_is_not(
+async def test_expired_cursor_is_refused_with_the_oldest_valid_cursor(
     storage: StoreCheckpointStorage,
 ) -> None:
     storage.retention = LatestOnly()
@@ -78,8 +78,8 @@ async def test_the_log_of_a_long_run_is_whole_however_few_checkpoints_are_kept(
     seen = [event async for event in counting.run(12, thread_id="t", stream=True)]
     logged = await log(storage)
     of_this_run = [event for event in logged if event.run_id == logged[-1].run_id]
-    told = [kind for kind in kinds(seen) if kind not in ("checkpoint_saved", "data")]
-    assert sorted(kinds(of_this_run)) == sorted(told)
+    streamed_kinds = [kind for kind in kinds(seen) if kind not in ("checkpoint_saved", "data")]
+    assert sorted(kinds(of_this_run)) == sorted(streamed_kinds)
     assert seqs(logged) == list(range(logged[0].seq or 0, (logged[-1].seq or 0) + 1))
 
 
@@ -151,7 +151,7 @@ async def test_events_of_a_question_stay_until_the_next_message(storage: StoreCh
     assert [event.data for event in await log(storage) if event.type == "request_info"] == ["three"]
 
 
-async def test_outcomes_of_executors_are_told_from_what_is_kept(storage: StoreCheckpointStorage) -> None:
+async def test_outcomes_of_executors_come_from_the_kept_events(storage: StoreCheckpointStorage) -> None:
     storage.retention = LatestOnly()
     writer = ledger(Stage(), storage)
     for message in "ab":
@@ -159,15 +159,15 @@ async def test_outcomes_of_executors_are_told_from_what_is_kept(storage: StoreCh
     assert await writer.outcomes("t") == {"ledger": "completed"}
 
 
-async def telling(storage: StoreCheckpointStorage, words: str) -> None:
+async def yield_letters(storage: StoreCheckpointStorage, words: str) -> None:
     """A turn for each letter, with an output that is too large to stand in the log itself."""
 
-    async def tell(letter: str, ctx: Any) -> None:
+    async def yield_letter(letter: str, ctx: Any) -> None:
         await ctx.yield_output(letter * 20_000)
 
-    teller = alone(Does("teller", tell), storage)
+    flow = alone(Does("teller", yield_letter), storage)
     for letter in words:
-        await teller.run(letter, thread_id="t")
+        await flow.run(letter, thread_id="t")
 
 
 def letters(events: Sequence[WorkflowEvent]) -> list[str]:
@@ -176,30 +176,30 @@ def letters(events: Sequence[WorkflowEvent]) -> list[str]:
 
 async def test_large_data_of_events_stays_with_those_that_stay(storage: StoreCheckpointStorage) -> None:
     storage.retention = KeepLast(4)
-    await telling(storage, "abcdefghijklmnopqrstuvwxyz" * 4)
+    await yield_letters(storage, "abcdefghijklmnopqrstuvwxyz" * 4)
     assert letters(await log(storage)) == ["y", "z"]
 
 
-async def test_a_reader_with_a_cursor_who_is_overtaken_is_told_so(storage: StoreCheckpointStorage) -> None:
-    await telling(storage, "abc")
+async def test_overtaken_reader_with_a_cursor_gets_cursor_expired(storage: StoreCheckpointStorage) -> None:
+    await yield_letters(storage, "abc")
     storage.retention = LatestOnly()
     reading = read_events(storage, "t", 0, None)
     first = [await anext(reading) for _ in range(9)]
-    await telling(storage, "d" * 100)
+    await yield_letters(storage, "d" * 100)
     with pytest.raises(CursorExpired) as caught:
         await collect(reading, first)
     assert letters(first) == ["a"] and seqs(first) == list(range(1, len(first) + 1))
     assert f"after {len(first)} are no longer kept" in str(caught.value)
 
 
-async def test_a_reader_of_all_there_is_goes_on_with_what_is_left(storage: StoreCheckpointStorage) -> None:
-    await telling(storage, "abc")
+async def test_reader_without_a_cursor_continues_with_the_remaining_events(storage: StoreCheckpointStorage) -> None:
+    await yield_letters(storage, "abc")
     storage.retention = LatestOnly()
     reading = read_events(storage, "t", None, None)
-    found = [await anext(reading) for _ in range(9)]
-    await telling(storage, "d" * 100)
-    found += [event async for event in reading]
-    assert letters(found) == ["a", "d"] and seqs(found) == sorted(set(seqs(found)))
+    events = [await anext(reading) for _ in range(9)]
+    await yield_letters(storage, "d" * 100)
+    events += [event async for event in reading]
+    assert letters(events) == ["a", "d"] and seqs(events) == sorted(set(seqs(events)))
 
 
 async def test_a_pin_keeps_a_checkpoint_and_not_its_events(storage: StoreCheckpointStorage) -> None:

@@ -20,7 +20,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 TURNS = 8
 
 
-def said(who: str, turn: int) -> str:
+def entry_text(who: str, turn: int) -> str:
     """Long enough to be kept in chunks that several checkpoints share."""
     return f"{who}-{turn}-" + "x" * 3000
 
@@ -34,8 +34,8 @@ async def write(storage: StoreCheckpointStorage, who: str, stage: Stage) -> dict
     pinned: dict[str, Any] = {}
     forks: dict[str, list[str]] = {}
     for turn in range(TURNS):
-        await workflow.run(said(who, turn), thread_id="shared", on_busy="enqueue")
-        result = await workflow.run(said(who, turn), thread_id=who)
+        await workflow.run(entry_text(who, turn), thread_id="shared", on_busy="enqueue")
+        result = await workflow.run(entry_text(who, turn), thread_id=who)
         [mine] = result.get_outputs()
         [head] = await storage.list_checkpoint_infos(thread_id=who, limit=1)
         if turn % 4 == 1:
@@ -80,10 +80,10 @@ async def read(storage: StoreCheckpointStorage, until: asyncio.Event, whom: list
 async def check(storage: StoreCheckpointStorage, pinned: dict[str, Any], writers: list[str]) -> None:
     for who in writers:
         head = await storage.get_latest(thread_id=who)
-        assert head is not None and head.state["entries"] == [said(who, turn) for turn in range(TURNS)]
+        assert head is not None and head.state["entries"] == [entry_text(who, turn) for turn in range(TURNS)]
     shared = await storage.get_latest(thread_id="shared")
     assert shared is not None
-    assert sorted(shared.state["entries"]) == sorted(said(who, turn) for who in writers for turn in range(TURNS))
+    assert sorted(shared.state["entries"]) == sorted(entry_text(who, turn) for who in writers for turn in range(TURNS))
     for checkpoint_id, entries in pinned.items():
         assert (await storage.load(checkpoint_id)).state["entries"] == entries
     await Seen().look(storage)
@@ -101,10 +101,10 @@ async def test_tasks_prune_while_others_write_fork_pin_and_read(
     storage.retention = retention or storage.retention
     writers, done = ["ann", "bob"], asyncio.Event()
     others = [asyncio.create_task(prune(storage, done, seed)), asyncio.create_task(read(storage, done, writers))]
-    found = await asyncio.gather(*(write(storage, who, Stage()) for who in writers))
+    pins = await asyncio.gather(*(write(storage, who, Stage()) for who in writers))
     done.set()
     await asyncio.gather(*others)
-    await check(storage, {key: one for pinned in found for key, one in pinned.items()}, writers)
+    await check(storage, {key: entries for pinned in pins for key, entries in pinned.items()}, writers)
 
 
 # ---------------------------------------------------------------- processes
@@ -126,12 +126,12 @@ async def test_processes_prune_while_others_write_fork_pin_and_read(place: Place
     seed = draw_seed()
     writers, done = ["ann", "bob"], asyncio.Event()
     pruning = place.start(prune_there, seed, held=["stop"])
-    await pruning.tells("prunes")
+    await pruning.wait_for("prunes")
     async with place.storage() as storage:
         reading = asyncio.create_task(read(storage, done, writers))
         writing = [place.start(write_there, who, retention) for who in writers]
-        found = await asyncio.gather(*(one.result() for one in writing))
-        pinned = {key: one for pinned in found for key, one in pinned.items()}
+        pins = await asyncio.gather(*(writer.result() for writer in writing))
+        pinned = {key: entries for pinned in pins for key, entries in pinned.items()}
         done.set()
         assert await reading > 0
         pruning.open_gate("stop")
@@ -147,10 +147,10 @@ async def test_a_process_that_is_killed_while_it_prunes_breaks_nothing(place: Pl
         for turn in range(6):
             for thread_id in ("t", "u", "v"):
                 for _ in range(3):
-                    await workflow.run(said(thread_id, turn), thread_id=thread_id)
+                    await workflow.run(entry_text(thread_id, turn), thread_id=thread_id)
             await seen.look(storage)
             pruning = place.start(prune_there, seed + turn, held=["stop"])
-            await pruning.tells("prunes")
+            await pruning.wait_for("prunes")
             await asyncio.sleep(chance.random() / 50)  # some of it is done
             await pruning.kill()
             await seen.look(storage)
@@ -174,10 +174,10 @@ async def run_there(stage: FarStage, storage: StoreCheckpointStorage, message: s
     return (await relays(stage, storage).run(message, thread_id="t")).get_outputs()
 
 
-async def test_a_run_under_latest_only_is_killed_at_any_superstep_and_goes_on(place: Place) -> None:
+async def test_run_under_latest_only_killed_at_any_superstep_resumes(place: Place) -> None:
     for killed_at in "abcd":
         other = place.start(run_there, "x" if killed_at == "a" else None, held=[killed_at])
-        await other.tells("entered", killed_at)
+        await other.wait_for("entered", killed_at)
         await other.kill()
         async with place.storage() as storage:
             assert len(await numbers(storage)) == 1
@@ -190,13 +190,13 @@ async def take_turns(stage: FarStage, storage: StoreCheckpointStorage, who: str,
     storage.retention = KeepLast(3)
     workflow = ledger(Stage(), storage)
     for turn in range(count):
-        await workflow.run(said(who, turn), thread_id="shared", on_busy="enqueue")
+        await workflow.run(entry_text(who, turn), thread_id="shared", on_busy="enqueue")
     return None
 
 
-async def test_processes_that_move_one_thread_in_turn_keep_as_much_as_was_said(place: Place) -> None:
+async def test_processes_that_share_one_thread_keep_what_the_policy_names(place: Place) -> None:
     others = [place.start(take_turns, who, 10) for who in ("ann", "bob")]
-    await asyncio.gather(*(one.result() for one in others))
+    await asyncio.gather(*(other.result() for other in others))
     async with place.storage() as storage:
         listed = await numbers(storage, "shared")
         assert len(listed) == 3 and listed[-1] == 40
@@ -205,10 +205,10 @@ async def test_processes_that_move_one_thread_in_turn_keep_as_much_as_was_said(p
         await Seen().look(storage)
 
 
-async def test_a_checkpoint_that_is_pruned_while_somebody_goes_back_to_it_is_gone_or_whole(
+async def test_rewind_during_pruning_finds_the_checkpoint_whole_or_not_at_all(
     storage: StoreCheckpointStorage,
 ) -> None:
-    """Whoever comes too late is told, and the thread stands where it stood."""
+    """A late rewind or fork raises an error, and the thread stays where it was."""
     outcomes = set()
     for turn in range(12):
         thread_id = f"t{turn}"
@@ -221,8 +221,8 @@ async def test_a_checkpoint_that_is_pruned_while_somebody_goes_back_to_it_is_gon
         if turn % 2:
             acts.reverse()
         done = await asyncio.gather(*acts, return_exceptions=True)
-        failed = [one for one in done if isinstance(one, BaseException)]
-        assert all(isinstance(one, CheckpointNotFound | ThreadConflict) for one in failed), failed
+        failed = [outcome for outcome in done if isinstance(outcome, BaseException)]
+        assert all(isinstance(outcome, CheckpointNotFound | ThreadConflict) for outcome in failed), failed
         outcomes.add(len(failed))
         await seen.look(storage)
         [entries] = (await workflow.run("z", thread_id=thread_id)).get_outputs()
@@ -231,7 +231,7 @@ async def test_a_checkpoint_that_is_pruned_while_somebody_goes_back_to_it_is_gon
     assert outcomes
 
 
-async def test_a_reader_behind_a_busy_thread_sees_all_events_or_is_told(storage: StoreCheckpointStorage) -> None:
+async def test_reader_of_a_busy_thread_gets_all_events_or_cursor_expired(storage: StoreCheckpointStorage) -> None:
     storage.retention = LatestOnly()
     workflow, seen, done = ledger(Stage(), storage), list[int](), asyncio.Event()
 
@@ -248,7 +248,7 @@ async def test_a_reader_behind_a_busy_thread_sees_all_events_or_is_told(storage:
 
     following = asyncio.create_task(follow(0))
     for turn in range(20):
-        await workflow.run(said("t", turn), thread_id="t")
+        await workflow.run(entry_text("t", turn), thread_id="t")
     done.set()
     await following
     assert seen == sorted(set(seen)) and len(seen) > 8
@@ -271,21 +271,23 @@ async def delete_old(storage: StoreCheckpointStorage, until: asyncio.Event) -> i
 
 async def old_threads(storage: StoreCheckpointStorage, days: Days, round_: int) -> list[str]:
     days.pass_(-10)
-    found = [f"t{round_}-{number}" for number in range(10)]
-    for thread_id in found:
+    thread_ids = [f"t{round_}-{number}" for number in range(10)]
+    for thread_id in thread_ids:
         await ledger(Stage(), storage).run("old", thread_id=thread_id)
     days.pass_(10)
-    return found
+    return thread_ids
 
 
-async def test_an_old_thread_that_somebody_moves_goes_before_or_not_at_all(
+async def test_old_thread_that_a_run_moves_is_deleted_before_or_not_at_all(
     storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days, done = Days(monkeypatch), asyncio.Event()
     for round_ in range(3):
         threads = await old_threads(storage, days, round_)
         deleting = asyncio.create_task(delete_old(storage, done))
-        await asyncio.gather(*(ledger(Stage(), storage).run("new", thread_id=one) for one in reversed(threads)))
+        await asyncio.gather(
+            *(ledger(Stage(), storage).run("new", thread_id=thread_id) for thread_id in reversed(threads))
+        )
         done.set()
         await deleting
         done.clear()
@@ -295,7 +297,7 @@ async def test_an_old_thread_that_somebody_moves_goes_before_or_not_at_all(
     assert list(await storage.store.check()) == []
 
 
-async def test_an_old_thread_that_another_process_deletes_goes_before_it_is_moved_or_not_at_all(
+async def test_other_process_deletes_an_old_thread_before_it_moves_or_never(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days, gone = Days(monkeypatch), 0

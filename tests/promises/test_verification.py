@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.chance import SOAK, draw_seed
 from tests.promises.harm import IN_ROWS, Harm, column, damages, make_whole, named, of_commit, sql
-from tests.promises.moved_threads import GOING_ON, Counting, make_all, make_forked, make_half, make_sleeping
+from tests.promises.moved_threads import CONTINUATIONS, Counting, make_all, make_forked, make_half, make_sleeping
 from tests.promises.processes import Place
 
 from perdure import InMemoryCheckpointStorage, NewerFormat, StorageFailed, ThreadNotFound
@@ -29,29 +29,31 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_a_store_that_is_whole_has_no_damage(storage: StoreCheckpointStorage) -> None:
-    told: list[tuple[int, int, str]] = []
+    progress_calls: list[tuple[int, int, str]] = []
     assert await storage.verify() == []
     await make_all(storage)
-    assert await storage.verify(progress=lambda *given: told.append(given)) == []
-    assert told == [(number, len(GOING_ON), thread_id) for number, thread_id in enumerate(GOING_ON, 1)]
-    for go_on in GOING_ON.values():
-        await go_on(storage)
+    assert await storage.verify(progress=lambda *call: progress_calls.append(call)) == []
+    assert progress_calls == [
+        (number, len(CONTINUATIONS), thread_id) for number, thread_id in enumerate(CONTINUATIONS, 1)
+    ]
+    for continue_thread in CONTINUATIONS.values():
+        await continue_thread(storage)
     assert await storage.verify() == []
 
 
 @pytest.mark.parametrize("retention", [FullHistory(), LatestOnly()], ids=["full history", "latest only"])
-async def test_a_thread_that_is_run_meanwhile_is_not_taken_for_damaged(
+async def test_thread_that_runs_during_verification_is_not_damaged(
     storage: StoreCheckpointStorage, retention: Retention
 ) -> None:
     storage.retention = retention
     counting, read = Counting(), storage.store.commits
 
-    async def moved_meanwhile(*given: Any, **options: Any) -> Any:
-        await counting.go_on(3)
-        return await read(*given, **options)
+    async def moved_meanwhile(*arguments: Any, **options: Any) -> Any:
+        await counting.advance(3)
+        return await read(*arguments, **options)
 
     run = asyncio.ensure_future(counting.workflow(storage).run(1, thread_id="t"))
-    await counting.go_on(2)
+    await counting.advance(2)
     storage.store.commits = moved_meanwhile  # type: ignore[method-assign]  # a tap on the real method
     while not run.done():
         assert await storage.verify() == []
@@ -60,8 +62,8 @@ async def test_a_thread_that_is_run_meanwhile_is_not_taken_for_damaged(
 
 async def test_one_thread_can_be_verified(whole: Path, tmp_path: Path) -> None:
     harm = sql("UPDATE commits SET body = x'00' WHERE number = 2 AND thread = {branched}")
-    found = await damages("sqlite", whole, tmp_path, harm, "branched")
-    assert named(found) == {"branched"}
+    problems = await damages("sqlite", whole, tmp_path, harm, "branched")
+    assert named(problems) == {"branched"}
     async with Place("sqlite", tmp_path / "harmed").storage() as storage:
         assert await storage.verify(thread_id="asking") == []
         with pytest.raises(ThreadNotFound):
@@ -69,19 +71,19 @@ async def test_one_thread_can_be_verified(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["check", "threads", "thread_header", "commits"])
-async def test_a_disk_that_fails_is_no_damage_and_a_row_that_cannot_be_is(method: str) -> None:
+async def test_failing_disk_raises_and_an_invalid_row_is_damage(method: str) -> None:
     storage = InMemoryCheckpointStorage()
     await make_half(storage)
     problem: Exception = OSError(5, "Input/output error")
 
-    async def fails(*given: Any, **options: Any) -> Any:
+    async def fails(*arguments: Any, **options: Any) -> Any:
         raise problem
 
     setattr(storage.store, method, fails)  # as a driver does that reads from a disk
     with pytest.raises(StorageFailed, match="Input/output error"):
         await storage.verify()
     problem = TypeError("int expected, got str")
-    assert ["int expected, got str" in one.reason for one in await storage.verify()] == [True]
+    assert ["int expected, got str" in damage.reason for damage in await storage.verify()] == [True]
 
 
 # ---------------------------------------------------------------- a SQLite file
@@ -115,13 +117,13 @@ async def test_a_flipped_byte_of_any_payload_is_found_and_its_checkpoint_named(w
             f" WHERE checkpoint_id = x'{info.checkpoint_id}'"
         )
         (tmp_path / str(number)).mkdir()
-        found = await damages("sqlite", whole, tmp_path / str(number), harm)
-        assert named(found) == {info.thread_id}
-        assert info.checkpoint_id in {one.checkpoint_id for one in found}
+        problems = await damages("sqlite", whole, tmp_path / str(number), harm)
+        assert named(problems) == {info.thread_id}
+        assert info.checkpoint_id in {damage.checkpoint_id for damage in problems}
 
 
 async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
-    """Without pins and requests: that something is pinned, and when it was asked, is said in one place only."""
+    """Without pins and requests: that something is pinned, and when it was asked, is stored in one place only."""
     chance, whole = random.Random(draw_seed()), tmp_path / "whole"
     whole.mkdir()
     async with Place("sqlite", whole).storage() as storage:
@@ -132,19 +134,19 @@ async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path
         folder = tmp_path / str(number)
         folder.mkdir()
         try:
-            found = await damages("sqlite", whole, folder, partial(flip_somewhere, chance))
+            problems = await damages("sqlite", whole, folder, partial(flip_somewhere, chance))
         except (NewerFormat, StorageFailed) as error:
-            if str(folder) not in str(error):  # else it says what is wrong with the file as a whole
+            if str(folder) not in str(error):  # else it names what is wrong with the file as a whole
                 raise
         else:
             async with Place("sqlite", folder / "harmed").storage() as storage:
-                assert found or await in_any_order(storage) == expected
+                assert problems or await in_any_order(storage) == expected
 
 
 async def in_any_order(storage: StoreCheckpointStorage) -> dict[str, Any]:
-    """Which thread moved last is said in one place only, too."""
-    found = await read_everything(storage.store)
-    return {**found, "threads": sorted(found["threads"], key=lambda one: str(one.thread_id))}
+    """Which thread moved last is stored in one place only, too."""
+    content = await read_everything(storage.store)
+    return {**content, "threads": sorted(content["threads"], key=lambda thread: str(thread.thread_id))}
 
 
 def flip_somewhere(chance: random.Random, folder: Path) -> None:
@@ -166,7 +168,7 @@ async def test_a_page_of_zeros_in_a_sqlite_file_is_found(whole: Path, tmp_path: 
     assert await damages("sqlite", whole, tmp_path, harm)
 
 
-async def test_every_damage_is_told_not_only_the_first(whole: Path, tmp_path: Path) -> None:
+async def test_verify_reports_every_damage(whole: Path, tmp_path: Path) -> None:
     def harm(folder: Path) -> None:
         for name in ("a first commit is gone", "threads.due_at", "journal.body", "a request is gone"):
             IN_ROWS[name][1](folder)
@@ -174,16 +176,16 @@ async def test_every_damage_is_told_not_only_the_first(whole: Path, tmp_path: Pa
     assert {"branched", "sleeping", "half", "asking"} <= named(await damages("sqlite", whole, tmp_path, harm))
 
 
-async def test_a_thread_that_came_to_its_end_after_it_was_listed_is_not_taken_for_damaged() -> None:
+async def test_thread_that_ends_after_it_was_listed_is_not_damaged() -> None:
     storage = InMemoryCheckpointStorage()
     counting, list_threads = Counting(), storage.store.threads
     run = asyncio.ensure_future(counting.workflow(storage).run(1, thread_id="t"))
-    await counting.go_on(2)
+    await counting.advance(2)
 
-    async def ended_after(*given: Any, **options: Any) -> Any:
-        listed = await list_threads(*given, **options)
+    async def ended_after(*arguments: Any, **options: Any) -> Any:
+        listed = await list_threads(*arguments, **options)
         if not run.done() and options.get("thread_id") is not None:
-            await counting.go_on(counting.TURNS)
+            await counting.advance(counting.TURNS)
             await asyncio.wait([run])
         return listed
 

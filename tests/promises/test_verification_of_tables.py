@@ -136,13 +136,13 @@ async def test_a_changed_row_is_found(part: int, whole: Path, tmp_path: Path) ->
             SCHEMAS.copy(whole, tmp_path, threads_in(harm))
             assert await storage.verify() == [], f"before {name}"
             do(tmp_path, harm)
-            found = await storage.verify()
-            if thread_id not in named(found):
-                missed[name] = found
+            problems = await storage.verify()
+            if thread_id not in named(problems):
+                missed[name] = problems
     assert missed == {}
 
 
-async def test_every_damage_is_told_not_only_the_first(whole: Path, tmp_path: Path) -> None:
+async def test_verify_reports_every_damage(whole: Path, tmp_path: Path) -> None:
     harms = [IN_TABLES[name][1] for name in ("a first commit is gone", "threads.due_at", "journal.body")]
     async with Place("postgres", tmp_path).storage() as storage:
         await storage.list_threads()

@@ -1,4 +1,4 @@
-"""A planned workflow taken to its end by somebody who answers what it asks and mends what is broken."""
+"""A planned workflow taken to its end: a driver answers its requests and repairs its failures."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 
 STAMP = {"stamp": "seen"}
-"""What whoever approves puts into the outputs."""
+"""What an approval puts into the outputs."""
 
 
-def nothing_to_mend() -> None:
-    raise AssertionError("the execution failed, and nothing in it was to be mended")
+def nothing_to_repair() -> None:
+    raise AssertionError("the execution failed, and nothing in it was to be repaired")
 
 
 async def taken_to_its_end(
     workflow: AgentWorkflowInstance,
     plan: Plan,
     execution_id: str,
-    mend: Callable[[], Any] = nothing_to_mend,
+    repair: Callable[[], Any] = nothing_to_repair,
     **options: Any,
 ) -> WorkflowResult:
-    """Begun, or gone on with from wherever it stands. `options` are those of the first call."""
+    """Starts it, or resumes it from wherever it stands. `options` are those of the first call."""
     result = await workflow.run(plan.input, execution_id, **options)
     while result.state != "completed":
         if result.state == "failed":
-            mend()
+            repair()
             result = await workflow.resume(execution_id)
         else:
             asked = result.pending[0]

@@ -1,4 +1,4 @@
-"""Generated workflows of agents: as data that a test can read, and built of agents that answer by what they hear."""
+"""Generated workflows of agents: data that a test can read, built of agents whose replies depend on their input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRADES = 4
 
 
 class Graded(msgspec.Struct, frozen=True):
-    """What most nodes give: edges are chosen by the grade, and the message is what the next node hears."""
+    """What most nodes give: edges are chosen by the grade, and the message is the input of the next node."""
 
     message: str
     grade: int
@@ -36,11 +36,11 @@ class Graded(msgspec.Struct, frozen=True):
 class PlannedNode:
     id: str
     kind: Kind = "graded"
-    says_the_same: bool = False
-    """Whatever it hears: a loop of such nodes converges."""
+    is_constant: bool = False
+    """Its reply is the same for every input: a loop of such nodes converges."""
     mode: ErrorMode = "stop"
     fails: Literal["never", "at times", "at first"] = "never"
-    """`at times`: by what it hears. `at first`: until somebody has mended it."""
+    """`at times`: for some inputs. `at first`: until it is repaired."""
     fallback: str | None = None
     approval: Approval = "none"
     map_errors: MapErrors = "null"
@@ -66,20 +66,20 @@ class Plan:
     converges: bool = True
 
     def node(self, node_id: str) -> PlannedNode:
-        return next(one for one in self.nodes if one.id == node_id)
+        return next(node for node in self.nodes if node.id == node_id)
 
     @property
     def is_stopping(self) -> bool:
-        return any(one.fails == "at first" for one in self.nodes)
+        return any(node.fails == "at first" for node in self.nodes)
 
 
-# ---------------------------------------------------------------- what its agents say
+# ---------------------------------------------------------------- replies of its agents
 
 
-def reply_of(node: PlannedNode, heard: str) -> str | dict[str, Any] | None:
+def reply_of(node: PlannedNode, text: str) -> str | dict[str, Any] | None:
     """None: it fails."""
-    number = 0 if node.says_the_same else crc32(heard.encode())
-    if node.fails == "at times" and crc32(f"{node.id} {heard}".encode()) % 3 == 0:
+    number = 0 if node.is_constant else crc32(text.encode())
+    if node.fails == "at times" and crc32(f"{node.id} {text}".encode()) % 3 == 0:
         return None
     message = f"{node.id}-{number:08x}"
     return {"message": message, "grade": crc32(message.encode()) % GRADES} if node.kind == "graded" else message
@@ -91,12 +91,12 @@ def is_granted(node: PlannedNode, outputs: dict[str, Any]) -> bool:
     return node.approval == "granted"
 
 
-def _agent(node: PlannedNode, is_mended: Callable[[], bool], log: Log | None) -> ScriptedAgent:
+def _agent(node: PlannedNode, is_repaired: Callable[[], bool], log: Log | None) -> ScriptedAgent:
     def reply(messages: list[Message]) -> Any:
-        if node.fails == "at first" and not is_mended():
+        if node.fails == "at first" and not is_repaired():
             return ConnectionError(f"{node.id} cannot be reached")
-        said = reply_of(node, messages[-1].text)
-        return ValueError(f"{node.id} does not know") if said is None else said
+        answer = reply_of(node, messages[-1].text)
+        return ValueError(f"{node.id} does not know") if answer is None else answer
 
     return ScriptedAgent(node.id, reply, log=log)
 
@@ -108,7 +108,7 @@ def built(
     plan: Plan,
     make: Callable[[AgentWorkflow], AgentWorkflow],
     *,
-    is_mended: Callable[[], bool] = lambda: True,
+    is_repaired: Callable[[], bool] = lambda: True,
     log: Log | None = None,
 ) -> AgentWorkflowInstance:
     """`make` gives it a store, a clock and what else it needs."""
@@ -116,7 +116,8 @@ def built(
     if plan.passes > 1:
         workflow.with_max_iterations(plan.passes)
     for node in plan.nodes:
-        workflow.add_agent(node.id, _agent(node, is_mended, log), lambda options, node=node: _configure(options, node))  # type: ignore[misc]
+        agent = _agent(node, is_repaired, log)
+        workflow.add_agent(node.id, agent, lambda options, node=node: _configure(options, node))  # type: ignore[misc]
     for edge in plan.edges:
         added = workflow.from_(edge.source).to(edge.target)
         if edge.grades is not None:
@@ -129,7 +130,7 @@ def built(
 
 
 def _with_grade(grades: frozenset[int]) -> Condition:
-    return condition.or_(*(condition.equals("grade", one) for one in sorted(grades)))
+    return condition.or_(*(condition.equals("grade", grade) for grade in sorted(grades)))
 
 
 def _configure(options: AgentNodeOptions, node: PlannedNode) -> None:
@@ -156,7 +157,7 @@ def _configure(options: AgentNodeOptions, node: PlannedNode) -> None:
 def a_plan(chance: random.Random, *, most: int = 7, stops: float = 0.08, delay: float = 0.004) -> Plan:
     """Chains, fan-outs and joins from one or two beginnings, with loops, failures, fallbacks, maps and approvals.
 
-    `stops`: how likely it is that a node whose failure stops all has to be mended.
+    `stops`: how likely it is that a node whose failure stops all has to be repaired.
     """
     names = [f"n{number}" for number in range(chance.randint(2, most))]
     roots = 2 if len(names) > 3 and chance.random() < 0.2 else 1
@@ -175,7 +176,10 @@ def a_plan(chance: random.Random, *, most: int = 7, stops: float = 0.08, delay: 
     return Plan(
         (*nodes, *stand_ins),
         tuple(edges),
-        {"topic": f"about {chance.randint(0, 99)}", "items": [f"item {one}" for one in range(chance.randint(0, 4))]},
+        {
+            "topic": f"about {chance.randint(0, 99)}",
+            "items": [f"item {number}" for number in range(chance.randint(0, 4))],
+        },
         chance.randint(2, 4) if backs else 1,
         chance.random() < 0.8,
     )
@@ -188,7 +192,7 @@ def _a_node(name: str, is_root: bool, chance: random.Random) -> PlannedNode:
     return PlannedNode(
         name,
         kind,
-        says_the_same=chance.random() < 0.3,
+        is_constant=chance.random() < 0.3,
         mode=mode,
         fails="never" if mode == "stop" or chance.random() < 0.3 else "at times",
         approval=chance.choice(approvals),
@@ -201,7 +205,7 @@ def _an_edge(
     source: PlannedNode, target: str, others: Sequence[PlannedEdge], chance: random.Random, delay: float
 ) -> PlannedEdge:
     waits = delay if chance.random() < 0.15 else None
-    has_default = any(one.is_default for one in others if one.source == source.id)
+    has_default = any(edge.is_default for edge in others if edge.source == source.id)
     if not has_default and chance.random() < 0.15:
         return PlannedEdge(source.id, target, None, True, waits)
     if source.kind == "graded" and chance.random() < 0.5:
@@ -213,21 +217,21 @@ def _an_edge(
 
 def _loops(nodes: Sequence[PlannedNode], edges: Sequence[PlannedEdge], chance: random.Random) -> list[PlannedEdge]:
     """Edges back to a node that every way to their source leads through: to no other can one lead back for certain."""
-    found: list[PlannedEdge] = []
+    loops: list[PlannedEdge] = []
     for _ in range(chance.randint(1, 2)):
         source = chance.choice(nodes)
-        target = chance.choice(sorted(always_before(source.id, [one.id for one in nodes], edges)))
-        if not any((one.source, one.target) == (source.id, target) for one in found):
-            found.append(_an_edge(source, target, [*edges, *found], chance, 0.001))
-    return found
+        target = chance.choice(sorted(always_before(source.id, [node.id for node in nodes], edges)))
+        if not any((edge.source, edge.target) == (source.id, target) for edge in loops):
+            loops.append(_an_edge(source, target, [*edges, *loops], chance, 0.001))
+    return loops
 
 
 def always_before(node: str, order: Sequence[str], edges: Sequence[PlannedEdge]) -> set[str]:
     """Nodes that every way from the beginning to this one leads through, itself included."""
     known: dict[str, set[str]] = {}
-    for one in order:
-        sources = [edge.source for edge in edges if edge.target == one and edge.source in known]
-        known[one] = {one} | (set.intersection(*(known[source] for source in sources)) if sources else set())
+    for node_id in order:
+        sources = [edge.source for edge in edges if edge.target == node_id and edge.source in known]
+        known[node_id] = {node_id} | (set.intersection(*(known[source] for source in sources)) if sources else set())
     return known[node]
 
 

@@ -119,7 +119,7 @@ class ChangingTree:
 
     def _change_text(self, value: str, depth: int) -> Tree:
         random, at = self._random, self._random.randint(0, len(value))
-        other = random.choice([one for one in self._attic if type(one) is str] or [""])
+        other = random.choice([text for text in self._attic if type(text) is str] or [""])
         return random.choice(
             (
                 value + self._text(),
@@ -153,7 +153,7 @@ class ChangingTree:
         return value[by:] + [self.value(depth + 1) for _ in range(min(by, 2))]
 
     def _look_alike(self, value: list[Tree], depth: int) -> Tree:
-        return [self._random.choice(LOOKALIKES) if one in LOOKALIKES else one for one in value]
+        return [self._random.choice(LOOKALIKES) if item in LOOKALIKES else item for item in value]
 
     def _reverse(self, value: list[Tree], depth: int) -> Tree:
         return value[::-1]
@@ -164,14 +164,14 @@ class ChangingTree:
     def _remove(self, value: dict[str, Tree], depth: int) -> Tree:
         gone = self._random.choice([*value, *self._keys])
         self._attic.append(value.get(gone))
-        return {key: one for key, one in value.items() if key != gone}
+        return {key: item for key, item in value.items() if key != gone}
 
     def _put_back(self, value: dict[str, Tree], depth: int) -> Tree:
         return {**value, self._random.choice(self._keys): self._random.choice(self._attic or [None])}
 
     def _move(self, value: dict[str, Tree], depth: int) -> Tree:
         old, new = self._random.choice([*value, *self._keys]), self._random.choice(self._keys)
-        kept = {key: one for key, one in value.items() if key != old}
+        kept = {key: item for key, item in value.items() if key != old}
         return {**kept, new: value.get(old)}
 
     def _double(self, value: dict[str, Tree], depth: int) -> Tree:

@@ -63,11 +63,11 @@ class Boom(Exception):
 
 def joined(tokens: list[Token]) -> Token:
     return Token(
-        trail="(" + "&".join(one.trail for one in tokens) + ")",
-        hops=min(one.hops for one in tokens),
-        share=sum(one.share for one in tokens),
-        value=sum(one.value for one in tokens),
-        marks=[mark for one in tokens for mark in one.marks],
+        trail="(" + "&".join(token.trail for token in tokens) + ")",
+        hops=min(token.hops for token in tokens),
+        share=sum(token.share for token in tokens),
+        value=sum(token.value for token in tokens),
+        marks=[mark for token in tokens for mark in token.marks],
     )
 
 
@@ -128,11 +128,11 @@ class Worker(Executor):
     async def take(self, token: Token, ctx: WorkflowContext[Token, Any]) -> None:
         assert token.value >= 0, f"{self.id} got {token}, which its sender changed afterwards"
         by_others = [mark for mark in token.marks if token.marks.count(mark) > token.trail.count(mark)]
-        assert not by_others, f"{self.id} got {token}, which somebody changed who never sent it"
+        assert not by_others, f"{self.id} got {token}, which an executor changed that never sent it"
         await self._work(token, ctx, may_ask=True)
 
     @response_handler
-    async def go_on(self, question: Question, answer: int, ctx: WorkflowContext[Token, Any]) -> None:
+    async def resume(self, question: Question, answer: int, ctx: WorkflowContext[Token, Any]) -> None:
         token = question.token
         assert "asked" not in token.marks, f"{self.id} got back {question}, which it changed after it had asked"
         token.trail += "!"
@@ -213,7 +213,7 @@ class Worker(Executor):
             sent.marks.append("after it was sent")
 
 
-class Keeper(Worker):
+class RememberingWorker(Worker):
     """Remembers in `self`; the checkpoint carries it."""
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Plan:
     def _worker(self, place: int, ledger: Ledger) -> Worker:
         habits = self.habits[place]
         ways = sum(len(wire.targets) for wire in self.wires if place in wire.sources)
-        return (Keeper if habits.memory else Worker)(f"n{place}", habits, ledger, ways)
+        return (RememberingWorker if habits.memory else Worker)(f"n{place}", habits, ledger, ways)
 
 
 def add_wire(builder: WorkflowBuilder, wire: Wire, workers: list[Any]) -> None:
@@ -464,7 +464,7 @@ def answer(request: WorkflowEvent) -> int:
 async def drive(
     plan: Plan, make: Callable[[], Workflow], attempt: Attempt = undisturbed, thread: str = THREAD, **begin: Any
 ) -> list[Rest]:
-    """Every rest of the thread from `begin` (a message, if nothing is said) to where nothing is pending."""
+    """Every rest of the thread from `begin` (a message by default) to where nothing is pending."""
     begin = begin or {"message": plan.first_message, "thread_id": thread}
     todo = begin
     rests: list[Rest] = []
@@ -481,21 +481,21 @@ async def drive(
         assert not any("afterwards" in output for output in result.get_outputs())
         rest = Rest(result.get_outputs(), result.get_final_state().value, sorted(pending))
         if rests and rests[-1].pending == rest.pending:  # interrupted before its answers were committed
-            assert rests[-1] == rest, "resuming a thread at rest tells it otherwise than before"
+            assert rests[-1] == rest, "resuming a thread at rest gives another result than before"
         else:
             rests.append(rest)
         if not pending:
             return rests
         chosen = rest.pending[:1] if plan.one_by_one else rest.pending
-        todo = {"thread_id": thread, "responses": {one: answer(pending[one]) for one in chosen}}
+        todo = {"thread_id": thread, "responses": {request_id: answer(pending[request_id]) for request_id in chosen}}
     raise AssertionError(f"the thread never came to rest; so far: {rests}")
 
 
 async def history(storage: Any, thread: str = THREAD) -> list[WorkflowCheckpoint]:
     if isinstance(storage, SixMethods):
-        return [one for one in storage.kept.values() if one.thread_id == thread]
-    found: list[WorkflowCheckpoint] = await storage.list_checkpoints(thread_id=thread)
-    return found
+        return [checkpoint for checkpoint in storage.kept.values() if checkpoint.thread_id == thread]
+    checkpoints: list[WorkflowCheckpoint] = await storage.list_checkpoints(thread_id=thread)
+    return checkpoints
 
 
 COMPARED = ("state", "executors", "buffers", "outputs", "messages", "requests", "counters", "iteration_count", "status")
@@ -504,11 +504,11 @@ COMPARED = ("state", "executors", "buffers", "outputs", "messages", "requests", 
 async def final(storage: Any, thread: str = THREAD) -> dict[str, Any]:
     """Where the thread stands, in the exact form in which it is stored."""
     if isinstance(storage, SixMethods):
-        head = max(await history(storage, thread), key=lambda one: one.number)
+        head = max(await history(storage, thread), key=lambda checkpoint: checkpoint.number)
     else:
         head = await storage.get_latest(thread_id=thread)
     tree = head.to_dict()
     # One that never ran has nothing to remember, whether it was asked to or was not even made yet.
-    kept = {key: one for key, one in tree.get("executors", {}).items() if one != {"saved": {"seen": []}}}
-    tree["counters"] = tree["counters"][:2]  # the third says which rewind it was: no two ends share it
+    kept = {key: memory for key, memory in tree.get("executors", {}).items() if memory != {"saved": {"seen": []}}}
+    tree["counters"] = tree["counters"][:2]  # the third names the rewind: no two ends share it
     return {part: tree.get(part) for part in COMPARED} | {"answered": sorted(head.answered), "executors": kept}

@@ -1,4 +1,4 @@
-"""Random programs as function workflows: one async function that does what a program says, with steps that report to
+"""Random programs as function workflows: one async function that runs a program, with steps that report to
 a ledger."""
 
 from __future__ import annotations
@@ -88,16 +88,18 @@ class Ledger:
     async def nest(self, label: str, inner: Sequence[Do]) -> list[Any]:
         context = get_run_context()
         assert context is not None
-        done = [await context.step(self.work, one.label, one.pace, one.writes) for one in inner]
+        done = [
+            await context.step(self.work, inner_step.label, inner_step.pace, inner_step.writes) for inner_step in inner
+        ]
         self.finished[label] += 1
         return [f"did {label}", *done]
 
     async def inquire(self, label: str) -> str:
         context = get_run_context()
         assert context is not None
-        heard = await context.request_info(label, str)
+        answer = await context.request_info(label, str)
         self.finished[label] += 1
-        return f"did {label} and {heard}"
+        return f"did {label} and {answer}"
 
 
 class Interpreter:
@@ -114,7 +116,9 @@ class Interpreter:
                 return await ctx.step(ledger.work_in_thread, label + turn)
             case Nest(label, inner):
                 return await ctx.step(
-                    ledger.nest, label + turn, [Do(one.label + turn, one.pace, one.writes) for one in inner]
+                    ledger.nest,
+                    label + turn,
+                    [Do(inner_step.label + turn, inner_step.pace, inner_step.writes) for inner_step in inner],
                 )
             case Inquire(label):
                 return await ctx.step(ledger.inquire, label + turn)
@@ -144,7 +148,7 @@ class Interpreter:
     async def _composed(self, node: Race | Series | Gather | Group | Loop, turn: str) -> Any:
         match node:
             case Race(quick, slow):
-                tasks = [asyncio.create_task(self.perform(one, turn)) for one in (slow, quick)]
+                tasks = [asyncio.create_task(self.perform(part, turn)) for part in (slow, quick)]
                 done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in left:
                     task.cancel()

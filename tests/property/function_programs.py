@@ -124,7 +124,7 @@ def performed(node: Node, turn: str = "") -> Counter[str]:
         case Loop(times, part):
             return sum((performed(part, f"{turn}.{number}") for number in range(times)), Counter[str]())
         case Nest(label, inner):
-            return sum((performed(one, turn) for one in inner), Counter([label + turn]))
+            return sum((performed(step, turn) for step in inner), Counter([label + turn]))
         case Race(quick, _):
             return Counter([quick.label + turn])
         case Do(label) | InThread(label) | Inquire(label) | Fail(label):

@@ -13,7 +13,7 @@ from perdure.codec import Tree
 from perdure.digests import SHORT
 
 GRAPH = b'{"graph_signature_hash":"h"}'
-exact = msgspec.json.encode  # tells 1, 1.0 and True apart, 0.0 and -0.0, and the order of a dict
+exact = msgspec.json.encode  # distinguishes 1, 1.0 and True, 0.0 and -0.0, and orders of a dict
 
 
 def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -40,17 +40,17 @@ class PackedThread:
         as_after_a_restart = self._chunker_of_the_last().pack(number, tree, constant)
         packed = self.chunker.pack(number, tree, constant)
         assert packed.root is not None
-        # What was large is still looked through when it has become small: then two forms say the same.
+        # What was large is still looked through when it has become small: then two forms are equal.
         if len(exact(tree)) > SMALL_ROOT and b'"$' not in exact(tree):
             assert (packed.root, packed.chunks) == (as_after_a_restart.root, as_after_a_restart.chunks)
             assert sorted(packed.dropped) == sorted(as_after_a_restart.dropped)
 
         self.packs[number] = packed.chunks
         self._root = packed.root
-        found, base = self.read(packed.root)
+        stored, base = self.read(packed.root)
         chunks = list(base()[0])
-        assert exact(found.pop("graph")) == constant
-        assert exact(found) == exact(tree)
+        assert exact(stored.pop("graph")) == constant
+        assert exact(stored) == exact(tree)
         before, now = self.reaches[-1], {chunk.ref for chunk in chunks}
         assert {f"{digest}.{number}" for digest in packed.chunks} == now - before
         assert sorted(packed.dropped) == sorted(map(shortened, before - now))
@@ -63,21 +63,21 @@ class PackedThread:
         """With the commit that was packed last."""
         number = len(self.packs)
         of_checkpoint, size = set(self.packs[number]), self.chunker.size
-        told = self.chunker.pack_events(events)
-        tree, base = self.read(told.body)
+        logged = self.chunker.pack_events(events)
+        tree, base = self.read(logged.body)
         held = {chunk.ref for chunk in base()[0]}
         assert exact(tree) == exact(events)
-        own = {f"{digest}.{number}" for digest in told.own}
+        own = {f"{digest}.{number}" for digest in logged.own}
         others = held - own
-        assert set(told.own) == set(self.packs[number]) - of_checkpoint
+        assert set(logged.own) == set(self.packs[number]) - of_checkpoint
         assert own <= held
         assert others <= self.reaches[-1]
-        assert told.refers == bool(others)
+        assert logged.refers == bool(others)
         assert self.chunker.size == size
-        return told.body
+        return logged.body
 
     def restart(self) -> None:
-        """A new process goes on from what is stored."""
+        """A new process continues from what is stored."""
         self.chunker = self._chunker_of_the_last()
 
     def _chunker_of_the_last(self) -> Chunker:

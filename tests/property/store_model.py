@@ -1,4 +1,4 @@
-"""The contract once more, as plainly as it can be said: lists and dicts, no cleverness, nothing shared with a store."""
+"""The contract once more, as plainly as possible: lists and dicts, no cleverness, nothing shared with a store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Thread:
 
     @property
     def checkpoints(self) -> list[Kept]:
-        return [one for one in self.commits if one.info is not None]
+        return [kept for kept in self.commits if kept.info is not None]
 
     @property
     def head(self) -> Kept | None:
@@ -62,61 +62,64 @@ class Thread:
 
     @property
     def pins(self) -> list[int]:
-        return [one.number for one in self.commits if one.info is not None and one.info.is_pinned]
+        return [kept.number for kept in self.commits if kept.info is not None and kept.info.is_pinned]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever put into it: then a store may or may not say that it exists."""
+        """Whether nothing was ever put into it: then a store may or may not list it."""
         return self.number == 0 and not self.inbox and not self.consumed and not self.journal
 
     @property
     def needed(self) -> dict[str, bytes]:
         """Chunks that something refers to. A store may have more, until it frees them."""
         refs = {
-            ref for one in self.commits if one.info is not None or (one.events and one.events.refers) for ref in one.has
+            ref
+            for kept in self.commits
+            if kept.info is not None or (kept.events and kept.events.refers)
+            for ref in kept.has
         }
         return {
-            f"{digest}.{one.number}": data
-            for one in self.commits
-            for digest, data in one.chunks.items()
-            if digest in one.own or f"{digest}.{one.number}" in refs
+            f"{digest}.{kept.number}": data
+            for kept in self.commits
+            for digest, data in kept.chunks.items()
+            if digest in kept.own or f"{digest}.{kept.number}" in refs
         }
 
     @property
     def chunks(self) -> dict[str, bytes]:
-        return {f"{digest}.{one.number}": data for one in self.commits for digest, data in one.chunks.items()}
+        return {f"{digest}.{kept.number}": data for kept in self.commits for digest, data in kept.chunks.items()}
 
     def previous(self, number: int | None) -> str | None:
         """The id of the checkpoint there, or of the nearest before it that is still kept."""
-        known = {one.number: one for one in self.commits}
+        known = {kept.number: kept for kept in self.commits}
         while number is not None and number in known:
-            found = known[number]
-            if found.info is not None:
-                return found.info.checkpoint_id
-            number = found.commit.parent
+            kept = known[number]
+            if kept.info is not None:
+                return kept.info.checkpoint_id
+            number = kept.commit.parent
         return None
 
     def tidy(self) -> None:
         needed = self.needed
-        for one in self.commits:
-            one.chunks = {key: data for key, data in one.chunks.items() if f"{key}.{one.number}" in needed}
+        for kept in self.commits:
+            kept.chunks = {key: data for key, data in kept.chunks.items() if f"{key}.{kept.number}" in needed}
         self.is_tidy = True
 
     def forget_events(self, before: int) -> bool:
         """Whether there were any."""
-        gone = [one for one in self.commits if one.number < before and one.events is not None]
-        for one in gone:
-            one.events, self.is_tidy = None, False
-            self.first_seq = max(self.first_seq, one_after(one.commit.events))
+        gone = [kept for kept in self.commits if kept.number < before and kept.events is not None]
+        for kept in gone:
+            kept.events, self.is_tidy = None, False
+            self.first_seq = max(self.first_seq, seq_after(kept.commit.events))
         return bool(gone)
 
 
-def one_after(events: LoggedEvents | None) -> int:
+def seq_after(events: LoggedEvents | None) -> int:
     return 0 if events is None else events.first_seq + events.count
 
 
 class Model:
-    """What a store holds. Only acts that the store accepts are told to it."""
+    """What a store holds. It gets only the acts that the store accepts."""
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
@@ -128,25 +131,27 @@ class Model:
 
     def commit(self, commit: Commit) -> None:
         thread = self.threads[commit.lease.thread_id]
-        parent = next((one for one in thread.commits if one.number == commit.parent), None)
+        parent = next((kept for kept in thread.commits if kept.number == commit.parent), None)
         own = set(commit.events.own) if commit.events is not None else set()
         brought = {f"{digest}.{commit.number}" for digest in commit.chunks if digest not in own}
         inherited = set() if parent is None else set(parent.has) - set(commit.dropped)
         if commit.info is not None:
             self._replace(commit.info.checkpoint_id, thread)
-            thread.journal = [one for one in thread.journal if one[0] in commit.unsettled]
+            thread.journal = [entry for entry in thread.journal if entry[0] in commit.unsettled]
             thread.workflow_name, thread.due_at = commit.info.workflow_name, commit.due_at
         kept = Kept(commit, commit.info, commit.events, dict(commit.chunks), frozenset(inherited | brought))
         thread.commits.append(kept)
         self.order.append(kept)
         if commit.requests is not None:
-            thread.requests = {one.request_id: thread.requests.get(one.request_id, one) for one in commit.requests}
+            thread.requests = {
+                request.request_id: thread.requests.get(request.request_id, request) for request in commit.requests
+            }
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
         thread.number, thread.status, thread.updated_at = commit.number, commit.status, commit.timestamp
         thread.last_seq += 0 if commit.events is None else commit.events.count
-        gone = [one for one in thread.checkpoints if one.number in commit.prunes and one is not thread.head]
+        gone = [kept for kept in thread.checkpoints if kept.number in commit.prunes and kept is not thread.head]
         self._forget(thread, _unpinned(gone))
         thread.forget_events(commit.prunes_events_before)
         self._move(thread)
@@ -157,16 +162,16 @@ class Model:
 
     def _replace(self, checkpoint_id: str, by: Thread) -> None:
         for thread in self.threads.values():
-            for one in thread.checkpoints:
-                if one.info is not None and one.info.checkpoint_id == checkpoint_id:
-                    self._forget(thread, [one], is_moving=thread is by)
+            for kept in thread.checkpoints:
+                if kept.info is not None and kept.info.checkpoint_id == checkpoint_id:
+                    self._forget(thread, [kept], is_moving=thread is by)
 
     def _forget(self, thread: Thread, gone: list[Kept], *, is_moving: bool = False) -> None:
-        """`is_moving`: the commit that takes its place says what becomes of the rest."""
+        """`is_moving`: the commit that takes its place determines the rest."""
         if thread.head in gone and not is_moving:
             thread.journal, thread.requests, thread.due_at = [], {}, None
-        for one in gone:
-            one.info, thread.is_tidy = None, False
+        for kept in gone:
+            kept.info, thread.is_tidy = None, False
 
     def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         thread = self.threads.setdefault(thread_id, Thread())
@@ -174,13 +179,15 @@ class Model:
             thread.inbox.setdefault(item_id, (kind, body))
 
     def pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
-        for one in self.order:
-            if one.info is not None and one.info.checkpoint_id == checkpoint_id:
-                one.info = msgspec.structs.replace(one.info, is_pinned=is_pinned)
+        for kept in self.order:
+            if kept.info is not None and kept.info.checkpoint_id == checkpoint_id:
+                kept.info = msgspec.structs.replace(kept.info, is_pinned=is_pinned)
 
     def prune(self, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> int:
         thread = self.threads.get(thread_id, Thread())
-        gone = [one for one in thread.checkpoints if one.info is not None and one.info.checkpoint_id in checkpoint_ids]
+        gone = [
+            kept for kept in thread.checkpoints if kept.info is not None and kept.info.checkpoint_id in checkpoint_ids
+        ]
         gone = _unpinned(gone)
         self._forget(thread, gone)
         if thread.forget_events(events_before) or gone:
@@ -189,18 +196,18 @@ class Model:
 
     def delete(self, thread_id: str) -> None:
         thread = self.threads.pop(thread_id)
-        gone = {id(one) for one in thread.commits}
-        self.order = [one for one in self.order if id(one) not in gone]
+        gone = {id(kept) for kept in thread.commits}
+        self.order = [kept for kept in self.order if id(kept) not in gone]
 
     # ------------------------------------------------------------ whole threads
 
     def copy(self, thread_id: str, to: str, ids: dict[int, str]) -> None:
         source = self.threads[thread_id]
         made = replace(source, owner=None, fence=0, journal=[], inbox={}, consumed=set(), commits=[])
-        made.requests = {key: _of(one, to) for key, one in source.requests.items()}
-        for one in source.commits:
-            info = one.info and _named(one.info, to, ids[one.number])
-            made.commits.append(Kept(one.commit, info, one.events, dict(one.chunks), one.has))
+        made.requests = {key: _of(request, to) for key, request in source.requests.items()}
+        for kept in source.commits:
+            info = kept.info and _named(kept.info, to, ids[kept.number])
+            made.commits.append(Kept(kept.commit, info, kept.events, dict(kept.chunks), kept.has))
         self.add(to, made)
 
     def read_out(self, thread_id: str) -> Thread:
@@ -214,7 +221,7 @@ class Model:
 
 
 def _unpinned(checkpoints: list[Kept]) -> list[Kept]:
-    return [one for one in checkpoints if one.info is not None and not one.info.is_pinned]
+    return [kept for kept in checkpoints if kept.info is not None and not kept.info.is_pinned]
 
 
 def _of(request: PendingRequest, thread_id: str) -> PendingRequest:

@@ -1,4 +1,4 @@
-"""A store and the model beside it: random acts of owners, each accepted or refused as the model says."""
+"""A store and the model beside it: random acts of owners, each accepted or refused as the model requires."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class OwnersBeside(RuleBasedStateMachine):
         assert (opened.number, opened.last_seq, opened.status) == (thread.number, thread.last_seq, thread.status)
         assert opened.root == (None if head is None else head.commit.root)
         assert (opened.info is not None and opened.info.is_pinned) is (head is not None and head.number in thread.pins)
-        assert [(one.delivery_id, one.body) for one in opened.journal] == thread.journal
-        assert {one.item_id: (one.kind, one.body) for one in opened.inbox} == thread.inbox
-        assert [one.item_id for one in opened.inbox] == list(thread.inbox)
+        assert [(entry.delivery_id, entry.body) for entry in opened.journal] == thread.journal
+        assert {item.item_id: (item.kind, item.body) for item in opened.inbox} == thread.inbox
+        assert [item.item_id for item in opened.inbox] == list(thread.inbox)
 
     @rule(name=NAMES, pick=PICK)
     def release(self, name: str, pick: int) -> None:
@@ -149,7 +149,7 @@ class OwnersBeside(RuleBasedStateMachine):
         thread, lease = self.thread(name), self.lease(name, pick)
         number = thread.number + 1 + (pick if odd == "number" else 0)
         parent = self.parent(thread, pick, odd) if workflow is not None else None
-        base = next((one for one in thread.checkpoints if one.number == parent), None)
+        base = next((kept for kept in thread.checkpoints if kept.number == parent), None)
         mine = (own if events else set()) if workflow is not None else (brings | own if events else set())
         brought = (brings | mine) if workflow is not None else mine
         logged = (
@@ -171,7 +171,7 @@ class OwnersBeside(RuleBasedStateMachine):
             parent=parent,
             chunks={digest: f'"{digest}"'.encode() for digest in brought},
             dropped=[ref for ref in (base.has if base else ()) if ref.split(".")[0] in drops],
-            requests=None if questions is None else [make_request(name, one, self.made) for one in questions],
+            requests=None if questions is None else [make_request(name, question, self.made) for question in questions],
             due_at=None if rest["due"] is None else at(rest["due"]),
             prunes=[number - back for back in rest["prunes"] or ()],
             prunes_events_before=0 if rest["silence"] is None else max(number - rest["silence"], 0),
@@ -187,10 +187,10 @@ class OwnersBeside(RuleBasedStateMachine):
     def begin(self, count: int) -> None:
         """Mostly with something to act on."""
         if count:
-            self.go_on("a", count, None)
+            self.extend("a", count, None)
 
     @rule(name=NAMES, count=st.integers(1, 6), kept=st.none() | st.integers(1, 3))
-    def go_on(self, name: str, count: int, kept: int | None) -> None:
+    def extend(self, name: str, count: int, kept: int | None) -> None:
         """A line of checkpoints, each with a chunk of its own and without the one that the one before brought; perhaps
         only the last ones are kept."""
         self.open(name, takeover=True)
@@ -245,7 +245,7 @@ class OwnersBeside(RuleBasedStateMachine):
 
     def known_ids(self, thread: Thread) -> list[str]:
         """Of checkpoints that another can take the place of: those of all threads."""
-        return [one.info.checkpoint_id for one in self.model.order if one.info is not None]
+        return [kept.info.checkpoint_id for kept in self.model.order if kept.info is not None]
 
     @rule(name=NAMES, pick=PICK, delivery_id=st.integers(1, 3))
     def record(self, name: str, pick: int, delivery_id: int) -> None:

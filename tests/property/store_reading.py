@@ -14,41 +14,55 @@ from perdure.testing.conformance.threads import FAR, chunks
 
 
 def all_of_model(model: Model) -> dict[str, Any]:
-    moved = sorted((key for key, one in model.threads.items() if one.number), key=lambda key: model.threads[key].moved)
+    moved = sorted(
+        (key for key, thread in model.threads.items() if thread.number), key=lambda key: model.threads[key].moved
+    )
     threads = {key: model.threads[key] for key in moved}
     holder = {id(kept): thread for thread in model.threads.values() for kept in thread.commits}
-    stored = [one for one in model.order if one.info is not None]
-    waiting = [(key, one) for key, thread in model.threads.items() for one in thread.requests.values()]
-    due = [(one.due_at, key) for key, one in model.threads.items() if one.due_at is not None and one.owner is None]
+    stored = [kept for kept in model.order if kept.info is not None]
+    waiting = [(key, request) for key, thread in model.threads.items() for request in thread.requests.values()]
+    due = [
+        (thread.due_at, key)
+        for key, thread in model.threads.items()
+        if thread.due_at is not None and thread.owner is None
+    ]
     return {
-        "infos": [_plain_info(one.info, holder[id(one)].previous(one.commit.parent)) for one in stored if one.info],
-        "roots": [one.commit.root for one in stored],
-        "threads": [_told_of(key, one) for key, one in threads.items()],
-        "requests": sorted((one.asked_at, key, one.request_id) for key, one in waiting),
+        "infos": [
+            _plain_info(kept.info, holder[id(kept)].previous(kept.commit.parent)) for kept in stored if kept.info
+        ],
+        "roots": [kept.commit.root for kept in stored],
+        "threads": [_summary_of(key, thread) for key, thread in threads.items()],
+        "requests": sorted((request.asked_at, key, request.request_id) for key, request in waiting),
         "due": [key for _, key in sorted(due)],
-        "heads": {key: _id(one.head) for key, one in threads.items()},
-        "events": {key: [_events_of(kept) for kept in one.commits if kept.events] for key, one in threads.items()},
-        "standings": {key: _standing_of(one) for key, one in threads.items()},
+        "heads": {key: _id(thread.head) for key, thread in threads.items()},
+        "events": {
+            key: [_events_of(kept) for kept in thread.commits if kept.events] for key, thread in threads.items()
+        },
+        "standings": {key: _standing_of(thread) for key, thread in threads.items()},
     }
 
 
 async def all_of_store(store: Store) -> dict[str, Any]:
     infos, threads = await store.infos(), await store.threads()
-    keys = [one.thread_id for one in threads]
-    found = [await store.find_checkpoint(one.checkpoint_id) for one in infos]
-    assert [one and one.info for one in found] == list(infos)
+    keys = [thread.thread_id for thread in threads]
+    stored = [await store.find_checkpoint(info.checkpoint_id) for info in infos]
+    assert [checkpoint and checkpoint.info for checkpoint in stored] == list(infos)
     heads = {key: await store.head(key) for key in keys}
     logs = {key: await store.events_after(key, None) for key in keys}
     standings = {key: await store.thread_header(key) for key in keys}
     return {
-        "infos": [_plain_info(one, one.previous_checkpoint_id) for one in infos],
-        "roots": [one and one.root for one in found],
-        "threads": [tuple(getattr(one, name) for name in one.__struct_fields__) for one in threads],
-        "requests": [(one.asked_at, one.thread_id, one.request_id) for one in await store.pending_requests()],
-        "due": [one.thread_id for one in await store.due(FAR)],
-        "heads": {key: one and one.info.checkpoint_id for key, one in heads.items()},
-        "events": {key: [_plain_events(one, one.run_id, one.timestamp) for one in log] for key, log in logs.items()},
-        "standings": {key: one and _plain_standing(one) for key, one in standings.items()},
+        "infos": [_plain_info(info, info.previous_checkpoint_id) for info in infos],
+        "roots": [checkpoint and checkpoint.root for checkpoint in stored],
+        "threads": [tuple(getattr(thread, name) for name in thread.__struct_fields__) for thread in threads],
+        "requests": [
+            (request.asked_at, request.thread_id, request.request_id) for request in await store.pending_requests()
+        ],
+        "due": [thread.thread_id for thread in await store.due(FAR)],
+        "heads": {key: head and head.info.checkpoint_id for key, head in heads.items()},
+        "events": {
+            key: [_plain_events(events, events.run_id, events.timestamp) for events in log] for key, log in logs.items()
+        },
+        "standings": {key: header and _plain_standing(header) for key, header in standings.items()},
     }
 
 
@@ -69,40 +83,40 @@ async def check_cursors(model: Model, store: Store) -> None:
                     await store.events_after(key, cursor)
                 assert caught.value.oldest == thread.first_seq
             else:
-                wanted = [one.events for one in thread.commits if one.events]
-                firsts = [one.first_seq for one in wanted if one.first_seq + one.count - 1 > cursor]
-                assert [one.first_seq for one in await store.events_after(key, cursor)] == firsts, (key, cursor)
+                wanted = [kept.events for kept in thread.commits if kept.events]
+                firsts = [events.first_seq for events in wanted if events.first_seq + events.count - 1 > cursor]
+                assert [events.first_seq for events in await store.events_after(key, cursor)] == firsts, (key, cursor)
 
 
 def check_commits(thread: Thread, commits: list[Commit]) -> None:
-    """What is read out says what the model knows of each commit that holds something, chunks that it only refers to
+    """What is read out equals what the model knows of each commit that holds something, chunks that it only refers to
     included."""
-    found = {one.number: one for one in commits}
-    assert [one.number for one in commits] == sorted(found)
+    by_number = {commit.number: commit for commit in commits}
+    assert [commit.number for commit in commits] == sorted(by_number)
     has: dict[int, set[str]] = {}
-    for number, one in found.items():
-        inherited = has.get(one.parent or 0, set()) - set(one.dropped)
-        own = () if one.events is None else one.events.own
+    for number, commit in by_number.items():
+        inherited = has.get(commit.parent or 0, set()) - set(commit.dropped)
+        own = () if commit.events is None else commit.events.own
         has[number] = (
-            inherited | {f"{digest}.{number}" for digest in one.chunks if digest not in own} | set(one.carried)
+            inherited | {f"{digest}.{number}" for digest in commit.chunks if digest not in own} | set(commit.carried)
         )
     for kept in thread.commits:
-        one = found.get(kept.number, kept.commit)
-        assert (one.number in found) or (kept.info is None and kept.events is None)
+        commit = by_number.get(kept.number, kept.commit)
+        assert (commit.number in by_number) or (kept.info is None and kept.events is None)
         if kept.info is not None:
-            assert one.info is not None and one.info.checkpoint_id == kept.info.checkpoint_id
-            assert one.root == kept.commit.root and frozenset(has[kept.number]) == kept.has, kept.number
+            assert commit.info is not None and commit.info.checkpoint_id == kept.info.checkpoint_id
+            assert commit.root == kept.commit.root and frozenset(has[kept.number]) == kept.has, kept.number
         if kept.events is not None:
-            assert one.events is not None
-            assert _plain_events(one.events, one.run_id, one.timestamp) == _events_of(kept)
+            assert commit.events is not None
+            assert _plain_events(commit.events, commit.run_id, commit.timestamp) == _events_of(kept)
 
 
 # ---------------------------------------------------------------- plain
 
 
-def _events_of(one: Kept) -> tuple[Any, ...]:
-    assert one.events is not None
-    return _plain_events(one.events, one.commit.run_id, one.commit.timestamp)
+def _events_of(kept: Kept) -> tuple[Any, ...]:
+    assert kept.events is not None
+    return _plain_events(kept.events, kept.commit.run_id, kept.commit.timestamp)
 
 
 def _plain_events(events: LoggedEvents, run_id: str, timestamp: str) -> tuple[Any, ...]:
@@ -114,23 +128,39 @@ def _plain_info(info: CheckpointInfo, previous: str | None) -> tuple[Any, ...]:
     return (*of_place, info.timestamp, info.run_id, info.status, info.is_pinned)
 
 
-def _told_of(key: str, one: Thread) -> tuple[Any, ...]:
-    return (key, one.workflow_name, one.number, one.status, one.updated_at, _id(one.head), one.due_at, one.owner)
+def _summary_of(key: str, thread: Thread) -> tuple[Any, ...]:
+    return (
+        key,
+        thread.workflow_name,
+        thread.number,
+        thread.status,
+        thread.updated_at,
+        _id(thread.head),
+        thread.due_at,
+        thread.owner,
+    )
 
 
-def _id(one: Kept | None) -> str | None:
-    return None if one is None or one.info is None else one.info.checkpoint_id
+def _id(kept: Kept | None) -> str | None:
+    return None if kept is None or kept.info is None else kept.info.checkpoint_id
 
 
-def _standing_of(one: Thread) -> tuple[Any, ...]:
-    at = (one.workflow_name, one.number, one.status, one.updated_at, one.last_seq, one.first_seq)
-    waits = (one.due_at, sorted(one.requests), one.journal, list(one.inbox.items()), sorted(one.consumed), one.pins)
-    return (*at, None if one.head is None else one.head.number, *waits)
+def _standing_of(thread: Thread) -> tuple[Any, ...]:
+    at = (thread.workflow_name, thread.number, thread.status, thread.updated_at, thread.last_seq, thread.first_seq)
+    waits = (
+        thread.due_at,
+        sorted(thread.requests),
+        thread.journal,
+        list(thread.inbox.items()),
+        sorted(thread.consumed),
+        thread.pins,
+    )
+    return (*at, None if thread.head is None else thread.head.number, *waits)
 
 
-def _plain_standing(one: ThreadHeader) -> tuple[Any, ...]:
-    at = (one.workflow_name, one.number, one.status, one.updated_at, one.last_seq, one.first_seq)
-    asked = sorted(request.request_id for request in one.requests)
-    journal = [(entry.delivery_id, entry.body) for entry in one.journal]
-    inbox = [(item.item_id, (item.kind, item.body)) for item in one.inbox]
-    return (*at, one.head, one.due_at, asked, journal, inbox, sorted(one.consumed), sorted(one.pins))
+def _plain_standing(header: ThreadHeader) -> tuple[Any, ...]:
+    at = (header.workflow_name, header.number, header.status, header.updated_at, header.last_seq, header.first_seq)
+    asked = sorted(request.request_id for request in header.requests)
+    journal = [(entry.delivery_id, entry.body) for entry in header.journal]
+    inbox = [(item.item_id, (item.kind, item.body)) for item in header.inbox]
+    return (*at, header.head, header.due_at, asked, journal, inbox, sorted(header.consumed), sorted(header.pins))

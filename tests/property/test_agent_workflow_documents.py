@@ -96,13 +96,13 @@ CONDITIONS = st.recursive(
 def parts_of(part: type, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Any of its kind: each field as its default or anything that it takes."""
     strategies: dict[str, st.SearchStrategy[Any]] = {}
-    for one in msgspec.structs.fields(part):
-        chosen = fields.get(one.name, FIELDS.get((part, one.name)))
-        strategy = of(one.type) if chosen is None else chosen
-        if not one.required:
-            default = one.default if one.default is not msgspec.NODEFAULT else one.default_factory()
+    for field in msgspec.structs.fields(part):
+        chosen = fields.get(field.name, FIELDS.get((part, field.name)))
+        strategy = of(field.type) if chosen is None else chosen
+        if not field.required:
+            default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
             strategy = st.just(default) | strategy
-        strategies[one.name] = strategy
+        strategies[field.name] = strategy
     return st.builds(part, **strategies)
 
 
@@ -158,7 +158,7 @@ def test_any_definition_is_read_as_it_was_written(config: WorkflowConfig) -> Non
 
 @examples(10)
 @given(DOCUMENTS)
-def test_any_definition_is_one_for_the_schema(config: WorkflowConfig) -> None:
+def test_any_definition_is_valid_for_the_schema(config: WorkflowConfig) -> None:
     import jsonschema  # type: ignore[import-untyped]
 
     tree = read_text(export_draft(Draft.from_config(config), "json"), "json")
@@ -247,8 +247,8 @@ def test_a_workflow_that_is_read_again_is_the_same_and_does_the_same(builder: Ag
     assert again.export_config(format) == text
 
     async def run() -> None:
-        given = {"input": "tides", "items": ["a", "b"]}
-        first, second = await built.run(given), await again.run(given)
+        inputs = {"input": "tides", "items": ["a", "b"]}
+        first, second = await built.run(inputs), await again.run(inputs)
         assert (second.outputs, second.final_answer) == (first.outputs, first.final_answer)
         assert (second.success, second.error) == (first.success, first.error) == (True, None)
 

@@ -13,7 +13,7 @@ from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_model import Expected, expected_of
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as workflow_events
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock
@@ -31,7 +31,7 @@ def plans(**options: Any) -> st.SearchStrategy[Plan]:
 
 
 class Broken(Exception):
-    """Somebody has to mend something before it goes on."""
+    """A node has to be repaired before the execution can continue."""
 
 
 def _break() -> None:
@@ -45,16 +45,16 @@ class Watched:
         self.plan = plan
         self.calls: Counter[str] = Counter()
         self.events: list[Any] = []
-        self.is_mended = not plan.is_stopping
+        self.is_repaired = not plan.is_stopping
         self._storage = InMemoryCheckpointStorage()
         self._clock = FakeClock()
 
     async def run(self) -> WorkflowResult:
-        """Until it ends. Raises Broken where somebody would have to mend something."""
+        """Runs it to its end. Raises Broken where a node needs a repair."""
         workflow = built(
             self.plan,
-            lambda one: one.with_checkpointing().with_workflow_store(self._storage).with_clock(self._clock),
-            is_mended=lambda: self.is_mended,
+            lambda builder: builder.with_checkpointing().with_workflow_store(self._storage).with_clock(self._clock),
+            is_repaired=lambda: self.is_repaired,
             log=lambda call: self.calls.update([call["agent"]]),
         )
         workflow.subscribe_any(self.events.append)
@@ -62,11 +62,11 @@ class Watched:
             return await taken_to_its_end(workflow, self.plan, EXECUTION, _break)
 
     def of(self, kind: type) -> list[Any]:
-        return [one for one in self.events if isinstance(one, kind)]
+        return [event for event in self.events if isinstance(event, kind)]
 
 
 @given(plans(stops=0))
-async def test_an_execution_ends_as_the_definition_says(plan: Plan) -> None:
+async def test_execution_ends_as_its_definition_requires(plan: Plan) -> None:
     seen, expected = Watched(plan), expected_of(plan)
 
     result = await seen.run()
@@ -75,13 +75,12 @@ async def test_an_execution_ends_as_the_definition_says(plan: Plan) -> None:
     assert (result.outputs, result.final_answer) == (expected.outputs, expected.final_answer)
     assert (result.success, result.error is None) == (expected.success, expected.success)
     assert_asked(seen, expected)
-    assert_told(seen, expected)
+    assert_emitted(seen, expected)
 
 
 def assert_asked(seen: Watched, expected: Expected, *but: str) -> None:
-    """Each as often as the interpreter says. A template asks for `message`, which any node may give: who had given it
-    by then is not the interpreter's to know, so in a loop its node may be asked once a pass, though it would say the
-    same."""
+    """Each node is asked as often as the interpreter expects. A template asks for `message`, which any node may give.
+    The interpreter does not know which node gave it, so in a loop such a node may be asked once in each pass."""
     for node in seen.plan.nodes:
         asked, wanted = seen.calls[node.id], expected.calls[node.id]
         if node.id in but:
@@ -92,40 +91,40 @@ def assert_asked(seen: Watched, expected: Expected, *but: str) -> None:
             assert asked == wanted, node.id
 
 
-def assert_told(seen: Watched, expected: Expected) -> None:
-    """What was told adds up to how it ended."""
+def assert_emitted(seen: Watched, expected: Expected) -> None:
+    """The emitted events match the end of the execution."""
     last: dict[str, str] = {}
     for event in seen.events:
-        if isinstance(event, told.WorkflowAgentSkippedEvent):
+        if isinstance(event, workflow_events.WorkflowAgentSkippedEvent):
             last[event.agent_id] = "skipped"
-        elif isinstance(event, told.WorkflowAgentCompletedEvent):
+        elif isinstance(event, workflow_events.WorkflowAgentCompletedEvent):
             last[event.agent_id] = "done" if event.success else "failed"
     assert last == expected.nodes
-    [ended] = seen.of(told.WorkflowCompletedEvent)
+    [ended] = seen.of(workflow_events.WorkflowCompletedEvent)
     assert ended.successful_nodes == expected.succeeded
     not_failed = [name for name, status in expected.nodes.items() if status != "failed"]
     assert ended.skipped_nodes == len(not_failed) - expected.succeeded
     assert (ended.success, ended.failed_nodes == 0) == (expected.success, expected.success)
-    limits = [one for one in seen.of(told.WorkflowDiagnosticEvent) if "max_iterations" in one.message]
+    limits = [event for event in seen.of(workflow_events.WorkflowDiagnosticEvent) if "max_iterations" in event.message]
     assert len(limits) == (expected.left_by == "limit")
 
 
 @FEW
 @given(plans(stops=0.6))
-async def test_an_execution_that_stopped_ends_the_same_once_what_failed_is_mended(plan: Plan) -> None:
+async def test_stopped_execution_ends_the_same_once_its_failure_is_repaired(plan: Plan) -> None:
     seen, expected = Watched(plan), expected_of(plan)
-    broken = [one.id for one in plan.nodes if one.fails == "at first"]
+    broken = [node.id for node in plan.nodes if node.fails == "at first"]
     with suppress(Broken):
         await seen.run()
         assert not any(expected.calls[name] for name in broken), "it ended although a node that it needs is broken"
-    seen.is_mended = True
+    seen.is_repaired = True
 
-    # A failure that was recorded beside the one that stopped it is told by the resume; the next one tries again.
+    # The resume reports a failure that was recorded beside the one that stopped it. The next resume tries again.
     with suppress(Broken):
         await seen.run()
     result = await seen.run()
 
     assert (result.outputs, result.final_answer) == (expected.outputs, expected.final_answer)
     assert result.success == expected.success
-    # Whoever was asked before is not asked again, but for those who failed.
+    # Nodes that answered before are not asked again, except those that failed.
     assert_asked(seen, expected, *broken)

@@ -12,7 +12,7 @@ SEEDS = st.integers(0, 2**48)
 
 
 @given(seed=SEEDS, steps=st.integers(5, 30))
-def test_every_checkpoint_comes_back_and_says_what_it_brought_and_dropped(seed: int, steps: int) -> None:
+def test_every_checkpoint_comes_back_and_lists_new_and_dropped_chunks(seed: int, steps: int) -> None:
     thread, changing = PackedThread(), ChangingTree(Random(seed))
     for _ in range(steps):
         changing.change()

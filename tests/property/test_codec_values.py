@@ -1,4 +1,4 @@
-"""Promise 10 for values that nobody thought of: any nesting of everything that can be stored."""
+"""Promise 10 for generated values: any nesting of everything that can be stored."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_every_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
 
 
 @given(VALUES)
-def test_encoding_what_came_back_gives_the_same_bytes(value: Any) -> None:
+def test_encoding_a_decoded_value_gives_the_same_bytes(value: Any) -> None:
     assert to_bytes(STRICT.encode(again(value), "v")) == to_bytes(STRICT.encode(value, "v"))
 
 
@@ -122,7 +122,7 @@ def test_a_tool_that_knows_no_types_saves_back_the_same_bytes(value: Any) -> Non
 
 
 @given(VALUES)
-def test_another_codec_of_the_same_types_reads_what_one_wrote(value: Any) -> None:
+def test_second_codec_of_the_same_types_reads_stored_values(value: Any) -> None:
     assert same(JsonCodec(DECLARED).decode(STRICT.encode(value, "v"), "v"), value)
 
 

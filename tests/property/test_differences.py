@@ -1,4 +1,4 @@
-"""Laws of `checkpoint.diff`: nothing differs from itself, and what is told makes one checkpoint of the other."""
+"""Laws of `checkpoint.diff`: a checkpoint equals itself, and the changes turn one checkpoint into the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def holding(state: dict[str, Any]) -> WorkflowCheckpoint:
 
 
 def form(value: Any) -> str:
-    """Tells 1, 1.0 and True apart; the order of keys does not count."""
+    """Distinguishes 1, 1.0 and True; ignores the order of keys."""
     if isinstance(value, dict):
         return "{" + ",".join(sorted(f"{key!r}:{form(item)}" for key, item in value.items())) + "}"
     return "[" + ",".join(map(form, value)) + "]" if isinstance(value, list) else repr(value)
@@ -36,10 +36,10 @@ def form(value: Any) -> str:
 
 def _around(change: Change, state: dict[str, Any]) -> tuple[Any, Any]:
     """What the changed value is in, and where."""
-    found = LAST_STEP.search(change.path)
-    assert found is not None, change.path
-    container = eval(change.path[: found.start()], {"state": state})
-    return container, eval(found["key"])
+    match = LAST_STEP.search(change.path)
+    assert match is not None, change.path
+    container = eval(change.path[: match.start()], {"state": state})
+    return container, eval(match["key"])
 
 
 def applied(diff: CheckpointDiff, state: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_nothing_differs_from_itself_or_from_a_copy(state: dict[str, Any]) -> No
 
 
 @given(STATES, STATES)
-def test_what_is_told_makes_the_new_state_of_the_old_one(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_changes_turn_the_old_state_into_the_new_state(old: dict[str, Any], new: dict[str, Any]) -> None:
     there, back = holding(old).diff(holding(new)), holding(new).diff(holding(old))
     assert form(applied(there, old)) == form(new)
     assert form(applied(back, new)) == form(old)
@@ -78,7 +78,7 @@ def test_what_is_told_makes_the_new_state_of_the_old_one(old: dict[str, Any], ne
 
 
 @given(st.data(), st.lists(VALUES, max_size=12))
-def test_an_edited_list_is_told_by_its_edits(data: st.DataObject, before: list[Any]) -> None:
+def test_edited_list_is_described_by_its_edits(data: st.DataObject, before: list[Any]) -> None:
     """Never as more than what was done to it: an insertion is one line, however many items it moves."""
     after = deepcopy(before)
     edits = data.draw(st.integers(0, 3))

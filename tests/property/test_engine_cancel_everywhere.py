@@ -1,5 +1,5 @@
 """Cancelled at every turn of the event loop, failed by every call of its store, pulled at by many callers: a thread
-ends as if nothing had happened, nothing that was accepted is lost or doubled, and nobody waits for ever."""
+ends as if nothing had happened, nothing that was accepted is lost or doubled, and no caller waits for ever."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def start(workflow: Workflow, message: Any = None, **options: Any) -> asyncio.Ta
     return asyncio.get_running_loop().create_task(workflow.run(message, thread_id="t", **options))
 
 
-async def told(workflow: Workflow, *, is_begun: bool, **options: Any) -> list[list[str]]:
+async def outputs_of(workflow: Workflow, *, is_begun: bool, **options: Any) -> list[list[str]]:
     """What the thread gives when it is led to its end, and what it gives for one more message: all that it is."""
     try:
         first = await in_time(start(workflow, None if is_begun else 0, **options))
@@ -161,10 +161,10 @@ CASES = [
 
 @pytest.mark.parametrize("gap", GAPS, ids=lambda gap: f"gap {gap}")
 @pytest.mark.parametrize(("storage", "durability", "again"), CASES)
-async def test_a_run_cancelled_at_any_turn_once_or_twice_goes_on_as_if_it_had_not_been(
+async def test_run_cancelled_once_or_twice_at_any_turn_ends_as_undisturbed(
     storage: str, durability: str, again: Again, gap: int
 ) -> None:
-    undisturbed = await told(build(STORAGES[storage]()), is_begun=False)
+    undisturbed = await outputs_of(build(STORAGES[storage]()), is_begun=False)
     moment = 0
     while True:
         kept = STORAGES[storage]()
@@ -179,7 +179,7 @@ async def test_a_run_cancelled_at_any_turn_once_or_twice_goes_on_as_if_it_had_no
             run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await in_time(run)
-        resumed = await told(again(workflow, partial(build, kept)), is_begun=True)
+        resumed = await outputs_of(again(workflow, partial(build, kept)), is_begun=True)
         assert resumed == undisturbed, f"cancelled at turn {moment}"
         moment += 1
     assert moment > 20
@@ -205,8 +205,8 @@ class Failing:
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("again", [with_the_same_object, with_a_new_object])
-async def test_a_run_whose_store_fails_at_any_call_goes_on_as_if_it_had_not(again: Again, durability: str) -> None:
-    undisturbed = await told(build(awaiting_storage()), is_begun=False)
+async def test_run_whose_store_fails_at_any_call_ends_as_undisturbed(again: Again, durability: str) -> None:
+    undisturbed = await outputs_of(build(awaiting_storage()), is_begun=False)
     moment = 0
     while True:
         moment += 1
@@ -220,7 +220,7 @@ async def test_a_run_whose_store_fails_at_any_call_goes_on_as_if_it_had_not(agai
         if not failing.was_reached:
             break
         # Whether the owner was given up is not sure after such a failure, so the next run takes the thread.
-        resumed = await told(again(workflow, partial(build, kept)), is_begun=True, takeover=True)
+        resumed = await outputs_of(again(workflow, partial(build, kept)), is_begun=True, takeover=True)
         assert resumed == undisturbed, f"failed at moment {moment}, the run itself ended well: {is_well}"
     assert moment > 10
 
@@ -289,9 +289,9 @@ class Client:
             except (ThreadBusy, ThreadNotIdle):
                 assert call.on_busy != "enqueue" and not has_given_up
             except RunInterrupted:
-                assert not has_given_up  # told that it was never accepted
+                assert not has_given_up  # the error reports that it was never accepted
             except asyncio.CancelledError:
-                assert has_given_up, "cancelled, though nobody did"
+                assert has_given_up, "cancelled, though no caller did"
             else:
                 assert not has_given_up, "its caller's cancellation was swallowed"
                 assert result.get_final_state() in (WorkflowRunState.IDLE, WorkflowRunState.CANCELLED)

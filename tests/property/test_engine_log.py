@@ -71,25 +71,27 @@ async def test_the_log_read_from_any_cursor_has_no_gap_and_no_repeat(
 
 @example(INTERLEAVED, "undisturbed", False)
 @given(plans(), ATTEMPTS, st.booleans())
-async def test_the_log_tells_every_output_and_superstep_once_however_often_it_was_tried(
+async def test_log_holds_every_output_and_superstep_once_after_any_attempts(
     plan: Plan, kind: Any, by_cancelling: bool
 ) -> None:
     storage, ledger = InMemoryCheckpointStorage(), Ledger(may_fail=kind == "failing")
     attempt = attempt_of(kind, by_cancelling=by_cancelling)
     rests = await drive(plan, lambda: plan.build(ledger, storage), attempt)
     log = await log_of(plan.build(ledger, storage))
-    assert [event.data for event in log if event.type == "output"] == [one for rest in rests for one in rest.outputs]
+    assert [event.data for event in log if event.type == "output"] == [
+        output for rest in rests for output in rest.outputs
+    ]
     past = await history(storage)
-    told = [event.checkpoint.checkpoint_id for event in log if event.checkpoint is not None]
+    logged_ids = [event.checkpoint.checkpoint_id for event in log if event.checkpoint is not None]
     iterations = [event.iteration for event in log if event.type == "superstep_completed"]
     assert iterations == list(range(1, past[-1].iteration_count + 1))
-    kept = [one.checkpoint_id for one in past]
-    assert told == [one for one in kept if one in set(told)]
+    kept = [checkpoint.checkpoint_id for checkpoint in past]
+    assert logged_ids == [checkpoint_id for checkpoint_id in kept if checkpoint_id in set(logged_ids)]
     assert {event.thread_id for event in log} == {THREAD}
 
 
 @given(plans())
-async def test_the_cursor_of_a_completed_superstep_goes_on_right_behind_it(plan: Plan) -> None:
+async def test_cursor_of_a_completed_superstep_points_right_behind_it(plan: Plan) -> None:
     storage = InMemoryCheckpointStorage()
     workflow = plan.build(Ledger(), storage)
     live = [event async for event in workflow.run(plan.first_message, stream=True, thread_id=THREAD)]
@@ -123,8 +125,10 @@ async def test_the_messages_of_a_thread_are_those_that_its_handlers_got(plan: Pl
     workflow = plan.build(ledger, InMemoryCheckpointStorage())
     await drive(plan, lambda: workflow)
     messages = await workflow.messages(THREAD)
-    assert [one.delivery_id for one in messages] == list(range(1, len(ledger.finished) + 1))
-    assert sorted(str(one.target_id) for one in messages) == sorted(call.split(":")[0] for call in ledger.finished)
+    assert [message.delivery_id for message in messages] == list(range(1, len(ledger.finished) + 1))
+    assert sorted(str(message.target_id) for message in messages) == sorted(
+        call.split(":")[0] for call in ledger.finished
+    )
 
 
 def parts_of(position: Position) -> dict[str, Any]:
@@ -137,16 +141,18 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
     thread = LiveThread(THREAD, Instances(compiled.graph.nodes))
     thread.position = position
 
-    told: list[WorkflowEvent] = []
+    events: list[WorkflowEvent] = []
     clock, journal = FakeClock(), Journal(thread, None, is_kept=False)
-    scope = RunScope(compiled, thread, None, "r", told.append, lambda: None, print, clock, journal, is_streaming=False)
+    scope = RunScope(
+        compiled, thread, None, "r", events.append, lambda: None, print, clock, journal, is_streaming=False
+    )
 
     def open_lane(level: Level, executor_id: str) -> Lane:
         return Lane(scope, level, executor_id)
 
     level = root_level(compiled, thread)
     lanes = plan_lanes(level, clock.now, open_lane, lambda parent, child: child_level(parent, child, thread))
-    for place in dict.fromkeys((*(one % len(lanes) for one in order), *range(len(lanes)))):
+    for place in dict.fromkeys((*(number % len(lanes) for number in order), *range(len(lanes)))):
         for message in lanes[place].messages:
             await lanes[place].deliver(message)
     after, _, _ = await apply(level, None, clock.now)
@@ -154,9 +160,7 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
 
 
 @given(plans(), st.lists(st.integers(0, 7), max_size=4))
-async def test_a_superstep_leaves_its_position_untouched_and_does_not_depend_on_who_ends_first(
-    plan: Plan, order: list[int]
-) -> None:
+async def test_superstep_keeps_its_position_and_ignores_the_order_of_lanes(plan: Plan, order: list[int]) -> None:
     storage = InMemoryCheckpointStorage()
     workflow = plan.build(Ledger(), storage)
     await drive(plan, lambda: workflow)

@@ -63,20 +63,22 @@ async def test_an_undisturbed_run_executes_each_delivery_once_and_ends_idle(plan
 
 @example(INTERLEAVED, InMemoryCheckpointStorage, True)
 @given(plans(), STORAGES, st.booleans())
-async def test_a_fork_of_any_checkpoint_ends_as_the_original_and_executes_only_what_was_left(
-    plan: Plan, make_storage: Callable[[], Any], anew: bool
+async def test_fork_of_any_checkpoint_ends_as_the_original_and_repeats_nothing(
+    plan: Plan, make_storage: Callable[[], Any], with_new_objects: bool
 ) -> None:
     storage, ledger = make_storage(), Ledger()
     workflow = plan.build(ledger, storage)
     rests, calls = await drive(plan, lambda: workflow), list(ledger.finished)
     end, past = await final(storage), await history(storage)
-    run_ids = list(dict.fromkeys(one.run_id for one in past))
+    run_ids = list(dict.fromkeys(checkpoint.run_id for checkpoint in past))
     done = 0
     for place, checkpoint in enumerate(past):
         ledger.finished.clear()
         thread = f"fork-{place}"
         begin: dict[str, Any] = {"checkpoint_id": checkpoint.checkpoint_id, "fork": True, "thread_id": thread}
-        resumed = await drive(plan, lambda: plan.build(ledger, storage) if anew else workflow, thread=thread, **begin)
+        resumed = await drive(
+            plan, lambda: plan.build(ledger, storage) if with_new_objects else workflow, thread=thread, **begin
+        )
         assert resumed == rests_from(checkpoint, rests, run_ids)
         assert await final(storage, thread) == end
         assert sorted(ledger.finished) == sorted(calls[done:])
@@ -84,25 +86,25 @@ async def test_a_fork_of_any_checkpoint_ends_as_the_original_and_executes_only_w
 
 
 @given(plans())
-async def test_a_rewind_of_the_same_object_to_any_checkpoint_ends_as_the_first_time(plan: Plan) -> None:
+async def test_rewind_of_one_object_to_any_checkpoint_ends_as_the_first_time(plan: Plan) -> None:
     storage, ledger = InMemoryCheckpointStorage(), Ledger()
     workflow = plan.build(ledger, storage)
     rests = await drive(plan, lambda: workflow)
     end, past = await final(storage), await history(storage)
-    run_ids = list(dict.fromkeys(one.run_id for one in past))
+    run_ids = list(dict.fromkeys(checkpoint.run_id for checkpoint in past))
     for checkpoint in reversed(past):
         resumed = await drive(plan, lambda: workflow, checkpoint_id=checkpoint.checkpoint_id)
         assert resumed == rests_from(checkpoint, rests, run_ids)
         assert await final(storage) == end
 
 
-async def disturbed(plan: Plan, attempt: Attempt, storage: Any, *, anew: bool, fails: bool) -> Ledger:
-    """A disturbed run ends as a calm one. `anew`: each attempt has a workflow object of its own."""
+async def disturbed(plan: Plan, attempt: Attempt, storage: Any, *, with_new_objects: bool, fails: bool) -> Ledger:
+    """A disturbed run ends as a calm one. `with_new_objects`: each attempt has a workflow object of its own."""
     calm_storage = InMemoryCheckpointStorage()
     rests, calls = await calm(plan, calm_storage)
     ledger = Ledger(may_fail=fails)
     same = plan.build(ledger, storage)
-    again = await drive(plan, lambda: plan.build(ledger, storage) if anew else same, attempt)
+    again = await drive(plan, lambda: plan.build(ledger, storage) if with_new_objects else same, attempt)
     assert again == rests
     assert await final(storage) == await final(calm_storage)
     if isinstance(storage, InMemoryCheckpointStorage):
@@ -114,38 +116,42 @@ async def disturbed(plan: Plan, attempt: Attempt, storage: Any, *, anew: bool, f
 
 @given(plans(), POINTS, st.booleans(), st.booleans())
 async def test_a_stream_left_at_any_event_is_resumed_to_the_same_end(
-    plan: Plan, counts: list[int], anew: bool, fails: bool
+    plan: Plan, counts: list[int], with_new_objects: bool, fails: bool
 ) -> None:
-    await disturbed(plan, left_after(counts), InMemoryCheckpointStorage(), anew=anew, fails=fails)
+    await disturbed(
+        plan, left_after(counts), InMemoryCheckpointStorage(), with_new_objects=with_new_objects, fails=fails
+    )
 
 
 @example(INTERLEAVED, [7, 4], True, False)
 @given(plans(), POINTS, st.booleans(), st.booleans())
 async def test_a_task_cancelled_at_any_await_is_resumed_to_the_same_end(
-    plan: Plan, turns: list[int], anew: bool, fails: bool
+    plan: Plan, turns: list[int], with_new_objects: bool, fails: bool
 ) -> None:
-    await disturbed(plan, cancelled_after(turns), InMemoryCheckpointStorage(), anew=anew, fails=fails)
+    await disturbed(
+        plan, cancelled_after(turns), InMemoryCheckpointStorage(), with_new_objects=with_new_objects, fails=fails
+    )
 
 
 @example(IN_PLACE, True)
 @example(IN_PLACE, False)
 @example(SLOW_HOOK, True)
 @given(plans(), st.booleans())
-async def test_failures_resumed_until_done_lead_to_the_same_end_and_no_finished_sibling_runs_again(
-    plan: Plan, anew: bool
+async def test_failures_resumed_until_done_give_the_same_end_and_repeat_nothing(
+    plan: Plan, with_new_objects: bool
 ) -> None:
-    await disturbed(plan, failing, InMemoryCheckpointStorage(), anew=anew, fails=True)
+    await disturbed(plan, failing, InMemoryCheckpointStorage(), with_new_objects=with_new_objects, fails=True)
 
 
 @given(plans(), POINTS, st.booleans(), st.booleans())
 async def test_a_storage_with_six_methods_is_resumed_to_the_same_end(
-    plan: Plan, turns: list[int], anew: bool, fails: bool
+    plan: Plan, turns: list[int], with_new_objects: bool, fails: bool
 ) -> None:
-    await disturbed(plan, cancelled_after(turns), SixMethods(), anew=anew, fails=fails)
+    await disturbed(plan, cancelled_after(turns), SixMethods(), with_new_objects=with_new_objects, fails=fails)
 
 
 @given(plans(), st.sampled_from(("async", "exit")), POINTS)
-async def test_every_durability_leads_to_the_same_end_after_failures_and_cancellation(
+async def test_every_durability_gives_the_same_end_after_any_interruption(
     plan: Plan, durability: str, turns: list[int]
 ) -> None:
     rests, calls = await calm(plan)
@@ -168,7 +174,7 @@ def without_joins(plan: Plan) -> Plan:
 
 
 @given(plans().map(without_joins), POINTS, st.booleans())
-async def test_answers_given_to_an_interrupted_thread_make_it_lose_and_repeat_nothing(
+async def test_answers_to_an_interrupted_thread_lose_and_repeat_nothing(
     plan: Plan, turns: list[int], fails: bool
 ) -> None:
     _, calls = await calm(plan)
@@ -186,7 +192,7 @@ async def test_answers_given_to_an_interrupted_thread_make_it_lose_and_repeat_no
 
 
 @given(plans(), STORAGES, st.booleans())
-async def test_threads_that_run_at_the_same_time_on_one_object_end_as_each_would_alone(
+async def test_concurrent_threads_of_one_object_end_as_each_would_alone(
     plan: Plan, make_storage: Callable[[], Any], fails: bool
 ) -> None:
     calm_storage = InMemoryCheckpointStorage()
@@ -202,13 +208,13 @@ async def test_threads_that_run_at_the_same_time_on_one_object_end_as_each_would
 
 @given(plans(), st.booleans())
 async def test_no_storage_memory_and_six_methods_give_the_same_outputs_and_state(plan: Plan, fails: bool) -> None:
-    async def told(storage: Any) -> tuple[list[Rest], list[Any], list[str]]:
+    async def outcome_of(storage: Any) -> tuple[list[Rest], list[Any], list[str]]:
         ledger = Ledger(may_fail=fails)
         workflow = plan.build(ledger, storage)
         rests = await drive(plan, lambda: workflow, failing)
         state = (await workflow.run(Probe(), thread_id=THREAD)).get_outputs()
         return rests, state, sorted(ledger.finished)
 
-    without = await told(None)
-    assert await told(InMemoryCheckpointStorage()) == without
-    assert await told(SixMethods()) == without
+    without = await outcome_of(None)
+    assert await outcome_of(InMemoryCheckpointStorage()) == without
+    assert await outcome_of(SixMethods()) == without

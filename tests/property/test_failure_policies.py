@@ -1,4 +1,4 @@
-"""Random graphs with random policies and failures end as a small model says, however often they are interrupted."""
+"""Random graphs with random policies and failures end as a small model predicts, however often they are interrupted."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Expected:
 
     def fan(self, fan: Fan, message: str, path: str) -> str:
         left = [self.chain(branch, message, f"{path}{name}") for branch, name in zip(fan.branches, "abc", strict=False)]
-        present = [one for one in left if one != ISOLATED]
+        present = [result for result in left if result != ISOLATED]
         if SKIPPED in left or not present:
             return SKIPPED
         return self.node(fan.join, "+".join(present), f"{path}j")
@@ -294,9 +294,7 @@ POINTS = st.lists(st.integers(0, 60), max_size=5)
 @example(EVERYTHING, [], "memory")
 @example(EVERYTHING, [5, 13, 21, 34, 55], "memory")
 @given(chains(2), POINTS, st.sampled_from(sorted(STORAGES)))
-async def test_a_random_graph_of_failing_executors_ends_as_the_model_says(
-    chain: Chain, after: list[int], kind: str
-) -> None:
+async def test_random_graph_of_failing_executors_ends_as_the_model(chain: Chain, after: list[int], kind: str) -> None:
     expected, world, storage = Expected(), World(), STORAGES[kind]()
     expected.chain(chain, "(x>start)", "")
     same = built(chain, world, storage)
@@ -327,7 +325,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make_storage", "durability"), CASES)
-async def test_steps_sleeps_and_retries_cancelled_at_any_turn_go_on_as_if_they_had_not_been(
+async def test_steps_sleeps_and_retries_cancelled_at_any_turn_end_as_undisturbed(
     make_storage: Callable[[], Any], durability: Any
 ) -> None:
     expected, moment = Expected(), 0

@@ -1,4 +1,4 @@
-"""Random acts on a file store whose index is taken away in between: the files alone say all there is to know."""
+"""Random acts on a file store whose index is taken away in between: the files alone hold all there is to know."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ class WithoutItsIndex(Beside):
     @rule()
     def lose_index(self) -> None:
         self.do(self.store.close())
-        for one in (self.folder / "threads").glob("index.db*"):
-            one.unlink()
+        for path in (self.folder / "threads").glob("index.db*"):
+            path.unlink()
         self.store = STORES["file"](self.folder)
         self.was_lost = True
         for name, thread in list(self.model.threads.items()):
-            thread.owner, thread.fence = None, 0  # no owner is alive when the machine was started anew
+            thread.owner, thread.fence = None, 0  # no owner is alive after a restart of the machine
             self.leases.pop(name, None)
             if thread.is_empty:
                 del self.model.threads[name]
 
-    def in_order(self, found: dict[str, Any]) -> dict[str, Any]:
+    def in_order(self, content: dict[str, Any]) -> dict[str, Any]:
         listed = ("infos", "roots", "threads")
-        return {key: sorted(one, key=repr) if key in listed and self.was_lost else one for key, one in found.items()}
+        return {
+            key: sorted(value, key=repr) if key in listed and self.was_lost else value for key, value in content.items()
+        }
 
     def known_ids(self, thread: Thread) -> list[str]:
         """Of its own thread: which of two threads has an id is also known by order alone."""
-        return [one.info.checkpoint_id for one in thread.checkpoints if one.info is not None]
+        return [kept.info.checkpoint_id for kept in thread.checkpoints if kept.info is not None]
 
 
-def test_a_file_store_holds_what_the_model_holds_although_its_index_is_lost() -> None:
+def test_file_store_matches_the_model_although_its_index_is_lost() -> None:
     run_state_machine_as_test(WithoutItsIndex, settings=some_examples(18))

@@ -30,7 +30,7 @@ HANG = 10
 class InterruptingStore(MemoryStore):
     """Interrupts at the n-th write, into the journal or as a commit, in one of three ways.
 
-    kill: the write is kept, and its writer never hears of it, nor can it write anything any more.
+    kill: the write is kept, but its writer gets an error and cannot write any more.
     cancel: the write is kept, and the run's task cancelled.
     refuse: the write fails, later ones do not.
     """
@@ -128,11 +128,11 @@ async def lead_to_its_end(program: Program, ledger: Ledger, storage: Any, store:
                 ledger.recorded = store.recorded
             todo = {}
             continue
-        pending = {str(one.request_id): f"answer to {one.data}" for one in result.get_request_info_events()}
+        pending = {str(event.request_id): f"answer to {event.data}" for event in result.get_request_info_events()}
         if not pending:
             return result.get_outputs()
         chosen = sorted(pending)[:1] if program.one_by_one else list(pending)
-        todo = {"responses": {one: pending[one] for one in chosen}}
+        todo = {"responses": {request_id: pending[request_id] for request_id in chosen}}
     raise AssertionError("the thread never came to its end")
 
 
@@ -168,15 +168,13 @@ async def check(program: Program, way: str, second: int = 0) -> None:
 
 @FEW
 @given(programs(), st.sampled_from(WAYS))
-async def test_a_function_interrupted_at_any_write_ends_as_if_it_had_not_been(program: Program, way: str) -> None:
+async def test_function_interrupted_at_any_write_ends_as_undisturbed(program: Program, way: str) -> None:
     await check(program, way)
 
 
 @FEW
 @given(programs(), st.sampled_from(WAYS), st.integers(1, 4))
-async def test_a_function_interrupted_twice_in_a_row_ends_as_if_it_had_not_been(
-    program: Program, way: str, second: int
-) -> None:
+async def test_function_interrupted_twice_in_a_row_ends_as_undisturbed(program: Program, way: str, second: int) -> None:
     await check(program, way, second)
 
 

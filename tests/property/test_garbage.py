@@ -1,4 +1,4 @@
-"""Pruning: whatever goes, what is left can be read, and nothing is kept that nobody needs."""
+"""Pruning: what is left can be read, and nothing unneeded is kept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Lines:
     def add(self) -> None:
         random = self._random
         self._number += 1
-        checkpoints = [one.number for one in self.lineages.values() if one.is_checkpoint]
+        checkpoints = [lineage.number for lineage in self.lineages.values() if lineage.is_checkpoint]
         parent = None
         if checkpoints and random.random() < 0.95:
             parent = checkpoints[-1] if random.random() < 0.7 else random.choice(checkpoints)
@@ -69,7 +69,9 @@ class Lines:
     def prune(self) -> tuple[set[str], set[str]]:
         """All references that the plan keeps, and all that something has."""
         random = self._random
-        doomed = [number for number, one in self.lineages.items() if one.is_checkpoint and random.random() < 0.4]
+        doomed = [
+            number for number, lineage in self.lineages.items() if lineage.is_checkpoint and random.random() < 0.4
+        ]
         for number in doomed:
             stays = random.random() < 0.2  # its events refer to what it has
             self.lineages[number] = replace(self.lineages[number], is_kept=stays, is_checkpoint=False)
@@ -77,10 +79,10 @@ class Lines:
         plan = plan_pruning(shuffled)
         kept = {ref for refs in self.has.values() for ref in refs if plan.needs(*_split(ref))}
         self.lineages.update(plan.relinked)
-        self.lineages = {number: one for number, one in self.lineages.items() if one.is_kept}
+        self.lineages = {number: lineage for number, lineage in self.lineages.items() if lineage.is_kept}
         self.has = {number: refs for number, refs in self.has.items() if number in self.lineages}
-        for one in self.lineages.values():
-            assert one.parent is None or one.parent in self.lineages
+        for lineage in self.lineages.values():
+            assert lineage.parent is None or lineage.parent in self.lineages
         return kept, {ref for refs in self.has.values() for ref in refs}
 
 
@@ -90,7 +92,7 @@ def _split(ref: str) -> tuple[str, int]:
 
 
 @given(SEEDS)
-def test_the_plan_keeps_exactly_what_something_has_however_often_it_is_made(seed: int) -> None:
+def test_plan_keeps_exactly_the_references_in_use_each_time(seed: int) -> None:
     random = Random(seed)
     lines = Lines(random, "abcdefghijklmnopqrstuvwxyz0123456789+/")
     for _ in range(random.randint(1, 5)):
@@ -101,7 +103,7 @@ def test_the_plan_keeps_exactly_what_something_has_however_often_it_is_made(seed
 
 
 @given(SEEDS)
-def test_digests_that_begin_alike_make_it_keep_one_too_many_and_never_one_too_few(seed: int) -> None:
+def test_digests_with_equal_prefixes_keep_too_many_but_never_too_few(seed: int) -> None:
     random = Random(seed)
     lines = Lines(random, "a" * 30 + "b")
     for _ in range(3):
@@ -135,28 +137,28 @@ class Threads:
         self._random = random
         self._stores = stores
         self._changing = ChangingTree(random)
-        self._keepers: list[StoredThread] = []
+        self._stored_threads: list[StoredThread] = []
         self._recent = [RecentThreads() for _ in stores]
         self._declared = DeclaredTypes()
         self.expected: dict[int, Expected] = {}
         self._head: int | None = None
 
     async def open(self) -> None:
-        self._keepers = []
+        self._stored_threads = []
         for store, recent in zip(self._stores, self._recent, strict=True):
-            found = await store.open("t", "owner", takeover=True)
-            self._keepers.append(StoredThread(store, found, self._declared, lambda _: JsonCodec(), recent))
+            opened = await store.open("t", "owner", takeover=True)
+            self._stored_threads.append(StoredThread(store, opened, self._declared, lambda _: JsonCodec(), recent))
 
     async def restart(self) -> None:
-        for keeper in self._keepers:
-            await keeper.release()
+        for stored_thread in self._stored_threads:
+            await stored_thread.release()
         if self._random.random() < 0.5:
             self._recent = [RecentThreads() for _ in self._stores]
         await self.open()
 
     @property
     def checkpoints(self) -> dict[int, Expected]:
-        return {number: one for number, one in self.expected.items() if one.checkpoint_id is not None}
+        return {number: expected for number, expected in self.expected.items() if expected.checkpoint_id is not None}
 
     async def commit(self) -> None:
         random, number = self._random, len(self.expected) + 1
@@ -177,35 +179,35 @@ class Threads:
                 *("w", "hash"), checkpoint_id=f"c{number}", previous_checkpoint_id=before, thread_id="t",
                 number=number, state={"tree": self._changing.tree["state"]},
             )  # fmt: skip
-        for keeper in self._keepers:
-            await keeper.commit(made, events, "run-1", "IDLE")
-        one = Expected(
+        for stored_thread in self._stored_threads:
+            await stored_thread.commit(made, events, "run-1", "IDLE")
+        expected = Expected(
             None if made is None else made.checkpoint_id,
             previous,
             exact(self._changing.tree["state"]),
             [exact(JsonCodec().encode(event.data, "data")) for event in events],
         )
-        self.expected[number] = one
+        self.expected[number] = expected
         store = self._stores[0]
         if made is not None:
             self._head = number
-            one.has = await self._reach(store, (await self._root(store, f"c{number}")))
+            expected.has = await self._reach(store, (await self._root(store, f"c{number}")))
         else:
-            one.has = set() if self._head is None else self.expected[self._head].has
+            expected.has = set() if self._head is None else self.expected[self._head].has
         if events:
             logged = (await store.events_after("t", 0))[-1]
-            one.refers, one.own = logged.refers, {f"{digest}.{number}" for digest in logged.own}
-            assert await self._reach(store, logged.body) <= one.has | one.own
+            expected.refers, expected.own = logged.refers, {f"{digest}.{number}" for digest in logged.own}
+            assert await self._reach(store, logged.body) <= expected.has | expected.own
 
     async def prune(self) -> None:
-        """Any but the head, or that too when nobody owns the thread."""
+        """Any but the head, or the head too when the thread has no owner."""
         random = self._random
         doomed = [number for number in self.checkpoints if number != self._head and random.random() < 0.4]
-        for keeper in self._keepers:
-            if self._head is not None and random.random() < 0.2 and keeper is self._keepers[0]:
+        for stored_thread in self._stored_threads:
+            if self._head is not None and random.random() < 0.2 and stored_thread is self._stored_threads[0]:
                 doomed.append(self._head)
             if self._head in doomed:
-                await keeper.release()
+                await stored_thread.release()
         ids = [self.expected[number].checkpoint_id or "" for number in doomed]
         for store in self._stores:
             assert await store.prune("t", [*ids, "nobody", *ids]) == len(ids)
@@ -217,12 +219,12 @@ class Threads:
             self._head = max(self.checkpoints, default=None)
             await self.open()
 
-    def _previous(self, one: Expected) -> str | None:
+    def _previous(self, expected: Expected) -> str | None:
         """The nearest before it that is left."""
-        while one.parent is not None:
-            one = self.expected[one.parent]
-            if one.checkpoint_id is not None:
-                return one.checkpoint_id
+        while expected.parent is not None:
+            expected = self.expected[expected.parent]
+            if expected.checkpoint_id is not None:
+                return expected.checkpoint_id
         return None
 
     async def _root(self, store: Store, checkpoint_id: str) -> bytes:
@@ -237,20 +239,22 @@ class Threads:
     async def check(self) -> None:
         """All that is left can be read, and nothing else is left."""
         numbers = range(1, len(self.expected) + 1)
-        events = [event for one in self.expected.values() for event in one.events]
+        events = [event for expected in self.expected.values() for event in expected.events]
         needed: set[str] = set()
-        for one in self.expected.values():
-            needed |= one.own | (one.has if one.checkpoint_id is not None or one.refers else set())
+        for expected in self.expected.values():
+            needed |= expected.own | (expected.has if expected.checkpoint_id is not None or expected.refers else set())
         for store in self._stores:
             infos = await store.infos(thread_id="t")
             assert [(info.checkpoint_id, info.previous_checkpoint_id) for info in infos] == [
-                (one.checkpoint_id, self._previous(one)) for one in self.checkpoints.values()
+                (expected.checkpoint_id, self._previous(expected)) for expected in self.checkpoints.values()
             ]
-            for info, one in zip(infos, self.checkpoints.values(), strict=True):
+            for info, expected in zip(infos, self.checkpoints.values(), strict=True):
                 root = await self._root(store, info.checkpoint_id)
-                found, _ = await read_checkpoint(store, root, info, JsonCodec())
-                assert exact(found.state["tree"]) == one.state
-            logged = [await read_whole_tree(store, "t", one.body, "events") for one in await store.events_after("t", 0)]
+                checkpoint, _ = await read_checkpoint(store, root, info, JsonCodec())
+                assert exact(checkpoint.state["tree"]) == expected.state
+            logged = [
+                await read_whole_tree(store, "t", entry.body, "events") for entry in await store.events_after("t", 0)
+            ]
             assert [exact(tree[2]["data"]) for trees, _ in logged for tree in trees] == events
             stored = await store.read_chunks("t", numbers)
             assert {f"{digest}.{number}" for number, chunks in stored.items() for digest in chunks} == needed
@@ -272,7 +276,7 @@ async def explore(seed: int, stores: list[Store]) -> None:
 
 @given(SEEDS)
 @FEW
-def test_what_a_store_keeps_can_be_read_and_is_needed(seed: int) -> None:
+def test_kept_data_of_stores_can_be_read_and_is_needed(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         in_files = SqliteStore(path / "x.db", synchronous="NORMAL"), FileStore(path / "files", fsync=False)
@@ -281,7 +285,7 @@ def test_what_a_store_keeps_can_be_read_and_is_needed(seed: int) -> None:
 
 @given(SEEDS)
 @settings(FEW, max_examples=200 if SOAK else 5)
-def test_what_postgresql_keeps_can_be_read_and_is_needed(seed: int) -> None:
+def test_kept_data_of_postgresql_can_be_read_and_is_needed(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder, SCHEMAS.lent():
         dsn, schema = where(Path(folder))
         asyncio.run(explore(seed, [PostgresStore(dsn, schema=schema)]))

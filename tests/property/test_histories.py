@@ -62,10 +62,10 @@ class Counter(Executor):
     async def count(self, message: str, ctx: WorkflowContext[None, int]) -> None:
         for _ in range(5):
             await asyncio.sleep(0)  # so that the other one is recorded before this one ends
-        heard = ctx.private.get("heard", 0) + 1
-        ctx.private["heard"] = heard
-        ctx.set_state("heard", heard)
-        await ctx.yield_output(heard)
+        count = ctx.private.get("heard", 0) + 1
+        ctx.private["heard"] = count
+        ctx.set_state("heard", count)
+        await ctx.yield_output(count)
 
 
 def build(storage: Any) -> Workflow:
@@ -81,29 +81,29 @@ def build(storage: Any) -> Workflow:
 class Place:
     """Where a thread stands."""
 
-    said: tuple[str, ...] = ()
-    heard: int = 0
+    texts: tuple[str, ...] = ()
+    count: int = 0
     asks: tuple[str, ...] = ()
     outputs: tuple[Any, ...] = ()
     due: tuple[str, str] | None = None
 
-    def given(self, message: str) -> Place:
+    def with_message(self, message: str) -> Place:
         return replace(self, due=("write", message), outputs=())
 
     def answered(self, request_id: str, answer: str) -> Place:
-        asks = tuple(one for one in self.asks if one != request_id)
+        asks = tuple(asked for asked in self.asks if asked != request_id)
         return replace(self, due=("answer", answer), asks=asks, outputs=())
 
     def next(self) -> Place:
         assert self.due is not None
         kind, text = self.due
         if kind == "write":
-            return replace(self, said=(*self.said, text), due=("hear", text))
+            return replace(self, texts=(*self.texts, text), due=("hear", text))
         if kind == "answer":
-            return replace(self, said=(*self.said, text), due=None, outputs=(*self.outputs, text))
+            return replace(self, texts=(*self.texts, text), due=None, outputs=(*self.outputs, text))
         asks = (*self.asks, text[:8]) if text.startswith("?") else self.asks
-        heard = self.heard + 1
-        return replace(self, asks=asks, heard=heard, outputs=(*self.outputs, heard), due=None)
+        count = self.count + 1
+        return replace(self, asks=asks, count=count, outputs=(*self.outputs, count), due=None)
 
     @property
     def status(self) -> str:
@@ -113,8 +113,8 @@ class Place:
 
     @property
     def state(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"said": [*self.said]} if self.said else {}
-        return {**said, "heard": self.heard} if self.heard else said
+        state: dict[str, Any] = {"said": [*self.texts]} if self.texts else {}
+        return {**state, "heard": self.count} if self.count else state
 
     def to_the_end(self) -> list[Place]:
         places, at = list[Place](), self
@@ -154,11 +154,11 @@ class Life:
 
     made: list[Made] = field(default_factory=list)
     number: int = 0
-    """Its last commit; one that only tells what was has no checkpoint."""
+    """Its last commit. A commit with events alone has no checkpoint."""
 
     @property
     def kept(self) -> list[Made]:
-        return [one for one in self.made if one.is_kept]
+        return [checkpoint for checkpoint in self.made if checkpoint.is_kept]
 
     @property
     def head(self) -> Made:
@@ -172,11 +172,11 @@ class Life:
 
     def beyond(self, keep_last: int) -> list[Made]:
         stays = self.head.line[:keep_last]
-        return [one for one in self.kept if one not in stays and not one.is_pinned]
+        return [checkpoint for checkpoint in self.kept if checkpoint not in stays and not checkpoint.is_pinned]
 
     def prune(self, keep_last: int) -> None:
-        for one in self.beyond(keep_last):
-            one.is_kept = False
+        for checkpoint in self.beyond(keep_last):
+            checkpoint.is_kept = False
 
 
 # ---------------------------------------------------------------- both
@@ -217,10 +217,10 @@ class Lives(RuleBasedStateMachine):
         return self.lives[name].head.place if name in self.lives else Place()
 
     @rule(name=NAMES, mark=st.sampled_from("?!"), pick=PICK, crash=CRASHES)
-    def say(self, name: str, mark: str, pick: int, crash: Any) -> None:
+    def send(self, name: str, mark: str, pick: int, crash: Any) -> None:
         if (at := self.place(name)).due is None:
             message = self.new(mark)
-            self.move(name, at.given(message), pick, crash, message=message)
+            self.move(name, at.with_message(message), pick, crash, message=message)
 
     @rule(name=NAMES, pick=PICK, crash=CRASHES)
     def answer(self, name: str, pick: int, crash: Any) -> None:
@@ -234,10 +234,10 @@ class Lives(RuleBasedStateMachine):
         if name in self.lives:
             self.move(name, None, pick, crash)
 
-    def move(self, name: str, entry: Place | None, pick: int, crash: Any, **given: Any) -> None:
+    def move(self, name: str, entry: Place | None, pick: int, crash: Any, **arguments: Any) -> None:
         if name in self.held and pick == 0:
             with pytest.raises(ThreadBusy):
-                self.do(self.workflow.run(thread_id=name, **given))
+                self.do(self.workflow.run(thread_id=name, **arguments))
             return
         places = self.place(name).to_the_end() if entry is None else [entry, *entry.to_the_end()]
         faults, stored = Faults(), list[str]()
@@ -246,7 +246,7 @@ class Lives(RuleBasedStateMachine):
             faults.crash(crash[0], nth=crash[1], when=crash[2])
         workflow = self.by(pick) if crash is None else build(faults.wrap(self.storage))
         try:
-            result = self.do(workflow.run(thread_id=name, takeover=name in self.held, **given))
+            result = self.do(workflow.run(thread_id=name, takeover=name in self.held, **arguments))
         except ProcessGone:
             done = stored.count("commit")
             (self.held.discard if "release" in stored else self.held.add)(name)
@@ -266,15 +266,15 @@ class Lives(RuleBasedStateMachine):
     def learn(self, name: str) -> None:
         """The ids of what was made."""
         if name in self.lives:
-            ids = {one.number: one.checkpoint_id for one in self.do(self.storage.history(name))}
-            for one in self.lives[name].kept:
-                one.id = one.id or ids[one.number]
+            ids = {info.number: info.checkpoint_id for info in self.do(self.storage.history(name))}
+            for checkpoint in self.lives[name].kept:
+                checkpoint.id = checkpoint.id or ids[checkpoint.number]
 
     def chosen(self, name: str | None) -> list[Life]:
         return [life for key, life in self.lives.items() if name in (None, key)]
 
     def some(self, pick: int, name: str | None = None) -> Made | None:
-        known = [one for life in self.chosen(name) for one in life.kept]
+        known = [checkpoint for life in self.chosen(name) for checkpoint in life.kept]
         return known[-1 - pick % len(known)] if known else None
 
     def any_of(self, pick: int) -> Any:
@@ -282,17 +282,17 @@ class Lives(RuleBasedStateMachine):
 
     @rule(pick=PICK, to=NAMES, is_edited=st.booleans())
     def fork(self, pick: int, to: str, is_edited: bool) -> None:
-        source, said = self.some(pick), self.new("edited")
+        source, text = self.some(pick), self.new("edited")
         if source is None:
             return
-        update = {"said": [said]} if is_edited else None
+        update = {"said": [text]} if is_edited else None
         act = self.any_of(pick).fork(source.id, thread_id=to, update_state=update)
         if to in self.lives or to in self.held:
             with pytest.raises(ThreadExists):
                 self.do(act)
             return
         made = self.do(act)
-        place = replace(source.place, said=(said,)) if is_edited else source.place
+        place = replace(source.place, texts=(text,)) if is_edited else source.place
         self.lives[to] = Life([Made(1, place, None, made.checkpoint_id)], 1)
 
     @rule(name=NAMES, pick=PICK, takeover=st.booleans())
@@ -319,12 +319,14 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=NAMES, pick=PICK, is_pinned=st.booleans(), goes_on=st.booleans())
     def pin(self, name: str, pick: int, is_pinned: bool, goes_on: bool) -> None:
-        known = [one for life in self.chosen(name) for one in life.kept if is_pinned or one.is_pinned]
-        for one in known[-1 - pick :][:1]:
-            self.do(self.storage.pin(one.id) if is_pinned else self.workflow.unpin(one.id))
-            one.is_pinned = is_pinned
+        known = [
+            checkpoint for life in self.chosen(name) for checkpoint in life.kept if is_pinned or checkpoint.is_pinned
+        ]
+        for checkpoint in known[-1 - pick :][:1]:
+            self.do(self.storage.pin(checkpoint.id) if is_pinned else self.workflow.unpin(checkpoint.id))
+            checkpoint.is_pinned = is_pinned
         if goes_on:
-            self.say(name, "!", 2, None)
+            self.send(name, "!", 2, None)
 
     @rule(name=st.none() | NAMES, keep_last=st.integers(1, 4))
     def prune(self, name: str | None, keep_last: int) -> None:
@@ -362,39 +364,42 @@ class Lives(RuleBasedStateMachine):
         self.opened.append(self.storage)
 
     @invariant()
-    def both_say_the_same(self) -> None:
-        threads = {one.thread_id: one for one in self.do(self.storage.list_threads())}
+    def both_are_equal(self) -> None:
+        threads = {thread.thread_id: thread for thread in self.do(self.storage.list_threads())}
         assert threads.keys() == self.lives.keys()
         for name, life in self.lives.items():
-            found = threads[name]
-            assert (found.number, found.status) == (life.number, life.head.place.status)
-            assert found.checkpoint_id == life.head.id and (found.run_id is not None) == (name in self.held)
+            thread = threads[name]
+            assert (thread.number, thread.status) == (life.number, life.head.place.status)
+            assert thread.checkpoint_id == life.head.id and (thread.run_id is not None) == (name in self.held)
             self.do(self.compare(name, life))
-        asked = {(name, one) for name, life in self.lives.items() for one in life.head.place.asks}
-        assert {(one.thread_id, one.request_id) for one in self.do(self.storage.pending_requests())} == asked
+        asked = {(name, request_id) for name, life in self.lives.items() for request_id in life.head.place.asks}
+        assert {
+            (request.thread_id, request.request_id) for request in self.do(self.storage.pending_requests())
+        } == asked
 
     async def compare(self, name: str, life: Life) -> None:
         infos = (await self.storage.history(name))[::-1]
-        assert [(one.checkpoint_id, one.number, one.status, one.is_pinned) for one in infos] == [
-            (one.id, one.number, one.place.status, one.is_pinned) for one in life.kept
+        assert [(info.checkpoint_id, info.number, info.status, info.is_pinned) for info in infos] == [
+            (checkpoint.id, checkpoint.number, checkpoint.place.status, checkpoint.is_pinned)
+            for checkpoint in life.kept
         ]
         branches = await self.workflow.branches(name)
         assert branches.head.checkpoint_id == life.head.id
         for made in life.kept:
-            assert [one.checkpoint_id for one in branches.line(made.id)] == [one.id for one in made.line[::-1]]
-        newest = {one.newest.checkpoint_id for one in branches}
-        continued = {id(one.previous) for one in life.kept}
-        assert newest == {one.id for one in life.kept if id(one) not in continued}
+            assert [checkpoint.checkpoint_id for checkpoint in branches.line(made.id)] == [
+                checkpoint.id for checkpoint in made.line[::-1]
+            ]
+        newest = {branch.newest.checkpoint_id for branch in branches}
+        continued = {id(checkpoint.previous) for checkpoint in life.kept}
+        assert newest == {checkpoint.id for checkpoint in life.kept if id(checkpoint) not in continued}
         for made, loaded in zip(life.kept, await self.storage.list_checkpoints(thread_id=name), strict=True):
             assert loaded.state == made.place.state
             assert [*loaded.pending_request_info_events] == [*made.place.asks]
-            assert [one.data for one in loaded.outputs] == [*made.place.outputs]
+            assert [output.data for output in loaded.outputs] == [*made.place.outputs]
 
 
 @pytest.mark.parametrize(("retention", "keeps"), KEPT, ids=str)
 @pytest.mark.parametrize("kind", STORAGES)
-def test_threads_are_where_the_model_says_whatever_is_done_to_them(
-    kind: str, retention: Any, keeps: int | None
-) -> None:
+def test_threads_match_the_model_after_random_operations(kind: str, retention: Any, keeps: int | None) -> None:
     factory: Any = partial(Lives, kind, retention, keeps)
     run_state_machine_as_test(factory, settings=some_examples(6))

@@ -13,9 +13,9 @@ from tests.property.engine_graphs import (
     HABITS,
     Boom,
     Habits,
-    Keeper,
     Ledger,
     Plan,
+    RememberingWorker,
     Rest,
     Token,
     Wire,
@@ -48,7 +48,7 @@ REDUCERS: dict[str, Reducer] = {"notes": append, "total": add, "index": merge}
 
 
 def examples(count: int) -> settings:
-    """So many, for a quick look at each run of the suite; a soak takes as many as it was told."""
+    """So many, for a quick look at each run of the suite; a soak takes as many as its settings name."""
     return settings() if SOAK else settings(max_examples=count)
 
 
@@ -64,7 +64,7 @@ class Deep(Worker):
         await super()._send(token, ctx)
 
 
-class DeepKeeper(Deep, Keeper):
+class DeepRememberingWorker(Deep, RememberingWorker):
     """The same with hooks."""
 
 
@@ -112,7 +112,7 @@ class Nest(Plan):
         return self._build(ledger, "", Out("x", ledger, 0), checkpoint_storage=storage)
 
     def _build(self, ledger: Ledger, prefix: str, last: Exit, **options: Any) -> Workflow:
-        """Ids are unique in the whole nesting, so that the ledger can tell all deliveries apart."""
+        """Ids are unique in the whole nesting, so that the ledger can distinguish all deliveries."""
         nodes = [self._node(place, ledger, prefix) for place in range(len(self.habits))]
         builder = WorkflowBuilder(name=f"nest {prefix}", start_executor=nodes[0], state=REDUCERS, **options)
         for wire in self.wires:
@@ -125,12 +125,12 @@ class Nest(Plan):
         if child is not None:
             inner = child._build(ledger, name, Exit(f"{name}x", ledger, ways))
             return WorkflowExecutor(inner, name, propagate_request=True)
-        return (DeepKeeper if habits.memory else Deep)(name, habits, ledger, ways)
+        return (DeepRememberingWorker if habits.memory else Deep)(name, habits, ledger, ways)
 
     def starts(self, prefix: str = "") -> set[str]:
         """Ids of the executors that only start a child."""
-        found = {f"{prefix}n{place}" for place, _ in self.children}
-        return found.union(*(child.starts(f"{prefix}n{place}") for place, child in self.children))
+        ids = {f"{prefix}n{place}" for place, _ in self.children}
+        return ids.union(*(child.starts(f"{prefix}n{place}") for place, child in self.children))
 
     def handler_calls(self, checkpoint: WorkflowCheckpoint) -> int:
         """How many calls of workers the next superstep makes, at all depths."""
@@ -140,7 +140,7 @@ class Nest(Plan):
 @st.composite
 def nests(draw: st.DrawFn, depth: int = 3) -> Nest:
     drawn = draw(st.lists(HABITS, min_size=2, max_size=3))
-    habits = [replace(one, outputs=0, pauses=min(one.pauses, 1), sends=max(one.sends, 1)) for one in drawn]
+    habits = [replace(habit, outputs=0, pauses=min(habit.pauses, 1), sends=max(habit.sends, 1)) for habit in drawn]
     places = draw(st.sets(st.integers(0, len(habits) - 1), min_size=1, max_size=2)) if depth > 1 else set()
     below = tuple((place, draw(nests(depth - draw(st.integers(1, 2))))) for place in sorted(places))
     wires = draw(wirings(len(habits)))
@@ -184,7 +184,7 @@ async def check_forks(plan: Nest, make_storage: Callable[[], Any]) -> None:
     workflow = plan.build(ledger, storage)
     rests, calls = await drive(plan, lambda: workflow), list(ledger.finished)
     end, past = await final(storage), await history(storage)
-    run_ids = list(dict.fromkeys(one.run_id for one in past))
+    run_ids = list(dict.fromkeys(checkpoint.run_id for checkpoint in past))
     done = 0
     for place, checkpoint in enumerate(past):
         ledger.finished.clear()
@@ -197,11 +197,14 @@ async def check_forks(plan: Nest, make_storage: Callable[[], Any]) -> None:
     assert past[-1].children == {}
 
 
-async def check_failures(plan: Nest, make_storage: Callable[[], Any], *, anew: bool) -> Ledger:
+async def check_failures(plan: Nest, make_storage: Callable[[], Any], *, with_new_objects: bool) -> Ledger:
     calm_storage, storage, ledger = InMemoryCheckpointStorage(), make_storage(), Ledger(may_fail=True)
     rests, calls = await calm(plan, calm_storage)
     same = plan.build(ledger, storage)
-    assert await drive(plan, lambda: plan.build(ledger, storage) if anew else same, attempt_that_may_fail) == rests
+    assert (
+        await drive(plan, lambda: plan.build(ledger, storage) if with_new_objects else same, attempt_that_may_fail)
+        == rests
+    )
     assert await final(storage) == await final(calm_storage)
     if make_storage is SixMethods:
         assert set(ledger.finished) == set(calls)  # without a journal a superstep is repeated whole
@@ -215,7 +218,7 @@ STORAGES = st.sampled_from((InMemoryCheckpointStorage, SixMethods))
 
 @examples(3)
 @given(nests(), STORAGES)
-async def test_a_nesting_resumed_at_every_checkpoint_ends_as_the_undisturbed_one_and_runs_only_what_was_left(
+async def test_resumed_nesting_ends_as_undisturbed_and_runs_only_what_was_left(
     plan: Nest, make_storage: Callable[[], Any]
 ) -> None:
     await check_forks(plan, make_storage)
@@ -227,33 +230,33 @@ async def test_children_side_by_side_are_resumed_at_every_checkpoint() -> None:
 
 @examples(8)
 @given(nests(), STORAGES, st.booleans())
-async def test_a_nesting_that_fails_at_any_delivery_ends_as_the_undisturbed_one_and_repeats_nothing_that_ended(
-    plan: Nest, make_storage: Callable[[], Any], anew: bool
+async def test_nesting_with_failures_ends_as_undisturbed_and_repeats_nothing(
+    plan: Nest, make_storage: Callable[[], Any], with_new_objects: bool
 ) -> None:
-    await check_failures(plan, make_storage, anew=anew)
+    await check_failures(plan, make_storage, with_new_objects=with_new_objects)
 
 
 async def test_children_side_by_side_that_fail_are_resumed_until_they_are_done() -> None:
-    ledger = await check_failures(SIBLINGS, InMemoryCheckpointStorage, anew=True)
+    ledger = await check_failures(SIBLINGS, InMemoryCheckpointStorage, with_new_objects=True)
     assert len(ledger.started) > len(ledger.finished), "something did fail"
 
 
 @examples(5)
 @given(nests(), st.lists(st.integers(0, 60), min_size=1, max_size=4), st.booleans())
-async def test_a_nesting_cancelled_at_any_await_ends_as_the_undisturbed_one(
-    plan: Nest, turns: list[int], anew: bool
+async def test_nesting_cancelled_at_any_await_ends_as_undisturbed(
+    plan: Nest, turns: list[int], with_new_objects: bool
 ) -> None:
     rests, calls = await calm(plan, InMemoryCheckpointStorage())
     storage, ledger = InMemoryCheckpointStorage(), Ledger()
     same = plan.build(ledger, storage)
-    make = (lambda: plan.build(ledger, storage)) if anew else (lambda: same)
+    make = (lambda: plan.build(ledger, storage)) if with_new_objects else (lambda: same)
     assert await drive(plan, make, cancelled_after(turns)) == rests
     assert sorted(ledger.finished) == sorted(calls)
 
 
 @examples(4)
 @given(nests())
-async def test_nestings_in_parallel_threads_of_one_object_end_as_each_would_alone(plan: Nest) -> None:
+async def test_nestings_in_parallel_threads_end_as_each_would_alone(plan: Nest) -> None:
     rests, _ = await calm(plan, None)
     workflow = plan.build(Ledger(), InMemoryCheckpointStorage())
     driven = [drive(plan, lambda: workflow, thread=thread) for thread in ("one", "two", "three")]

@@ -1,4 +1,4 @@
-"""Each message is delivered exactly where a straightforward reading of the graph says, in the order of the sends."""
+"""Each message is delivered exactly as a plain model of the graph predicts, in the order of the sends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Parcel:
 
 class TakesAll(Executor):
     @handler
-    async def one(self, sent: Letter | Parcel, ctx: WorkflowContext[Letter | Parcel]) -> None: ...
+    async def single(self, sent: Letter | Parcel, ctx: WorkflowContext[Letter | Parcel]) -> None: ...
 
     @handler
     async def many(self, sent: list[Letter | Parcel], ctx: WorkflowContext[Letter | Parcel]) -> None: ...
@@ -33,7 +33,7 @@ class TakesAll(Executor):
 
 class TakesLetters(Executor):
     @handler
-    async def one(self, sent: Letter, ctx: WorkflowContext[Letter | Parcel]) -> None: ...
+    async def single(self, sent: Letter, ctx: WorkflowContext[Letter | Parcel]) -> None: ...
 
     @handler
     async def many(self, sent: list[Letter], ctx: WorkflowContext[Letter | Parcel]) -> None: ...
@@ -54,7 +54,7 @@ class Map:
         return Routes(builder.graph())
 
     def accepts(self, place: int, *sent: Any) -> bool:
-        return not (self.only_letters[place] and any(isinstance(one, Parcel) for one in sent))
+        return not (self.only_letters[place] and any(isinstance(item, Parcel) for item in sent))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def maps(draw: st.DrawFn) -> Map:
 
 @st.composite
 def maps_and_sends(draw: st.DrawFn) -> tuple[Map, list[Sent]]:
-    """Joins hear from their senders again and again, so that they hold several messages of one."""
+    """Joins receive repeatedly from their senders, so that they hold several messages of one sender."""
     where = draw(maps())
     places = st.integers(0, len(where.only_letters) - 1)
     joined = [source for wire in where.wires if wire.kind == "fan_in" for source in wire.sources]
@@ -93,9 +93,11 @@ def chosen(wire: Wire, data: Any) -> list[int]:
     if wire.kind == "conditional":
         return [wire.targets[0]] if data.value % wire.step == 0 else []
     if wire.kind == "selection":
-        return [one for place, one in enumerate(wire.targets) if (data.value + wire.step) >> place & 1]
+        return [target for place, target in enumerate(wire.targets) if (data.value + wire.step) >> place & 1]
     if wire.kind == "switch":
-        taken = [one for place, one in enumerate(wire.targets[:-1]) if data.value % wire.step == place % wire.step]
+        taken = [
+            target for place, target in enumerate(wire.targets[:-1]) if data.value % wire.step == place % wire.step
+        ]
         return [*taken, wire.targets[-1]][:1]
     return list(wire.targets)
 
@@ -104,23 +106,23 @@ def model(where: Map, sent: list[Sent]) -> tuple[list[Delivered], dict[int, list
     """What is delivered, in order; and what each join (by the place of its wire) still holds."""
     delivered: list[Delivered] = []
     waiting: dict[int, list[tuple[int, Any]]] = {}
-    for one in sent:
+    for message in sent:
         for number, wire in enumerate(where.wires):
-            if one.source not in wire.sources:
+            if message.source not in wire.sources:
                 continue
             if wire.kind == "fan_in":
-                if one.target in (None, wire.targets[0]):
-                    delivered += _join(where, number, waiting.setdefault(number, []), one)
+                if message.target in (None, wire.targets[0]):
+                    delivered += _join(where, number, waiting.setdefault(number, []), message)
                 continue
-            for target in chosen(wire, one.data):
-                if one.target in (None, target) and where.accepts(target, one.data):
-                    delivered.append((target, one.data, (one.source,)))
+            for target in chosen(wire, message.data):
+                if message.target in (None, target) and where.accepts(target, message.data):
+                    delivered.append((target, message.data, (message.source,)))
     return delivered, {number: held for number, held in waiting.items() if held}
 
 
-def _join(where: Map, number: int, held: list[tuple[int, Any]], one: Sent) -> list[Delivered]:
+def _join(where: Map, number: int, held: list[tuple[int, Any]], message: Sent) -> list[Delivered]:
     wire = where.wires[number]
-    held.append((one.source, one.data))
+    held.append((message.source, message.data))
     if {source for source, _ in held} != set(wire.sources):
         return []
     together = [data for place in wire.sources for source, data in held if source == place]
@@ -134,45 +136,47 @@ def _join(where: Map, number: int, held: list[tuple[int, Any]], one: Sent) -> li
 async def route(routes: Routes, sent: list[Sent], buffers: Buffers, first_id: int = 1) -> Sorter:
     """As a superstep does it: the short way for a lone plain edge, and the general one otherwise."""
     sorter = Sorter(buffers, first_id)
-    for one in sent:
-        target = None if one.target is None else f"n{one.target}"
-        if not routes.send_now(sorter, f"n{one.source}", one.data, target):
-            await routes.send(sorter, f"n{one.source}", one.data, target)
+    for message in sent:
+        target = None if message.target is None else f"n{message.target}"
+        if not routes.send_now(sorter, f"n{message.source}", message.data, target):
+            await routes.send(sorter, f"n{message.source}", message.data, target)
     return sorter
 
 
 def seen(sorter: Sorter) -> list[Delivered]:
     def sources(message: Any) -> tuple[int, ...]:
-        return tuple(int(one[1:]) for one in message.source_ids or (message.source_id,))
+        return tuple(int(source_id[1:]) for source_id in message.source_ids or (message.source_id,))
 
-    return [(int(str(one.target_id)[1:]), one.data, sources(one)) for one in sorter.mailbox]
+    return [(int(str(message.target_id)[1:]), message.data, sources(message)) for message in sorter.mailbox]
 
 
 @given(maps_and_sends())
-async def test_every_message_goes_where_the_model_says_and_in_the_order_of_the_sends(
+async def test_messages_are_delivered_as_in_the_model_and_in_send_order(
     drawn: tuple[Map, list[Sent]],
 ) -> None:
     where, sent = drawn
     sorter = await route(where.routes(), sent, {})
     delivered, waiting = model(where, sent)
     assert seen(sorter) == delivered
-    held = [sorted(data.value for sent in one.values() for data in sent) for one in sorter.buffers.values()]
-    assert sorted(held) == sorted(sorted(data.value for _, data in one) for one in waiting.values())
+    held = [sorted(data.value for sent in buffer.values() for data in sent) for buffer in sorter.buffers.values()]
+    assert sorted(held) == sorted(sorted(data.value for _, data in entries) for entries in waiting.values())
 
 
 @given(maps_and_sends())
-async def test_the_general_way_delivers_what_the_short_way_does(drawn: tuple[Map, list[Sent]]) -> None:
+async def test_general_route_delivers_the_same_as_the_short_route(drawn: tuple[Map, list[Sent]]) -> None:
     where, sent = drawn
     routes, general = where.routes(), Sorter({}, 1)
-    for one in sent:
-        await routes.send(general, f"n{one.source}", one.data, None if one.target is None else f"n{one.target}")
+    for message in sent:
+        await routes.send(
+            general, f"n{message.source}", message.data, None if message.target is None else f"n{message.target}"
+        )
     short = await route(routes, sent, {})
     assert general.mailbox == short.mailbox
     assert general.buffers == short.buffers
 
 
 @given(maps_and_sends(), st.integers(0, 12), st.integers(1, 99))
-async def test_joins_hold_over_supersteps_what_they_got_and_the_buffers_before_stay_as_they_were(
+async def test_joins_keep_messages_over_supersteps_and_leave_old_buffers_as_is(
     drawn: tuple[Map, list[Sent]], cut: int, first_id: int
 ) -> None:
     where, sent = drawn
@@ -190,27 +194,27 @@ async def test_joins_hold_over_supersteps_what_they_got_and_the_buffers_before_s
 async def test_delivery_ids_count_up_without_a_gap(drawn: tuple[Map, list[Sent]], first_id: int) -> None:
     where, sent = drawn
     sorter = await route(where.routes(), sent, {}, first_id)
-    assert [one.delivery_id for one in sorter.mailbox] == list(range(first_id, sorter.next_delivery_id))
+    assert [message.delivery_id for message in sorter.mailbox] == list(range(first_id, sorter.next_delivery_id))
 
 
 @given(maps_and_sends())
-async def test_a_message_that_nobody_there_accepts_is_warned_about_and_a_delivered_one_is_not(
+async def test_only_messages_without_an_accepting_target_cause_a_warning(
     drawn: tuple[Map, list[Sent]],
 ) -> None:
     where, sent = drawn
-    for one in sent:
-        sorter = await route(where.routes(), [one], {})
+    for message in sent:
+        sorter = await route(where.routes(), [message], {})
         if sorter.mailbox:
             assert sorter.warnings == []
-        elif not any(is_for(where, wire, one) for wire in where.wires):
-            assert [warning.executor_id for warning in sorter.warnings] == [f"n{one.source}"]
+        elif not any(is_for(where, wire, message) for wire in where.wires):
+            assert [warning.executor_id for warning in sorter.warnings] == [f"n{message.source}"]
 
 
-def is_for(where: Map, wire: Wire, one: Sent) -> bool:
+def is_for(where: Map, wire: Wire, message: Sent) -> bool:
     """Whether the wire could have taken the message, or left it out on purpose."""
-    if one.source not in wire.sources:
+    if message.source not in wire.sources:
         return False
-    aimed = [target for target in wire.targets if one.target in (None, target)]
-    if wire.kind == "selection" and aimed and not set(aimed) & set(chosen(wire, one.data)):
+    aimed = [target for target in wire.targets if message.target in (None, target)]
+    if wire.kind == "selection" and aimed and not set(aimed) & set(chosen(wire, message.data)):
         return True
-    return any(wire.kind == "fan_in" or where.accepts(target, one.data) for target in aimed)
+    return any(wire.kind == "fan_in" or where.accepts(target, message.data) for target in aimed)

@@ -57,23 +57,23 @@ SCRIPTS = st.lists(st.lists(ACTS, max_size=4), min_size=1, max_size=4)
 CODECS = st.sampled_from((None, JsonCodec()))
 
 
-def act(lane: LaneState, one: Act) -> None:
-    if one.kind == "set":
-        lane.write(one.key, copy.deepcopy(one.value))
-    elif one.kind == "delete":
-        lane.write(one.key, DELETED)
+def act(lane: LaneState, action: Act) -> None:
+    if action.kind == "set":
+        lane.write(action.key, copy.deepcopy(action.value))
+    elif action.kind == "delete":
+        lane.write(action.key, DELETED)
     else:
-        value = lane.get(one.key)
-        if one.kind != "read" and isinstance(value, list):
-            value.append(one.value)
-            if one.kind == "change and undo":
+        value = lane.get(action.key)
+        if action.kind != "read" and isinstance(value, list):
+            value.append(action.value)
+            if action.kind == "change and undo":
                 value.pop()
 
 
 def lanes_of(
     before: dict[str, Any], scripts: list[list[Act]], turns: Iterable[int] = ()
 ) -> list[tuple[str, LaneState]]:
-    """Let executors act, interleaved as `turns` says and then one after the other."""
+    """Let executors act, interleaved in the order of `turns` and then one after the other."""
     lanes = [(f"n{place}", LaneState(before, REDUCERS)) for place in range(len(scripts))]
     left = [list(script) for script in scripts]
     for turn in (*turns, *(place for place, script in enumerate(scripts) for _ in script)):
@@ -97,24 +97,24 @@ def merged(before: dict[str, Any], lanes: list[tuple[str, LaneState]], codec: An
 def alone(before: dict[str, Any], script: list[Act]) -> dict[str, Any]:
     """What the state would be if this executor were the only one: plain Python on a copy."""
     state = copy.deepcopy(before)
-    for one in script:
-        if one.kind == "delete":
-            state.pop(one.key, None)
-        elif one.kind == "set" and one.key in REDUCERS and one.key in state:
-            state[one.key] = REDUCERS[one.key](state[one.key], copy.deepcopy(one.value))
-        elif one.kind == "set":
-            state[one.key] = [one.value] if one.key == "notes" else copy.deepcopy(one.value)
-        elif one.kind == "change" and isinstance(state.get(one.key), list):
-            state[one.key].append(one.value)
+    for action in script:
+        if action.kind == "delete":
+            state.pop(action.key, None)
+        elif action.kind == "set" and action.key in REDUCERS and action.key in state:
+            state[action.key] = REDUCERS[action.key](state[action.key], copy.deepcopy(action.value))
+        elif action.kind == "set":
+            state[action.key] = [action.value] if action.key == "notes" else copy.deepcopy(action.value)
+        elif action.kind == "change" and isinstance(state.get(action.key), list):
+            state[action.key].append(action.value)
     return state
 
 
 def took_effect(before: dict[str, Any], script: list[Act]) -> list[Act]:
     """Without changes of a list that this executor did not see: a sibling's write is not there to be changed."""
     return [
-        one
-        for place, one in enumerate(script)
-        if one.kind != "change" or isinstance(alone(before, script[:place]).get(one.key), list)
+        action
+        for place, action in enumerate(script)
+        if action.kind != "change" or isinstance(alone(before, script[:place]).get(action.key), list)
     ]
 
 
@@ -128,8 +128,8 @@ def test_an_executor_alone_leaves_what_plain_python_would_leave(
 @given(BEFORE, st.lists(ACTS, max_size=6))
 def test_an_executor_reads_its_own_writes_as_plain_python_would(before: dict[str, Any], script: list[Act]) -> None:
     lane = LaneState(before, REDUCERS)
-    for place, one in enumerate(script):
-        act(lane, one)
+    for place, action in enumerate(script):
+        act(lane, action)
         seen = {key: copy.deepcopy(lane.get(key)) for key in lane.keys()}  # noqa: SIM118 - not a mapping
         assert seen == alone(before, script[: place + 1])
 
@@ -143,7 +143,7 @@ def test_the_order_in_which_siblings_act_does_not_matter(
 
 
 @given(BEFORE, SCRIPTS, CODECS)
-def test_merging_leaves_the_state_before_untouched_and_gives_it_no_live_object(
+def test_merging_keeps_the_state_before_and_shares_no_live_object(
     before: dict[str, Any], scripts: list[list[Act]], codec: Any
 ) -> None:
     kept = copy.deepcopy(before)
@@ -168,19 +168,19 @@ def test_a_sibling_never_sees_what_another_does(before: dict[str, Any], scripts:
 
 def touches(before: dict[str, Any], script: list[Act]) -> dict[str, bool]:
     """Keys that a script writes; True if each of its writes joins with those of others."""
-    found: dict[str, bool] = {}
-    for place, one in enumerate(script):
-        if one.kind == "set":
-            found[one.key] = one.key in REDUCERS and found.get(one.key, True)
-        elif one.kind == "delete" or (
-            one.kind == "change" and isinstance(alone(before, script[:place]).get(one.key), list)
+    touched: dict[str, bool] = {}
+    for place, action in enumerate(script):
+        if action.kind == "set":
+            touched[action.key] = action.key in REDUCERS and touched.get(action.key, True)
+        elif action.kind == "delete" or (
+            action.kind == "change" and isinstance(alone(before, script[:place]).get(action.key), list)
         ):
-            found[one.key] = False
-    return found
+            touched[action.key] = False
+    return touched
 
 
 @given(BEFORE, SCRIPTS, CODECS)
-def test_two_writers_of_one_key_always_conflict_unless_a_reducer_joins_them(
+def test_two_writers_of_one_key_conflict_unless_a_reducer_joins_them(
     before: dict[str, Any], scripts: list[list[Act]], codec: Any
 ) -> None:
     seen: dict[str, bool] = {}
@@ -206,5 +206,7 @@ def test_without_a_conflict_siblings_leave_the_sum_of_what_each_did(
         return
     expected = copy.deepcopy(before)
     for script in scripts:
-        expected = alone(expected, [one for one in took_effect(before, script) if one.key in touches(before, script)])
+        expected = alone(
+            expected, [action for action in took_effect(before, script) if action.key in touches(before, script)]
+        )
     assert after == expected

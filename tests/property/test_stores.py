@@ -37,7 +37,7 @@ class Beside(OwnersBeside):
 
     @rule(pick=PICK, is_pinned=st.booleans())
     def pin(self, pick: int, is_pinned: bool) -> None:
-        known = [*(one.info.checkpoint_id for one in self.model.order if one.info is not None), "none"]
+        known = [*(kept.info.checkpoint_id for kept in self.model.order if kept.info is not None), "none"]
         checkpoint_id = known[-1 - pick % len(known)]
         if checkpoint_id == "none":
             act = self.store.pin(checkpoint_id) if is_pinned else self.store.unpin(checkpoint_id)
@@ -60,10 +60,10 @@ class Beside(OwnersBeside):
         if is_free:
             self.release(name, 1)
         thread, head = self.thread(name), self.thread(name).head
-        known = [one.info.checkpoint_id for one in thread.checkpoints if one.info]
-        for checkpoint_id in (one for index, one in enumerate(known) if index in pins):
+        known = [kept.info.checkpoint_id for kept in thread.checkpoints if kept.info]
+        for checkpoint_id in (known_id for index, known_id in enumerate(known) if index in pins):
             self.set_pin(checkpoint_id, is_pinned=True)
-        doomed = [one for index, one in enumerate(known) if index in picks]
+        doomed = [known_id for index, known_id in enumerate(known) if index in picks]
         is_head_doomed = bool(doomed) and doomed[-1] == known[-1]
         if thread.owner is not None and head is not None and is_head_doomed and head.number not in thread.pins:
             self.refused(self.store.prune(name, doomed, events_before=before), ThreadBusy)
@@ -99,8 +99,8 @@ class Beside(OwnersBeside):
                 self.refused(self.store.copy_thread(name, to), ThreadBusy)
             return
         self.do(self.store.copy_thread(name, to))
-        made = {one.number: one.checkpoint_id for one in self.do(self.store.infos(thread_id=to))}
-        assert made.keys() == {one.number for one in self.thread(name).checkpoints}
+        made = {info.number: info.checkpoint_id for info in self.do(self.store.infos(thread_id=to))}
+        assert made.keys() == {kept.number for kept in self.thread(name).checkpoints}
         self.model.copy(name, to, made)
 
     @rule(name=NAMES, through=THROUGH, moves=st.booleans(), page=st.none() | st.integers(1, 4))
@@ -125,10 +125,10 @@ class Beside(OwnersBeside):
         with tempfile.TemporaryDirectory() as folder, SCHEMAS.lent():
             other = STORES[kind](Path(folder))
             await other.add_thread(standing, iter(commits))
-            found = await read_out(other, standing.thread_id)
-            assert found[0].fence >= standing.fence
+            result = await read_out(other, standing.thread_id)
+            assert result[0].fence >= standing.fence
             await other.close()
-        return found
+        return result
 
     @precondition(lambda self: self.away)
     @rule(pick=PICK)
@@ -136,8 +136,8 @@ class Beside(OwnersBeside):
         name = [*self.away][pick % len(self.away)]
         standing, commits, was = self.away[name]
         there = self.thread(name)
-        taken = {one.info.checkpoint_id for one in self.model.order if one.info is not None}
-        is_taken = any(one.info is not None and one.info.checkpoint_id in taken for one in was.commits)
+        taken = {kept.info.checkpoint_id for kept in self.model.order if kept.info is not None}
+        is_taken = any(kept.info is not None and kept.info.checkpoint_id in taken for kept in was.commits)
         if not there.is_empty or there.owner is not None or is_taken:
             self.refused(self.store.add_thread(standing, iter(commits)), ThreadExists)
             return
@@ -164,8 +164,8 @@ class Beside(OwnersBeside):
     def it_is_sound(self) -> None:
         assert list(self.do(self.store.check())) == []
 
-    def in_order(self, found: dict[str, Any]) -> dict[str, Any]:
-        return found
+    def in_order(self, content: dict[str, Any]) -> dict[str, Any]:
+        return content
 
 
 EXAMPLES = {"memory": 40, "sqlite": 20, "file": 20, "postgres": 5}
@@ -180,6 +180,6 @@ def some_examples(count: int) -> settings:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_store_holds_what_the_model_holds_whatever_is_done_to_it(kind: str) -> None:
+def test_store_matches_the_model_after_random_operations(kind: str) -> None:
     factory = partial(Beside, kind)
     run_state_machine_as_test(factory, settings=some_examples(EXAMPLES[kind]))  # type: ignore[arg-type]  # a factory will do

@@ -1,4 +1,4 @@
-"""Workflows that write down what they do in files beside this one, and wait there for a test. Copied into projects."""
+"""Workflows that record their steps in files beside this file, and wait there for a test. Tests copy it to projects."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HERE = Path(__file__).parent
 
 
 def note(key: str, word: str) -> str:
-    """One line for each time that it really happens."""
+    """Writes one line for each real execution."""
     with (HERE / f"{key}.done").open("a", encoding="utf-8") as file:
         file.write(f"{word}\n")
     return word
 
 
 async def reach_gate(key: str) -> None:
-    """Say that it is here, and wait until the test lets it through."""
+    """Creates the file `.here`, and waits until the test creates the file `.open`."""
     (HERE / f"{key}.here").touch()
     while not (HERE / f"{key}.open").exists():  # noqa: ASYNC110  # another process opens it
         await asyncio.sleep(0.005)
@@ -53,7 +53,7 @@ async def fourth(key: str, ctx: WorkflowContext[Never, str]) -> None:
 
 chain = WorkflowBuilder(name="chain", start_executor=first).add_chain([first, second, third, fourth]).build()
 WORDS = ["first", "second", "step of third", "third", "fourth"]
-"""What a run of it notes, each once."""
+"""The words that a run of `chain` records, each once."""
 
 
 @workflow

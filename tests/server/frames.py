@@ -15,13 +15,13 @@ AT_REST = ("IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED")
 
 class Frame(NamedTuple):
     seq: int | None
-    """The id that it came with."""
+    """The id of the frame."""
     event: str
     data: Any
 
 
 def frames(response: httpx.Response) -> Iterator[Frame]:
-    """Until the server ends the stream."""
+    """Yields the frames until the server ends the stream."""
     seq, event, data = None, "", ""
     for line in response.iter_lines():
         name, _, value = line.partition(": ")
@@ -38,7 +38,7 @@ def frames(response: httpx.Response) -> Iterator[Frame]:
 
 @contextmanager
 def following(server: Server, thread_id: str, last_event_id: int | None = None) -> Iterator[Iterator[Frame]]:
-    """The events of a thread, after the one that the client had last."""
+    """Streams the events of a thread after the last event of the client."""
     headers = {} if last_event_id is None else {"Last-Event-ID": str(last_event_id)}
     with (
         server.client() as client,
@@ -48,10 +48,10 @@ def following(server: Server, thread_id: str, last_event_id: int | None = None) 
         yield frames(response)
 
 
-def until_rest(told: Iterator[Frame]) -> list[Frame]:
-    """All frames up to the one that says that the thread has come to rest."""
+def until_rest(stream: Iterator[Frame]) -> list[Frame]:
+    """Returns all frames up to the status frame with which the thread comes to rest."""
     read = []
-    for frame in told:
+    for frame in stream:
         read.append(frame)
         if frame.event == "status" and frame.data["state"] in AT_REST:
             return read
@@ -59,6 +59,6 @@ def until_rest(told: Iterator[Frame]) -> list[Frame]:
 
 
 def log_of(server: Server, thread_id: str) -> list[Frame]:
-    """All committed events of a thread that has come, or comes, to rest."""
-    with following(server, thread_id) as told:
-        return [frame for frame in until_rest(told) if frame.seq is not None]
+    """Returns all committed events of a thread, once the thread has come to rest."""
+    with following(server, thread_id) as stream:
+        return [frame for frame in until_rest(stream) if frame.seq is not None]

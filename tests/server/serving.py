@@ -27,7 +27,7 @@ LIMIT_SECONDS = 15.0
 """A server that takes longer to start or to end hangs."""
 T = TypeVar("T")
 _TAKEN = ("address already in use", "listened on")
-"""What a server says of a port that is not free."""
+"""The messages of a server whose port is not free."""
 _UNWANTED = ("PERDURE", "DATABASE_URL", "REDIS_URL", "MODEL", "OTEL_", "JWT_")
 
 
@@ -50,14 +50,14 @@ class _Forked:
 
 
 def project(folder: Path) -> Path:
-    """What `perdure init` writes into this folder."""
+    """Writes a project with `perdure init` into this folder."""
     done = CliRunner().invoke(init, [str(folder)])
     assert done.exit_code == 0, done.output
     return folder
 
 
 def flows_project(folder: Path, **keys: Any) -> Path:
-    """The workflows of flows.py, on SQLite unless the keys of the configuration say otherwise."""
+    """Writes a project with the workflows of flows.py, on SQLite unless `keys` change the configuration."""
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("flows.py"), folder)
     config = {"agent": "flows:chain", "workflows": {"asking": "flows:asking"}, "checkpointer": "sqlite:///perdure.db"}
@@ -89,7 +89,7 @@ class Server:
         self._is_fresh = fresh
         self._process: subprocess.Popen[bytes] | _Forked | None = None
         self.exit_code: int | None = None
-        """Of the last process, once it has ended."""
+        """The exit code of the last process, once it has ended."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -114,18 +114,18 @@ class Server:
 
     @property
     def log(self) -> str:
-        """All that it and its predecessors have printed."""
+        """The output of this process and of its predecessors."""
         return self._log_file.read_text(encoding="utf-8", errors="replace")
 
     # ------------------------------------------------------------ beginning and end
 
     def start(self) -> Self:
-        """Returns when it answers. A port that was not named is exchanged if somebody else has taken it."""
+        """Returns when the server answers. A port that no test chose is replaced if another process has taken it."""
         for _ in range(5):
             self.begin()
             if self._answers_in_time():
                 return self
-            if not self._may_move or not any(said in self.log for said in _TAKEN):
+            if not self._may_move or not any(message in self.log for message in _TAKEN):
                 break
             self.port = free_port()
         raise AssertionError(f"It ended with {self.wait()}: {self.log[-4000:]}")
@@ -146,13 +146,13 @@ class Server:
         os.kill(self.pid, how)
 
     def kill(self) -> None:
-        """At once: it gets to do nothing more."""
+        """Ends the process at once with SIGKILL."""
         if self.is_running:
             self.send(signal.SIGKILL)
         self.wait()
 
     def stop(self) -> int:
-        """In good order. Its exit code."""
+        """Stops the process with SIGTERM and returns its exit code."""
         self.send(signal.SIGTERM)
         return self.wait()
 
@@ -201,31 +201,33 @@ class Server:
         return False
 
     def _listens(self) -> bool:
-        """Whether it is this process that answers, and not another one on the same port."""
+        """Returns whether this process listens on the port, and not another process."""
         try:
-            found = psutil.Process(self.pid).net_connections("tcp")
+            connections = psutil.Process(self.pid).net_connections("tcp")
         except psutil.Error:
             return False
-        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == self.port for one in found)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port for connection in connections
+        )
 
 
 def eventually(ask: Callable[[], T], seconds: float = LIMIT_SECONDS) -> T:
-    """What `ask` gives once that is true. For what another process does in its own time."""
+    """Calls `ask` until its result is true, and returns the result. Another process makes it true."""
     patience = time.monotonic() + seconds
-    while not (told := ask()):
-        assert time.monotonic() < patience, f"still {told!r} after {seconds:g} seconds"
+    while not (result := ask()):
+        assert time.monotonic() < patience, f"still {result!r} after {seconds:g} seconds"
         time.sleep(0.01)
-    return told
+    return result
 
 
 # ---------------------------------------------------------------- of a project with the workflows of flows.py
 
 
 def turn(key: str) -> dict[str, Any]:
-    """What is sent to invoke `chain` in the thread of this name."""
+    """Returns the body that invokes `chain` in the thread of this name."""
     return {"messages": [{"role": "user", "content": key}], "config": {"thread_id": key}}
 
 
 def done(server: Server, key: str) -> list[str]:
-    """What was noted for this key, in order."""
+    """Returns the words that the run of this key recorded, in order."""
     return (server.folder / f"{key}.done").read_text(encoding="utf-8").splitlines()

@@ -27,7 +27,7 @@ STATE = "curl http://127.0.0.1:8000/v1/threads/demo-thread/state"
 
 
 def drawn_name(seed: int) -> str:
-    """One that no server can know: letters of several scripts, maybe two words."""
+    """Returns a random name that no server can know: letters of several scripts, one or two words."""
     chance = random.Random(seed)
     words = [
         "".join(chance.choices("aeioubdklmnrstäéøñłжд日", k=chance.randint(2, 9))) for _ in range(chance.randint(1, 2))
@@ -36,12 +36,12 @@ def drawn_name(seed: int) -> str:
 
 
 def typed(command: str, server: Server, name: str = "", *, with_curl: bool | None = None) -> Any:
-    """What the command prints, read as JSON, with this name for Alice."""
+    """Returns the output of the command as JSON, with this name for Alice."""
     return json.loads(printed(command.replace("Alice", name or "Alice"), server, with_curl=with_curl))
 
 
 def printed(command: str, server: Server, *, with_curl: bool | None = None) -> str:
-    """What the command prints, with this server in place of the one on the page.
+    """Returns the output of the command, with this server in place of the server on the page.
 
     The real curl runs it where there is one; elsewhere httpx sends the same bytes.
     """
@@ -75,13 +75,13 @@ def _by_httpx(text: str) -> bytes:
         return client.request(method, url, headers=headers, content=body or None).content
 
 
-def answer(told: Any) -> str:
-    """The text of the last message that an invoke gave."""
-    return str(told["data"]["messages"][-1]["content"][0]["text"])
+def answer(reply: Any) -> str:
+    """Returns the text of the last message of an invoke."""
+    return str(reply["data"]["messages"][-1]["content"][0]["text"])
 
 
 def texts(messages: Any) -> list[tuple[str, str]]:
-    return [(one["role"], one["content"][0]["text"]) for one in messages]
+    return [(message["role"], message["content"][0]["text"]) for message in messages]
 
 
 def assert_remembers(server: Server, name: str) -> None:
@@ -90,10 +90,10 @@ def assert_remembers(server: Server, name: str) -> None:
 
 
 def assert_is_kept(server: Server, name: str, questions: int) -> None:
-    """Step 3: the thread, with its name told once and asked for so often."""
-    said = [("user", f"Remember my name is {name}"), ("assistant", f"I will remember that your name is {name}.")]
-    said += [("user", "What is my name?"), ("assistant", f"Your name is {name}.")] * questions
+    """Step 3: the thread has the message with the name once, and the question so many times."""
+    expected = [("user", f"Remember my name is {name}"), ("assistant", f"I will remember that your name is {name}.")]
+    expected += [("user", "What is my name?"), ("assistant", f"Your name is {name}.")] * questions
     [thread] = typed(THREADS, server)["data"]["threads"]
     assert thread["thread_id"] == "demo-thread"
-    assert texts(typed(MESSAGES, server)["data"]["messages"]) == said
-    assert texts(typed(STATE, server)["data"]["state"]["context"]) == said
+    assert texts(typed(MESSAGES, server)["data"]["messages"]) == expected
+    assert texts(typed(STATE, server)["data"]["state"]["context"]) == expected

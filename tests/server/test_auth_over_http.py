@@ -1,4 +1,4 @@
-"""Auth over HTTP: keys, tokens and users' own code let in whom they know. Production shows nothing of its insides."""
+"""Auth over HTTP: keys, tokens and custom code admit known users. Production hides internal details."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def status_of(app: ServerApp, headers: dict[str, str], path: str = "/v1/th
 # ---------------------------------------------------------------- keys
 
 
-async def test_a_key_lets_its_user_in_until_it_ends_and_no_other_text_does(tmp_path: Path) -> None:
+async def test_only_a_valid_key_with_the_scope_admits_its_user(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     good, narrow = make_key("alice", created=now), make_key("alice", created=now, scopes=["graph:read"])
     ended = make_key("alice", created=now - timedelta(days=2), expires=now - timedelta(days=1))
@@ -63,7 +63,7 @@ async def test_a_key_lets_its_user_in_until_it_ends_and_no_other_text_does(tmp_p
         assert await status_of(app, {}, f"/v1/threads?token={good.key}") == 401
 
 
-async def test_a_key_that_is_revoked_lets_nobody_in_with_the_next_request(tmp_path: Path) -> None:
+async def test_revoked_key_is_rejected_at_the_next_request(tmp_path: Path) -> None:
     made = make_key("alice", created=datetime.now(UTC))
     file = KeyFile(tmp_path / ".perdure-keys.json")
     file.change(lambda known: (*known, made.stored))
@@ -86,7 +86,7 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_secret")
-async def test_a_token_lets_its_user_in_and_a_token_that_is_wrong_in_anything_does_not() -> None:
+async def test_only_a_token_with_valid_claims_and_signature_admits_its_user() -> None:
     async with app_of(auth={"method": "jwt", "issuer": "us", "audience": "here"}) as app:
         good = signed(iss="us", aud="here")
         assert await status_of(app, {"Authorization": f"Bearer {good}"}) == 200
@@ -110,7 +110,7 @@ async def test_a_token_lets_its_user_in_and_a_token_that_is_wrong_in_anything_do
 
 
 @pytest.mark.usefixtures("_secret")
-async def test_the_users_of_two_tokens_have_threads_of_their_own() -> None:
+async def test_users_of_two_tokens_have_separate_threads() -> None:
     async with app_of(auth={"method": "jwt"}) as app, client_of(app) as client:
         alice, bob = ({"Authorization": f"Bearer {signed(user_id=name)}"} for name in ("alice", "bob"))
         assert (await client.post("/v1/graph/invoke", json=CHAT, headers=alice)).status_code == 200
@@ -121,12 +121,12 @@ async def test_the_users_of_two_tokens_have_threads_of_their_own() -> None:
 # ---------------------------------------------------------------- sockets
 
 
-async def test_a_socket_takes_its_token_from_the_subprotocol_and_answers_with_its_name_only() -> None:
+async def test_socket_reads_its_token_from_the_subprotocol_and_never_echoes_it() -> None:
     offered = {"Sec-WebSocket-Protocol": f"agentflow-bearer, {token('alice')}"}
     async with app_of() as app:
-        accepted, *told = await talk(app, [CHAT], offered)
+        accepted, *frames = await talk(app, [CHAT], offered)
         assert (accepted["type"], accepted["subprotocol"]) == ("websocket.accept", "agentflow-bearer")
-        assert told[-1]["data"]["status"] == "done"
+        assert frames[-1]["data"]["status"] == "done"
         async with client_of(app, "alice") as alice:
             assert (await alice.get("/v1/threads/t")).status_code == 200
         for protocols in ("agentflow-bearer", token("alice"), f"other, {token('alice')}", ""):
@@ -142,11 +142,11 @@ async def fails(credentials: Any) -> Any:
 
 
 async def only_odd_threads(user: Any, resource: str, action: str, thread_id: str | None) -> bool:
-    """For a custom authorization: the thread `secret` is nobody's."""
+    """A custom authorization that denies the thread `secret` to all users."""
     return thread_id != "secret"
 
 
-async def test_when_users_code_fails_nobody_gets_in_and_its_error_stays_here(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_custom_auth_gives_503_and_its_error_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     async with app_of(auth={"method": "custom", "path": f"{__name__}:fails"}) as app, client_of(app) as client:
         answer = await client.get("/v1/threads", headers={"Authorization": "Bearer open-sesame"})
         assert answer.status_code == 503
@@ -156,7 +156,7 @@ async def test_when_users_code_fails_nobody_gets_in_and_its_error_stays_here(cap
     assert "open-sesame" not in caplog.text
 
 
-async def test_users_code_is_asked_about_the_thread_wherever_the_request_names_it() -> None:
+async def test_custom_authorization_gets_the_thread_id_from_every_route() -> None:
     authorization = {"backend": "custom", "path": f"{__name__}:only_odd_threads", "isolation": "none"}
     named = {"messages": [{"content": "x"}], "config": {"thread_id": "secret"}}
     async with app_of(authorization=authorization) as app, client_of(app, "alice") as alice:
@@ -171,14 +171,14 @@ async def test_users_code_is_asked_about_the_thread_wherever_the_request_names_i
             "requests": (await alice.get("/v1/requests?thread_id=secret")).status_code,
         }
         assert set(statuses.values()) == {403}, statuses
-        told = await talk(app, [named], bearer("alice"))
-        assert next(one for one in told if one.get("event") == "error")["data"]["status"] == 403
+        frames = await talk(app, [named], bearer("alice"))
+        assert next(frame for frame in frames if frame.get("event") == "error")["data"]["status"] == 403
 
 
 # ---------------------------------------------------------------- production
 
 
-async def test_production_tells_nobody_what_a_workflow_raised() -> None:
+async def test_production_hides_the_error_text_of_a_workflow() -> None:
     failing = {"agent": f"{HERE}:failing", "workflows": {}}
     async with app_of(mode="production", **failing) as app, client_of(app, "alice") as alice:
         seen = []
@@ -192,14 +192,14 @@ async def test_production_tells_nobody_what_a_workflow_raised() -> None:
         seen += [invoked, streamed, ran, *[await alice.get(path) for path in paths]]
         for checkpoint in (await alice.get("/v1/threads/r/checkpoints")).json()["data"]["checkpoints"]:
             seen.append(await alice.get(f"/v1/threads/r/checkpoints/{checkpoint['checkpoint_id']}"))
-        told = await talk(app, [{**CHAT, "config": {"thread_id": "w"}}], bearer("alice"))
-    assert SECRET not in json.dumps(told)
+        frames = await talk(app, [{**CHAT, "config": {"thread_id": "w"}}], bearer("alice"))
+    assert SECRET not in json.dumps(frames)
     for answer in seen:
         assert SECRET not in answer.text, answer.request.url
         assert "Traceback" not in answer.text
-    assert "RuntimeError" in ran.text, "its kind is told"
+    assert "RuntimeError" in ran.text, "the type of the error is shown"
 
 
-async def test_in_development_the_same_error_is_shown() -> None:
+async def test_development_shows_the_error_text_of_a_workflow() -> None:
     async with app_of(agent=f"{HERE}:failing", workflows={}) as app, client_of(app, "alice") as alice:
         assert SECRET in (await alice.post("/v1/graph/invoke", json=CHAT)).text

@@ -1,4 +1,4 @@
-"""The "common failure modes" of the AgentFlow documentation: each is provoked, told to whoever looks, and mended."""
+"""The "common failure modes" of the AgentFlow documentation: each test causes one, sees its report, and repairs it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------- thread history disappears after restart
 
 
-def test_history_in_memory_is_gone_after_a_restart_of_which_the_server_warns_and_the_checkpointer_is_exchanged(
+def test_in_memory_history_is_lost_on_restart_with_a_prior_warning(
     folder: Path, postgres_dsn: str, valkey_url: str
 ) -> None:
     dependencies = folder / "graph" / "dependencies.py"
@@ -63,7 +63,7 @@ def test_history_in_memory_is_gone_after_a_restart_of_which_the_server_warns_and
         assert_is_kept(server, "Alice", questions=1)
 
 
-def test_history_in_memory_is_refused_where_other_machines_reach_the_server(folder: Path) -> None:
+def test_in_memory_history_is_rejected_on_a_public_address(folder: Path) -> None:
     (folder / "graph" / "dependencies.py").write_text(DEVELOPMENT, encoding="utf-8")
     config = {**json.loads((folder / "perdure.json").read_text()), "auth": {"method": "api_key"}}
     (folder / "perdure.json").write_text(json.dumps(config))
@@ -77,17 +77,17 @@ def test_history_in_memory_is_refused_where_other_machines_reach_the_server(fold
 # ---------------------------------------------------------------- one worker sees state and another does not
 
 
-def test_instances_with_a_file_each_share_nothing_and_doctor_tells_where_each_keeps_its_threads(tmp_path: Path) -> None:
+def test_instances_with_separate_files_share_nothing_and_doctor_shows_why(tmp_path: Path) -> None:
     folders = [project(tmp_path / name) for name in ("one", "other")]
-    with Server(folders[0]) as one, Server(folders[1]) as other:
-        typed(INVOKE, one)
-        assert_remembers(one, "Alice")
-        assert typed(THREADS, other)["data"]["threads"] == []
-        assert answer(typed(FOLLOW_UP, other)) == "You have not told me your name yet."
-        assert [server.get("/readyz").json()["data"]["checks"] for server in (one, other)] == [{"storage": "ok"}] * 2
-    told = perdure("doctor", folder=folders[1], store=None).stdout
-    assert str(folders[1] / "perdure.db") in told
-    assert str(folders[0]) not in told
+    with Server(folders[0]) as first, Server(folders[1]) as second:
+        typed(INVOKE, first)
+        assert_remembers(first, "Alice")
+        assert typed(THREADS, second)["data"]["threads"] == []
+        assert answer(typed(FOLLOW_UP, second)) == "You have not told me your name yet."
+        assert [server.get("/readyz").json()["data"]["checks"] for server in (first, second)] == [{"storage": "ok"}] * 2
+    output = perdure("doctor", folder=folders[1], store=None).stdout
+    assert str(folders[1] / "perdure.db") in output
+    assert str(folders[0]) not in output
 
 
 # ---------------------------------------------------------------- /v1/threads returns errors
@@ -99,7 +99,7 @@ def servers(postgres_place: Place, valkey_url: str) -> Iterator[tuple[Proxy, Pro
         yield postgres, valkey
 
 
-def test_without_postgresql_all_threads_are_503_readyz_and_the_log_name_it_and_all_is_well_when_it_is_back(
+def test_postgresql_outage_is_reported_and_the_server_recovers_after_it(
     folder: Path, servers: tuple[Proxy, Proxy], postgres_place: Place
 ) -> None:
     postgres, valkey = servers
@@ -109,23 +109,23 @@ def test_without_postgresql_all_threads_are_503_readyz_and_the_log_name_it_and_a
         with ThreadPoolExecutor(4) as clients:  # each of them waits a while for the server to come back
             asked = [clients.submit(server.get, path) for path in ("/v1/threads", "/v1/threads/x/state", "/readyz")]
             asked.append(clients.submit(server.post, "/v1/graph/invoke", {"messages": [HELLO]}))
-            threads, state, ready, invoked = told = [one.result() for one in asked]
-        assert [one.status_code for one in told] == [503] * 4
-        assert [one.json()["error"]["code"] for one in (threads, state, invoked)] == ["store_unavailable"] * 3
+            threads, state, ready, invoked = responses = [future.result() for future in asked]
+        assert [response.status_code for response in responses] == [503] * 4
+        assert [response.json()["error"]["code"] for response in (threads, state, invoked)] == ["store_unavailable"] * 3
         assert ready.json()["data"] == {"is_ready": False, "checks": {"postgresql": "unavailable", "redis": "ok"}}
-        assert server.get("/healthz").status_code == 200  # nothing is gained by starting it anew
+        assert server.get("/healthz").status_code == 200  # a restart of the process does not help
         eventually(lambda: f":{urlsplit(postgres.url).port}" in server.log)  # the DSN to look at
 
         postgres.admit()
         typed(INVOKE, server)
         assert_remembers(server, "Alice")
         assert server.get("/readyz").json()["data"] == {"is_ready": True, "checks": {"postgresql": "ok", "redis": "ok"}}
-        said = "".join(one.text for one in told) + server.log
+        output = "".join(response.text for response in responses) + server.log
     secrets = {urlsplit(url).password for url in (postgres.url, valkey.url)} - {None}
-    assert [one for one in secrets if one and one in said] == []
+    assert [secret for secret in secrets if secret and secret in output] == []
 
 
-def test_without_redis_everything_goes_on_and_readyz_says_so(
+def test_server_works_without_redis_and_readyz_reports_the_outage(
     folder: Path, servers: tuple[Proxy, Proxy], postgres_place: Place
 ) -> None:
     postgres, valkey = servers
@@ -145,18 +145,18 @@ def test_without_redis_everything_goes_on_and_readyz_says_so(
 # ---------------------------------------------------------------- request works but no thread data appears later
 
 
-def test_without_a_thread_id_each_request_begins_a_thread_whose_id_it_is_told(folder: Path) -> None:
-    def say(server: Server, text: str, **config: str) -> tuple[str, str, bool]:
-        told = server.post("/v1/graph/invoke", {"messages": [{"role": "user", "content": text}], "config": config})
-        meta = told.json()["data"]["meta"]
-        return answer(told.json()), meta["thread_id"], meta["is_new_thread"]
+def test_each_request_without_a_thread_id_gets_the_id_of_a_new_thread(folder: Path) -> None:
+    def send_text(server: Server, text: str, **config: str) -> tuple[str, str, bool]:
+        response = server.post("/v1/graph/invoke", {"messages": [{"role": "user", "content": text}], "config": config})
+        meta = response.json()["data"]["meta"]
+        return answer(response.json()), meta["thread_id"], meta["is_new_thread"]
 
     with Server(folder) as server:
-        _, first, is_new = say(server, "My name is Alice")
+        _, first, is_new = send_text(server, "My name is Alice")
         assert is_new
-        told, second, is_new = say(server, "What is my name?")
-        assert (told, is_new) == ("You have not told me your name yet.", True)
+        reply, second, is_new = send_text(server, "What is my name?")
+        assert (reply, is_new) == ("You have not told me your name yet.", True)
         assert first != second
-        assert {one["thread_id"] for one in typed(THREADS, server)["data"]["threads"]} == {first, second}
-        assert say(server, "What is my name?", thread_id=first) == ("Your name is Alice.", first, False)
+        assert {thread["thread_id"] for thread in typed(THREADS, server)["data"]["threads"]} == {first, second}
+        assert send_text(server, "What is my name?", thread_id=first) == ("Your name is Alice.", first, False)
         assert len(server.get(f"/v1/threads/{first}/messages").json()["data"]["messages"]) == 4

@@ -1,4 +1,4 @@
-"""The OpenAPI document: requests that schemathesis makes from it find no failure, and nothing that it does not say."""
+"""The OpenAPI document: requests that schemathesis makes from it find no failure and no undocumented answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perdure.server.http.app import create_app
 
 EXAMPLES = 100 if SOAK else 4
 FAILURES = {502, 503, 504}
-"""Of which a client is told: those of the workflow, of the storage, and that it takes longer."""
+"""Statuses that the document lists: a failed workflow, an unavailable store, and a run that takes longer."""
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 ASKED = "asking"
 KNOWN = {
@@ -33,19 +33,19 @@ KNOWN = {
     "name": ["ask", "echo"],
     "message_id": ["m0", "m1"],
 }
-"""Ids that stand for something; half of the requests have them."""
+"""Ids that exist. Half of the requests use them."""
 
 
 @pytest.fixture
 def schema() -> Iterator[Any]:
-    ending = {name: path for name, path in WORKFLOWS.items() if name != "waiting"}  # nobody waits for an hour
+    ending = {name: path for name, path in WORKFLOWS.items() if name != "waiting"}  # it would wait for an hour
     yield schemathesis.openapi.from_asgi("/openapi.json", leaving_streams(create_app(config(workflows=ending))))
     shutdown_lifespans()
 
 
 @pytest.fixture
 def ask(schema: Any) -> Any:
-    """Sends a request of this test's own."""
+    """Returns a function that sends a request of the test itself."""
 
     def send(method: str, path: str, **body: Any) -> Any:
         with schemathesis.python.asgi.get_client(schema.app) as client:
@@ -57,28 +57,28 @@ def ask(schema: Any) -> Any:
 
 
 def prepare(ask: Any) -> dict[str, list[str]]:
-    """Threads of each kind, made anew if a request has removed them; and the ids that there are."""
+    """Creates a thread of each kind, also after a request has removed it, and returns the known ids."""
     turn = {"messages": [{"role": "user", "content": "hello"}], "config": {"thread_id": "chat"}}
     ask("POST", "/v1/graph/invoke", json=turn)
     ask("POST", f"/v1/threads/{ASKED}/runs?wait=10", json={"input": "x", "workflow": "ask"})
     ask("POST", "/v1/threads/failed/runs?wait=10", json={"input": "x", "workflow": "failing"})
     known = {**KNOWN, "checkpoint_id": [], "run_id": []}
     for thread in KNOWN["thread_id"]:
-        for one in ask("GET", f"/v1/threads/{thread}/checkpoints").json()["data"]["checkpoints"]:
-            known["checkpoint_id"].append(one["checkpoint_id"])
-            known["run_id"].append(one["run_id"])
+        for checkpoint in ask("GET", f"/v1/threads/{thread}/checkpoints").json()["data"]["checkpoints"]:
+            known["checkpoint_id"].append(checkpoint["checkpoint_id"])
+            known["run_id"].append(checkpoint["run_id"])
     asked = ask("GET", "/v1/requests").json()["data"]["requests"]
-    return {**known, "other": known["checkpoint_id"], "request_id": [one["request_id"] for one in asked]}
+    return {**known, "other": known["checkpoint_id"], "request_id": [request["request_id"] for request in asked]}
 
 
 @pytest.mark.timeout(600 if SOAK else 20)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["fitting", "unfitting"])
-def test_no_request_made_from_the_document_finds_a_failure_or_an_answer_that_it_does_not_say(
+def test_requests_from_the_document_find_no_failure_or_undocumented_answer(
     schema: Any, ask: Any, mode: GenerationMode
 ) -> None:
     first = draw_seed()
-    for number, found in enumerate(schema.get_all_operations()):
-        operation = found.ok()
+    for number, result in enumerate(schema.get_all_operations()):
+        operation = result.ok()
         if mode is GenerationMode.POSITIVE or operation.body or operation.query:  # any text fits into a path
             check_operation(operation, mode, prepare(ask), first + number)
 
@@ -93,7 +93,7 @@ def check_operation(operation: Any, mode: GenerationMode, known: dict[str, list[
         suppress_health_check=list(HealthCheck),
     )
     @given(operation.as_strategy(generation_mode=mode), st.booleans(), st.randoms(use_true_random=False))
-    def one(case: Any, is_known: bool, chance: random.Random) -> None:
+    def check_case(case: Any, is_known: bool, chance: random.Random) -> None:
         if is_known:
             for name in case.path_parameters or {}:
                 case.path_parameters[name] = chance.choice(known.get(name) or ["nothing"])
@@ -101,10 +101,10 @@ def check_operation(operation: Any, mode: GenerationMode, known: dict[str, list[
         assert answer.status_code < 500 or answer.status_code in FAILURES, f"{case!r}: {answer.text}"
         case.validate_response(answer, checks=CHECKS)
 
-    one()
+    check_case()
 
 
-async def test_asking_for_the_document_leaves_logging_as_it_was() -> None:
+async def test_document_request_does_not_change_the_logging_setup() -> None:
     def standing() -> tuple[int, list[logging.Handler]]:
         return logging.root.level, list(logging.root.handlers)
 

@@ -23,7 +23,7 @@ ALIKE = [
     ("café", "cafe\u0301"),
     ("%", "%25"),
 ]
-"""Whose thread it is, and who else comes, by ids that could be taken for each other."""
+"""Pairs of user ids that look alike: the owner of the thread, and another user."""
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ async def called(client: httpx.AsyncClient, key: str, call: Call, ids: Ids) -> h
     return await client.request(key.split(maxsplit=1)[0], path_of(key, call, ids), **sent_by(call, ids))
 
 
-async def test_no_route_gives_or_does_anything_with_anothers_thread(app: ServerApp) -> None:
-    assert set(routes_of(app)) - set(TABLE) == set(), "a route that nobody has tried"
+async def test_no_route_reads_or_changes_the_thread_of_another_user(app: ServerApp) -> None:
+    assert set(routes_of(app)) - set(TABLE) == set(), "a route without an entry in the table"
     owner = Owner(app, "alice")
     await owner.settle()
     before = await owner.stored()
@@ -47,7 +47,7 @@ async def test_no_route_gives_or_does_anything_with_anothers_thread(app: ServerA
     await owner.leave()
 
 
-async def test_users_whose_ids_look_alike_are_two(app: ServerApp) -> None:
+async def test_users_with_similar_ids_are_separate(app: ServerApp) -> None:
     for number, (owner_id, other_id) in enumerate(ALIKE):
         owner = Owner(app, owner_id)
         await owner.settle(*(f"{kind}-{number}" for kind in ("chat", "asking", "running")))
@@ -58,13 +58,13 @@ async def test_users_whose_ids_look_alike_are_two(app: ServerApp) -> None:
 
 
 async def try_all(app: ServerApp, owner: Owner, ids: Ids, other_id: str) -> None:
-    """Each route of the table with these ids of the owner's, as the other."""
+    """Calls each route of the table as the other user, with these ids of the owner."""
     for key, calls in TABLE.items():
         for call in calls:
             if key.startswith("WS "):
-                told = json.dumps(await talk(app, [sent_by(call, ids)["json"]], bearer(other_id)))
-                assert '"done"' in told
-                assert owner.mark not in told
+                received = json.dumps(await talk(app, [sent_by(call, ids)["json"]], bearer(other_id)))
+                assert '"done"' in received
+                assert owner.mark not in received
             else:
                 foreign = ids._replace(file="no file") if call.content else ids
                 async with client_of(app, other_id) as other:
@@ -77,7 +77,7 @@ async def try_all(app: ServerApp, owner: Owner, ids: Ids, other_id: str) -> None
 
 
 async def forget(app: ServerApp, user_id: str, thread_id: str) -> None:
-    """What a route made for this user must not be what the next one finds."""
+    """Deletes the thread that a route made for this user, so that the next route does not find it."""
     async with client_of(app, user_id) as client:
         assert (await client.delete(f"/v1/threads/{thread_id}")).status_code in (200, 404)
 
@@ -92,7 +92,7 @@ def names(key: str, call: Call, part: str) -> bool:
     return f"{{{part}_id:str}}" in key or f"{{{part}}}" in f"{call.body}{call.query}"
 
 
-async def test_ids_of_anothers_thread_lead_nowhere_on_ones_own_thread_of_the_same_name(app: ServerApp) -> None:
+async def test_ids_of_another_users_thread_are_unknown_in_a_thread_of_that_name(app: ServerApp) -> None:
     owner, other = Owner(app, "alice"), Owner(app, "bob")
     await owner.settle()
     await other.settle()
@@ -118,15 +118,15 @@ async def test_ids_of_anothers_thread_lead_nowhere_on_ones_own_thread_of_the_sam
     await other.leave()
 
 
-async def test_two_users_with_one_thread_id_have_two_threads(app: ServerApp) -> None:
+async def test_two_users_with_the_same_thread_id_have_separate_threads(app: ServerApp) -> None:
     owner, other = Owner(app, "alice"), Owner(app, "bob")
     await owner.settle()
     before = await owner.stored()
     await other.settle()
-    for one in (owner, other):
-        [asked] = done(await one.client.get("/v1/requests?limit=1"))["requests"]
-        assert asked["request_id"] == one.asking.request, "whoever else waits longer"
-        [moved] = done(await one.client.get("/v1/threads?limit=1"))["threads"]
+    for user in (owner, other):
+        [asked] = done(await user.client.get("/v1/requests?limit=1"))["requests"]
+        assert asked["request_id"] == user.asking.request, "the request of the other user is older"
+        [moved] = done(await user.client.get("/v1/threads?limit=1"))["threads"]
         assert moved["thread_id"] == "running"
     answered = await other.client.post(
         f"/v1/threads/asking/requests/{other.asking.request}/answer?wait=10", json={"value": True}
@@ -145,7 +145,7 @@ async def test_two_users_with_one_thread_id_have_two_threads(app: ServerApp) -> 
     await other.leave()
 
 
-async def test_forks_and_imports_become_ones_own_whatever_id_they_are_given(app: ServerApp) -> None:
+async def test_forks_and_imports_belong_to_the_caller_whatever_their_id(app: ServerApp) -> None:
     owner, other = Owner(app, "alice"), Owner(app, "bob")
     await owner.settle()
     await other.settle("mine", "my-question", "my-run")
@@ -156,7 +156,7 @@ async def test_forks_and_imports_become_ones_own_whatever_id_they_are_given(app:
     done(brought)
     again = await other.client.post("/v1/threads/import?thread_id=chat", content=other.asking.file.encode())
     assert again.status_code == 409, "their own of that name is kept"
-    assert {one["thread_id"] for one in done(await other.client.get("/v1/threads"))["threads"]} == {
+    assert {thread["thread_id"] for thread in done(await other.client.get("/v1/threads"))["threads"]} == {
         *("mine", "my-run", "chat", "asking")
     }
     assert await owner.stored() == before
@@ -164,28 +164,28 @@ async def test_forks_and_imports_become_ones_own_whatever_id_they_are_given(app:
     await other.leave()
 
 
-async def test_a_thread_id_cannot_name_a_user(app: ServerApp) -> None:
+async def test_thread_id_cannot_name_another_user(app: ServerApp) -> None:
     owner = Owner(app, "alice")
     await owner.settle()
     before = await owner.stored()
     names_of_alices = ["alice/chat", "alice%2Fchat", "../alice/chat", "alice%252Fchat", "..%2Falice%2Fchat"]
     async with client_of(app, "bob") as other:
-        for said in names_of_alices:
+        for thread_id in names_of_alices:
             for rest in ("", "/state", "/messages", "/checkpoints", "/events"):
-                answer = await other.get(f"/v1/threads/{said}{rest}")
-                assert answer.status_code in (404, 422), (said, rest, answer.text)
+                answer = await other.get(f"/v1/threads/{thread_id}{rest}")
+                assert answer.status_code in (404, 422), (thread_id, rest, answer.text)
                 assert_nothing_of(owner, answer, rest)
-            assert (await other.delete(f"/v1/threads/{said}")).status_code in (404, 405, 422)
-        for said in names_of_alices:
-            named = {"messages": [{"role": "user", "content": "x"}], "config": {"thread_id": said}}
+            assert (await other.delete(f"/v1/threads/{thread_id}")).status_code in (404, 405, 422)
+        for thread_id in names_of_alices:
+            named = {"messages": [{"role": "user", "content": "x"}], "config": {"thread_id": thread_id}}
             invoked = await other.post("/v1/graph/invoke", json=named)
-            assert invoked.status_code == (422 if "/" in said else 200)
+            assert invoked.status_code == (422 if "/" in thread_id else 200)
         assert (await other.post("/v1/graph/stop", json={"thread_id": "alice/chat"})).status_code == 422
     assert await owner.stored() == before
     await owner.leave()
 
 
-async def test_metrics_tell_of_no_user_and_no_thread(app: ServerApp) -> None:
+async def test_metrics_contain_no_user_or_thread(app: ServerApp) -> None:
     owner = Owner(app, "alice-of-the-metrics")
     await owner.settle("thread-of-the-metrics", "asking-of-the-metrics", "running-of-the-metrics")
     shown = (await owner.client.get("/metrics")).text

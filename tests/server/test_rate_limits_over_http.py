@@ -1,4 +1,4 @@
-"""Rate limits: what a client is told, who is counted with whom, and that two processes count together."""
+"""Rate limits: the headers of an answer, the clients that share a count, and the count of two processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def limits_of(answer: httpx.Response) -> tuple[int, int, int]:
     return limit, remaining, reset
 
 
-async def test_a_client_is_told_what_is_left_and_when_to_come_back() -> None:
+async def test_answers_have_the_remaining_requests_and_the_retry_time() -> None:
     async with app_of(rate_limit={"requests": 3, "window": 60}) as app, client_of(app, "alice") as alice:
         for left in (2, 1, 0):
             answer = await alice.get("/v1/threads")
@@ -34,7 +34,7 @@ async def test_a_client_is_told_what_is_left_and_when_to_come_back() -> None:
         assert refused.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_ping_is_never_counted_nor_is_a_path_that_is_excluded() -> None:
+async def test_ping_and_excluded_paths_are_never_counted() -> None:
     limit = {"requests": 1, "window": 60, "exclude_paths": ["/metrics"]}
     async with app_of(rate_limit=limit) as app, client_of(app, "alice") as alice:
         for path in ("/ping", "/metrics", "/ping", "/metrics"):
@@ -46,7 +46,7 @@ async def test_ping_is_never_counted_nor_is_a_path_that_is_excluded() -> None:
         assert (await alice.get("/ping")).status_code == 200
 
 
-async def test_by_user_each_has_a_count_of_their_own_and_by_address_they_share_one() -> None:
+async def test_clients_of_one_address_share_a_count_unless_it_is_by_user() -> None:
     for by, others in (("user", 200), ("ip", 429), ("global", 429)):
         async with app_of(rate_limit={"requests": 1, "window": 60, "by": by}) as app:
             async with client_of(app, "alice") as alice, client_of(app, "bob") as bob:
@@ -55,7 +55,7 @@ async def test_by_user_each_has_a_count_of_their_own_and_by_address_they_share_o
                 assert (await bob.get("/v1/graph")).status_code == others, by
 
 
-async def test_a_forwarded_address_is_believed_only_from_a_proxy_that_is_trusted() -> None:
+async def test_forwarded_address_counts_only_from_a_trusted_proxy() -> None:
     for trusted, second in (([], 429), (["127.0.0.1"], 200), (["10.0.0.0/8"], 429)):
         async with app_of(rate_limit={"requests": 1, "window": 60, "trusted_proxies": trusted}) as app:
             async with client_of(app, "alice") as alice:
@@ -66,17 +66,17 @@ async def test_a_forwarded_address_is_believed_only_from_a_proxy_that_is_trusted
         assert statuses == [200, second], trusted
 
 
-async def test_whoever_brings_wrong_credentials_is_counted_too() -> None:
+async def test_requests_without_credentials_are_counted() -> None:
     async with app_of(rate_limit={"requests": 3, "window": 60}) as app, client_of(app) as anybody:
         statuses = [(await anybody.get("/v1/threads")).status_code for _ in range(5)]
         assert statuses == [401, 401, 401, 429, 429]
 
 
-async def test_each_turn_over_a_socket_counts_like_a_request() -> None:
+async def test_each_turn_over_a_socket_counts_as_a_request() -> None:
     async with app_of(rate_limit={"requests": 3, "window": 60, "by": "user"}) as app:
-        told = await talk(app, [TURN] * 3, bearer("alice"), turns=3)
-        ends = [one for one in told if one.get("event") == "error" or "done" in str(one.get("data"))]
-        assert [one["event"] for one in ends] == ["updates", "updates", "error"]
+        frames = await talk(app, [TURN] * 3, bearer("alice"), turns=3)
+        ends = [frame for frame in frames if frame.get("event") == "error" or "done" in str(frame.get("data"))]
+        assert [frame["event"] for frame in ends] == ["updates", "updates", "error"]
         assert ends[-1]["data"]["code"] == "rate_limited"
         async with client_of(app, "alice") as alice:
             assert (await alice.get("/v1/graph")).status_code == 429
@@ -89,18 +89,18 @@ def test_two_processes_count_together_in_valkey(tmp_path: Path, valkey_url: str)
     alice = {"headers": {"Authorization": f"Bearer {token('alice')}"}}
     bob = {"headers": {"Authorization": f"Bearer {token('bob')}"}}
     with serving(tmp_path) as first, serving(tmp_path) as second:
-        answers = [one.get("/v1/graph", **alice) for one in (first, second, first, second, first, second)]
-        assert [one.status_code for one in answers] == [200, 200, 200, 200, 429, 429]
-        assert [limits_of(one)[1] for one in answers[:4]] == [3, 2, 1, 0]
+        answers = [server.get("/v1/graph", **alice) for server in (first, second, first, second, first, second)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
+        assert [limits_of(answer)[1] for answer in answers[:4]] == [3, 2, 1, 0]
         assert second.get("/v1/graph", **bob).status_code == 200
         assert json.loads(answers[-1].text)["error"]["code"] == "rate_limited"
 
 
 @pytest.mark.parametrize(("fails_open", "status"), [(True, 200), (False, 429)])
-async def test_with_valkey_away_requests_go_through_or_are_refused_as_told(fails_open: bool, status: int) -> None:
+async def test_requests_pass_or_fail_by_fail_open_when_valkey_is_unavailable(fails_open: bool, status: int) -> None:
     limit = {"backend": "redis", "requests": 1, "window": 60, "fail_open": fails_open}
     async with app_of(rate_limit=limit, redis="redis://127.0.0.1:1/0") as app, client_of(app, "alice") as alice:
         answers = [await alice.get("/v1/graph") for _ in range(3)]
-        assert [one.status_code for one in answers] == [status] * 3
-        assert all(("retry-after" in one.headers) is (status == 429) for one in answers)
+        assert [answer.status_code for answer in answers] == [status] * 3
+        assert all(("retry-after" in answer.headers) is (status == 429) for answer in answers)
         assert (await alice.get("/ping")).status_code == 200

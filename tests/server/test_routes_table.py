@@ -1,4 +1,4 @@
-"""The routes: each is in the table of these tests, says what it needs, and lets in nobody without that."""
+"""The routes: each is in the table of these tests, declares its scope, and rejects callers without that scope."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.server.hostile.table import TABLE, Ids, path_of, routes_of, sent_by
 from perdure.server.auth.principal import SCOPES
 from perdure.server.http import app as http_app
 
-NOBODYS = Ids("nothing", "nothing", "nothing", "nothing", "nothing", "nothing")
+UNKNOWN_IDS = Ids("nothing", "nothing", "nothing", "nothing", "nothing", "nothing")
 PUBLIC = {"GET /ping", "GET /healthz", "GET /readyz", "GET /openapi.json", "GET /docs"}
-"""Read by anybody. A path is added here only after thought."""
+"""Routes that need no credentials. Add a path only after a review."""
 
 
-async def test_each_route_is_in_the_table_with_the_scope_that_it_has() -> None:
+async def test_each_route_is_in_the_table_with_its_scope() -> None:
     async with app_of() as app:
         scopes = {key: handler.opt.get("scope") for key, handler in routes_of(app).items()}
     assert scopes == {key: calls[0].scope for key, calls in TABLE.items()}
@@ -24,12 +24,12 @@ async def test_each_route_is_in_the_table_with_the_scope_that_it_has() -> None:
     assert set(scopes.values()) - {"public"} == set(SCOPES)
 
 
-async def test_in_production_there_is_no_documentation_page() -> None:
+async def test_production_has_no_route_for_the_documentation_page() -> None:
     async with app_of(mode="production") as app:
         assert set(routes_of(app)) == set(TABLE) - {"GET /docs"}
 
 
-async def test_a_route_that_does_not_say_what_it_needs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_route_without_a_scope_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     @get("/v1/forgotten")
     async def forgotten() -> str:
         return ""
@@ -40,7 +40,7 @@ async def test_a_route_that_does_not_say_what_it_needs_is_refused(monkeypatch: p
             pass
 
 
-async def test_without_credentials_only_the_public_routes_answer() -> None:
+async def test_only_public_routes_answer_without_credentials() -> None:
     async with app_of() as app, client_of(app) as anybody:
         for key, calls in TABLE.items():
             if key.startswith("WS "):
@@ -48,38 +48,42 @@ async def test_without_credentials_only_the_public_routes_answer() -> None:
                 assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
                 continue
             for call in calls:
-                method, path = key.split(maxsplit=1)[0], path_of(key, call, NOBODYS)
-                answer = await anybody.request(method, path, **sent_by(call, NOBODYS))
+                method, path = key.split(maxsplit=1)[0], path_of(key, call, UNKNOWN_IDS)
+                answer = await anybody.request(method, path, **sent_by(call, UNKNOWN_IDS))
                 assert answer.status_code == (200 if key in PUBLIC else 401), (key, answer.text)
                 if key not in PUBLIC:
                     assert answer.headers["www-authenticate"] == "Bearer"
                     assert answer.json()["error"]["code"] == "not_authenticated"
 
 
-async def test_whoever_lacks_the_scope_of_a_route_gets_403_and_whoever_has_only_that_one_gets_in() -> None:
+async def test_each_route_needs_exactly_its_scope() -> None:
     async with app_of() as app:
         for key, calls in TABLE.items():
             scope = calls[0].scope
             if scope == "public":
                 continue
-            others = [one for one in SCOPES if one != scope]
+            others = [other for other in SCOPES if other != scope]
             if key.startswith("WS "):
                 refused = await talk(app, [], bearer("eve", others))
-                assert [one["type"] for one in refused] == ["websocket.close"], refused
+                assert [message["type"] for message in refused] == ["websocket.close"], refused
                 assert refused[0]["code"] == 1008
                 accepted = await talk(app, ["{}"], bearer("eve", [scope]))
                 assert accepted[0]["type"] == "websocket.accept"
                 continue
             async with client_of(app, "eve", others) as narrow, client_of(app, "eve", [scope]) as enough:
                 for call in calls:
-                    method, path, sent = key.split(maxsplit=1)[0], path_of(key, call, NOBODYS), sent_by(call, NOBODYS)
+                    method, path, sent = (
+                        key.split(maxsplit=1)[0],
+                        path_of(key, call, UNKNOWN_IDS),
+                        sent_by(call, UNKNOWN_IDS),
+                    )
                     answer = await narrow.request(method, path, **sent)
                     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_allowed"), key
                     assert (await enough.request(method, path, **sent)).status_code not in (401, 403), key
 
 
 @pytest.mark.parametrize("path", ["/ping/", "//ping", "/v1/../ping", "/%70ing/../v1/threads", "/ping/../v1/threads"])
-async def test_a_path_that_only_looks_public_is_not(path: str) -> None:
+async def test_path_that_only_looks_public_needs_credentials(path: str) -> None:
     async with app_of() as app, client_of(app) as anybody:
         answer = await anybody.get(path)
         assert answer.status_code == 401 or answer.json().get("data") == "pong", answer.text

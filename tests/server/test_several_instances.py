@@ -1,4 +1,4 @@
-"""Several servers of one project on PostgreSQL and Valkey: whichever is asked, it is the same thread."""
+"""Several servers of one project on PostgreSQL and Valkey: each of them serves the same threads."""
 
 from __future__ import annotations
 
@@ -28,77 +28,79 @@ def pair(
         folder = flows_project(
             tmp_path_factory.mktemp("several") / "project", checkpointer=dsn, redis=valkey_server.url
         )
-        with Server(folder) as one, Server(folder) as other:
-            yield one, other
+        with Server(folder) as first, Server(folder) as second:
+            yield first, second
 
 
-def test_a_client_goes_on_at_another_instance_when_its_own_is_killed_and_misses_and_repeats_nothing(
+def test_client_of_a_killed_instance_continues_at_another_without_gap(
     pair: tuple[Server, Server],
 ) -> None:
-    one, other = pair
-    assert one.post("/v1/threads/moves/runs", {"input": "moves"}).status_code == 202
-    eventually((one.folder / "moves.here").exists)
-    with following(one, "moves") as told:
-        had = [next(told) for _ in range(8)]
-        one.kill()
-    with following(other, "moves", had[-1].seq) as told:
-        had += [next(told), next(told)]
-        (one.folder / "moves.open").touch()
-        one.start()  # it goes on with the thread, and the other instance hears of it
-        had += until_rest(told)
+    first, second = pair
+    assert first.post("/v1/threads/moves/runs", {"input": "moves"}).status_code == 202
+    eventually((first.folder / "moves.here").exists)
+    with following(first, "moves") as stream:
+        had = [next(stream) for _ in range(8)]
+        first.kill()
+    with following(second, "moves", had[-1].seq) as stream:
+        had += [next(stream), next(stream)]
+        (first.folder / "moves.open").touch()
+        first.start()  # it continues the thread, and the other instance receives the events
+        had += until_rest(stream)
     seqs = [frame.seq for frame in had if frame.seq is not None]
-    assert seqs == list(range(1, len(seqs) + 1)) == [frame.seq for frame in log_of(one, "moves")]
-    assert done(one, "moves") == WORDS
-    assert log_of(one, "moves") == log_of(other, "moves")
+    assert seqs == list(range(1, len(seqs) + 1)) == [frame.seq for frame in log_of(first, "moves")]
+    assert done(first, "moves") == WORDS
+    assert log_of(first, "moves") == log_of(second, "moves")
 
 
-def test_events_of_a_run_on_one_instance_are_heard_at_once_on_the_other(pair: tuple[Server, Server]) -> None:
-    one, other = pair
-    assert one.post("/v1/threads/heard/runs", {"input": "heard"}).status_code == 202
-    eventually((one.folder / "heard.here").exists)
-    with following(other, "heard") as there, following(one, "heard", 10) as here:
+def test_events_of_a_run_reach_the_other_instance_at_once(pair: tuple[Server, Server]) -> None:
+    first, second = pair
+    assert first.post("/v1/threads/heard/runs", {"input": "heard"}).status_code == 202
+    eventually((first.folder / "heard.here").exists)
+    with following(second, "heard") as there, following(first, "heard", 10) as here:
         before = [next(there) for _ in range(10)]
-        (one.folder / "heard.open").touch()
-        heard = [[frame for frame in until_rest(told) if frame.seq is not None] for told in (there, here)]
-    assert heard[0] == heard[1]
-    assert [frame.seq for frame in before + heard[0]] == list(range(1, 23))
+        (first.folder / "heard.open").touch()
+        received = [[frame for frame in until_rest(stream) if frame.seq is not None] for stream in (there, here)]
+    assert received[0] == received[1]
+    assert [frame.seq for frame in before + received[0]] == list(range(1, 23))
 
 
-def test_what_one_instance_asks_is_answered_at_the_other_and_the_run_goes_on(pair: tuple[Server, Server]) -> None:
-    one, other = pair
-    asked = one.post("/v1/threads/d/runs?wait=10", {"input": "tides", "workflow": "asking"})
+def test_request_of_one_instance_can_be_answered_at_the_other(pair: tuple[Server, Server]) -> None:
+    first, second = pair
+    asked = first.post("/v1/threads/d/runs?wait=10", {"input": "tides", "workflow": "asking"})
     assert (asked.status_code, asked.json()["data"]["run"]["state"]) == (200, "IDLE_WITH_PENDING_REQUESTS")
-    [request] = other.get("/v1/requests").json()["data"]["requests"]
+    [request] = second.get("/v1/requests").json()["data"]["requests"]
     assert (request["thread_id"], request["data"]) == ("d", "A title for tides?")
-    refused = other.post(f"/v1/threads/d/requests/{request['request_id']}/answer", {"value": 7})
+    refused = second.post(f"/v1/threads/d/requests/{request['request_id']}/answer", {"value": 7})
     assert (refused.status_code, refused.json()["error"]["details"][0]["field"]) == (422, "value")
-    answered = other.post(f"/v1/threads/d/requests/{request['request_id']}/answer?wait=10", {"value": "The sea"})
+    answered = second.post(f"/v1/threads/d/requests/{request['request_id']}/answer?wait=10", {"value": "The sea"})
     assert answered.json()["data"]["run"]["outputs"] == ["The sea, about tides"]
-    assert (answered.status_code, one.get("/v1/requests").json()["data"]["requests"]) == (200, [])
-    again = one.post(f"/v1/threads/d/requests/{request['request_id']}/answer", {"value": "The moon"})
+    assert (answered.status_code, first.get("/v1/requests").json()["data"]["requests"]) == (200, [])
+    again = first.post(f"/v1/threads/d/requests/{request['request_id']}/answer", {"value": "The moon"})
     assert again.status_code == 409
-    assert done(one, "tides") == ["asked", "asked"]  # the function runs again from its top
+    assert done(first, "tides") == ["asked", "asked"]  # the function runs again from its top
 
 
-def test_a_thread_that_one_instance_runs_is_busy_for_the_other_which_can_wait_or_stop_it(
+def test_thread_run_by_one_instance_is_busy_at_the_other_which_can_stop_it(
     pair: tuple[Server, Server],
 ) -> None:
-    one, other = pair
-    run_id = one.post("/v1/threads/busy/runs", {"input": "busy"}).json()["data"]["run"]["run_id"]
-    eventually((one.folder / "busy.here").exists)
-    busy = other.post("/v1/graph/invoke", turn("busy"))
+    first, second = pair
+    run_id = first.post("/v1/threads/busy/runs", {"input": "busy"}).json()["data"]["run"]["run_id"]
+    eventually((first.folder / "busy.here").exists)
+    busy = second.post("/v1/graph/invoke", turn("busy"))
     assert (busy.status_code, busy.json()["error"], busy.json()["thread_id"]) == (409, "state_conflict", "busy")
-    assert other.get(f"/v1/threads/busy/runs/{run_id}").json()["data"]["run"]["state"] == "IN_PROGRESS"
-    assert other.post("/v1/graph/stop", {"thread_id": "busy"}).json()["data"] == {"ok": True, "running": True}
-    assert eventually(lambda: one.get(f"/v1/threads/busy/runs/{run_id}").json()["data"]["run"]["state"] == "CANCELLED")
-    (one.folder / "busy.open").touch()
-    resumed = other.post("/v1/threads/busy/runs?wait=10", {}).json()["data"]["run"]
+    assert second.get(f"/v1/threads/busy/runs/{run_id}").json()["data"]["run"]["state"] == "IN_PROGRESS"
+    assert second.post("/v1/graph/stop", {"thread_id": "busy"}).json()["data"] == {"ok": True, "running": True}
+    assert eventually(
+        lambda: first.get(f"/v1/threads/busy/runs/{run_id}").json()["data"]["run"]["state"] == "CANCELLED"
+    )
+    (first.folder / "busy.open").touch()
+    resumed = second.post("/v1/threads/busy/runs?wait=10", {}).json()["data"]["run"]
     assert resumed["outputs"] == ["all four of busy"]
     # The third was at work when it was stopped, on an instance that may not know yet; nothing of it was recorded.
-    assert [word for word in done(one, "busy") if word != "third"] == [word for word in WORDS if word != "third"]
+    assert [word for word in done(first, "busy") if word != "third"] == [word for word in WORDS if word != "third"]
 
 
-def test_each_instance_tells_by_itself_whether_postgresql_and_redis_are_there(pair: tuple[Server, Server]) -> None:
+def test_each_instance_reports_whether_postgresql_and_redis_are_available(pair: tuple[Server, Server]) -> None:
     for server in pair:
         ready = server.get("/readyz")
         assert (ready.status_code, ready.json()["data"]) == (
@@ -107,7 +109,7 @@ def test_each_instance_tells_by_itself_whether_postgresql_and_redis_are_there(pa
         )
 
 
-async def test_a_living_instance_goes_on_with_what_a_dead_one_has_left(
+async def test_living_instance_continues_the_runs_of_a_dead_instance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = flows_project(tmp_path / "project")
@@ -132,7 +134,7 @@ async def test_a_living_instance_goes_on_with_what_a_dead_one_has_left(
 
 
 def app_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServerApp:
-    """Of the project in this folder, in this process, which forgets the project's module afterwards."""
+    """Creates the app of the project in this process, which drops the project's module afterwards."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "flows", ModuleType("flows"))
     del sys.modules["flows"]

@@ -1,4 +1,4 @@
-"""A server that is told to stop: streams end with a cursor, supersteps finish or can be resumed, it ends in time."""
+"""A server that stops: streams end with a cursor, supersteps finish or can resume, and the process ends in time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def assert_stops(server: Server) -> None:
-    """In good order, although one of its runs never ends."""
+    """Asserts that the server exits with code 0, although one of its runs never ends."""
     assert server.wait() == 0, server.log
 
 
@@ -38,7 +38,7 @@ def streamed(server: Server, key: str) -> list[Frame]:
         return list(frames(response))
 
 
-def test_streams_end_with_their_cursor_supersteps_finish_or_are_left_and_the_next_start_completes_them(
+def test_stop_ends_streams_with_a_cursor_and_the_next_start_completes_runs(
     server: Server,
 ) -> None:
     keys = ("finishes", "stays", "streams")
@@ -47,14 +47,14 @@ def test_streams_end_with_their_cursor_supersteps_finish_or_are_left_and_the_nex
         streaming = clients.submit(streamed, server, "streams")
         for key in keys:
             eventually((server.folder / f"{key}.here").exists)
-        with following(server, "stays") as told:
-            had = [next(told) for _ in range(10)]
+        with following(server, "stays") as stream:
+            had = [next(stream) for _ in range(10)]
             server.send(signal.SIGTERM)
-            [closing] = told
+            [closing] = stream
         (server.folder / "finishes.open").touch()
         assert_stops(server)
-        assert_told_to_come_back(finishing.result())
-        assert_told_to_come_back(staying.result())
+        assert_has_retry_after(finishing.result())
+        assert_has_retry_after(staying.result())
     assert closing[:2] == (None, "closing")
     assert streaming.result()[-1][:2] == (None, "closing")
     assert closing.data["after"] == streaming.result()[-1].data["after"] == had[-1].seq == 10
@@ -64,17 +64,19 @@ def test_streams_end_with_their_cursor_supersteps_finish_or_are_left_and_the_nex
         (server.folder / f"{key}.open").touch()
     server.start()
     for key in keys:
-        assert [one.data["data"] for one in log_of(server, key) if one.event == "output"] == [f"all four of {key}"]
+        assert [frame.data["data"] for frame in log_of(server, key) if frame.event == "output"] == [
+            f"all four of {key}"
+        ]
         assert done(server, key) == WORDS
 
 
-def assert_told_to_come_back(response: httpx.Response) -> None:
+def assert_has_retry_after(response: httpx.Response) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (503, "run_interrupted"), response.text
     assert int(response.headers["Retry-After"]) > 0
     assert response.headers["X-Run-Id"].startswith("run-")
 
 
-def test_an_idle_connection_does_not_keep_a_server_from_ending_at_once(tmp_path: Path) -> None:
+def test_idle_connection_does_not_delay_the_stop_of_a_server(tmp_path: Path) -> None:
     with Server(flows_project(tmp_path / "project", limits={"shutdown_seconds": 600})) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as silent, server.client() as client:
             assert client.get("/ping").status_code == 200  # and the connection stays open
@@ -91,7 +93,7 @@ async def echo(text: str, ctx: WorkflowContext[Never, str]) -> None:
 echoing = WorkflowBuilder(name="echoing", start_executor=echo).build()
 
 
-async def test_a_server_that_is_stopping_starts_no_run_opens_no_stream_and_is_not_ready() -> None:
+async def test_stopping_server_rejects_runs_and_streams_and_is_not_ready() -> None:
     app = create_app({"agent": f"{__name__}:echoing", "checkpointer": "memory:"})
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         assert (await client.post("/v1/graph/invoke", json=turn("before"))).status_code == 200
@@ -102,8 +104,10 @@ async def test_a_server_that_is_stopping_starts_no_run_opens_no_stream_and_is_no
             await client.post("/v1/threads/after/runs", json={"input": "k"}),
             await client.get("/v1/threads/before/events"),
         ]
-        assert [(one.status_code, one.json()["error"]["code"]) for one in asked] == [(503, "stopping")] * 4
-        assert all(int(one.headers["Retry-After"]) > 0 for one in asked)
+        assert [(response.status_code, response.json()["error"]["code"]) for response in asked] == [
+            (503, "stopping")
+        ] * 4
+        assert all(int(response.headers["Retry-After"]) > 0 for response in asked)
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["data"]["checks"]["server"]) == (503, "stopping")
         assert (await client.get("/v1/threads/before")).status_code == 200  # what there is can be read

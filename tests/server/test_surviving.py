@@ -1,4 +1,4 @@
-"""Runs of a server go on: after it was killed, and when the client that asked for them has gone."""
+"""Runs of a server continue after a kill, and after their client has disconnected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAYS = ("invoke", "stream", "run")
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def where(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What names the storage to a server."""
+    """Returns the environment that configures the store of a server."""
     if request.param == "sqlite":
         return {}
     place = request.getfixturevalue("postgres_place")
@@ -29,13 +29,13 @@ def where(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For tests that leave it standing."""
+    """A server for tests that do not stop it."""
     with Server(flows_project(tmp_path_factory.mktemp("lasting") / "project")) as server:
         yield server
 
 
 def begin(server: Server, way: str) -> None:
-    """Ask for a run that waits at its gate. The connection lasts as long as the server."""
+    """Starts a run that waits at its gate. The connection lasts as long as the server."""
     try:
         if way == "run":
             assert server.post(f"/v1/threads/{way}/runs", {"input": way}).status_code == 202
@@ -46,17 +46,15 @@ def begin(server: Server, way: str) -> None:
 
 
 def commits(server: Server, key: str) -> list[tuple[int, int, str]]:
-    told = server.get(f"/v1/threads/{key}/checkpoints").json()["data"]["checkpoints"]
-    return [(one["number"], one["iteration_count"], one["status"]) for one in told]
+    checkpoints = server.get(f"/v1/threads/{key}/checkpoints").json()["data"]["checkpoints"]
+    return [(checkpoint["number"], checkpoint["iteration_count"], checkpoint["status"]) for checkpoint in checkpoints]
 
 
 def shape(log: list[Frame]) -> list[tuple[Any, ...]]:
-    return [(one.seq, one.event, one.data.get("executor_id"), one.data.get("state")) for one in log]
+    return [(frame.seq, frame.event, frame.data.get("executor_id"), frame.data.get("state")) for frame in log]
 
 
-def test_runs_that_were_invoked_streamed_or_started_go_on_alike_after_a_kill_and_repeat_nothing(
-    tmp_path: Path, where: dict[str, str]
-) -> None:
+def test_invoked_streamed_and_started_runs_continue_alike_after_a_kill(tmp_path: Path, where: dict[str, str]) -> None:
     with Server(flows_project(tmp_path / "project"), env=where) as server, ThreadPoolExecutor(3) as clients:
         asked = [clients.submit(begin, server, way) for way in WAYS]
         for way in WAYS:
@@ -65,75 +63,75 @@ def test_runs_that_were_invoked_streamed_or_started_go_on_alike_after_a_kill_and
         assert standing["invoke"] == standing["stream"] == standing["run"]
         assert [number for number, _, _ in standing["stream"]] == [3, 2, 1]
         server.kill()
-        for one in asked:
-            one.result()
+        for future in asked:
+            future.result()
         assert [done(server, way) for way in WAYS] == [WORDS[:3]] * 3
 
         for way in WAYS:
             (server.folder / f"{way}.open").touch()
-        server.start()  # nobody asks again
+        server.start()  # no client asks again
         logs = {way: log_of(server, way) for way in WAYS}
         assert [done(server, way) for way in WAYS] == [WORDS] * 3
         for way in WAYS:
-            assert [one.seq for one in logs[way]] == list(range(1, len(logs[way]) + 1))
-            assert [one.data["data"] for one in logs[way] if one.event == "output"] == [f"all four of {way}"]
+            assert [frame.seq for frame in logs[way]] == list(range(1, len(logs[way]) + 1))
+            assert [frame.data["data"] for frame in logs[way] if frame.event == "output"] == [f"all four of {way}"]
         assert shape(logs["invoke"]) == shape(logs["stream"]) == shape(logs["run"])
         assert commits(server, "invoke") == commits(server, "stream") == commits(server, "run")
 
 
-def test_a_run_goes_on_when_the_client_that_invoked_it_closes_its_connection(lasting: Server) -> None:
+def test_run_continues_when_the_client_that_invoked_it_disconnects(lasting: Server) -> None:
     body = json.dumps(turn("hangs-up")).encode()
     head = f"POST /v1/graph/invoke HTTP/1.1\r\nHost: 127.0.0.1:{lasting.port}\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", lasting.port)) as connection:
         connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         eventually((lasting.folder / "hangs-up.here").exists)
-    assert_goes_on(lasting, "hangs-up")
+    assert_continues(lasting, "hangs-up")
 
 
-def test_a_run_goes_on_when_the_client_that_streams_it_closes_its_connection(lasting: Server) -> None:
+def test_run_continues_when_the_client_that_streams_it_disconnects(lasting: Server) -> None:
     with lasting.client() as client, client.stream("POST", "/v1/graph/stream", json=turn("walks-off")) as response:
-        told = frames(response)
-        assert next(told).data["data"]["status"] == "started"
+        received = frames(response)
+        assert next(received).data["data"]["status"] == "started"
         eventually((lasting.folder / "walks-off.here").exists)
-    assert_goes_on(lasting, "walks-off")
+    assert_continues(lasting, "walks-off")
 
 
-def assert_goes_on(server: Server, key: str) -> None:
+def assert_continues(server: Server, key: str) -> None:
     assert server.get("/ping").status_code == 200  # it has had time to notice
     thread = server.get(f"/v1/threads/{key}").json()["data"]["thread"]
     assert (thread["status"], thread["number"]) == ("IN_PROGRESS", 3)
     (server.folder / f"{key}.open").touch()
-    assert [one.data["data"] for one in log_of(server, key) if one.event == "output"] == [f"all four of {key}"]
+    assert [frame.data["data"] for frame in log_of(server, key) if frame.event == "output"] == [f"all four of {key}"]
     assert done(server, key) == WORDS
 
 
-def test_a_stream_tells_each_committed_event_once_and_its_ids_are_those_of_the_log(lasting: Server) -> None:
+def test_stream_sends_each_committed_event_once_with_its_id_in_the_log(lasting: Server) -> None:
     (lasting.folder / "streamed.open").touch()
     with lasting.client() as client, client.stream("POST", "/v1/graph/stream", json=turn("streamed")) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
-        told = list(frames(response))
-    committed = [one for one in told if one.seq is not None]
-    assert [one.seq for one in committed] == [one.seq for one in log_of(lasting, "streamed")]
-    assert told[-1].data["data"]["status"] == "done"
-    assert told[-1].data["data"]["cursor"] == committed[-1].seq
+        received = list(frames(response))
+    committed = [frame for frame in received if frame.seq is not None]
+    assert [frame.seq for frame in committed] == [frame.seq for frame in log_of(lasting, "streamed")]
+    assert received[-1].data["data"]["status"] == "done"
+    assert received[-1].data["data"]["cursor"] == committed[-1].seq
 
 
-def test_a_client_that_comes_back_after_a_restart_gets_what_it_has_not_had(tmp_path: Path) -> None:
+def test_client_that_reconnects_after_a_restart_gets_the_missing_events(tmp_path: Path) -> None:
     with Server(flows_project(tmp_path / "project")) as server:
         server.post("/v1/threads/k/runs", {"input": "k"})
         eventually((server.folder / "k.here").exists)
-        with following(server, "k") as told:
-            had = [next(told) for _ in range(7)]
+        with following(server, "k") as stream:
+            had = [next(stream) for _ in range(7)]
             server.kill()
         server.start()
-        with following(server, "k", had[-1].seq) as told:
-            had += [next(told)]
+        with following(server, "k", had[-1].seq) as stream:
+            had += [next(stream)]
             (server.folder / "k.open").touch()
-            had += until_rest(told)
-        assert [one.seq for one in had if one.seq is not None] == list(range(1, len(log_of(server, "k")) + 1))
+            had += until_rest(stream)
+        assert [frame.seq for frame in had if frame.seq is not None] == list(range(1, len(log_of(server, "k")) + 1))
 
 
-def test_a_message_to_a_thread_that_was_interrupted_waits_until_that_has_come_to_rest(tmp_path: Path) -> None:
+def test_message_to_an_interrupted_thread_waits_until_the_thread_rests(tmp_path: Path) -> None:
     with Server(flows_project(tmp_path / "project")) as server, ThreadPoolExecutor(1) as clients:
         server.post("/v1/threads/k/runs", {"input": "k"})
         eventually((server.folder / "k.here").exists)
@@ -142,10 +140,10 @@ def test_a_message_to_a_thread_that_was_interrupted_waits_until_that_has_come_to
         (server.folder / "next.open").touch()
         server.start()
         eventually((server.folder / "k.here").exists)  # it is resumed, and in the middle of its work
-        told = turn("next") | {"config": {"thread_id": "k", "on_busy": "enqueue"}}
-        invoked = clients.submit(server.post, "/v1/graph/invoke", told)
+        body = turn("next") | {"config": {"thread_id": "k", "on_busy": "enqueue"}}
+        invoked = clients.submit(server.post, "/v1/graph/invoke", body)
         (server.folder / "k.open").touch()
         assert invoked.result().json()["data"]["messages"][0]["content"][0]["text"] == "all four of next"
         assert done(server, "k") == done(server, "next") == WORDS
-        outputs = [one.data["data"] for one in log_of(server, "k") if one.event == "output"]
+        outputs = [frame.data["data"] for frame in log_of(server, "k") if frame.event == "output"]
         assert outputs[0] == "all four of k"

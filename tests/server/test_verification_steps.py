@@ -18,12 +18,12 @@ def name() -> str:
     return drawn
 
 
-def test_the_three_steps_work_as_printed_and_after_a_kill_on_sqlite(tmp_path: Path, name: str) -> None:
+def test_three_steps_work_as_printed_and_after_a_kill_on_sqlite(tmp_path: Path, name: str) -> None:
     with Server(project(tmp_path / "demo"), fresh=True) as server:
-        told = typed(INVOKE, server, name)
-        assert answer(told) == f"I will remember that your name is {name}."
-        assert told["data"]["meta"]["thread_id"] == "demo-thread"
-        assert told["data"]["meta"]["is_new_thread"]
+        reply = typed(INVOKE, server, name)
+        assert answer(reply) == f"I will remember that your name is {name}."
+        assert reply["data"]["meta"]["thread_id"] == "demo-thread"
+        assert reply["data"]["meta"]["is_new_thread"]
         assert_remembers(server, name)
         assert_is_kept(server, name, questions=1)
 
@@ -38,21 +38,21 @@ def test_the_three_steps_work_as_printed_and_after_a_kill_on_sqlite(tmp_path: Pa
         assert typed(MESSAGES, server, with_curl=False)["data"] == typed(MESSAGES, server)["data"]
 
 
-def test_the_steps_work_across_two_instances_on_postgresql_and_after_both_are_killed(
+def test_steps_work_across_two_instances_on_postgresql_and_after_kills(
     tmp_path: Path, postgres_place: Place, name: str
 ) -> None:
     folder = project(tmp_path / "demo")
     env = {"DATABASE_URL": f"{postgres_place.dsn}?schema={postgres_place.schema}"}
-    with Server(folder, env=env) as one, Server(folder, env=env) as other:
-        assert one.port != other.port
-        assert answer(typed(INVOKE, one, name)) == f"I will remember that your name is {name}."
-        assert_remembers(other, name)
-        for server in (one, other):
+    with Server(folder, env=env) as first, Server(folder, env=env) as second:
+        assert first.port != second.port
+        assert answer(typed(INVOKE, first, name)) == f"I will remember that your name is {name}."
+        assert_remembers(second, name)
+        for server in (first, second):
             assert_is_kept(server, name, questions=1)
 
-        one.kill()
-        other.kill()
-        one.start()
-        assert_remembers(one, name)
-        other.start()
-        assert_is_kept(other, name, questions=2)
+        first.kill()
+        second.kill()
+        first.start()
+        assert_remembers(first, name)
+        second.start()
+        assert_is_kept(second, name, questions=2)

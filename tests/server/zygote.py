@@ -18,20 +18,20 @@ ROOT = Path(__file__).parents[2]
 
 
 class Zygote:
-    """The other end of it. The servers that it forked end with it, and it ends with us."""
+    """Starts the zygote and sends it orders. Its servers end with it, and it ends with this process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     def fork(self, arguments: Sequence[str], folder: Path, env: Mapping[str, str], log: Path) -> int:
-        """`perdure` with these arguments. Its process id."""
+        """Starts `perdure` with these arguments and returns its process id."""
         return int(self._ask(arguments=list(arguments), folder=str(folder), env=dict(env), log=str(log)))
 
     def exit_code(self, pid: int) -> int | None:
-        """None while it runs; minus the signal that ended it."""
-        told = self._ask(pid=pid)
-        return None if told is None else int(told)
+        """Returns None while the process runs. After a signal the code is the negative number of the signal."""
+        code = self._ask(pid=pid)
+        return None if code is None else int(code)
 
     def _ask(self, **order: Any) -> Any:
         with self._lock:
@@ -102,8 +102,8 @@ def _warm_up() -> None:
 
 def _exit_code(pid: int, ended: dict[int, int], running: set[int]) -> int | None:
     if pid not in ended:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if not found:
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if not ended_pid:
             return None
         ended[pid] = os.waitstatus_to_exitcode(status)
         running.discard(pid)
@@ -125,7 +125,7 @@ def _forked(order: dict[str, Any], replies: int) -> int:
         os.environ.update(order["env"])
         os.chdir(order["folder"])
         code = _served(order["arguments"])
-    except BaseException:  # noqa: BLE001  # it is told by the log, and the process ends here
+    except BaseException:  # noqa: BLE001  # the log records it, and the process ends here
         traceback.print_exc()
     finally:
         sys.stdout.flush()

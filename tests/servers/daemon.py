@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.servers import keeper
-from tests.servers.keeper import are_gone_in_time, family, send, write_pid
+from tests.servers import reaper
+from tests.servers.reaper import are_gone_in_time, family, send, write_pid
 
 LIMIT_SECONDS = 15.0
 """A server that takes longer to start or to end hangs."""
@@ -27,7 +27,7 @@ _PORTS = range(20_000, 32_000)
 class Daemon:
     """One server program and all processes that it makes. What it writes is in `folder`, and goes with it.
 
-    A keeper process ends the server and removes the folder once `belongs_to` (this process) is gone, however it went.
+    A reaper process ends the server and removes the folder once `belongs_to` (this process) is gone, however it went.
     """
 
     def __init__(self, name: str, user: str | None = None, belongs_to: int | None = None) -> None:
@@ -37,8 +37,8 @@ class Daemon:
         if user is not None:
             self.folder.chmod(0o700)
             shutil.chown(self.folder, user)
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", keeper.__file__, str(belongs_to or os.getpid()), str(self.folder)],
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-I", reaper.__file__, str(belongs_to or os.getpid()), str(self.folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -125,8 +125,8 @@ class Daemon:
         """Kill what is left of it, and remove the folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._keeper.terminate()
-        self._keeper.wait()
+        self._reaper.terminate()
+        self._reaper.wait()
 
     def _wait(self) -> None:
         assert self._process is not None
@@ -135,7 +135,7 @@ class Daemon:
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """Return a port that no process listens on now."""
     while True:
         port = random.SystemRandom().choice(_PORTS)
         with socket.socket() as tried:

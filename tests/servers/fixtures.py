@@ -31,9 +31,9 @@ class Place(NamedTuple):
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Not to be killed or paused: others use it at the same time."""
-    given = os.environ.get(POSTGRES_URL)
-    if given:
-        databases = Databases(given)
+    url = os.environ.get(POSTGRES_URL)
+    if url:
+        databases = Databases(url)
     elif hasattr(request.config, "workerinput"):  # a worker of xdist: its parent ends last, and the server with it
         databases = _shared(tmp_path_factory.getbasetemp().parent / "postgres", os.getppid())
     else:
@@ -43,7 +43,7 @@ def postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 
 def _shared(meeting: Path, run: int) -> Databases:
-    """Whoever is first starts it; the others find its dsn in this file."""
+    """Return the shared server: the first caller starts it, the others read its dsn from this file."""
     with meeting.open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -72,17 +72,17 @@ def postgres_place(postgres_server: Databases) -> Iterator[Place]:
 
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[ValkeyServer]:
-    """One a worker: what is published in one database of a server is heard in all."""
+    """One a worker: a message that is published in one database of a server reaches all of them."""
     with ValkeyServer() as server:
         yield server
 
 
 @pytest.fixture
 def valkey_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An empty database, and nobody else on its server's channels."""
-    given = os.environ.get(VALKEY_URL)
-    if given:
-        yield _flushed(given)
+    """An empty database on a server whose channels no other test uses."""
+    url = os.environ.get(VALKEY_URL)
+    if url:
+        yield _flushed(url)
         return
     server: ValkeyServer = request.getfixturevalue("valkey_server")
     server.flush()

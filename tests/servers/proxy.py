@@ -1,4 +1,4 @@
-"""A proxy in front of a server on loopback: counts round trips and statements, and harms connections when told to."""
+"""A proxy in front of a server on loopback: counts round trips and statements, and harms connections on demand."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Proxy:
         """How many connections were cut by `cut`."""
         self.flowing = asyncio.Event()
         self.flowing.set()
-        self.unheard: list[Link] = []
+        self.undelivered: list[Link] = []
 
     def start(self) -> Self:
         self._loop.run(self._door.open())
@@ -106,7 +106,7 @@ class Proxy:
         self._loop.run(self._door.throw_out())
 
     def refuse(self) -> None:
-        """Cut all connections and let nobody in, as if the server were down."""
+        """Cut all connections and accept none, as if the server were down."""
         self._loop.run(self._door.shut())
 
     def admit(self) -> None:
@@ -128,8 +128,8 @@ class Proxy:
             self.flowing.clear()
 
     async def _deliver(self) -> None:
-        unheard, self.unheard = self.unheard, []
-        for link in unheard:
+        undelivered, self.undelivered = self.undelivered, []
+        for link in undelivered:
             await link.deliver()
 
     async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -187,7 +187,7 @@ class PostgresTraffic:
         return frame, None, kind not in (b"P", b"B", b"D", b"C")
 
     def answered(self, data: bytes) -> bool:
-        """Whether the server has come to the end of what it was told."""
+        """Return whether the server has come to the end of what it received."""
         single, self._single_bytes = self._single_bytes, 0
         is_ready = any(frame[:1] == b"Z" for frame in self._server.feed(data[single:]))
         self.is_logged_in = self.is_logged_in or is_ready
@@ -253,7 +253,7 @@ class Link:
             self._proxy.doom, self._doom = None, doom.instant
             self._proxy.cuts += 1
             if self._doom in (Instant.AFTER, Instant.LATE):
-                self._proxy.unheard.append(self)
+                self._proxy.undelivered.append(self)
         else:
             self._proxy.counts.statements.append(sql)
 
@@ -277,6 +277,6 @@ class Link:
             await self._client[1].drain()
 
     async def deliver(self) -> None:
-        """Wait until the server has answered, though nobody hears it."""
+        """Wait until the server has answered, though no client receives the answer."""
         self._server[1].write(self._held)
         await asyncio.wait(self._ways)

@@ -86,7 +86,7 @@ async def test_a_stalled_proxy_answers_when_it_flows_again(proxy: Proxy, connect
     assert await answer == 7
 
 
-async def test_a_proxy_that_refuses_cuts_all_and_lets_nobody_in(proxy: Proxy, connection: Any) -> None:
+async def test_proxy_that_refuses_cuts_all_connections_and_accepts_none(proxy: Proxy, connection: Any) -> None:
     proxy.refuse()
     with pytest.raises(CUT):
         await connection.fetchval("SELECT 1")
@@ -129,7 +129,7 @@ async def test_more_clients_than_server_connections_share_these(postgres_dsn: st
         assert pooler.switches > 10
 
 
-async def test_statements_prepared_on_one_connection_are_unknown_to_another_of_an_old_pooler(postgres_dsn: str) -> None:
+async def test_prepared_statements_are_lost_between_connections_of_old_poolers(postgres_dsn: str) -> None:
     with Pooler(postgres_dsn, size=2, knows_statements=False) as pooler:
         connection = await asyncpg.connect(pooler.dsn)
         assert await connection.fetchval("SELECT $1::int", 1) == 1

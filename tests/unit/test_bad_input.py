@@ -1,4 +1,4 @@
-"""What users get wrong: each a clear error of its own class; nothing is lost and the thread stays usable."""
+"""Mistakes of users: each raises an error of its own class, and the thread stays usable."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ Call = Callable[[Workflow], Awaitable[Any]]
 
 @dataclass
 class Mistake:
-    """A workflow with a history in thread `t`, a call that is wrong, and what must still work afterwards."""
+    """A workflow with a history in thread `t`, a call that is wrong, and a call that must work afterwards."""
 
     build: Callable[..., Workflow]
     history: Call
     wrong: Call
     error: type[PerdureError]
-    says: str
+    message: str
     also: type[Exception] = PerdureError
     after: Call = field(default=lambda workflow: workflow.run("later", thread_id="t"))
     outputs: list[Any] = field(default_factory=lambda: ["<LATER>"])
 
     async def happens(self, storage: InMemoryCheckpointStorage) -> Workflow:
-        """The workflow, at the moment when the wrong call comes."""
+        """Return the workflow just before the wrong call."""
         workflow = self.build(checkpoint_storage=storage)
         await self.history(workflow)
         return workflow
@@ -93,8 +93,8 @@ async def asked_once(workflow: Workflow) -> None:
     await workflow.run("one", thread_id="t")
 
 
-def answers(**given: Any) -> Call:
-    return lambda workflow: workflow.run(responses=given, thread_id="t")
+def answers(**responses: Any) -> Call:
+    return lambda workflow: workflow.run(responses=responses, thread_id="t")
 
 
 RIGHT: dict[str, Any] = {"after": answers(one=Verdict(True)), "outputs": ["one: True []"]}
@@ -173,11 +173,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
-async def test_a_mistake_is_told_nothing_is_written_and_the_thread_stays_usable(mistake: Mistake) -> None:
+async def test_mistake_raises_writes_nothing_and_leaves_the_thread_usable(mistake: Mistake) -> None:
     storage = InMemoryCheckpointStorage()
     workflow = await mistake.happens(storage)
     before = await storage.list_checkpoints()
-    with pytest.raises(mistake.error, match=mistake.says) as raised:
+    with pytest.raises(mistake.error, match=mistake.message) as raised:
         await mistake.wrong(workflow)
     assert isinstance(raised.value, mistake.also) and isinstance(raised.value, PerdureError)
     assert await storage.list_checkpoints() == before
@@ -185,7 +185,7 @@ async def test_a_mistake_is_told_nothing_is_written_and_the_thread_stays_usable(
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
-async def test_a_new_process_could_go_on_after_a_mistake(mistake: Mistake) -> None:
+async def test_new_process_can_continue_after_a_mistake(mistake: Mistake) -> None:
     storage = InMemoryCheckpointStorage()
     workflow = await mistake.happens(storage)
     with pytest.raises(mistake.error):
@@ -195,7 +195,7 @@ async def test_a_new_process_could_go_on_after_a_mistake(mistake: Mistake) -> No
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
-async def test_a_stream_raises_the_same_error_and_tells_no_event(mistake: Mistake) -> None:
+async def test_stream_raises_the_same_error_and_emits_no_event(mistake: Mistake) -> None:
     workflow = await mistake.happens(InMemoryCheckpointStorage())
     seen: list[WorkflowEvent] = []
 
@@ -204,12 +204,12 @@ async def test_a_stream_raises_the_same_error_and_tells_no_event(mistake: Mistak
             return workflow.run(*args, stream=True, **options)
 
     wrong: Any = Streaming()
-    with pytest.raises(mistake.error, match=mistake.says):
+    with pytest.raises(mistake.error, match=mistake.message):
         await take_all(mistake.wrong(wrong), seen)  # type: ignore[arg-type]  # a stream, as asked for above
     assert seen == []
 
 
-async def test_sending_to_an_unknown_executor_fails_and_the_thread_can_be_resumed() -> None:
+async def test_message_to_an_unknown_executor_fails_and_the_thread_can_resume() -> None:
     target = ["deliverr"]
 
     async def send(message: str, ctx: Any) -> None:
@@ -224,7 +224,7 @@ async def test_sending_to_an_unknown_executor_fails_and_the_thread_can_be_resume
     assert (await workflow.run(thread_id="t")).get_outputs() == [("deliver", "x")]
 
 
-async def test_a_second_run_on_a_busy_thread_is_refused_and_costs_the_first_nothing() -> None:
+async def test_second_run_on_a_busy_thread_is_rejected_and_the_first_continues() -> None:
     gate, storage = Gate(), InMemoryCheckpointStorage()
     workflow = gated(gate, checkpoint_storage=storage)
     async with workflow.open(thread_id="t") as run:
@@ -240,7 +240,7 @@ async def test_a_second_run_on_a_busy_thread_is_refused_and_costs_the_first_noth
     assert (await workflow.run("second", thread_id="t")).get_outputs() == ["second"]
 
 
-async def test_another_workflows_checkpoint_is_refused_and_both_stay_usable() -> None:
+async def test_checkpoint_of_another_workflow_is_rejected_and_both_stay_usable() -> None:
     storage = InMemoryCheckpointStorage()
     mine, other = shouting(checkpoint_storage=storage), countdown(checkpoint_storage=storage)
     foreign = await other.run(1, thread_id="other")
@@ -257,7 +257,7 @@ async def test_another_workflows_checkpoint_is_refused_and_both_stay_usable() ->
     assert (await other.run(thread_id="other")).get_outputs() == ["lift-off"]
 
 
-async def test_what_needs_a_storage_says_how_to_give_one() -> None:
+async def test_call_that_needs_a_storage_raises_with_advice() -> None:
     workflow = shouting()
     with pytest.raises(NoStorage, match=r"Pass checkpoint_storage= to the call, or build") as raised:
         await workflow.run(checkpoint_id="c")
@@ -267,7 +267,7 @@ async def test_what_needs_a_storage_says_how_to_give_one() -> None:
     assert (await workflow.run("later")).get_outputs() == ["<LATER>"]
 
 
-async def test_a_message_to_an_interrupted_thread_is_refused_and_overtakes_nothing() -> None:
+async def test_message_to_an_interrupted_thread_is_rejected_and_not_processed() -> None:
     fails = [True]
 
     async def work(message: str, ctx: Any) -> None:
@@ -292,7 +292,7 @@ class Unsaving(Tally):
 
 
 @pytest.mark.parametrize("wrong", ["no dict", [1]])
-async def test_a_hook_that_fails_names_the_executor_and_the_thread_can_be_resumed(wrong: Any) -> None:
+async def test_failing_hook_names_the_executor_and_the_thread_can_be_resumed(wrong: Any) -> None:
     storage = InMemoryCheckpointStorage()
     kind: Any = type("Unsaving", (Unsaving,), {})
     workflow = tallying(kind("keeper"), checkpoint_storage=storage)
@@ -322,7 +322,7 @@ async def test_a_value_that_cannot_be_saved_fails_the_run_with_its_path() -> Non
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
 
 
-async def test_a_message_that_cannot_be_saved_is_refused_before_it_is_accepted() -> None:
+async def test_a_message_that_cannot_be_saved_is_rejected_before_it_is_accepted() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = alone(lambda message, ctx: ctx.yield_output("ok"), accepts=object, checkpoint_storage=storage)
     with pytest.raises(UnsavableValue, match=r"messages\['internal:only'\]\[0\].data"):
@@ -345,7 +345,7 @@ class FailingStorage(SixMethods):
         return await super().save(checkpoint)
 
 
-async def test_a_storage_that_fails_fails_the_run_and_the_thread_can_be_resumed() -> None:
+async def test_failing_storage_fails_the_run_and_the_thread_can_be_resumed() -> None:
     storage = FailingStorage()
     workflow = shouting(checkpoint_storage=storage)
     with pytest.raises(
@@ -357,12 +357,12 @@ async def test_a_storage_that_fails_fails_the_run_and_the_thread_can_be_resumed(
     assert (await workflow.run(thread_id="t")).get_outputs() == ["<HI>"]
 
 
-async def test_a_plain_storage_that_does_not_have_a_checkpoint_says_so_in_our_words() -> None:
+async def test_unknown_checkpoint_of_a_plain_storage_raises_checkpoint_not_found() -> None:
     with pytest.raises(CheckpointNotFound, match="No checkpoint 'nothing'"):
         await shouting(checkpoint_storage=SixMethods()).run(checkpoint_id="nothing")
 
 
-async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_checkpoint() -> None:
+async def test_conflict_or_invalid_selection_keeps_thread_at_last_checkpoint() -> None:
     wrong = [True]
 
     async def write(message: Any, ctx: Any) -> None:
@@ -371,9 +371,9 @@ async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_che
     def choose(message: Any, targets: list[str]) -> list[str]:
         return ["nobody"] if message == "lost" and wrong[0] else targets
 
-    start, one, two = relay("start"), function("one", write), function("two", write)
+    start, first, second = relay("start"), function("one", write), function("two", write)
     builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
-    workflow = builder.add_multi_selection_edge_group(start, [one, two], choose).build()
+    workflow = builder.add_multi_selection_edge_group(start, [first, second], choose).build()
     with pytest.raises(InvalidSelection, match="chose 'nobody', which is not one of its targets"):
         await workflow.run("lost", thread_id="selection")
     with pytest.raises(StateConflict, match="both wrote the state key 'key'"):
@@ -384,15 +384,15 @@ async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_che
         assert result.get_final_state().value == "IDLE"
 
 
-async def test_two_executors_that_asked_with_one_id_can_be_mended_and_resumed() -> None:
+async def test_thread_with_duplicate_request_ids_resumes_after_a_fix() -> None:
     wrong = [True]
 
     async def ask(message: Any, ctx: Any) -> None:
         await ctx.request_info(message, str, request_id="same" if wrong[0] else ctx.executor_id)
 
-    start, one, two = relay("start"), function("one", ask), function("two", ask)
+    start, first, second = relay("start"), function("one", ask), function("two", ask)
     builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
-    workflow = builder.add_fan_out_edges(start, [one, two]).build()
+    workflow = builder.add_fan_out_edges(start, [first, second]).build()
     with pytest.raises(DuplicateRequest, match=r"both asked with the request_id 'same'.*Choose different ids"):
         await workflow.run("x", thread_id="t")
     wrong[0] = False
@@ -400,7 +400,7 @@ async def test_two_executors_that_asked_with_one_id_can_be_mended_and_resumed() 
     assert [event.request_id for event in asked] == ["one", "two"], "what could not be merged is not replayed"
 
 
-async def test_answers_are_given_by_request_ids_that_are_text() -> None:
+async def test_answers_are_keyed_by_text_request_ids() -> None:
     workflow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
     with pytest.raises(InvalidRun, match=r"responses must map request ids to answers, got 5 as an id"):
         await workflow.run(responses={5: "yes"})

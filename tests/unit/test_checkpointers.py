@@ -32,7 +32,7 @@ async def test_a_checkpointer_is_used_wherever_a_storage_is(
         workflow = WorkflowBuilder(name="greeter", start_executor=greet, checkpoint_storage=checkpointer).build()
         result = await workflow.run(name, thread_id="demo")
         assert result.get_outputs() == [f"{number}: {name}"]
-    assert [one.thread_id for one in await checkpointer.list_threads()] == ["demo"]
+    assert [thread.thread_id for thread in await checkpointer.list_threads()] == ["demo"]
     await checkpointer.arelease()
 
 

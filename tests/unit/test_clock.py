@@ -40,7 +40,7 @@ async def test_sleeping_for_no_time_gives_other_tasks_a_turn(clock: Clock, secon
     assert turns == ["other", "sleeper"]
 
 
-async def test_the_system_clock_sleeps_for_as_long_as_it_was_told() -> None:
+async def test_system_clock_sleeps_for_the_requested_time() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     await clock.sleep(0.02)
@@ -68,7 +68,7 @@ async def test_a_fake_clock_wakes_sleepers_in_the_order_of_their_times() -> None
     assert woken[-1] == "never due"
 
 
-def test_a_fake_clock_moves_only_when_it_is_told_to() -> None:
+def test_fake_clock_moves_only_on_advance() -> None:
     clock = FakeClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
     assert clock.now() == datetime(2026, 3, 1, 12, tzinfo=UTC)
     clock.advance(90)

@@ -1,4 +1,4 @@
-"""Errors: one tree, a stable code each, sentences that say what happened and what to do."""
+"""Errors: one tree, a stable code each, sentences that state the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -77,17 +77,19 @@ def test_the_tree_in_the_docstring_is_the_whole_tree() -> None:
         (errors.NotInAsyncCode, RuntimeError),
     ],
 )
-def test_users_of_the_reference_can_catch_what_they_caught(kind: type[PerdureError], builtin: type) -> None:
+def test_errors_are_subclasses_of_the_builtins_that_the_reference_raises(
+    kind: type[PerdureError], builtin: type
+) -> None:
     assert issubclass(kind, builtin)
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        one
-        for one in EVERY
-        if one not in (errors.NotInAsyncCode, errors.MissingProgram, errors.MissingExtra, PerdureError)
-        and not issubclass(one, errors.AgentFailed)  # an agent needs no workflow
+        kind
+        for kind in EVERY
+        if kind not in (errors.NotInAsyncCode, errors.MissingProgram, errors.MissingExtra, PerdureError)
+        and not issubclass(kind, errors.AgentFailed)  # an agent needs no workflow
     ],
 )
 def test_every_error_about_a_workflow_is_a_workflow_exception(kind: type[PerdureError]) -> None:
@@ -95,7 +97,7 @@ def test_every_error_about_a_workflow_is_a_workflow_exception(kind: type[Perdure
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
-def test_every_message_is_made_of_sentences_and_names_what_it_is_about(kind: type[PerdureError]) -> None:
+def test_every_message_is_made_of_sentences_and_names_its_subject(kind: type[PerdureError]) -> None:
     first, *_ = arguments = EXAMPLES[kind]
     error = kind(*arguments)
     assert str(first) in str(error) and str(error).rstrip().endswith((".", ")."))
@@ -122,10 +124,10 @@ def test_every_error_can_cross_a_process_boundary(kind: type[PerdureError]) -> N
         (PerdureError, "PerdureError"),
     ],
 )
-def test_types_are_called_as_users_write_them(annotation: Any, name: str) -> None:
+def test_type_names_are_shown_as_users_write_them(annotation: Any, name: str) -> None:
     assert type_name(annotation) == name
 
 
-def test_a_near_name_is_offered_and_a_far_one_is_not() -> None:
+def test_near_name_is_suggested_and_a_far_name_is_not() -> None:
     assert did_you_mean("reviewr", ["writer", "reviewer"]) == " (did you mean 'reviewer'?)"
     assert did_you_mean("x", ["writer"]) == ""

@@ -133,13 +133,13 @@ COPIED: list[Any] = [
 
 
 @pytest.mark.parametrize("value", UNCHANGEABLE, ids=shown)
-def test_what_cannot_change_is_shared(value: Any) -> None:
+def test_immutable_values_are_shared(value: Any) -> None:
     assert is_immutable(value)
     assert isolate(value) is value
 
 
 @pytest.mark.parametrize("value", CHANGEABLE, ids=shown)
-def test_what_can_change_is_known_as_such(value: Any) -> None:
+def test_mutable_values_are_recognized(value: Any) -> None:
     assert not is_immutable(value)
 
 
@@ -165,12 +165,12 @@ def test_a_change_of_the_copy_does_not_reach_the_original_at_any_depth() -> None
     assert original == untouched
 
 
-def test_two_references_to_one_object_stay_so_whoever_copies_it() -> None:
+def test_all_references_to_an_object_refer_to_one_copy() -> None:
     shared = [1]
     made: list[Any] = isolate([shared, {"a": shared}, Open(other=shared), Plain(shared), (shared,), OpenStruct(shared)])
     first = made[0]
     assert first is not shared
-    assert all(one is first for one in (made[1]["a"], made[2].other, made[3].content, made[4][0], made[5].content))
+    assert all(item is first for item in (made[1]["a"], made[2].other, made[3].content, made[4][0], made[5].content))
 
 
 def test_a_shared_tuple_and_a_shared_frozen_object_stay_shared() -> None:
@@ -210,7 +210,7 @@ def test_a_cycle_through_a_tuple_gives_one_tuple() -> None:
     assert made[0][0] is made is not value
 
 
-def test_a_frozen_object_that_holds_itself_is_not_called_unchangeable() -> None:
+def test_frozen_object_that_contains_itself_is_not_immutable() -> None:
     value = Frozen()
     object.__setattr__(value, "content", value)
     assert not is_immutable(value)
@@ -225,7 +225,7 @@ def test_the_cached_property_of_a_frozen_object_is_not_shared() -> None:
     assert isolate(value).numbers is not value.numbers
 
 
-def test_attributes_of_a_list_subclass_are_copied_too() -> None:
+def test_attributes_of_a_list_subclass_are_copied() -> None:
     value = TaggedList([1])
     value.tag = ["a"]
     made = isolate(value)
@@ -233,7 +233,7 @@ def test_attributes_of_a_list_subclass_are_copied_too() -> None:
     assert made.tag is not value.tag
 
 
-def test_attributes_outside_the_fields_are_copied_too() -> None:
+def test_attributes_outside_the_fields_are_copied() -> None:
     value: Any = Open()
     struct = StructWithDict([1])
     value.extra = [1]
@@ -242,7 +242,7 @@ def test_attributes_outside_the_fields_are_copied_too() -> None:
     assert isolate(struct).content is not struct.content
 
 
-def test_a_field_that_was_deleted_or_never_set_stays_so() -> None:
+def test_field_that_is_not_set_stays_unset() -> None:
     value = object.__new__(OpenSlots)
     assert not hasattr(isolate(value), "content")
 
@@ -286,12 +286,12 @@ def test_a_class_with_its_own_state_is_copied_by_it() -> None:
     ],
     ids=["lock", "event", "generator", "deepcopy that fails", "object with a lock", "module"],
 )
-def test_what_cannot_be_copied_is_given_as_it_is(make: Callable[[], Any]) -> None:
+def test_uncopyable_values_are_returned_unchanged(make: Callable[[], Any]) -> None:
     value = make()
     assert isolate(value) is value
 
 
-def test_the_rest_is_isolated_from_what_cannot_be_copied() -> None:
+def test_values_beside_an_uncopyable_value_are_isolated() -> None:
     lock = threading.Lock()
     value = Open([1], other={"lock": lock, "items": [1]})
     made = isolate(value)
@@ -300,14 +300,14 @@ def test_the_rest_is_isolated_from_what_cannot_be_copied() -> None:
     assert made.other["items"] is not value.other["items"]
 
 
-def test_a_second_reference_to_what_cannot_be_copied_is_the_value_too() -> None:
+def test_second_reference_to_an_uncopyable_value_is_the_same_value() -> None:
     client: Any = Plain([1])
     client.lock = threading.Lock()
     made: list[Any] = isolate([client, client, {"again": client}])
     assert made[0] is made[1] is made[2]["again"] is client
 
 
-def test_a_value_too_deep_for_the_stack_is_given_without_an_error() -> None:
+def test_value_too_deep_for_the_stack_is_returned_without_an_error() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]

@@ -26,7 +26,7 @@ def stderr_of(code: str, **environment: str) -> str:
     return done.stderr
 
 
-def test_nothing_is_printed_unless_somebody_asks_for_it() -> None:
+def test_nothing_is_printed_by_default() -> None:
     assert stderr_of(LOG_TWO_LINES) == ""
 
 
@@ -39,7 +39,7 @@ def test_the_variable_shows_lines_of_its_level_and_above_once_each() -> None:
     assert len(stderr_of(LOG_TWO_LINES, PERDURE_LOG="WARNING").splitlines()) == 1
 
 
-def test_asking_twice_prints_no_line_twice() -> None:
+def test_configuring_twice_prints_each_line_once() -> None:
     code = "from perdure.log import configure_from_environment as again; again()" + LOG_TWO_LINES
     assert len(stderr_of(code, PERDURE_LOG="warning").splitlines()) == 1
 
@@ -50,8 +50,8 @@ def test_a_level_that_does_not_exist_is_named_and_info_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "given"),
+    ("asked", "expected"),
     [("perdure", "perdure"), ("perdure.engine", "perdure.engine"), ("worker", "perdure.worker")],
 )
-def test_every_logger_is_below_perdure(asked: str, given: str) -> None:
-    assert get_logger(asked).name == given
+def test_every_logger_is_below_perdure(asked: str, expected: str) -> None:
+    assert get_logger(asked).name == expected

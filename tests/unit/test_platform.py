@@ -37,7 +37,7 @@ def opened(path: Path) -> Iterator[int]:
 
 @contextmanager
 def another_process() -> Iterator[subprocess.Popen[bytes]]:
-    """One that waits until it is ended, and is collected in any case."""
+    """Start a process that waits until it is ended, and reap it in any case."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with process:
         try:
@@ -67,14 +67,14 @@ def test_only_one_holder_has_the_lock_of_a_file(tmp_path: Path) -> None:
         assert not try_lock_file(first)
 
 
-def test_closing_the_file_gives_the_lock_back(tmp_path: Path) -> None:
+def test_closing_the_file_releases_the_lock(tmp_path: Path) -> None:
     with opened(tmp_path / "lock") as first:
         lock_file(first)
     with opened(tmp_path / "lock") as second:
         assert try_lock_file(second)
 
 
-def test_unlocking_what_is_not_locked_changes_nothing(tmp_path: Path) -> None:
+def test_unlocking_an_unlocked_file_changes_nothing(tmp_path: Path) -> None:
     with opened(tmp_path / "lock") as fd:
         unlock_file(fd)
         unlock_file(fd)
@@ -88,7 +88,7 @@ def test_locking_leaves_content_and_position_alone(tmp_path: Path) -> None:
         assert os.read(fd, 10) == b"tent"
 
 
-def test_a_process_knows_who_it_is() -> None:
+def test_process_identity_describes_the_current_process() -> None:
     here = process_identity()
     assert here == process_identity()
     assert here.pid == os.getpid()
@@ -97,7 +97,7 @@ def test_a_process_knows_who_it_is() -> None:
     assert is_process_alive(here)
 
 
-def test_a_process_that_was_killed_is_not_alive_even_before_it_is_waited_for() -> None:
+def test_killed_process_is_not_alive_even_before_it_is_reaped() -> None:
     with another_process() as process:
         identity = process_identity(process.pid)
         assert is_process_alive(identity)
@@ -107,17 +107,17 @@ def test_a_process_that_was_killed_is_not_alive_even_before_it_is_waited_for() -
         assert process.wait() == -9
 
 
-def test_a_later_process_with_the_same_number_is_another_one() -> None:
+def test_later_process_with_the_same_pid_is_another_process() -> None:
     assert is_process_alive(replace(process_identity(), started="1")) is False
 
 
-def test_nothing_is_known_of_processes_of_another_boot_or_another_container() -> None:
+def test_process_of_another_boot_or_container_has_an_unknown_state() -> None:
     here = process_identity()
     assert is_process_alive(replace(here, boot_id="another")) is None
     assert is_process_alive(replace(here, pid_namespace="pid:[1]")) is None
 
 
-def test_a_process_that_is_gone_has_no_identity_and_killing_it_is_no_error() -> None:
+def test_ended_process_has_no_identity_and_killing_it_does_not_raise() -> None:
     with another_process() as process:
         process.kill()
         process.wait()

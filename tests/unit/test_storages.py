@@ -1,4 +1,4 @@
-"""The storages users construct: what they take, what they refuse at once, and the URLs that name them."""
+"""The storages users construct: the options they accept, those they reject at once, and the URLs that name them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_context_that_fails_is_closed_and_its_error_comes_out(
 
 @on_disk
 @pytest.mark.parametrize("kind", [str, Path])
-async def test_a_path_may_be_a_text_or_a_path_and_may_hold_any_character(
+async def test_path_can_be_text_or_a_path_object_with_any_character(
     make: Callable[..., StoreCheckpointStorage], kind: Callable[[str], Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "naïve folder" / "100% a?b#c 'd'.db"
@@ -107,11 +107,11 @@ def test_making_a_storage_touches_no_disk(make: Callable[..., StoreCheckpointSto
 
 @every_storage
 @pytest.mark.parametrize("option", ["allowed_types", "allowed_checkpoint_types"])
-@pytest.mark.parametrize("given", [[Report], [f"{Report.__module__}:Report"], (Report,), set(), None])
+@pytest.mark.parametrize("types", [[Report], [f"{Report.__module__}:Report"], (Report,), set(), None])
 async def test_types_can_be_allowed_under_either_name(
-    make: Callable[..., StoreCheckpointStorage], option: str, given: Any, tmp_path: Path
+    make: Callable[..., StoreCheckpointStorage], option: str, types: Any, tmp_path: Path
 ) -> None:
-    async with make(tmp_path / "threads.db", **{option: given}) as storage:
+    async with make(tmp_path / "threads.db", **{option: types}) as storage:
         await storage.save(a_checkpoint(checkpoint_id="c1", state={"count": 1}))
         assert (await storage.load("c1")).state == {"count": 1}
 
@@ -121,69 +121,67 @@ async def test_types_can_be_allowed_under_either_name(
 
 @on_disk
 @pytest.mark.parametrize("path", [None, 7, b"bytes.db", ["a.db"]])
-def test_what_is_no_path_is_refused(make: Callable[..., StoreCheckpointStorage], path: Any) -> None:
+def test_invalid_path_type_is_rejected(make: Callable[..., StoreCheckpointStorage], path: Any) -> None:
     with pytest.raises(TypeError):
         make(path)
 
 
 @on_disk
-def test_an_empty_path_is_refused(make: Callable[..., StoreCheckpointStorage]) -> None:
+def test_an_empty_path_is_rejected(make: Callable[..., StoreCheckpointStorage]) -> None:
     with pytest.raises(ValueError, match="Storage"):
         make("")
 
 
 @on_disk
 @pytest.mark.parametrize("url", ["sqlite:///threads.db", "file:///threads", "postgresql://host/db"])
-def test_a_url_in_the_place_of_a_path_is_refused_with_the_way_to_open_it(
-    make: Callable[..., StoreCheckpointStorage], url: str
-) -> None:
+def test_url_in_place_of_a_path_is_rejected_with_advice(make: Callable[..., StoreCheckpointStorage], url: str) -> None:
     with pytest.raises(ValueError, match="open_store"):
         make(url)
 
 
-def test_a_database_in_memory_is_refused_with_the_storage_to_use() -> None:
+def test_a_database_in_memory_is_rejected_with_the_storage_to_use() -> None:
     with pytest.raises(ValueError, match=r"use InMemoryCheckpointStorage\(\)"):
         SqliteCheckpointStorage(":memory:")
 
 
-@pytest.mark.parametrize("given", ["OFF", "full", "", None, True, 2])
-def test_another_kind_of_synchronous_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", ["OFF", "full", "", None, True, 2])
+def test_unknown_synchronous_mode_is_rejected(value: Any) -> None:
     with pytest.raises(ValueError, match="synchronous expects 'FULL' or 'NORMAL', got"):
-        SqliteCheckpointStorage("threads.db", synchronous=given)
+        SqliteCheckpointStorage("threads.db", synchronous=value)
 
 
 @on_disk
-@pytest.mark.parametrize("given", [-1, float("nan"), "30", None])
-def test_busy_seconds_that_are_no_duration_are_refused(make: Callable[..., StoreCheckpointStorage], given: Any) -> None:
+@pytest.mark.parametrize("value", [-1, float("nan"), "30", None])
+def test_invalid_busy_seconds_are_rejected(make: Callable[..., StoreCheckpointStorage], value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="busy_seconds"):
-        make("threads.db", busy_seconds=given)
+        make("threads.db", busy_seconds=value)
 
 
-@pytest.mark.parametrize("given", ["no", None])
-def test_an_fsync_that_is_not_true_or_false_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", ["no", None])
+def test_fsync_that_is_not_a_bool_is_rejected(value: Any) -> None:
     with pytest.raises(TypeError, match="fsync"):
-        FileCheckpointStorage("threads", fsync=given)
+        FileCheckpointStorage("threads", fsync=value)
 
 
 @every_storage
-@pytest.mark.parametrize("given", [[42], [Report("an instance")], 42])
+@pytest.mark.parametrize("types", [[42], [Report("an instance")], 42])
 @pytest.mark.parametrize("option", ["allowed_types", "allowed_checkpoint_types"])
-def test_allowed_types_that_are_no_types_are_refused(
-    make: Callable[..., StoreCheckpointStorage], option: str, given: Any
+def test_invalid_allowed_types_are_rejected(
+    make: Callable[..., StoreCheckpointStorage], option: str, types: Any
 ) -> None:
     with pytest.raises(TypeError):
-        make("threads.db", **{option: given})
+        make("threads.db", **{option: types})
 
 
 @every_storage
-@pytest.mark.parametrize("given", ["json", object()])
-def test_a_serializer_that_is_none_is_refused(make: Callable[..., StoreCheckpointStorage], given: Any) -> None:
+@pytest.mark.parametrize("value", ["json", object()])
+def test_invalid_serializer_is_rejected(make: Callable[..., StoreCheckpointStorage], value: Any) -> None:
     with pytest.raises(TypeError, match="serializer"):
-        make("threads.db", serializer=given)
+        make("threads.db", serializer=value)
 
 
 @every_storage
-def test_a_misspelt_option_is_refused(make: Callable[..., StoreCheckpointStorage]) -> None:
+def test_a_misspelt_option_is_rejected(make: Callable[..., StoreCheckpointStorage]) -> None:
     with pytest.raises(TypeError, match="allowed_type"):
         make("threads.db", allowed_type=[])
 
@@ -222,14 +220,12 @@ def test_a_url_names_a_store_and_its_path(
 
 @pytest.mark.parametrize("url", ["memory:", "memory://"])
 async def test_memory_is_a_store_of_its_own_each_time(url: str) -> None:
-    one, two = open_store(url), open_store(url)
-    await one.save(a_checkpoint())
-    assert isinstance(one, InMemoryCheckpointStorage) and await two.list_checkpoint_ids() == []
+    first, second = open_store(url), open_store(url)
+    await first.save(a_checkpoint())
+    assert isinstance(first, InMemoryCheckpointStorage) and await second.list_checkpoint_ids() == []
 
 
-async def test_what_a_url_names_is_the_storage_that_the_path_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_url_and_path_open_the_same_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with open_store("sqlite:///a%20b.db") as storage:
         await storage.save(a_checkpoint(checkpoint_id="c1"))
@@ -238,25 +234,25 @@ async def test_what_a_url_names_is_the_storage_that_the_path_names(
 
 
 @pytest.mark.parametrize("url", ["sqlit:///a.db", "sqlite3:///a.db", "SQLit:///a.db"])
-def test_an_unknown_scheme_is_refused_with_the_one_that_was_meant(url: str) -> None:
+def test_unknown_scheme_is_rejected_with_the_nearest_scheme(url: str) -> None:
     with pytest.raises(ValueError, match=r"[Dd]id you mean 'sqlite'"):
         open_store(url)
 
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "", "threads", ":", "://", "http://example.com/a.db"])
-def test_what_names_no_store_is_refused_with_examples(url: str) -> None:
+def test_url_that_names_no_store_is_rejected_with_examples(url: str) -> None:
     with pytest.raises(ValueError, match=r"sqlite:///threads\.db, file:folder, postgresql://host/database or memory:"):
         open_store(url)
 
 
 @pytest.mark.parametrize("url", ["sqlite:", "sqlite://", "sqlite:///", "file:", "file://"])
-def test_a_url_without_a_path_is_refused(url: str) -> None:
+def test_a_url_without_a_path_is_rejected(url: str) -> None:
     with pytest.raises(ValueError, match="no path"):
         open_store(url)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///a.db?mode=ro", "file:///folder?fsync=false", "sqlite:///a.db#part"])
-def test_a_url_with_options_is_refused_rather_than_taken_for_a_name(url: str) -> None:
+def test_url_with_options_is_rejected_and_not_taken_as_a_path(url: str) -> None:
     with pytest.raises(ValueError, match="options"):
         open_store(url)
 
@@ -276,7 +272,7 @@ def test_a_mistyped_scheme_does_not_show_a_password(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"dsn": "host=db password=secret"}, "begins with postgresql://"),
         ({"dsn": None}, "begins with postgresql://"),
@@ -289,13 +285,13 @@ def test_a_mistyped_scheme_does_not_show_a_password(url: str) -> None:
         ({"schema": "s" * 64}, "schema expects"),
     ],
 )
-def test_what_a_postgresql_storage_is_given_is_checked(given: dict[str, Any], message: str) -> None:
+def test_invalid_postgresql_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        PostgresCheckpointStorage(**{"dsn": "postgresql://host/db", **given})
+        PostgresCheckpointStorage(**{"dsn": "postgresql://host/db", **options})
     assert "secret" not in str(caught.value)
 
 
-def test_encryption_that_is_none_is_refused_and_not_shown() -> None:
+def test_invalid_encryption_is_rejected_and_not_shown() -> None:
     with pytest.raises(TypeError, match=r"encryption expects AesGcm\(key\), got a str") as caught:
         InMemoryCheckpointStorage(encryption="secret")  # type: ignore[arg-type]  # what people try
     assert "secret" not in str(caught.value)
@@ -307,6 +303,6 @@ def test_redis_is_for_postgresql_only() -> None:
 
 
 @pytest.mark.parametrize("url", [None, 7, b"sqlite:///a.db"])
-def test_what_is_no_url_is_refused(url: Any) -> None:
+def test_invalid_url_type_is_rejected(url: Any) -> None:
     with pytest.raises(TypeError):
         open_store(url)

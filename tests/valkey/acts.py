@@ -13,11 +13,11 @@ from tests.valkey.places import Place
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler
 
 TOKENS = 3
-"""Told in each superstep."""
+"""Emitted in each superstep."""
 
 
 class Talker(Executor):
-    """Counts down: tells tokens, says through the pipe where it is, waits where it was told to, and sends on."""
+    """Counts down: emits tokens, reports its place through the pipe, waits at the stops, and sends on."""
 
     def __init__(self, id: str, pipe: Pipe | None, stops: Collection[int]) -> None:
         super().__init__(id)
@@ -29,8 +29,8 @@ class Talker(Executor):
         for number in range(TOKENS):
             await ctx.add_event(WorkflowEvent.emit(self.id, f"{left}.{number}"))
         if self._pipe is not None and left in self._stops:
-            self._pipe.say("at", left)
-            await self._pipe.hear_of("go on")
+            self._pipe.send("at", left)
+            await self._pipe.wait_for("go on")
         ctx.set_state("said", [*ctx.get_state("said", []), left])
         ctx.set_state("large", [*ctx.get_state("large", []), sha256(b"%d" % left).hexdigest() * 5])
         if left > 1:
@@ -49,20 +49,20 @@ def talking(storage: Any, pipe: Pipe | None = None, stops: Collection[int] = ())
 async def talk(pipe: Pipe, place: Place, thread_id: str, count: int, stops: Collection[int] = ()) -> None:
     """Run a thread of so many supersteps."""
     async with place.storage() as storage:
-        pipe.say("ready")
-        await pipe.hear_of("go on")
+        pipe.send("ready")
+        await pipe.wait_for("go on")
         result = await talking(storage, pipe, stops).run(count, thread_id=thread_id)
-        pipe.say("ended", result.get_outputs())
-    pipe.say("closed")
+        pipe.send("ended", result.get_outputs())
+    pipe.send("closed")
 
 
 async def hold(pipe: Pipe, place: Place, thread_id: str) -> None:
-    """Own a thread until told otherwise."""
+    """Own a thread until the test ends the ownership."""
     store = place.store()
     opened = await store.open(thread_id, "the holder")
-    pipe.say("holds")
-    await pipe.hear_of("give up")
+    pipe.send("holds")
+    await pipe.wait_for("give up")
     await store.release(opened.lease)
-    pipe.say("gave up", time.monotonic())  # of the whole machine
-    await pipe.hear_of("end")
+    pipe.send("gave up", time.monotonic())  # of the whole machine
+    await pipe.wait_for("end")
     await store.close()

@@ -25,10 +25,10 @@ class Pipe:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def say(self, *words: Any) -> None:
+    def send(self, *words: Any) -> None:
         self._connection.send(words)
 
-    async def hear(self) -> Any:
+    async def receive(self) -> Any:
         """Raises EOFError when the other process is gone."""
         loop = asyncio.get_running_loop()
         while not self._connection.poll():
@@ -40,12 +40,12 @@ class Pipe:
                 loop.remove_reader(self._connection.fileno())
         return self._connection.recv()
 
-    async def hear_of(self, *words: Any) -> tuple[Any, ...]:
-        """What comes after these words, past everything else."""
+    async def wait_for(self, *words: Any) -> tuple[Any, ...]:
+        """Return what comes after these words, past everything else."""
         async with asyncio.timeout(SECONDS):
-            while (said := await self.hear())[: len(words)] != words:
-                assert said[0] != "raised", said[1]
-        rest: tuple[Any, ...] = said[len(words) :]
+            while (words_received := await self.receive())[: len(words)] != words:
+                assert words_received[0] != "raised", words_received[1]
+        rest: tuple[Any, ...] = words_received[len(words) :]
         return rest
 
     def close(self) -> None:
@@ -84,5 +84,5 @@ def _do(connection: Connection, act: Callable[..., Awaitable[None]], args: Any, 
     try:
         asyncio.run(do())
     except BaseException as error:
-        pipe.say("raised", repr(error))
+        pipe.send("raised", repr(error))
         raise

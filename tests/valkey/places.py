@@ -24,13 +24,13 @@ class Place:
     schema: str = ""
     valkey: str | None = None
     poll_seconds: float | None = None
-    """How often the store itself is looked at by whoever listens, where it is not to be as usual."""
+    """How often a subscriber polls the store itself, where that is not the default."""
 
     def beside(self, url: str) -> Place:
         return replace(self, valkey=url)
 
     def seldom_looked_at(self) -> Place:
-        """What is heard soon was not found by looking."""
+        """Return the place with rare polls: what arrives soon was then not found by polling."""
         return replace(self, poll_seconds=NEVER)
 
     def store(self) -> Store:

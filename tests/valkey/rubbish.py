@@ -1,4 +1,4 @@
-"""What somebody else might write to Valkey, or a fault might leave there."""
+"""What another program might write to Valkey, or a fault might leave there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fill_with_rubbish(url: str) -> None:
 
 
 def messages() -> list[bytes]:
-    """Of all kinds that could be taken for ours: told by a process that there is not."""
+    """Return messages of all kinds that could be taken for ours, from a process that does not exist."""
     sender = os.urandom(8)
     bodies = [
         b"",

@@ -1,4 +1,4 @@
-"""With encryption, Valkey sees nothing that can be read, and nobody without the key can tell a follower anything."""
+"""With encryption, Valkey holds nothing readable, and a client without the key cannot send a follower anything."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def everything_in(client: Any) -> bytes:
     return b"".join(key + client.get(key) for key in client.keys("*"))
 
 
-async def test_what_lies_in_valkey_is_encrypted_and_of_use_and_a_rekey_makes_it_worthless(
-    tmp_path: Path, valkey_url: str
-) -> None:
+async def test_valkey_entries_are_encrypted_and_useful_until_a_rekey(tmp_path: Path, valkey_url: str) -> None:
     storage = storage_at(tmp_path / "threads.db", valkey_url, OLD)
     with redis.Redis.from_url(valkey_url) as client:
         async with asyncio.timeout(SECONDS):
@@ -66,9 +64,7 @@ async def test_what_lies_in_valkey_is_encrypted_and_of_use_and_a_rekey_makes_it_
         await storage.close()
 
 
-async def test_what_is_told_cannot_be_read_or_made_up_by_whoever_can_reach_valkey(
-    tmp_path: Path, valkey_url: str
-) -> None:
+async def test_published_messages_cannot_be_read_or_forged_without_the_key(tmp_path: Path, valkey_url: str) -> None:
     forged = b"\x00" * 8 + b't[0,{"type":"data","thread_id":"t","data":"forged"}]'
     storage = storage_at(tmp_path / "threads.db", valkey_url, OLD)
     with redis.Redis.from_url(valkey_url) as client, client.pubsub() as thief:
@@ -83,10 +79,12 @@ async def test_what_is_told_cannot_be_read_or_made_up_by_whoever_can_reach_valke
             async with asyncio.timeout(SECONDS):
                 while seen[-1].type != "output":
                     seen.append(await anext(events))
-        assert "2.0" in {one.data for one in seen} and "forged" not in {one.data for one in seen}
+        assert "2.0" in {event.data for event in seen} and "forged" not in {event.data for event in seen}
         await storage.close()
         stolen = [
-            one["data"] for one in iter(lambda: thief.get_message(timeout=0.1), None) if one["type"] == "pmessage"
+            message["data"]
+            for message in iter(lambda: thief.get_message(timeout=0.1), None)
+            if message["type"] == "pmessage"
         ]
-    told = [one for one in stolen if one != forged and len(one) > 20]
-    assert told and not [one for one in told if b"2.0" in one or b"data" in one]
+    encrypted = [data for data in stolen if data != forged and len(data) > 20]
+    assert encrypted and not [data for data in encrypted if b"2.0" in data or b"data" in data]

@@ -20,13 +20,13 @@ COUNT = 4
 
 async def next_of(events: object, kind: str, data: object = None) -> list[WorkflowEvent]:
     """All up to this one."""
-    found: list[WorkflowEvent] = []
+    seen: list[WorkflowEvent] = []
     async with asyncio.timeout(SECONDS):
         async for event in events:  # type: ignore[attr-defined]  # an iterator of events
-            found.append(event)
+            seen.append(event)
             if event.type == kind and data in (None, event.data):
-                return found
-    raise AssertionError(f"{kind} {data} never came: {found}")
+                return seen
+    raise AssertionError(f"{kind} {data} never came: {seen}")
 
 
 async def log_of(storage: StoreCheckpointStorage) -> list[WorkflowEvent]:
@@ -35,28 +35,30 @@ async def log_of(storage: StoreCheckpointStorage) -> list[WorkflowEvent]:
 
 async def started(others: Others, place: Place, *stops: int) -> Pipe:
     run = others.start(talk, place, "t", COUNT, stops)
-    await run.hear_of("ready")
+    await run.wait_for("ready")
     return run
 
 
-async def test_tokens_are_heard_while_the_superstep_that_tells_them_still_runs(
+async def test_tokens_arrive_while_the_superstep_that_emits_them_still_runs(
     truth: Place, valkey_url: str, others: Others
 ) -> None:
     place = truth.beside(valkey_url)
     async with place.storage() as storage, aclosing(storage.follow("t")) as events:  # type: ignore[type-var]
         run = await started(others, place, 3, 2)
-        run.say("go on")
+        run.send("go on")
         for left in (3, 2):
-            seen = await next_of(events, "data", f"{left}.2")  # it waits until it is told to go on
-            tokens = [one for one in seen if one.type == "data" and one.data.startswith(f"{left}.")]
-            assert [one.data for one in tokens] == [f"{left}.0", f"{left}.1", f"{left}.2"]
-            assert all(one.seq is None and one.thread_id == "t" and one.run_id and one.timestamp for one in tokens)
-            assert sum(one.type == "superstep_completed" for one in await log_of(storage)) == COUNT - left
-            run.say("go on")
-        assert await run.hear_of("ended") == (["said all"],)
+            seen = await next_of(events, "data", f"{left}.2")  # the run waits for the message below
+            tokens = [event for event in seen if event.type == "data" and event.data.startswith(f"{left}.")]
+            assert [event.data for event in tokens] == [f"{left}.0", f"{left}.1", f"{left}.2"]
+            assert all(
+                event.seq is None and event.thread_id == "t" and event.run_id and event.timestamp for event in tokens
+            )
+            assert sum(event.type == "superstep_completed" for event in await log_of(storage)) == COUNT - left
+            run.send("go on")
+        assert await run.wait_for("ended") == (["said all"],)
 
 
-async def test_what_is_provisional_comes_before_it_is_in_the_log_and_only_if_wanted(
+async def test_provisional_events_come_before_the_log_and_only_on_request(
     truth: Place, valkey_url: str, others: Others
 ) -> None:
     place = truth.beside(valkey_url)
@@ -64,20 +66,20 @@ async def test_what_is_provisional_comes_before_it_is_in_the_log_and_only_if_wan
         follow = storage.follow("t", provisional=True)
         async with aclosing(follow) as events:  # type: ignore[type-var]
             run = await started(others, place, 3)
-            run.say("go on")
+            run.send("go on")
             seen = await next_of(events, "data", "3.2")
-            invoked = [(one.executor_id, one.seq is None) for one in seen if one.type == "executor_invoked"]
+            invoked = [(event.executor_id, event.seq is None) for event in seen if event.type == "executor_invoked"]
             assert invoked.count(("pong", True)) == 1 and ("pong", False) not in invoked
-            run.say("go on")
+            run.send("go on")
             await next_of(events, "output")
-        quiet = [one async for one in storage.follow("t", live=False, until_idle=True)]
-        await run.hear_of("ended")
+        quiet = [event async for event in storage.follow("t", live=False, until_idle=True)]
+        await run.wait_for("ended")
         log = await log_of(storage)
         assert quiet == log[: len(quiet)]
-        assert [one async for one in storage.follow("t", until_idle=True)] == log
+        assert [event async for event in storage.follow("t", until_idle=True)] == log
 
 
-async def test_a_stream_goes_on_from_its_cursor_in_another_instance_without_gap_or_repeat(
+async def test_stream_resumes_at_its_cursor_in_another_instance_without_gap(
     truth: Place, valkey_url: str, others: Others
 ) -> None:
     place = truth.beside(valkey_url)
@@ -100,19 +102,19 @@ async def test_a_stream_goes_on_from_its_cursor_in_another_instance_without_gap_
         while await connect():
             pass
 
-    run.say("go on")
-    await run.hear_of("at", COUNT)
+    run.send("go on")
+    await run.wait_for("at", COUNT)
     async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
         tasks.create_task(reconnect())
-        run.say("go on")
-        await run.hear_of("at", 2)
-        run.say("go on")
+        run.send("go on")
+        await run.wait_for("at", 2)
+        run.send("go on")
     async with truth.storage() as storage:
         assert seqs == list(range(len(await log_of(storage)) + 1))
 
 
 @pytest.mark.parametrize("harm", ["none", "never there"])
-async def test_it_ends_once_the_thread_is_at_rest_if_asked_to(
+async def test_follow_until_idle_ends_once_the_thread_is_at_rest(
     harm: str, truth: Place, own_valkey: ValkeyServer, others: Others
 ) -> None:
     place = truth.beside(own_valkey.url)
@@ -121,14 +123,14 @@ async def test_it_ends_once_the_thread_is_at_rest_if_asked_to(
     async with place.storage() as storage:
         assert [event async for event in storage.follow("t", until_idle=True)] == [], "there is no thread yet"
         run = await started(others, place, COUNT)
-        run.say("go on")
-        await run.hear_of("at", COUNT)
+        run.send("go on")
+        await run.wait_for("at", COUNT)
 
         async def follow() -> list[WorkflowEvent]:
             return [event async for event in storage.follow("t", until_idle=True, live=False)]
 
         async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
             following = tasks.create_task(follow())
-            run.say("go on")
-            await run.hear_of("closed")
+            run.send("go on")
+            await run.wait_for("closed")
         assert following.result() == await log_of(storage)

@@ -60,12 +60,12 @@ HARMS: dict[str, tuple[Callable[[Harm], None], Callable[[Harm], None]]] = {
 
 
 async def follow_to_the_end(storage: StoreCheckpointStorage, thread_id: str) -> list[WorkflowEvent]:
-    found: list[WorkflowEvent] = []
+    followed: list[WorkflowEvent] = []
     async with aclosing(storage.follow(thread_id)) as events:  # type: ignore[type-var]  # it is a generator
         async for event in events:
-            found.append(event)
+            followed.append(event)
             if event.seq is not None and event.type == "status" and event.state == "IDLE":
-                return found
+                return followed
     raise AssertionError("it goes on until it is left")
 
 
@@ -73,7 +73,7 @@ def check_what_was_followed(followed: list[WorkflowEvent], log: list[WorkflowEve
     assert [event for event in followed if event.seq is not None] == log
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
     tokens = [event.data for event in followed if event.type == "data"]
-    assert tokens == [one for one in expected_tokens() if one in tokens], "out of order, or twice"
+    assert tokens == [token for token in expected_tokens() if token in tokens], "out of order, or twice"
     done = 0
     for event in followed:
         done += event.type == "superstep_completed"
@@ -94,7 +94,7 @@ BOTH = ("killed and started again", "paused", "lagging", "full of rubbish")
     [*(("sqlite", harm) for harm in HARMS), *(("postgres", harm) for harm in BOTH)],
     indirect=["truth"],
 )
-async def test_whatever_becomes_of_valkey_runs_come_to_their_end_and_are_followed_without_gap_or_repeat(
+async def test_runs_end_and_are_followed_without_gap_whatever_harms_valkey(
     harm: str, truth: Place, own_valkey: ValkeyServer, others: Others
 ) -> None:
     do, undo = HARMS[harm]
@@ -104,15 +104,15 @@ async def test_whatever_becomes_of_valkey_runs_come_to_their_end_and_are_followe
         async with place.storage() as storage, asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
             following = {name: tasks.create_task(follow_to_the_end(storage, name)) for name in runs}
             for run in runs.values():
-                run.say("go on")
+                run.send("go on")
             for left, act in ((HARMED_AT, do), (HELPED_AT, undo)):
                 for run in runs.values():
-                    await run.hear_of("at", left)
+                    await run.wait_for("at", left)
                 act(harmed)
                 for run in runs.values():
-                    run.say("go on")
+                    run.send("go on")
             for run in runs.values():
-                assert await run.hear_of("ended") == (["said all"],)
+                assert await run.wait_for("ended") == (["said all"],)
         for name, task in following.items():
             async with truth.storage() as undisturbed:
                 log = [event async for event in read_events(undisturbed, name, None, None)]

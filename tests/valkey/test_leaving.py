@@ -52,17 +52,17 @@ async def test_a_closed_storage_leaves_no_task_no_thread_and_no_connection(truth
         assert not thread.is_alive()
 
 
-async def test_what_waits_to_be_sent_is_sent_before_it_is_closed(valkey_url: str) -> None:
+async def test_close_sends_queued_messages_first(valkey_url: str) -> None:
     here, there = (AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place") for _ in range(2))
     async with there.subscribe("t") as subscription:
         while not there._valkey._connections().subscriber.is_subscribed(there._channel("t")):
             await subscription.next(0.01)
         here.publish("t", b'"last words"')
         await here.close()
-        heard = None
-        while heard is None:
-            heard = await subscription.next(SECONDS)
-        assert heard == b'"last words"'
+        message = None
+        while message is None:
+            message = await subscription.next(SECONDS)
+        assert message == b'"last words"'
     await there.close()
 
 
@@ -84,7 +84,7 @@ async def test_between_two_commits_there_is_no_task(valkey_url: str) -> None:
     await until_no_connection_is_left(valkey_url)
 
 
-async def test_a_listener_that_is_left_by_an_error_or_a_cancellation_leaves_nothing(valkey_url: str) -> None:
+async def test_subscriber_left_by_an_error_or_cancellation_leaves_nothing(valkey_url: str) -> None:
     store = AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place")
 
     async def listen(fails: bool) -> None:
@@ -108,7 +108,7 @@ async def test_a_listener_that_is_left_by_an_error_or_a_cancellation_leaves_noth
 
 
 @SQLITE
-def test_one_storage_serves_several_event_loops_at_once_and_one_after_the_other(truth: Place, valkey_url: str) -> None:
+def test_storage_serves_several_event_loops_at_once_and_in_turn(truth: Place, valkey_url: str) -> None:
     storage = truth.beside(valkey_url).storage()
     workflow, succeeded = talking(storage), list[object]()
 
@@ -145,7 +145,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("harm", ["none", "paused", "killed"])
-def test_a_program_that_closes_nothing_ends_at_once_and_prints_nothing_else(
+def test_program_that_closes_nothing_ends_at_once_and_prints_no_errors(
     harm: str, tmp_path: Path, own_valkey: ValkeyServer
 ) -> None:
     if harm == "paused":

@@ -45,9 +45,9 @@ class Watched:
     async def load(self, thread_id: str = "t") -> tuple[WorkflowCheckpoint | None, int]:
         """The newest checkpoint, and how often the store was asked for it."""
         self.reads = 0
-        found = await self.storage.get_latest(thread_id=thread_id)
+        loaded = await self.storage.get_latest(thread_id=thread_id)
         await self.store._valkey.close()  # what waits to be sent is
-        return found, self.reads
+        return loaded, self.reads
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_large_checkpoint_is_read_from_valkey_after_it_was_read_once(wat
     assert await watched.load() == (saved, reads)
 
 
-async def test_after_a_commit_only_what_is_new_is_read_from_the_store(watched: Watched) -> None:
+async def test_only_new_chunks_are_read_from_the_store_after_a_commit(watched: Watched) -> None:
     ids = await grow(watched.plain, ITEMS)
     before, all_reads = await watched.load()
     assert before is not None
@@ -151,15 +151,15 @@ def of_no_version(value: bytes) -> bytes:
         of_no_version,
     ],
 )
-async def test_whatever_lies_in_valkey_what_is_read_is_what_was_saved(
+async def test_wrong_entry_in_valkey_never_changes_the_loaded_checkpoint(
     wrong: Callable[[bytes], bytes], watched: Watched, client: Any
 ) -> None:
     await grow(watched.plain, ITEMS)
     saved, all_reads = await watched.load()
     key = await only_key(client)
     client.set(key, wrong(client.get(key)))
-    found, reads = await watched.load()
-    assert found == saved
+    loaded, reads = await watched.load()
+    assert loaded == saved
     assert reads == all_reads
     await watched.load()
     assert await watched.load() == (saved, 0), "what was wrong is not replaced"
@@ -177,64 +177,64 @@ async def test_a_key_of_another_type_is_not_read_and_is_replaced(watched: Watche
 
 
 @SQLITE
-async def test_chunks_of_another_thread_are_of_no_use(watched: Watched, client: Any) -> None:
+async def test_cached_chunks_of_another_thread_are_not_used(watched: Watched, client: Any) -> None:
     await grow(watched.plain, ITEMS, "t")
     await watched.load("t")
     stolen = client.get(await only_key(client))
     await grow(watched.plain, ITEMS, "u", seed=2)
     saved, all_reads = await watched.load("u")
-    [key] = [one for one in client.keys("perdure:*") if client.get(one) != stolen]
+    [key] = [other_key for other_key in client.keys("perdure:*") if client.get(other_key) != stolen]
     client.set(key, stolen)
     assert await watched.load("u") == (saved, all_reads)
 
 
 @SQLITE
-async def test_an_old_entry_put_back_makes_no_reader_see_an_older_version(watched: Watched, client: Any) -> None:
+async def test_old_entry_that_returns_does_not_show_an_older_version(watched: Watched, client: Any) -> None:
     versions = []
     old: dict[bytes, bytes] = {}
     for turn in range(4):
         await grow(watched.plain, 12, seed=turn)
         for key, value in old.items():
             client.set(key, value)  # a replica that lags, a restore of a backup
-        found, _ = await watched.load()
-        assert found is not None
-        versions.append((found.number, found.checkpoint_id))
+        loaded, _ = await watched.load()
+        assert loaded is not None
+        versions.append((loaded.number, loaded.checkpoint_id))
         old = old or {key: client.get(key) for key in client.keys("perdure:*")}
     assert versions == [(12 * turn + 12, f"t-{turn}-11") for turn in range(4)]
 
 
-async def test_a_reader_never_goes_back_while_another_process_moves_the_thread_and_old_entries_are_put_back(
+async def test_reader_never_goes_back_when_old_entries_return_to_valkey(
     watched: Watched, truth: Place, valkey_url: str, client: Any, others: Others
 ) -> None:
     stops, old, seen = (40, 30, 20, 10), dict[bytes, bytes](), [0]
     run = others.start(talk, truth.beside(valkey_url), "t", 60, stops)
-    run.say("go on")
+    run.send("go on")
     for stop in stops:
-        await run.hear_of("at", stop)
+        await run.wait_for("at", stop)
         await watched.load()
         old = old or {key: client.get(key) for key in client.keys("perdure:*")}
         for is_moving in (False, True):
             client.mset(old)
             [committed] = await watched.plain.list_threads()
             if is_moving:
-                run.say("go on")
-            found, _ = await watched.load()
-            assert found is not None and found.state["said"] == list(range(60, 60 - len(found.state["said"]), -1))
-            assert len(found.state["large"]) == len(found.state["said"]) >= 60 - stop
-            assert found.number >= max(committed.number, seen[-1])
-            seen.append(found.number)
-    await run.hear_of("ended")
+                run.send("go on")
+            loaded, _ = await watched.load()
+            assert loaded is not None and loaded.state["said"] == list(range(60, 60 - len(loaded.state["said"]), -1))
+            assert len(loaded.state["large"]) == len(loaded.state["said"]) >= 60 - stop
+            assert loaded.number >= max(committed.number, seen[-1])
+            seen.append(loaded.number)
+    await run.wait_for("ended")
     assert len(set(seen)) > len(stops) and old
 
 
-async def test_what_was_deleted_or_pruned_does_not_come_back_from_valkey(watched: Watched) -> None:
+async def test_deleted_or_pruned_checkpoints_do_not_return_from_valkey(watched: Watched) -> None:
     ids = await grow(watched.plain, ITEMS)
     await watched.load()
     await watched.store.prune("t", [ids[-1]])
     with pytest.raises(CheckpointNotFound):
         await watched.storage.load(ids[-1])
-    found, _ = await watched.load()
-    assert found is not None and found.checkpoint_id == ids[-2]
+    loaded, _ = await watched.load()
+    assert loaded is not None and loaded.checkpoint_id == ids[-2]
     last = max(await watched.store.read_chunks("t", range(1, ITEMS + 1)))
     assert last < ITEMS, "the chunks of a commit that is gone"
     await watched.storage.delete_thread("t")

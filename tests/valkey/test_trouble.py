@@ -57,7 +57,7 @@ def urls_of(silent_port: int, own_valkey: ValkeyServer) -> dict[str, str]:
 
 @pytest.mark.parametrize("truth", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("why", ["nobody there", "no such host", "nobody answers", "wrong password", "unknown option"])
-async def test_where_it_cannot_be_reached_runs_go_well_and_one_warning_without_the_password_says_so(
+async def test_runs_succeed_with_one_warning_when_valkey_is_unreachable(
     why: str, truth: Place, silent_port: int, own_valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -71,8 +71,10 @@ async def test_where_it_cannot_be_reached_runs_go_well_and_one_warning_without_t
             await all_sent(storage.store)
         followed = [event async for event in storage.follow("t0", until_idle=True)]
         assert followed[-1].state == "IDLE"
-    warned = [one for one in caplog.records if one.name.startswith("perdure") and one.levelno >= logging.WARNING]
-    assert len(warned) == 1 and "only slower" in warned[0].getMessage(), [one.getMessage() for one in warned]
+    warned = [
+        record for record in caplog.records if record.name.startswith("perdure") and record.levelno >= logging.WARNING
+    ]
+    assert len(warned) == 1 and "only slower" in warned[0].getMessage(), [record.getMessage() for record in warned]
     assert "hunter2" not in caplog.text and "secret" not in caplog.text
 
 
@@ -104,20 +106,20 @@ async def test_a_commit_does_not_wait_for_valkey_whether_it_answers_or_not(
     await store.close()
 
 
-async def test_telling_from_an_os_thread_without_an_event_loop_never_raises_and_is_heard_here(valkey_url: str) -> None:
+async def test_publish_from_an_os_thread_without_an_event_loop_is_received_here(valkey_url: str) -> None:
     store = AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place")
     async with store.subscribe("t") as subscription:
         await asyncio.to_thread(store.publish, "t", b'"told"')
         assert await asyncio.to_thread(store.has_subscribers, "t") and not await asyncio.to_thread(
             store.has_subscribers, "u"
         )
-        while (heard := await subscription.next(SECONDS)) is None:
+        while (message := await subscription.next(SECONDS)) is None:
             pass
-        assert heard == b'"told"'
+        assert message == b'"told"'
     await store.close()
 
 
-async def test_reading_waits_once_for_a_valkey_that_says_nothing_and_then_not_at_all(silent_port: int) -> None:
+async def test_reading_waits_only_once_for_a_valkey_that_does_not_reply(silent_port: int) -> None:
     valkey = Valkey(f"redis://127.0.0.1:{silent_port}")
     began = time.monotonic()
     assert [await valkey.get(b"k") for _ in range(50)] == [None] * 50
@@ -125,7 +127,7 @@ async def test_reading_waits_once_for_a_valkey_that_says_nothing_and_then_not_at
     await valkey.close()
 
 
-def test_a_server_that_failed_is_left_alone_for_a_growing_time_and_then_tried_by_one() -> None:
+def test_failed_server_is_left_alone_ever_longer_and_then_tried_by_one() -> None:
     breaker, waits = CircuitBreaker("somewhere"), list[float]()
     assert breaker.may_try() and not breaker.seconds_left()
     for _ in range(8):
@@ -165,7 +167,7 @@ def test_the_repr_of_a_connection_holds_no_password() -> None:
     assert repr(Valkey("unix:///run/valkey.sock")) == "Valkey('/run/valkey.sock')"
 
 
-def test_without_the_extra_perdure_is_imported_and_valkey_says_what_is_missing(tmp_path: Path) -> None:
+def test_perdure_imports_without_the_extra_and_valkey_names_it(tmp_path: Path) -> None:
     program = """
 import sys
 sys.modules["redis"] = None

@@ -1,4 +1,4 @@
-"""Somebody who waits for a thread of another process is woken by Valkey within milliseconds, and without it later."""
+"""A run that waits for a thread of another process is woken by Valkey within milliseconds, and without it later."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from perdure.stores.valkey.store import AcceleratedStore
 
 
 @pytest.fixture
-def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is woken was told: looking by itself, as is done now and then in case something was lost, takes ages."""
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the polls that make up for lost messages: only a message can then wake a waiter."""
     monkeypatch.setattr(busy, "MAX_POLL_SECONDS", NEVER)
     monkeypatch.setattr(accelerated, "SUBSCRIBED_POLL_SECONDS", NEVER)
 
@@ -44,7 +44,7 @@ async def until_subscribed(store: AcceleratedStore, thread_id: str) -> None:
 
 
 async def until_it_waits(store: AcceleratedStore, thread_id: str) -> None:
-    """Until whoever listens has looked at the store, and waits to be told of something."""
+    """Wait until a subscriber has polled the store and waits for a message."""
     async with asyncio.timeout(SECONDS):
         while not any(
             subscription._waiter and not subscription._is_changed
@@ -59,7 +59,7 @@ async def seconds_until_the_run_begins(
     """From when another process gives the thread up, which it does when this one waits for it."""
     store, begun = accelerated_store(storage), list[float]()
     holder = others.start(hold, place, "t")
-    await holder.hear_of("holds")
+    await holder.wait_for("holds")
 
     async def run() -> None:
         async for event in workflow.run(1, thread_id="t", on_busy="enqueue", stream=True):
@@ -74,14 +74,14 @@ async def seconds_until_the_run_begins(
             await until_subscribed(store, "t")
         await until_it_waits(store, "t")
         assert not begun
-        holder.say("give up")
-        (gave_up,) = await holder.hear_of("gave up")
-    holder.say("end")
+        holder.send("give up")
+        (gave_up,) = await holder.wait_for("gave up")
+    holder.send("end")
     return begun[0] - float(gave_up)
 
 
-@pytest.mark.usefixtures("nobody_looks")
-async def test_a_run_that_waits_for_another_process_begins_as_soon_as_that_gives_the_thread_up(
+@pytest.mark.usefixtures("no_polling")
+async def test_waiting_run_starts_as_soon_as_another_process_frees_the_thread(
     truth: Place, valkey_url: str, others: Others
 ) -> None:
     place = truth.beside(valkey_url).seldom_looked_at()
@@ -90,7 +90,7 @@ async def test_a_run_that_waits_for_another_process_begins_as_soon_as_that_gives
 
 
 @pytest.mark.parametrize("harm", ["killed", "paused"])
-async def test_without_valkey_it_begins_a_little_later(
+async def test_waiting_run_starts_a_little_later_without_valkey(
     harm: str, truth: Place, own_valkey: ValkeyServer, others: Others
 ) -> None:
     place = truth.beside(own_valkey.url)
@@ -104,10 +104,10 @@ async def test_without_valkey_it_begins_a_little_later(
         assert await seconds_until_the_run_begins(talking(storage), storage, without, others) < 4
 
 
-@pytest.mark.usefixtures("nobody_looks")
+@pytest.mark.usefixtures("no_polling")
 @pytest.mark.parametrize("harm", ["killed", "paused"])
 @pytest.mark.parametrize("truth", ["sqlite"], indirect=True)
-async def test_when_valkey_falls_silent_whoever_listens_looks_at_the_store_and_is_woken_again_once_it_is_back(
+async def test_subscriber_polls_while_valkey_is_down_and_is_woken_when_it_is_up(
     harm: str, truth: Place, own_valkey: ValkeyServer, others: Others
 ) -> None:
     place = truth.beside(own_valkey.url).seldom_looked_at()
@@ -126,12 +126,12 @@ async def test_when_valkey_falls_silent_whoever_listens_looks_at_the_store_and_i
 
 async def next_body(subscription: Subscription) -> bytes:
     async with asyncio.timeout(SECONDS):
-        while (heard := await subscription.next(SECONDS)) is None:
+        while (body := await subscription.next(SECONDS)) is None:
             pass
-    return heard
+    return body
 
 
-async def test_what_happens_in_one_place_is_heard_there_once_and_in_no_other(valkey_url: str) -> None:
+async def test_message_published_in_one_place_arrives_once_and_only_there(valkey_url: str) -> None:
     here, there, elsewhere = (
         AcceleratedStore(MemoryStore(), Valkey(valkey_url), place) for place in ("one", "one", "another")
     )
@@ -146,10 +146,10 @@ async def test_what_happens_in_one_place_is_heard_there_once_and_in_no_other(val
                 await until_subscribed(store, thread_id)
             here.publish("t", b'"first"')
             here.publish("t", b'"last"')
-            for one in (itself, subscription):
-                assert [await next_body(one), await next_body(one)] == [b'"first"', b'"last"']
-            for one in (itself, of_another_place, of_another_thread):
-                assert [await one.next(0.05) for _ in range(4)] == [None] * 4
+            for subscriber in (itself, subscription):
+                assert [await next_body(subscriber), await next_body(subscriber)] == [b'"first"', b'"last"']
+            for subscriber in (itself, of_another_place, of_another_thread):
+                assert [await subscriber.next(0.05) for _ in range(4)] == [None] * 4
     finally:
         for store in (here, there, elsewhere):
             await store.close()

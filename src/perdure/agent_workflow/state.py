@@ -166,7 +166,7 @@ def delivery() -> DeliveryContext:
 
 def raise_trouble() -> None:
     """Raises the error that keeps this handler's work from being recorded. It is not a failure of the node."""
-    error = delivery().delivery.broken
+    error = delivery().delivery.journal_error
     if error is not None:
         raise error
 

@@ -96,7 +96,7 @@ class Tool:
             keywords[self.context_parameter] = context
         with contextlib.suppress(ValueError):  # a builtin may have no signature
             inspect.signature(self.function).bind(**keywords)
-        return await Work(self.function, (), keywords, DEFAULT).done()
+        return await Work(self.function, (), keywords, DEFAULT).perform()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""

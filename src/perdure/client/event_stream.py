@@ -180,7 +180,7 @@ class EventStream:
             data: bytes = yield Read()
             if not data:
                 raise ConnectionLost("The stream ended before the run did.")
-            self._returns.connected()
+            self._returns.reset()
             before = self._frames.comments
             try:
                 self._unread.extend(self._frames.feed(data))

@@ -134,7 +134,7 @@ class Reconnects:
         self._failures = 0
         self._since: float | None = None
 
-    def connected(self) -> None:
+    def reset(self) -> None:
         """Bytes arrived: the next failure counts from zero."""
         self._failures, self._since = 0, None
 

@@ -93,7 +93,7 @@ class AesGcm:
     def encrypt(self, thread_id: str, place: str, data: bytes) -> bytes:
         """The data as a JSON text, under the current key, bound to this place in this thread."""
         key_id, nonce = self.current_key_id, os.urandom(_NONCE_BYTES)
-        sealed = self._cipher(key_id, thread_id).encrypt(nonce, data, _bound(thread_id, place))
+        sealed = self._cipher(key_id, thread_id).encrypt(nonce, data, _associated_data(thread_id, place))
         return b'%b%b:%b"' % (_START, key_id.encode("ascii"), b2a_base64(nonce + sealed, newline=False))
 
     def decrypt(self, thread_id: str, place: str, payload: bytes) -> bytes:
@@ -105,7 +105,7 @@ class AesGcm:
         cipher = self._cipher(key_id, thread_id)
         sealed = a2b_base64(payload[len(_START) + len(key_id) + 1 : -1], strict_mode=True)
         try:
-            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound(thread_id, place))
+            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _associated_data(thread_id, place))
         except self._changed:
             reason = f"it was changed, belongs elsewhere, or was written with another key than {key_id!r}"
             raise ValueError(reason) from None
@@ -127,7 +127,7 @@ class AesGcm:
         if key is None:
             raise KeyError(key_id)
         key = _key(key, f"key {key_id!r}")
-        return AESGCM(_derived(key, thread_id, b"perdure payload"))
+        return AESGCM(_derive_key(key, thread_id, b"perdure payload"))
 
     def scrambler(self, key: bytes, thread_id: str) -> Callable[[], Callable[[bytes], bytes]]:
         """A factory of functions that permute blocks of 16 bytes with the key. All functions do the same; each may be
@@ -135,7 +135,7 @@ class AesGcm:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         # Not a mode of encryption: the plain block cipher, which permutes the names of chunks.
-        cipher = Cipher(algorithms.AES(_derived(key, thread_id, b"perdure names")), modes.ECB())  # noqa: S305
+        cipher = Cipher(algorithms.AES(_derive_key(key, thread_id, b"perdure names")), modes.ECB())  # noqa: S305
         return lambda: cipher.encryptor().update
 
 
@@ -205,11 +205,11 @@ def _id_of(key: bytes) -> str:
     return blake2b(key, digest_size=4, person=b"perdure key id").hexdigest()
 
 
-def _derived(key: bytes, thread_id: str, purpose: bytes) -> bytes:
+def _derive_key(key: bytes, thread_id: str, purpose: bytes) -> bytes:
     return blake2b(thread_id.encode("utf-8", "surrogatepass"), key=key, digest_size=32, person=purpose).digest()
 
 
-def _bound(thread_id: str, place: str) -> bytes:
+def _associated_data(thread_id: str, place: str) -> bytes:
     return f"{place}\0{thread_id}".encode("utf-8", "surrogatepass")
 
 

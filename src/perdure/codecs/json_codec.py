@@ -10,10 +10,10 @@ from perdure.codecs.types import (
     COLLECTIONS,
     Registered,
     TypeRegistry,
+    find_registration,
     generic_origin,
     kind_of,
     no_data_type,
-    registered,
     registered_name,
 )
 from perdure.codecs.values.annotations import annotation_decoders, annotation_encoder, is_annotation_type
@@ -72,7 +72,7 @@ class JsonCodec:
         try:
             return walk[type(value)](value, walk, 0)
         except TooDeep as refusal:
-            raise _closing(refusal, path) from None
+            raise _depth_error(refusal, path) from None
         except Refusal as refusal:
             raise UnsavableValue(refusal.path(path), refusal.reason, refusal.remedy) from refusal.__cause__
         except Exception as error:
@@ -90,7 +90,7 @@ class JsonCodec:
         return JsonCodec(declared)
 
     def _encoder_of(self, cls: type) -> EncodeFn:
-        registration = registered(cls)
+        registration = find_registration(cls)
         if registration is not None:
             return registered_coder(registration).encode
         if is_annotation_type(cls):
@@ -102,7 +102,7 @@ class JsonCodec:
         registration = registered_name(tag)
         cls = self._registry.resolve(tag) if registration is None else None
         if cls is not None:
-            registration = registered(cls)  # its import may have registered it
+            registration = find_registration(cls)  # its import may have registered it
         if registration is not None:
             return registered_coder(registration).decode
         if cls is None:
@@ -158,7 +158,7 @@ def registered_coder(registration: Registered) -> Coder:
     return Coder(encode, decode)
 
 
-def _closing(refusal: TooDeep, path: str) -> UnsavableValue:
+def _depth_error(refusal: TooDeep, path: str) -> UnsavableValue:
     """The error for a value that is too deep. For a cycle it names the path where a container contains itself."""
     first: dict[int, str] = {}
     for step, container in reversed(refusal.steps):

@@ -96,23 +96,23 @@ def _hints(cls: type) -> list[object]:
     with contextlib.suppress(Exception):  # evaluating a stranger's annotation can raise anything
         return _all_hints(cls)
     return [
-        _resolved(annotation, vars(sys.modules.get(owner.__module__, typing)))
+        _resolve(annotation, vars(sys.modules.get(owner.__module__, typing)))
         for owner in cls.__mro__
         for annotation in vars(owner).get("__annotations__", {}).values()
     ]
 
 
-def _resolved(annotation: object, module: dict[str, Any]) -> object:
+def _resolve(annotation: object, module: dict[str, Any]) -> object:
     if not isinstance(annotation, str):
         return annotation
 
     def field() -> None: ...
 
     field.__annotations__ = {"it": annotation}
-    return (_evaluated(field, module) or {}).get("it")
+    return (_evaluate(field, module) or {}).get("it")
 
 
-def _evaluated(thing: Any, names: dict[str, Any]) -> dict[str, object] | None:
+def _evaluate(thing: Any, names: dict[str, Any]) -> dict[str, object] | None:
     try:
         return typing.get_type_hints(thing, names or None)
     except Exception:  # noqa: BLE001 - evaluating a stranger's annotation can raise anything; it is then not declared

@@ -120,7 +120,7 @@ def register_type(
     _registered_classes[cls] = _registered_names[name] = Registered(name, cls, encode, decode)
 
 
-def registered(cls: type) -> Registered | None:
+def find_registration(cls: type) -> Registered | None:
     return _registered_classes.get(cls)
 
 
@@ -171,7 +171,7 @@ class TypeRegistry:
 
     def name_of(self, cls: type) -> str:
         """The name to store. Raises Refusal for a type that `resolve` would not find again."""
-        registration = registered(cls)
+        registration = find_registration(cls)
         if registration is not None:
             return registration.name
         if cls in BUILTIN_NAMES:

@@ -131,7 +131,7 @@ class GraphBuilder:
 
     def _add(self, thing: Participant) -> str:
         if isinstance(thing, str):
-            return self._named(thing)
+            return self._resolve_name(thing)
         existing = self._ids_by_thing.get(id(thing))
         if existing is not None:
             return existing
@@ -146,7 +146,7 @@ class GraphBuilder:
             self._set_policy(executor_id, node.executor.policy)
         return executor_id
 
-    def _named(self, name: str) -> str:
+    def _resolve_name(self, name: str) -> str:
         executor_id = self._names.get(name) or (name if name in self._nodes else None)
         if executor_id is None:
             raise GraphConnectivityError(

@@ -138,7 +138,7 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
     if declaration.explicit is not None:
         return _explicit(function, declaration, takes_context)
     hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
-    types = [_declared(function, hints, name) for name in names[:values]]
+    types = [_declared_type(function, hints, name) for name in names[:values]]
     sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
     sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
     request = types[0] if declaration.is_response else None
@@ -178,7 +178,7 @@ def _explicit(function: Callable[..., Any], declaration: Declaration, takes_cont
     return Handler(name, function, accepted, request, sent, yielded, takes_context, Returns.NOTHING, own)
 
 
-def _declared(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:
+def _declared_type(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:
     if name not in hints:
         raise ValueError(
             f"Handler {_name(function)!r} needs a type annotation on {name!r}: it decides which messages arrive "

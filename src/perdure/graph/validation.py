@@ -88,14 +88,14 @@ def _check_types(edge: Edge, executors: Mapping[str, Executor], *, joined: bool)
     if edge.source_id == edge.target_id:
         logger.info("edge %s: the executor sends to itself; make sure that it stops", edge.id)
     if not sent or not accepted:
-        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _untyped(edge, sent))
+        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _untyped_id(edge, sent))
         return
     arriving = [GenericAlias(list, (kind,)) for kind in sent] if joined else sent
     if not any(is_type_compatible(kind, other) for kind in arriving for other in accepted):
         raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
 
 
-def _untyped(edge: Edge, sent: list[Any]) -> str:
+def _untyped_id(edge: Edge, sent: list[Any]) -> str:
     return edge.target_id if sent else edge.source_id
 
 
@@ -144,16 +144,16 @@ def designate(
     return OutputDesignation(frozenset(outputs), frozenset(intermediates))
 
 
-def _resolve(given: Any, yielding: list[str], executors: Mapping[str, Executor], parameter: str) -> list[str]:
-    if given is None:
+def _resolve(names: Any, yielding: list[str], executors: Mapping[str, Executor], parameter: str) -> list[str]:
+    if names is None:
         return []
-    if isinstance(given, str):
-        if given != "all":
-            raise _wrong_output(f"{parameter} must be a list of executors or 'all', got {given!r}.")
+    if isinstance(names, str):
+        if names != "all":
+            raise _wrong_output(f"{parameter} must be a list of executors or 'all', got {names!r}.")
         return list(yielding)
-    if len(set(given)) != len(given):
-        raise _wrong_output(f"{parameter} names an executor twice: {given!r}.")
-    for executor_id in given:
+    if len(set(names)) != len(names):
+        raise _wrong_output(f"{parameter} names an executor twice: {names!r}.")
+    for executor_id in names:
         if executor_id not in executors:
             raise _wrong_output(
                 f"{parameter} names {executor_id!r}, which is not in the graph{did_you_mean(executor_id, executors)}."
@@ -163,7 +163,7 @@ def _resolve(given: Any, yielding: list[str], executors: Mapping[str, Executor],
                 f"{parameter} names {executor_id!r}, whose handlers declare no workflow output. Annotate the context: "
                 "WorkflowContext[Sent, Yielded]."
             )
-    return list(given)
+    return list(names)
 
 
 def _wrong_output(message: str) -> WorkflowValidationError:

@@ -149,7 +149,7 @@ def designate(
         raise ValueError(f"output_from is a list of participants or 'all', got {output_from!r}.")
     outputs = _selected_names(team, output_from, "output_from")
     if intermediate_output_from == "all_other":
-        intermediates = [name for name in _yielding(team) if name not in (outputs or ())]
+        intermediates = [name for name in _yielding_names(team) if name not in (outputs or ())]
     else:
         intermediates = _selected_names(team, intermediate_output_from, "intermediate_output_from") or []
     if outputs is None:
@@ -166,7 +166,7 @@ def _selected_names(team: Sequence[Participant], selection: Any, parameter: str)
     if isinstance(selection, str):
         if selection != "all":
             raise ValueError(f"{parameter} is a list of participants, 'all' or 'all_other', got {selection!r}.")
-        return _yielding(team)
+        return _yielding_names(team)
     names = [find_participant(team, wanted, parameter).name for wanted in selection]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -174,7 +174,7 @@ def _selected_names(team: Sequence[Participant], selection: Any, parameter: str)
     return names
 
 
-def _yielding(team: Sequence[Participant]) -> list[str]:
+def _yielding_names(team: Sequence[Participant]) -> list[str]:
     return [member.name for member in team if member.agent is not None or member.source.workflow_output_types]
 
 

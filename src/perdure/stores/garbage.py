@@ -42,7 +42,7 @@ class Lineage:
         return ((digest, self.number) for digest in self.added)
 
     @property
-    def received(self) -> Iterator[Ref]:
+    def received_chunks(self) -> Iterator[Ref]:
         """Its own chunks, and those it carries."""
         return chain(self.own, map(_split, self.carried))
 
@@ -65,7 +65,7 @@ def plan_pruning(commits: Iterable[Lineage]) -> Pruning:
     descendants = _count_kept_descendants(lineages)
     holders: Counter[Ref] = Counter()
     for number, lineage in lineages.items():
-        for ref in lineage.received:
+        for ref in lineage.received_chunks:
             holders[ref] += descendants[number]
         for ref in resolver.resolve(lineage):
             holders[ref] -= descendants[number]
@@ -94,7 +94,7 @@ class _DroppedRefs:
     def __init__(self, lineages: Iterable[Lineage]) -> None:
         self._digests: dict[tuple[str, int], set[str]] = defaultdict(set)
         for lineage in lineages:
-            for digest, number in lineage.received:
+            for digest, number in lineage.received_chunks:
                 self._digests[digest[:SHORT], number].add(digest)
 
     def resolve(self, lineage: Lineage) -> Iterator[Ref]:
@@ -120,7 +120,7 @@ def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolver: _Droppe
     for ancestor in reversed(line):
         for ref in resolver.resolve(ancestor):
             dropped.add(ref) if ref not in added else added.discard(ref)
-        added.update(ancestor.received)
+        added.update(ancestor.received_chunks)
         dropped -= added
     added.difference_update(lineage.own)
     return Lineage(

@@ -37,9 +37,9 @@ class EventRecorder:
 
     async def seen(self, kind: str, **fields: Any) -> WorkflowEvent:
         """The first such event: now, or as soon as it is collected. Waits without polling."""
-        found = self.of_type(kind, **fields)
-        if found:
-            return found[0]
+        events = self.of_type(kind, **fields)
+        if events:
+            return events[0]
         future: asyncio.Future[WorkflowEvent] = asyncio.get_running_loop().create_future()
         self._awaited.append((kind, fields, future))
         return await future

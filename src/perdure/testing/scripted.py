@@ -82,7 +82,7 @@ class ScriptedExecutor(Executor):
         self._script = replies
         self._sends = output is not None or workflow_output is None
         self._yields = workflow_output is not None
-        sent = _inferred(replies) if self._sends and output is None else _spread(output)
+        sent = _infer_types(replies) if self._sends and output is None else _spread(output)
         self.table = HandlerTable(id, _handlers(replies, input, sent, _spread(workflow_output)))
         self._place = 0
         self._past = _Past()
@@ -119,7 +119,7 @@ class ScriptedExecutor(Executor):
         raised = self._past.raised_in(ctx.thread_id, _child_of(ctx))
         place, scripted = self._next(message, raised)
         try:
-            await self._send_reply(await _resolved(scripted, message), ctx)
+            await self._send_reply(await _resolve(scripted, message), ctx)
         except Exception:
             raised.add(place)
             raise
@@ -153,9 +153,9 @@ class ScriptedExecutor(Executor):
             await ctx.yield_output(reply)
 
     async def go_on(self, question: Any, answer: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        asked = [] if callable(self._script) else [one for one in self._script if isinstance(one, Ask)]
-        then = next((one.then for one in asked if one.question == question and one.then is not None), None)
-        await self._send_reply(answer if then is None else await _resolved(then, answer), ctx)
+        asked = [] if callable(self._script) else [reply for reply in self._script if isinstance(reply, Ask)]
+        then = next((ask.then for ask in asked if ask.question == question and ask.then is not None), None)
+        await self._send_reply(answer if then is None else await _resolve(then, answer), ctx)
 
 
 def _child_of(ctx: WorkflowContext[Any, Any]) -> str:
@@ -164,12 +164,12 @@ def _child_of(ctx: WorkflowContext[Any, Any]) -> str:
     return "" if child_id is None else str(child_id)
 
 
-async def _resolved(scripted: Any, message: Any) -> Any:
+async def _resolve(scripted: Any, message: Any) -> Any:
     """The reply itself, or what the function that stands for it gives."""
     if not callable(scripted) or _is_error(scripted):
         return scripted
-    given = scripted(message)
-    return await given if inspect.isawaitable(given) else given
+    reply = scripted(message)
+    return await reply if inspect.isawaitable(reply) else reply
 
 
 def _is_error(reply: Any) -> bool:
@@ -183,7 +183,7 @@ def _spread(annotation: Any) -> tuple[Any, ...]:
     return () if annotation is None else tuple(flatten_union(annotation))
 
 
-def _inferred(replies: Any) -> tuple[Any, ...]:
+def _infer_types(replies: Any) -> tuple[Any, ...]:
     """The types of what is sent, where all replies have one: edges are checked by them, and values of them stored."""
     if callable(replies):
         return ()
@@ -200,8 +200,8 @@ def _handlers(replies: Any, input: Any, sent: tuple[Any, ...], yielded: tuple[An
         return Handler(name, function, message_type, request_type, sent, yielded, True, Returns.NOTHING)
 
     scripted = [] if callable(replies) else replies
-    pairs = {(type(one.question), one.response_type): None for one in scripted if isinstance(one, Ask)}
-    if callable(replies) or any(callable(one) for one in scripted):
+    pairs = {(type(reply.question), reply.response_type): None for reply in scripted if isinstance(reply, Ask)}
+    if callable(replies) or any(callable(reply) for reply in scripted):
         pairs[object, object] = None  # a function may ask anything
     return [
         handler("reply", ScriptedExecutor.reply, input),
@@ -257,16 +257,16 @@ class ScriptedAgent(RecordingAgent):
     ) -> None:
         super().__init__(name, description=description)
         self._replies = replies if callable(replies) else list(replies)
-        self.tools: dict[str, Tool] = {one.name: one for one in map(as_tool, tools)}
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in map(as_tool, tools)}
         self._usage = dict(usage) if usage is not None else {"input_token_count": 1, "output_token_count": 1}
         self._log = log if log is None or callable(log) else Path(log)
 
     async def turn(
         self, messages: list[Message], session: AgentSession | None, *, tools: Iterable[Any] = (), **kwargs: Any
     ) -> AgentResponse:
-        known = {**self.tools, **{one.name: one for one in map(as_tool, tools)}}
+        known = {**self.tools, **{tool.name: tool for tool in map(as_tool, tools)}}
         history = [*(session.messages if session is not None else ()), *messages]
-        place = sum(one.author_name == self.name and one.role == "assistant" for one in history)
+        place = sum(message.author_name == self.name and message.role == "assistant" for message in history)
         replies_so_far: list[Message] = []
         usage: dict[str, int] = {}
         while True:
@@ -284,12 +284,12 @@ class ScriptedAgent(RecordingAgent):
             calls, ends = answer.message.of_type("function_call"), True
             if calls:
                 made: set[str | None] = set()
-                results = await asyncio.gather(*(self._call_tool(one, known, made) for one in calls))
+                results = await asyncio.gather(*(self._call_tool(call, known, made) for call in calls))
                 replies_so_far.append(Message("tool", results))
                 self._emit(replies_so_far[-1], replayed=not made and not is_made)
                 place += 1
                 done = zip(calls, results, strict=True)
-                ends = any(known[str(one.name)].ends_turn for one, result in done if result.exception is None)
+                ends = any(known[str(call.name)].ends_turn for call, result in done if result.exception is None)
             if ends:
                 ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
                 last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
@@ -310,9 +310,9 @@ class ScriptedAgent(RecordingAgent):
         calls = [reply] if isinstance(reply, Call) else list(reply)
         contents = [
             Content.from_function_call(
-                one.call_id or f"{self.name}-{place}-{number}", one.name, arguments=one.arguments
+                call.call_id or f"{self.name}-{place}-{number}", call.name, arguments=call.arguments
             )
-            for number, one in enumerate(calls, 1)
+            for number, call in enumerate(calls, 1)
         ]
         return ScriptedReply(Message("assistant", contents, self.name))
 
@@ -363,7 +363,7 @@ class ScriptedAgent(RecordingAgent):
 
 def _pieces(contents: Sequence[Content]) -> Iterator[tuple[Content, ...]]:
     """A text word by word, as a model streams it. Contents that must not become one come together."""
-    if any(_is_joined(one, other) for one, other in pairwise(contents)):
+    if any(_is_joined(first, second) for first, second in pairwise(contents)):
         yield tuple(contents)
         return
     for content in contents:
@@ -374,5 +374,5 @@ def _pieces(contents: Sequence[Content]) -> Iterator[tuple[Content, ...]]:
             yield from ((Content.from_text(f" {word}" if place else word),) for place, word in enumerate(words))
 
 
-def _is_joined(one: Content, other: Content) -> bool:
-    return one.type == other.type and one.type in ("text", "text_reasoning", "function_call")
+def _is_joined(first: Content, second: Content) -> bool:
+    return first.type == second.type and first.type in ("text", "text_reasoning", "function_call")

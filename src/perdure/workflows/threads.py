@@ -104,17 +104,17 @@ async def outcomes(
         events = [event async for event in read_events(storage, chosen, None, workflow.declared_types)]
     except NoEventLog:
         events = []
-    return outcomes_of(events) | _unfinished(lineage[-1], "")
+    return outcomes_of(events) | _unfinished_outcomes(lineage[-1], "")
 
 
-def _unfinished(level: WorkflowCheckpoint | ChildCheckpoint, path: str) -> dict[str, str]:
+def _unfinished_outcomes(level: WorkflowCheckpoint | ChildCheckpoint, path: str) -> dict[str, str]:
     """Executors that are due or wait at the head: the log has no event for an answered request."""
     requests = level.pending_request_info_events.values()
     outcomes = {f"{path}{message.target_id}": DUE for message in level.deliveries}
     outcomes |= {f"{path}{delivery.message.target_id}": WAITING for delivery in level.suspended.values()}
     outcomes |= {f"{path}{event.source_executor_id}": WAITING for event in requests}
     for child in level.children.values():
-        inner = _unfinished(child, f"{path}{child.executor_id}/")
+        inner = _unfinished_outcomes(child, f"{path}{child.executor_id}/")
         outcomes[f"{path}{child.executor_id}"] = DUE if DUE in inner.values() else WAITING
         outcomes |= inner
     return outcomes

@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Accepting:
-    """A subclass says what it does with one connection."""
+    """A subclass implements `connected`, which handles one connection."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ import threading
 from tests.server.client.accepting import Accepting
 
 RESET = struct.pack("ii", 1, 0)
-"""Leave at once, and say so rudely."""
+"""The value of SO_LINGER that closes a connection with a reset."""
 
 
 class CuttingProxy(Accepting):

@@ -16,8 +16,8 @@ async def opening(text: str, ctx: WorkflowContext[str, list[Message]]) -> None:
     with (HERE / "begun").open("a", encoding="utf-8") as file:
         file.write(f"{text}\n")
     call = Content.from_function_call(call_id="c1", name="count", arguments='{"to": 3}')
-    said = [Message("assistant", [f"{text}, part {part}", call], "opening", f"id-{part}") for part in range(3)]
-    await ctx.yield_output(said)
+    messages = [Message("assistant", [f"{text}, part {part}", call], "opening", f"id-{part}") for part in range(3)]
+    await ctx.yield_output(messages)
     await ctx.send_message(text)
 
 

@@ -1,4 +1,4 @@
-"""A server that answers what a test says, byte for byte, and remembers what it was asked."""
+"""A server that replies with the bytes that a test supplies, and records each request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Asked:
 
 
 Reply = Callable[[Asked], bytes | None]
-"""The bytes of a whole answer; None: the connection is closed without one."""
+"""The bytes of a whole answer. None closes the connection without an answer."""
 
 
 class ScriptedServer(Accepting):
@@ -47,13 +47,13 @@ class ScriptedServer(Accepting):
 
 
 def _read(connection: socket.socket) -> Asked | None:
-    given = b""
-    while b"\r\n\r\n" not in given:
+    received = b""
+    while b"\r\n\r\n" not in received:
         piece = connection.recv(65536)
         if not piece:
             return None
-        given += piece
-    head, _, body = given.partition(b"\r\n\r\n")
+        received += piece
+    head, _, body = received.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     while len(body) < int(headers.get("content-length", "0")):
@@ -73,8 +73,8 @@ def answer(status: int, body: Any, **headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + text
 
 
-def data(told: Any) -> bytes:
-    return answer(200, {"data": told, "metadata": {"request_id": "r1"}})
+def data(body: Any) -> bytes:
+    return answer(200, {"data": body, "metadata": {"request_id": "r1"}})
 
 
 def error(status: int, code: str, message: str = "No.", **headers: str) -> bytes:
@@ -89,17 +89,17 @@ def stream(*frames: bytes) -> bytes:
     return STREAM + b"".join(frames)
 
 
-def frame(told: dict[str, Any], seq: int | None = None, event: str = "updates") -> bytes:
+def frame(body: dict[str, Any], seq: int | None = None, event: str = "updates") -> bytes:
     head = b"" if seq is None else b"id: %d\n" % seq
-    return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), json.dumps(told).encode())
+    return b"%sevent: %s\ndata: %s\n\n" % (head, event.encode(), json.dumps(body).encode())
 
 
 def event(seq: int | None, kind: str, run_id: str = "run-1", **more: Any) -> bytes:
     return frame({"type": kind, "seq": seq, "run_id": run_id, "thread_id": "t", **more}, seq, kind)
 
 
-def chunk(seq: int | None, told: dict[str, Any], run_id: str = "run-1") -> bytes:
-    return frame({"event": "updates", "data": told, "thread_id": "t", "run_id": run_id}, seq)
+def chunk(seq: int | None, body: dict[str, Any], run_id: str = "run-1") -> bytes:
+    return frame({"event": "updates", "data": body, "thread_id": "t", "run_id": run_id}, seq)
 
 
 def started(run_id: str = "run-1", cursor: int = 0) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests: what is tried again and what never is, what errors say, and what nobody gets to see."""
+"""Requests: which of them the client retries, which errors it raises, and which secrets it never shows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def in_turn(*replies: bytes | None) -> Any:
         (504, "run_takes_longer", StillRunning),
     ],
 )
-def test_each_code_is_an_error_of_its_own(status: int, code: str, kind: type[ClientError]) -> None:
+def test_each_error_code_raises_its_own_exception(status: int, code: str, kind: type[ClientError]) -> None:
     details = [{"message": "too long", "field": "thread_id", "new": 1}]
     body = {"error": {"code": code, "message": "Why.", "details": details}, "metadata": {"request_id": "r7"}}
     with ScriptedServer(lambda fetch: answer(status, body, X_Run_Id="run-9")) as server:
@@ -74,12 +74,12 @@ def test_each_code_is_an_error_of_its_own(status: int, code: str, kind: type[Cli
     assert type(error) is kind
     assert isinstance(error, PerdureError)
     assert (error.status, error.code, error.message, error.request_id) == (status, code, "Why.", "r7")
-    assert [(one.message, one.field) for one in error.details] == [("too long", "thread_id")]
+    assert [(detail.message, detail.field) for detail in error.details] == [("too long", "thread_id")]
     assert error.run_id == "run-9"
     assert str(error) == f"Why. ({status} {code}, request r7)"
 
 
-def test_a_conflict_in_the_form_of_agentflow_and_the_page_of_a_proxy_are_understood() -> None:
+def test_client_reads_agentflow_conflicts_and_error_pages_of_proxies() -> None:
     conflict = {"error": "state_conflict", "detail": "Somebody runs it.", "thread_id": "t"}
     page = b"<html>502 Bad Gateway</html>"
     with ScriptedServer(in_turn(answer(409, conflict), answer(502, page), answer(200, page))) as server:
@@ -94,7 +94,7 @@ def test_a_conflict_in_the_form_of_agentflow_and_the_page_of_a_proxy_are_underst
                 client.thread("t")
 
 
-async def test_a_read_is_tried_again() -> None:
+async def test_client_retries_a_read() -> None:
     busy = error(429, "rate_limited", Retry_After="0")
     with ScriptedServer(in_turn(busy, error(503, "stopping"), None, THREAD)) as server:
         async with Client(server.url, patience=QUICK) as client:
@@ -102,7 +102,7 @@ async def test_a_read_is_tried_again() -> None:
     assert len(server.asked) == 4
 
 
-def test_a_read_waits_as_long_as_the_server_asks_for() -> None:
+def test_read_waits_as_long_as_retry_after_asks() -> None:
     steps = fetch(ClientSession(["http://one"], Patience()), calls.thread("t"))
     assert isinstance(next(steps), Send)
     assert steps.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
@@ -113,7 +113,7 @@ def test_a_read_waits_as_long_as_the_server_asks_for() -> None:
     assert several.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
 
 
-async def test_a_read_gives_up_after_so_many_attempts_or_if_the_server_asks_for_too_long() -> None:
+async def test_read_gives_up_after_its_attempts_or_when_retry_after_is_too_long() -> None:
     with ScriptedServer(lambda fetch: error(503, "stopping")) as server:
         async with Client(server.url, patience=QUICK) as client:
             with pytest.raises(Unavailable):
@@ -127,7 +127,7 @@ async def test_a_read_gives_up_after_so_many_attempts_or_if_the_server_asks_for_
     assert len(server.asked) == 1
 
 
-async def test_what_begins_or_changes_something_is_never_sent_twice() -> None:
+async def test_requests_that_start_or_change_something_are_never_sent_twice() -> None:
     def reply(fetch: Asked) -> bytes | None:
         return error(404, "run_not_found") if fetch.method == "GET" else replies.pop()
 
@@ -143,10 +143,10 @@ async def test_what_begins_or_changes_something_is_never_sent_twice() -> None:
                     await client.patch_state("t", {"a": 1})
                 with pytest.raises(ClientError):
                     await client.run("t", "x")
-    assert len([one for one in server.asked if one.method != "GET"]) == 12
+    assert len([asked for asked in server.asked if asked.method != "GET"]) == 12
 
 
-async def test_a_lost_answer_says_what_is_known_of_the_run() -> None:
+async def test_connection_lost_error_reports_the_known_state_of_the_run() -> None:
     run = {"run": {"run_id": "run-1", "thread_id": "t", "state": "IN_PROGRESS"}}
     known: list[bytes] = [error(404, "run_not_found"), data(run), data(run)]
     with ScriptedServer(lambda fetch: None if fetch.method == "POST" else known.pop(0)) as server:
@@ -163,7 +163,7 @@ async def test_a_lost_answer_says_what_is_known_of_the_run() -> None:
     assert raised.value.run_id == sent["run_id"]
 
 
-async def test_what_was_never_sent_is_sent_to_another_server() -> None:
+async def test_request_that_was_never_sent_goes_to_another_server() -> None:
     dead = "http://127.0.0.1:1"
     with ScriptedServer(lambda fetch: data({"ok": True})) as server:
         async with Client([dead, server.url], patience=QUICK) as client:
@@ -173,7 +173,7 @@ async def test_what_was_never_sent_is_sent_to_another_server() -> None:
             await client.stop("t")
 
 
-def test_credentials_are_sent_and_shown_nowhere() -> None:
+def test_credentials_are_sent_but_never_shown() -> None:
     fresh = iter(["first", "second"])
     with ScriptedServer(lambda fetch: error(401, "not_authenticated")) as server:
         address = server.url.replace("http://", "http://me:hunter2@")
@@ -188,13 +188,13 @@ def test_credentials_are_sent_and_shown_nowhere() -> None:
                         client.thread("t")
                     shown = repr(client) + str(client.__dict__) + str(raised.value) + repr(raised.value)
                     assert "secret" not in shown and "hunter2" not in shown and "first" not in shown
-    assert [one.headers.get("x-api-key") for one in server.asked] == ["pd_secret", "pd_secret", None, None]
-    assert [one.headers["authorization"] for one in server.asked[2:]] == ["Bearer first", "Bearer second"]
+    assert [asked.headers.get("x-api-key") for asked in server.asked] == ["pd_secret", "pd_secret", None, None]
+    assert [asked.headers["authorization"] for asked in server.asked[2:]] == ["Bearer first", "Bearer second"]
     assert server.asked[0].headers["x-own"] == "yes"
 
 
 @pytest.mark.parametrize("secret", ["", "hunter2\n", "hunter2\r\nX-Other: 1", " hunter2", "hünter2"])
-def test_a_secret_that_no_header_can_carry_is_refused_without_being_shown(secret: str) -> None:
+def test_secret_that_no_header_can_carry_is_rejected_without_being_shown(secret: str) -> None:
     with ScriptedServer(lambda fetch: THREAD) as server:
         for options in ({"api_key": secret}, {"token": secret}, {"headers": {"X-Own": secret}}):
             with pytest.raises(ValueError, match="no header can carry") as raised:
@@ -207,12 +207,12 @@ def test_a_secret_that_no_header_can_carry_is_refused_without_being_shown(secret
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x?y=1", []])
-def test_an_address_that_is_none_is_refused_at_once(url: Any) -> None:
+def test_invalid_address_is_rejected_at_once(url: Any) -> None:
     with pytest.raises(ValueError, match="address"):
         SyncClient(url)
 
 
-def test_what_cannot_be_asked_is_refused_before_anything_is_sent() -> None:
+def test_invalid_arguments_are_rejected_before_anything_is_sent() -> None:
     with SyncClient("http://127.0.0.1:1") as client:
         for wrong in ("", "..", "a/b"):
             with pytest.raises(ValueError, match="Nothing was sent"):
@@ -235,13 +235,13 @@ def test_ids_are_quoted() -> None:
     assert server.asked[0].path == "/v1/threads/a%20b%3Fc%23d%25%C3%A4"
 
 
-def test_a_thread_that_moves_to_another_page_meanwhile_is_given_once() -> None:
-    pages = [data({"threads": [{"thread_id": one} for one in page]}) for page in ("ab", "bc", "d")]
+def test_thread_that_moves_to_another_page_is_listed_once() -> None:
+    pages = [data({"threads": [{"thread_id": thread_id} for thread_id in page]}) for page in ("ab", "bc", "d")]
     with ScriptedServer(in_turn(*pages)) as server, SyncClient(server.url) as client:
-        assert [one.thread_id for one in client.threads(page_size=2)] == ["a", "b", "c", "d"]
+        assert [thread.thread_id for thread in client.threads(page_size=2)] == ["a", "b", "c", "d"]
 
 
-def test_a_transport_of_ones_own_is_used() -> None:
+def test_client_uses_a_custom_transport() -> None:
     transport = httpx.MockTransport(lambda request: httpx.Response(200, json={"data": "pong"}))
     with SyncClient("http://anywhere", transport=transport) as client:
         assert client.ping() == "pong"
@@ -259,17 +259,17 @@ def run(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=15).stdout
 
 
-def test_importing_it_loads_neither_the_engine_nor_the_server() -> None:
+def test_importing_the_client_loads_neither_engine_nor_server() -> None:
     loaded = set(run("import sys, perdure.client\nprint(*sys.modules)").split())
     rooms = {name.split(".")[1] for name in loaded if name.startswith("perdure.")}
     assert rooms <= {"client", "errors", "names", "lazy", "log"}
     assert not loaded & {"litestar", "uvicorn", "pydantic"}
 
 
-def test_without_httpx_it_says_what_to_install() -> None:
-    told = run(
+def test_import_without_httpx_names_the_extra_to_install() -> None:
+    output = run(
         "import sys; sys.modules['httpx'] = None\n"
         "try:\n    import perdure.client\nexcept ImportError as error:\n    print(type(error).__name__, error)"
     )
-    assert "MissingExtra perdure.client needs the package 'httpx'" in told
-    assert "perdure[client]" in told
+    assert "MissingExtra perdure.client needs the package 'httpx'" in output
+    assert "perdure[client]" in output

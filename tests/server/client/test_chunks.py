@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
-from perdure.client import Message as ToldMessage
+from perdure.client import Message as ClientMessage
 from perdure.client.turns import to_chunks
 from perdure.events import WorkflowEvent
 from perdure.server.agentflow.messages import messages_to_client
@@ -43,19 +43,19 @@ DATA: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("data", DATA, ids=lambda one: type(one).__name__)
-def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
+@pytest.mark.parametrize("data", DATA, ids=lambda value: type(value).__name__)
+def test_output_gives_the_same_messages_from_the_log_and_the_stream(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
-    told = msgspec.json.decode(msgspec.json.encode(event_to_json(event, EVERYTHING)))
+    encoded = msgspec.json.decode(msgspec.json.encode(event_to_json(event, EVERYTHING)))
     streamed = messages_to_client(with_run_ids(output_messages(event), "run-1-out"))
-    made = to_chunks(told, 5)
-    assert [one.message for one in made] == [msgspec.convert(one, ToldMessage) for one in streamed]
-    assert all(one.seq == 5 and one.event == "message" and one.run_id == "run-1" for one in made)
+    chunks = to_chunks(encoded, 5)
+    assert [chunk.message for chunk in chunks] == [msgspec.convert(message, ClientMessage) for message in streamed]
+    assert all(chunk.seq == 5 and chunk.event == "message" and chunk.run_id == "run-1" for chunk in chunks)
 
 
-def test_a_delta_is_the_same_either_way() -> None:
+def test_delta_gives_the_same_message_from_the_log_and_the_stream() -> None:
     update = AgentResponseUpdate(contents="Hel", role="assistant", author_name="ada", message_id="id-1")
-    told = event_to_json(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
-    (made,) = to_chunks(told, None)
-    assert made.message == msgspec.convert(_delta(update), ToldMessage)
-    assert made.seq is None
+    encoded = event_to_json(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
+    (chunk,) = to_chunks(encoded, None)
+    assert chunk.message == msgspec.convert(_delta(update), ClientMessage)
+    assert chunk.seq is None

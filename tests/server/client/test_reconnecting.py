@@ -1,4 +1,4 @@
-"""Streams that break in ways a real server seldom shows: what the client then does, and what it never does."""
+"""Streams that break in ways that are rare at a real server, and how the client reacts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEARTBEAT = b": \n\n"
 
 
 async def all_of(items: AsyncIterator[T]) -> list[T]:
-    return [one async for one in items]
+    return [item async for item in items]
 
 
 def turn(first: bytes | None, *then: bytes | None, look: Reply | None = None) -> Reply:
@@ -58,14 +58,14 @@ async def streamed(server: ScriptedServer, **options: Any) -> list[Any]:
 
 
 def posts(server: ScriptedServer) -> int:
-    return len([one for one in server.asked if one.method == "POST"])
+    return len([asked for asked in server.asked if asked.method == "POST"])
 
 
 def seqs(chunks: list[Any]) -> list[int]:
-    return [one.seq for one in chunks if one.seq is not None]
+    return [chunk.seq for chunk in chunks if chunk.seq is not None]
 
 
-async def test_a_stream_that_ends_early_goes_on_after_the_last_id() -> None:
+async def test_stream_that_ends_early_continues_after_the_last_id() -> None:
     with ScriptedServer(turn(stream(started(), *FIRST), stream(IDLE))) as server:
         chunks = await streamed(server)
     assert seqs(chunks) == [1, 2, 3]
@@ -74,23 +74,25 @@ async def test_a_stream_that_ends_early_goes_on_after_the_last_id() -> None:
     assert posts(server) == 1
 
 
-async def test_what_was_told_already_is_not_told_again() -> None:
+async def test_stream_does_not_repeat_events_after_a_reconnect() -> None:
     again = [event(seq, "status", state="IN_PROGRESS") for seq in (1, 2)]
     with ScriptedServer(turn(stream(started(), *FIRST), stream(*again, IDLE))) as server:
         assert seqs(await streamed(server)) == [1, 2, 3]
 
 
-async def test_of_an_output_of_several_messages_only_those_are_told_that_did_not_come() -> None:
-    said = [{"type": "message", "role": "assistant", "contents": [{"type": "text", "text": one}]} for one in "abc"]
+async def test_stream_cut_inside_an_output_yields_only_its_missing_messages() -> None:
+    messages = [
+        {"type": "message", "role": "assistant", "contents": [{"type": "text", "text": text}]} for text in "abc"
+    ]
     first = {"event": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": "a"}]}}
-    log = stream(event(3, "output", data=said), event(4, "status", state="IDLE"))
+    log = stream(event(3, "output", data=messages), event(4, "status", state="IDLE"))
     with ScriptedServer(turn(stream(started(), *FIRST, frame(first, 3)), log)) as server:
         chunks = await streamed(server)
-    assert [one.text for one in chunks if one.message] == ["a", "b", "c"]
+    assert [chunk.text for chunk in chunks if chunk.message] == ["a", "b", "c"]
     assert server.asked[1].path.endswith("after=2")
 
 
-async def test_a_server_that_stops_or_fails_is_left_for_the_next() -> None:
+async def test_stream_moves_on_from_a_server_that_stops_or_fails() -> None:
     closing = frame({"after": 2, "reason": "The server stops."}, event="closing")
     broken = frame(
         {"code": "storage_failed", "message": "The stream failed. Reconnect after the cursor.", "after": 2},
@@ -101,14 +103,14 @@ async def test_a_server_that_stops_or_fails_is_left_for_the_next() -> None:
         assert seqs(await streamed(server)) == [1, 2, 3]
 
 
-async def test_a_turn_that_a_stopping_server_left_is_not_done() -> None:
+async def test_turn_that_a_stopping_server_interrupts_is_not_done() -> None:
     left = chunk(None, {"status": "done", "state": "INTERRUPTED", "cursor": 2})
     with ScriptedServer(turn(stream(started(), *FIRST, left), stream(IDLE))) as server:
         chunks = await streamed(server)
-    assert [one.data["state"] for one in chunks if one.status == "done"] == ["IDLE"]
+    assert [chunk.data["state"] for chunk in chunks if chunk.status == "done"] == ["IDLE"]
 
 
-async def test_another_run_that_goes_on_with_the_thread_ends_the_stream() -> None:
+async def test_stream_ends_with_another_run_that_continues_the_thread() -> None:
     resumed = [event(3, "started", "run-2"), event(4, "status", "run-2", state="IDLE")]
     with ScriptedServer(turn(stream(started(), *FIRST), stream(*resumed))) as server:
         chunks = await streamed(server)
@@ -116,16 +118,16 @@ async def test_another_run_that_goes_on_with_the_thread_ends_the_stream() -> Non
     assert chunks[-1].run_id == "run-2"
 
 
-async def test_runs_before_ones_own_are_passed_over() -> None:
+async def test_stream_skips_runs_before_its_own() -> None:
     before = [event(1, "output", "run-0", data="not mine"), event(2, "status", "run-0", state="IDLE")]
     own = [event(3, "started"), event(4, "status", state="IDLE")]
-    found = data({"run": {"run_id": "run-1", "state": "IDLE"}})
-    with ScriptedServer(turn(stream(started()), stream(*before, *own), look=lambda asked: found)) as server:
+    run = data({"run": {"run_id": "run-1", "state": "IDLE"}})
+    with ScriptedServer(turn(stream(started()), stream(*before, *own), look=lambda asked: run)) as server:
         chunks = await streamed(server)
     assert seqs(chunks) == [3, 4]
 
 
-async def test_a_turn_without_any_answer_is_looked_for_and_never_begun_again() -> None:
+async def test_turn_without_an_answer_is_looked_up_and_never_sent_again() -> None:
     def look(asked: Asked) -> bytes:
         if "/runs/" in asked.path:
             return error(404, "run_not_found")
@@ -142,7 +144,7 @@ async def test_a_turn_without_any_answer_is_looked_for_and_never_begun_again() -
     assert posts(server) == 1
 
 
-async def test_a_turn_without_any_answer_that_was_begun_is_told_from_the_log() -> None:
+async def test_started_turn_without_an_answer_is_streamed_from_the_log() -> None:
     def reply(asked: Asked) -> bytes | None:
         if asked.method == "POST":
             return None
@@ -160,14 +162,14 @@ async def test_a_turn_without_any_answer_that_was_begun_is_told_from_the_log() -
     assert posts(server) == 1
 
 
-async def test_a_server_that_was_killed_before_it_wrote_anything_of_a_run_is_told_as_that() -> None:
+async def test_run_lost_before_its_first_write_raises_connection_lost() -> None:
     with ScriptedServer(turn(stream(started()), look=lambda asked: error(404, "run_not_found"))) as server:
         with pytest.raises(ConnectionLost, match="was lost before it wrote anything"):
             await streamed(server)
     assert posts(server) == 1
 
 
-async def test_a_turn_that_is_refused_is_raised_and_not_sent_again() -> None:
+async def test_rejected_turn_raises_and_is_not_sent_again() -> None:
     for reply, kind in ((error(422, "invalid_message"), Invalid), (error(429, "too_many_runs"), TooManyRequests)):
         with ScriptedServer(turn(reply)) as server:
             with pytest.raises(kind):
@@ -175,7 +177,7 @@ async def test_a_turn_that_is_refused_is_raised_and_not_sent_again() -> None:
         assert len(server.asked) == 1
 
 
-async def test_a_stream_gives_up_when_no_server_goes_on_with_it() -> None:
+async def test_stream_gives_up_when_no_server_continues_it() -> None:
     with ScriptedServer(turn(stream(started(), *FIRST), *[error(503, "stopping")] * 1000)) as server:
         with pytest.raises(ConnectionLost, match=r"no server continued it for 0\.5 s") as raised:
             await streamed(server)
@@ -183,13 +185,13 @@ async def test_a_stream_gives_up_when_no_server_goes_on_with_it() -> None:
     assert len(server.asked) > 5
 
 
-async def test_a_thread_that_was_deleted_meanwhile_ends_the_stream() -> None:
+async def test_stream_raises_not_found_when_its_thread_is_deleted() -> None:
     with ScriptedServer(turn(stream(started(), *FIRST), error(404, "thread_not_found"))) as server:
         with pytest.raises(NotFound):
             await streamed(server)
 
 
-async def test_a_run_that_nobody_goes_on_with_is_told_as_interrupted() -> None:
+async def test_run_that_no_server_continues_raises_run_interrupted() -> None:
     left = data({"thread": {"thread_id": "t", "status": "IN_PROGRESS"}})
     log = [stream(HEARTBEAT), stream(HEARTBEAT)]
     with ScriptedServer(turn(stream(started(), *FIRST), *log, look=lambda asked: left)) as server:
@@ -197,7 +199,7 @@ async def test_a_run_that_nobody_goes_on_with_is_told_as_interrupted() -> None:
             await streamed(server)
 
 
-async def test_a_run_whose_end_is_not_in_the_log_ends_with_its_thread() -> None:
+async def test_run_without_an_end_in_the_log_ends_with_the_status_of_its_thread() -> None:
     rest = data({"thread": {"thread_id": "t", "status": "FAILED"}})
     replies = turn(stream(started(), *FIRST), stream(HEARTBEAT), look=lambda asked: rest)
     with ScriptedServer(replies) as server:
@@ -205,7 +207,7 @@ async def test_a_run_whose_end_is_not_in_the_log_ends_with_its_thread() -> None:
             await streamed(server)
 
 
-async def test_a_request_is_told_with_the_schema_of_its_answer() -> None:
+async def test_streamed_request_has_the_schema_of_its_answer() -> None:
     asked_event = event(3, "request_info", data="Title?", request_id="q1", source_executor_id="e", response_type="str")
     log = stream(asked_event, event(4, "status", state="IDLE_WITH_PENDING_REQUESTS"))
 
@@ -217,21 +219,21 @@ async def test_a_request_is_told_with_the_schema_of_its_answer() -> None:
 
     with ScriptedServer(turn(stream(started(), *FIRST), log, look=look)) as server:
         chunks = await streamed(server)
-    (told,) = [one.data["request"] for one in chunks if one.status == "interrupted"]
-    assert told["response_schema"] == {"type": "string"}
+    (request_data,) = [chunk.data["request"] for chunk in chunks if chunk.status == "interrupted"]
+    assert request_data["response_schema"] == {"type": "string"}
     assert chunks[-1].data["pending_requests"] == ["q1"]
 
 
 # ---------------------------------------------------------------- events
 
 
-async def test_events_go_on_after_every_break_until_the_caller_leaves() -> None:
+async def test_events_continue_after_every_break_until_the_caller_leaves() -> None:
     logs = [stream(event(1, "a")), None, stream(event(1, "a"), event(2, "b")), stream(event(None, "p"), event(3, "c"))]
     with ScriptedServer(lambda asked: logs.pop(0)) as server:
         async with Client(server.url, patience=QUICK) as client, aclosing(client.events("t")) as events:
-            found = [await anext(events) for _ in range(4)]
-    assert [one.type for one in found] == ["a", "b", "p", "c"]
-    paths = [one.path.removeprefix("/v1/threads/t/events?live=true") for one in server.asked]
+            received = [await anext(events) for _ in range(4)]
+    assert [item.type for item in received] == ["a", "b", "p", "c"]
+    paths = [asked.path.removeprefix("/v1/threads/t/events?live=true") for asked in server.asked]
     assert paths == ["", "&after=1", "&after=1", "&after=2"]
 
 
@@ -244,7 +246,7 @@ async def test_events_without_reconnect_end_with_the_connection() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_cursor_that_has_expired_is_raised_at_once(late: bool) -> None:
+async def test_expired_cursor_raises_at_once(late: bool) -> None:
     gone = frame({"code": "cursor_expired", "message": "Start from 7."}, event="error")
     reply = stream(gone) if late else error(410, "cursor_expired", "Start from 7.")
     with ScriptedServer(lambda asked: reply) as server:
@@ -254,7 +256,7 @@ async def test_a_cursor_that_has_expired_is_raised_at_once(late: bool) -> None:
     assert len(server.asked) == 1
 
 
-async def test_what_is_no_stream_of_events_is_not_read_for_ever() -> None:
+async def test_answer_that_is_not_an_event_stream_raises_unreadable_answer() -> None:
     for wrong in (data("pong"), stream(b"data: no json\n\n"), stream(b"data: \xff\n\n")):
         with ScriptedServer(lambda asked, wrong=wrong: wrong) as server:  # type: ignore[misc]  # bound at once
             async with Client(server.url, patience=QUICK) as client:
@@ -262,7 +264,7 @@ async def test_what_is_no_stream_of_events_is_not_read_for_ever() -> None:
                     await all_of(client.events("t"))
 
 
-async def test_the_wait_that_the_server_asks_for_is_kept() -> None:
+async def test_events_wait_as_long_as_the_retry_field_asks() -> None:
     logs = [stream(b"retry: 500\n\n", event(1, "a")), stream(event(2, "b"))]
     with ScriptedServer(lambda asked: logs.pop(0)) as server:
         async with Client(server.url) as client, aclosing(client.events("t")) as events:

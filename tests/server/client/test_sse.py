@@ -25,7 +25,7 @@ ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
 def written(frame: SseFrame, end: str, *, comments: bool) -> str:
-    lines = [f"event: {frame.event}", *(f"data: {one}" for one in frame.data.split("\n"))]
+    lines = [f"event: {frame.event}", *(f"data: {line_of_data}" for line_of_data in frame.data.split("\n"))]
     if frame.id is not None:
         lines.insert(0, f"id: {frame.id}")
     if comments:
@@ -38,53 +38,53 @@ def fed(pieces: list[bytes]) -> list[SseFrame]:
     return [frame for piece in pieces for frame in frames.feed(piece)]
 
 
-def cut(given_bytes: bytes, places: list[int]) -> list[bytes]:
-    cuts = [0, *sorted(place % (len(given_bytes) + 1) for place in places), len(given_bytes)]
-    return [given_bytes[one:other] for one, other in pairwise(cuts)]
+def cut(content: bytes, places: list[int]) -> list[bytes]:
+    cuts = [0, *sorted(place % (len(content) + 1) for place in places), len(content)]
+    return [content[start:end] for start, end in pairwise(cuts)]
 
 
 @given(FRAMES, st.lists(st.integers(0, 10_000), max_size=12), ENDS, st.booleans(), st.booleans())
-def test_frames_are_read_however_their_bytes_are_split(
+def test_frames_are_the_same_however_their_bytes_are_split(
     frames: list[SseFrame], places: list[int], end: str, comments: bool, has_mark: bool
 ) -> None:
     text = "".join(written(frame, end, comments=comments) for frame in frames)
     sent = (b"\xef\xbb\xbf" if has_mark else b"") + text.encode()
     assert fed([sent]) == frames
     assert fed(cut(sent, places)) == frames
-    assert fed([bytes([one]) for one in sent]) == frames
+    assert fed([bytes([byte]) for byte in sent]) == frames
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8))
-def test_bytes_of_any_kind_are_read_alike_in_pieces_and_at_once(pieces: list[bytes]) -> None:
-    def outcome(given_pieces: list[bytes]) -> list[SseFrame] | str:
+def test_arbitrary_bytes_are_read_alike_in_pieces_and_at_once(pieces: list[bytes]) -> None:
+    def outcome(parts: list[bytes]) -> list[SseFrame] | str:
         try:
-            return fed(given_pieces)
+            return fed(parts)
         except UnicodeDecodeError:
             return "no UTF-8"
 
     assert outcome(pieces) == outcome([b"".join(pieces)])
 
 
-def test_a_frame_that_is_cut_off_is_not_given() -> None:
+def test_incomplete_frame_is_not_returned() -> None:
     assert fed([b"data: whole\n\ndata: ha"]) == [SseFrame("message", "whole")]
 
 
-def test_fields_are_read_as_the_standard_says() -> None:
+def test_fields_are_read_as_the_standard_defines() -> None:
     frames = Frames()
-    given_bytes = b"retry: 1500\nretry: x\nunknown: 1\ndata\ndata:  two\nid: 7\nid: a\0b\n\nevent: empty\n\n: beat\n\n"
-    assert frames.feed(given_bytes) == [SseFrame("message", "\n two", "7")]
+    content = b"retry: 1500\nretry: x\nunknown: 1\ndata\ndata:  two\nid: 7\nid: a\0b\n\nevent: empty\n\n: beat\n\n"
+    assert frames.feed(content) == [SseFrame("message", "\n two", "7")]
     assert frames.retry_seconds == 1.5
     assert frames.comments == 1
 
 
-def test_a_large_frame_in_many_small_pieces_is_read_in_time_that_grows_with_its_size() -> None:
+def test_large_frame_in_many_pieces_is_read_whole() -> None:
     body = json.dumps({"text": "x" * 4_000_000}).encode()
     sent = b"data: " + body + b"\n\n"
     pieces = [sent[at : at + 1000] for at in range(0, len(sent), 1000)]
     assert fed(pieces) == [SseFrame("message", body.decode())]
 
 
-def test_a_frame_without_end_is_refused() -> None:
+def test_frame_over_the_size_limit_raises_frame_too_large() -> None:
     frames = Frames(largest=1000)
     frames.feed(b"data: " + b"x" * 900 + b"\n\n" + b"data: " + b"y" * 900)
     with pytest.raises(FrameTooLarge, match="more than 1000 bytes"):

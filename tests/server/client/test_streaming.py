@@ -1,4 +1,4 @@
-"""A turn that is streamed: begun once, and told to its end without gap or repeat, whatever happens on the way."""
+"""A streamed turn starts once and reaches its end without gap or repeat, whatever breaks on the way."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TURNS = 4
 
 
 def plain(value: Any) -> Any:
-    """Without what differs from run to run."""
+    """Returns the value without the keys that differ from run to run."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items() if key not in VOLATILE}
-    return [plain(one) for one in value] if isinstance(value, list) else value
+        return {key: plain(item) for key, item in value.items() if key not in VOLATILE}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def committed(chunks: list[Chunk]) -> list[Any]:
-    return [(one.seq, one.event, unnamed(one), plain(one.data)) for one in chunks if one.seq is not None]
+    return [(chunk.seq, chunk.event, unnamed(chunk), plain(chunk.data)) for chunk in chunks if chunk.seq is not None]
 
 
 def unnamed(chunk: Chunk) -> Any:
-    """Its message, without the run's id in its own: that is another for each run."""
+    """Returns the message of the chunk. Its id is without the run's id, which differs for each run."""
     message = chunk.message
     if message is None or not isinstance(message.message_id, str):
         return message
@@ -42,12 +42,12 @@ def unnamed(chunk: Chunk) -> Any:
 
 
 def assert_is_whole(chunks: list[Chunk], text: str) -> None:
-    seqs = [one.seq for one in chunks if one.seq is not None]
+    seqs = [chunk.seq for chunk in chunks if chunk.seq is not None]
     assert sorted(set(seqs)) == list(range(1, max(seqs) + 1)), "a gap"
     assert seqs == sorted(seqs)
-    said = [one.text for one in chunks if one.message is not None]
+    texts = [chunk.text for chunk in chunks if chunk.message is not None]
     over = json.dumps({"over": text, "numbers": [1, 2.5, None]}, separators=(",", ":"))
-    assert said == [*(f"{text}, part {part}" for part in range(3)), over, f"{text} is over"]
+    assert texts == [*(f"{text}, part {part}" for part in range(3)), over, f"{text} is over"]
     assert chunks[-1].status == "done"
     assert chunks[-1].data["state"] == "IDLE"
 
@@ -68,7 +68,7 @@ def has_passed(chunk: Chunk, iteration: int) -> bool:
     return data.get("type") == "superstep_completed" and data.get("iteration") == iteration
 
 
-async def test_a_stream_goes_on_after_the_server_was_killed_and_started_again(server: Server) -> None:
+async def test_stream_continues_after_the_server_is_killed_and_restarted(server: Server) -> None:
     chunks: list[Chunk] = []
     async with Client(server.url, patience=QUICK) as client:
         async for chunk in client.stream("gate async"):
@@ -76,11 +76,11 @@ async def test_a_stream_goes_on_after_the_server_was_killed_and_started_again(se
             if has_passed(chunk, 1):
                 await asyncio.to_thread(killed_and_started, server, "gate async")
     assert_is_whole(chunks, "gate async")
-    assert "reconnected" in [one.status for one in chunks]
+    assert "reconnected" in [received.status for received in chunks]
     assert times_begun(server, "gate async") == 1
 
 
-def test_a_stream_without_asyncio_goes_on_after_the_server_was_killed_and_started_again(server: Server) -> None:
+def test_sync_stream_continues_after_the_server_is_killed_and_restarted(server: Server) -> None:
     chunks: list[Chunk] = []
     with SyncClient(server.url, patience=QUICK) as client:
         for chunk in client.stream("gate sync"):
@@ -91,23 +91,23 @@ def test_a_stream_without_asyncio_goes_on_after_the_server_was_killed_and_starte
     assert times_begun(server, "gate sync") == 1
 
 
-async def test_connections_that_are_cut_at_any_byte_change_nothing_of_what_is_streamed(server: Server) -> None:
+async def test_stream_is_the_same_through_connections_cut_at_any_byte(server: Server) -> None:
     chance = random.Random(draw_seed())
     async with Client(server.url) as direct:
-        wanted = [one async for one in direct.stream("uncut")]
+        wanted = [chunk async for chunk in direct.stream("uncut")]
     with CuttingProxy(server.port, chance) as proxy:
         async with Client(proxy.url, patience=QUICK) as client:
             for turn in range(TURNS):
                 proxy.cuts = chance.randrange(1, 6)
                 thread_id = f"cut async {turn}" if turn % 2 else None
-                got = [one async for one in client.stream("uncut", thread_id=thread_id)]
+                got = [chunk async for chunk in client.stream("uncut", thread_id=thread_id)]
                 assert committed(got) == committed(wanted)
                 assert got[-1].status == "done"
     assert proxy.has_cut >= TURNS
     assert times_begun(server, "uncut") == TURNS + 1
 
 
-def test_the_same_holds_without_asyncio(server: Server) -> None:
+def test_sync_stream_is_the_same_through_connections_cut_at_any_byte(server: Server) -> None:
     chance = random.Random(draw_seed())
     with SyncClient(server.url) as direct:
         wanted = list(direct.stream("sync uncut"))
@@ -119,12 +119,12 @@ def test_the_same_holds_without_asyncio(server: Server) -> None:
     assert times_begun(server, "sync uncut") == TURNS + 1
 
 
-async def test_events_are_the_same_through_connections_that_are_cut(server: Server) -> None:
+async def test_events_are_the_same_through_cut_connections(server: Server) -> None:
     chance = random.Random(draw_seed())
     async with Client(server.url) as direct:
         await direct.invoke("counted", thread_id="counted")
         wanted = await until_idle(direct, "counted")
-        assert [one.seq for one in wanted] == list(range(1, len(wanted) + 1))
+        assert [event.seq for event in wanted] == list(range(1, len(wanted) + 1))
         with CuttingProxy(server.port, chance, cuts=12, most_bytes=6000) as proxy:
             async with Client(proxy.url, patience=QUICK) as client:
                 for _ in range(4):
@@ -133,13 +133,13 @@ async def test_events_are_the_same_through_connections_that_are_cut(server: Serv
 
 
 async def until_idle(client: Client, thread_id: str) -> list[Event]:
-    found: list[Event] = []
+    received: list[Event] = []
     async with aclosing(client.events(thread_id, live=False)) as events:
         async for event in events:
-            found.append(event)
+            received.append(event)
             if event.state == "IDLE":
                 break
-    return found
+    return received
 
 
 async def collect(chunks: AsyncIterator[Chunk], into: list[Chunk]) -> None:
@@ -147,19 +147,19 @@ async def collect(chunks: AsyncIterator[Chunk], into: list[Chunk]) -> None:
         into.append(chunk)
 
 
-async def test_a_run_that_fails_is_told_to_the_end_and_then_raised(server: Server) -> None:
+async def test_stream_of_a_failed_run_yields_its_end_and_then_raises(server: Server) -> None:
     for cuts in (0, 3):
         with CuttingProxy(server.port, random.Random(draw_seed()), cuts=cuts) as proxy:
             async with Client(proxy.url, patience=QUICK) as client:
-                told: list[Chunk] = []
+                chunks: list[Chunk] = []
                 with pytest.raises(RunFailed, match="RuntimeError: as told"):
-                    await collect(client.stream("fail"), told)
-        assert [one.data["message"] for one in told if one.event == "error"] == ["as told"]
-        assert told[-1].data["state"] == "FAILED"
+                    await collect(client.stream("fail"), chunks)
+        assert [chunk.data["message"] for chunk in chunks if chunk.event == "error"] == ["as told"]
+        assert chunks[-1].data["state"] == "FAILED"
 
 
-async def test_a_stream_fails_over_to_another_server(server: Server) -> None:
+async def test_stream_fails_over_to_another_server(server: Server) -> None:
     async with Client(["http://127.0.0.1:1", server.url], patience=QUICK) as client:
-        chunks = [one async for one in client.stream("elsewhere")]
+        chunks = [chunk async for chunk in client.stream("elsewhere")]
     assert_is_whole(chunks, "elsewhere")
     assert times_begun(server, "elsewhere") == 1

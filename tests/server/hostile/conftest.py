@@ -1,4 +1,4 @@
-"""One server for all that is thrown at it; when they are done, it must stand as before."""
+"""One server for all hostile requests. When the tests end, the server still works as before."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from tests.server.serving import Server
 
 ROOT = str(Path(__file__).parents[3])
 MOST_MEGABYTES = 300
-"""Of memory that the server may have in the end: ten bodies of 10 MB at once would fit, a leak of each would not."""
+"""The most memory of the server at the end. Ten bodies of 10 MB at once fit, but a leak of each does not."""
 SECRET = "sesame-4711"  # what is sent as a credential, and must not be found in a log
 LIMITS = {"body_seconds": 1.0, "shutdown_seconds": 0.1}
 
 
 def project(folder: Path, **more: object) -> Path:
-    """A project that serves what is in served.py, kept in SQLite, with no auth unless told otherwise."""
-    told = {"agent": f"{HERE}:agent", "workflows": WORKFLOWS, "checkpointer": "sqlite:///threads.db", "limits": LIMITS}
-    (folder / "perdure.json").write_text(json.dumps({**told, **more}), encoding="utf-8")
+    """Writes a project that serves the workflows of served.py from SQLite. It has no auth unless `more` adds it."""
+    config = {
+        "agent": f"{HERE}:agent",
+        "workflows": WORKFLOWS,
+        "checkpointer": "sqlite:///threads.db",
+        "limits": LIMITS,
+    }
+    (folder / "perdure.json").write_text(json.dumps({**config, **more}), encoding="utf-8")
     return folder
 
 
@@ -33,7 +38,7 @@ def serving(folder: Path, **env: str) -> Server:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """It has no auth, and takes a body for one second."""
+    """Starts a server without auth that waits one second for a body."""
     _raise_the_limit_of_files()
     with serving(project(tmp_path_factory.mktemp("hostile"))) as started:
         yield started

@@ -54,23 +54,23 @@ def leaving_streams(app: Any) -> Any:
             await app(scope, receive, send)
             return
         left = asyncio.Event()
-        is_told = False
+        has_started = False
 
-        async def hear() -> Any:
-            if not is_told:
+        async def receive_or_leave() -> Any:
+            if not has_started:
                 return await receive()
             await left.wait()
             return {"type": "http.disconnect"}
 
-        async def tell(message: Any) -> None:
-            nonlocal is_told
+        async def send_and_note(message: Any) -> None:
+            nonlocal has_started
             is_endless = message["type"] == "http.response.start" and message["status"] == 200
             if is_endless:
-                is_told = True
+                has_started = True
                 asyncio.get_running_loop().call_later(LISTENING_SECONDS, left.set)
             await send(message)
 
-        await app(scope, hear, tell)
+        await app(scope, receive_or_leave, send_and_note)
         if left.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -85,8 +85,8 @@ def _is_done(frame: Mapping[str, Any]) -> bool:
 
 
 async def talk(app: Any, frames: Iterable[Any], headers: Mapping[str, str], *, turns: int = 1) -> list[Any]:
-    """What a socket at /v1/graph/ws is sent until so many turns were answered, and then that it was closed."""
-    told: list[Any] = []
+    """Returns the messages that a socket at /v1/graph/ws receives until so many turns have ended, and its close."""
+    received: list[Any] = []
     coming: asyncio.Queue[Any] = asyncio.Queue()
     coming.put_nowait({"type": "websocket.connect"})
     for frame in frames:
@@ -94,13 +94,13 @@ async def talk(app: Any, frames: Iterable[Any], headers: Mapping[str, str], *, t
 
     async def send(message: Any) -> None:
         if message["type"] == "websocket.send":
-            told.append(json.loads(message["text"]))
-            frames_of_turns = [one for one in told if "event" in one]
-            ends = [one for one in frames_of_turns if one["event"] == "error" or _is_done(one)]
+            received.append(json.loads(message["text"]))
+            frames_of_turns = [item for item in received if "event" in item]
+            ends = [item for item in frames_of_turns if item["event"] == "error" or _is_done(item)]
             if len(ends) == turns:
                 coming.put_nowait({"type": "websocket.disconnect", "code": 1000})
         else:
-            told.append(message)
+            received.append(message)
 
     scope = {
         "type": "websocket",
@@ -117,4 +117,4 @@ async def talk(app: Any, frames: Iterable[Any], headers: Mapping[str, str], *, t
     }
     async with asyncio.timeout(10):
         await app(scope, coming.get, send)
-    return told
+    return received

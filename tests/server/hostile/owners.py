@@ -1,4 +1,4 @@
-"""Two users: what the first one has, all of it as it is stored, and what must not be seen by the other."""
+"""Two users: the first has threads, and the second must not see any of their content."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from perdure.server.http.app import ServerApp
 
 
 class Owner:
-    """Somebody with a conversation, a thread that asks, one that runs, a pin, and a mark in all of them."""
+    """A user with a conversation, a thread that asks, a thread that runs, a pin, and a mark in all of them."""
 
     def __init__(self, app: ServerApp, user_id: str) -> None:
         self.app = app
         self.user_id = user_id
         self.client = client_of(app, user_id)
         self.mark = f"mark{secrets.token_hex(8)}"
-        """Stands in all that is theirs, and in nothing that anybody else sends."""
+        """A text in all content of this user, and in no content of any other user."""
         self.chat = self.asking = Ids("", "", "", "", "", "")
         self.running = ""
 
@@ -46,7 +46,7 @@ class Owner:
         return Ids(thread, newest["checkpoint_id"], run, request, message, exported)
 
     async def stored(self) -> dict[str, Any]:
-        """All that the storage keeps of theirs."""
+        """Returns all records of this user in the store."""
         store, prefix = self.app.service.storage.store, f"{quote(self.user_id, safe='')}/"
         kept: dict[str, Any] = {"pending": await store.pending_requests(prefix=prefix)}
         for thread_id in await store.thread_ids(prefix=prefix):

@@ -1,4 +1,4 @@
-"""What the servers of these tests run, and whom they let in: modules that a configuration can name."""
+"""The workflows and the authentication of these tests, in a module that a configuration can name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SECRET = "hunter2-of-the-workflow"  # what must not be shown
 
 
 class Echo(RecordingAgent):
-    """Says what it was told, and how often it was spoken to in this thread."""
+    """Replies with the number of the user's messages in this thread, and the last of them."""
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
         before = [] if session is None else session.messages
-        heard = [one.text for one in (*before, *messages) if one.role == "user"]
-        return AgentResponse(messages=(Message("assistant", f"{len(heard)}: {heard[-1] if heard else ''}", self.name),))
+        texts = [message.text for message in (*before, *messages) if message.role == "user"]
+        return AgentResponse(messages=(Message("assistant", f"{len(texts)}: {texts[-1] if texts else ''}", self.name),))
 
 
 agent = Echo("echo")
@@ -31,7 +31,7 @@ agent = Echo("echo")
 
 @workflow(name="ask")
 async def ask(text: str, ctx: RunContext) -> str:
-    """Asks whether it may, and says so."""
+    """Asks for permission and returns the answer."""
     may = await ctx.request_info(f"May I say {text}?", bool)
     return f"{text}: {may}"
 
@@ -56,15 +56,15 @@ waiting = WorkflowBuilder(start_executor=wait_for_ever, name="waiting").build()
 
 
 def token(user_id: str, scopes: Iterable[str] | None = None) -> str:
-    """What lets in this user, with no more than these scopes."""
-    said = json.dumps({"user_id": user_id, "scopes": None if scopes is None else sorted(scopes)})
-    return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
+    """Returns the token of this user, with no more than these scopes."""
+    claims = json.dumps({"user_id": user_id, "scopes": None if scopes is None else sorted(scopes)})
+    return base64.urlsafe_b64encode(claims.encode()).decode().rstrip("=")
 
 
 async def let_in(credentials: Credentials) -> Principal:
-    """Believes whatever a token says: these tests are about what comes after."""
+    """Trusts every token, because these tests cover what follows authentication."""
     if not credentials.token:
         raise NotAuthenticated("Bring a token.")
-    said = json.loads(base64.urlsafe_b64decode(credentials.token + "=="))
-    scopes = said["scopes"]
-    return Principal(said["user_id"], scopes=None if scopes is None else frozenset(scopes))
+    claims = json.loads(base64.urlsafe_b64decode(credentials.token + "=="))
+    scopes = claims["scopes"]
+    return Principal(claims["user_id"], scopes=None if scopes is None else frozenset(scopes))

@@ -1,4 +1,4 @@
-"""How each route is called by somebody whose thread it is not. A route that is not here fails the tests."""
+"""The calls of each route by a user who does not own the thread. A route without an entry fails the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from perdure.server.http.app import ServerApp
 
 Outcome = Literal["public", "general", "list", "missing", "own"]
-"""What another user gets: nothing of anybody's (`public`, `general`), a list without the thread (`list`), 404
+"""The answer to another user: no content of any user (`public`, `general`), a list without the thread (`list`), 404
 (`missing`), or a thread of their own under the same id (`own`)."""
 
 AT = "/v1/threads/{thread_id:str}"
@@ -21,7 +21,7 @@ class Call(NamedTuple):
     body: Any = None
     query: str = ""
     content: str | None = None
-    """What is sent instead of JSON: the file of a thread."""
+    """The file of a thread, which the call sends instead of JSON."""
 
 
 def missing(scope: str, body: Any = None, query: str = "") -> Call:
@@ -92,7 +92,7 @@ TABLE: dict[str, list[Call]] = {
 
 
 class Ids(NamedTuple):
-    """What is known of somebody's thread, to be used by another."""
+    """The ids of a user's thread, which another user tries to use."""
 
     thread: str
     checkpoint: str
@@ -125,10 +125,10 @@ def sent_by(call: Call, ids: Ids) -> dict[str, Any]:
 
 def routes_of(app: ServerApp) -> dict[str, Any]:
     """Each handler of the app, by `METHOD path`; `WS` is a socket. Litestar answers OPTIONS by itself."""
-    found: dict[str, Any] = {}
+    handlers_by_route: dict[str, Any] = {}
     for route in app.routes.routes:
         handlers = getattr(route, "route_handlers", None) or [route.route_handler]  # type: ignore[union-attr]  # one of each
         for handler in handlers:
             methods = getattr(handler, "http_methods", {"WS"})
-            found |= {f"{method} {route.path}": handler for method in methods if method != "OPTIONS"}
-    return found
+            handlers_by_route |= {f"{method} {route.path}": handler for method in methods if method != "OPTIONS"}
+    return handlers_by_route

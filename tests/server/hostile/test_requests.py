@@ -1,4 +1,4 @@
-"""Paths, headers, methods and origins that nobody well-behaved sends; and what every answer has."""
+"""Paths, headers, methods and origins that no well-behaved client sends, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ IDS = {
 
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("rest", ["", "/state", "/checkpoints/{}", "/runs/{}", "/messages/{}", "/events"])
-def test_an_id_with_a_trick_in_it_names_nothing(server: Server, name: str, rest: str) -> None:
-    heard = send_all(server, [head(server, f"GET /v1/threads/{IDS[name]}{rest.format(IDS[name])}")])
-    assert heard.status in (400, 404, 405, 414, 422, 431), heard
-    assert "set-cookie" not in heard.head.lower()
-    assert b"root:" not in heard.body
+def test_malicious_ids_match_no_thread(server: Server, name: str, rest: str) -> None:
+    answer = send_all(server, [head(server, f"GET /v1/threads/{IDS[name]}{rest.format(IDS[name])}")])
+    assert answer.status in (400, 404, 405, 414, 422, 431), answer
+    assert "set-cookie" not in answer.head.lower()
+    assert b"root:" not in answer.body
 
 
-def test_ids_that_look_alike_are_two_threads(server: Server) -> None:
+def test_ids_that_look_alike_are_separate_threads(server: Server) -> None:
     with server.client() as client:
         for thread in ("caf%C3%A9", "cafe%CC%81", "%C5%BF", "s"):
             made = client.post(f"/v1/threads/{thread}/runs?wait=10", json={"input": thread, "workflow": "ask"})
@@ -77,48 +77,50 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_an_odd_header_is_passed_over_or_refused_and_never_echoed(server: Server, name: str) -> None:
-    heard = send_all(server, [head(server, "GET /ping", *HEADERS[name])])
-    assert heard.status in (200, 400), heard
-    told = [line.partition(": ")[2] for line in heard.head.splitlines() if line.lower().startswith("x-request-id")]
-    if heard.status == 200:
-        assert len(told) == 1
-        assert len(told[0]) == 32
-    assert SECRET not in heard.head
-    assert SECRET.encode() not in heard.body
+def test_odd_header_is_ignored_or_rejected_and_never_echoed(server: Server, name: str) -> None:
+    answer = send_all(server, [head(server, "GET /ping", *HEADERS[name])])
+    assert answer.status in (200, 400), answer
+    request_ids = [
+        line.partition(": ")[2] for line in answer.head.splitlines() if line.lower().startswith("x-request-id")
+    ]
+    if answer.status == 200:
+        assert len(request_ids) == 1
+        assert len(request_ids[0]) == 32
+    assert SECRET not in answer.head
+    assert SECRET.encode() not in answer.body
 
 
-def test_secrets_in_a_refused_request_are_not_in_its_answer(server: Server) -> None:
-    heard = posted(server, b'{"messages": 5}', f"Authorization: Bearer {SECRET}", f"X-API-Key: {SECRET}")
-    assert heard.status == 422
-    assert SECRET.encode() not in heard.body
+def test_secrets_in_a_rejected_request_are_not_in_its_answer(server: Server) -> None:
+    answer = posted(server, b'{"messages": 5}', f"Authorization: Bearer {SECRET}", f"X-API-Key: {SECRET}")
+    assert answer.status == 422
+    assert SECRET.encode() not in answer.body
 
 
-def test_a_head_that_is_too_large_is_refused(server: Server) -> None:
-    heard = send_all(server, [head(server, "GET /ping", f"X-Large: {'x' * 200_000}")])
-    assert heard.status in (0, 400, 431)
+def test_request_head_that_is_too_large_is_rejected(server: Server) -> None:
+    answer = send_all(server, [head(server, "GET /ping", f"X-Large: {'x' * 200_000}")])
+    assert answer.status in (0, 400, 431)
 
 
-@pytest.mark.parametrize("given", ["x", "-1", "1.5", "0x10", "9" * 40, "1 2", "\xb2"])
-def test_a_cursor_that_is_none_is_refused(server: Server, given: str) -> None:
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "0x10", "9" * 40, "1 2", "\xb2"])
+def test_invalid_cursor_is_rejected(server: Server, cursor: str) -> None:
     posted(server, TURN)
-    heard = send_all(server, [head(server, "GET /v1/threads/requests/events", f"Last-Event-ID: {given}")])
-    assert heard.status == 422, heard
+    answer = send_all(server, [head(server, "GET /v1/threads/requests/events", f"Last-Event-ID: {cursor}")])
+    assert answer.status == 422, answer
 
 
 @pytest.mark.parametrize("method", ["TRACE", "PATCH", "PUT", "DELETE", "HEAD", "PROPFIND", "get", "X" * 100])
-def test_another_method_is_refused(server: Server, method: str) -> None:
-    heard = send_all(server, [head(server, f"{method} /v1/graph/invoke", "Content-Length: 0", "Connection: close")])
-    assert heard.status in (400, 404, 405, 501), heard
+def test_unsupported_method_is_rejected(server: Server, method: str) -> None:
+    answer = send_all(server, [head(server, f"{method} /v1/graph/invoke", "Content-Length: 0", "Connection: close")])
+    assert answer.status in (400, 404, 405, 501), answer
 
 
 @pytest.mark.parametrize(
     "kind", ["text/plain", "text/xml", "multipart/form-data", "application/x-www-form-urlencoded", ""]
 )
-def test_json_under_another_name_is_taken_as_json_or_refused(server: Server, kind: str) -> None:
+def test_json_of_another_content_type_is_read_as_json_or_rejected(server: Server, kind: str) -> None:
     lines = [f"Content-Type: {kind}", f"Content-Length: {len(TURN)}"]
-    heard = send_all(server, [head(server, "POST /v1/graph/invoke", *lines), TURN])
-    assert heard.status in (200, 400, 415, 422), heard
+    answer = send_all(server, [head(server, "POST /v1/graph/invoke", *lines), TURN])
+    assert answer.status in (200, 400, 415, 422), answer
 
 
 # ---------------------------------------------------------------- other origins
@@ -127,27 +129,27 @@ def test_json_under_another_name_is_taken_as_json_or_refused(server: Server, kin
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "evil.example:{port}", "localhost.evil.example"]
 )
-def test_a_name_that_was_made_to_point_here_is_refused(server: Server, host: str) -> None:
-    heard = send_all(server, [head(server, "GET /v1/threads", f"Host: {host.format(port=server.port)}")])
-    assert heard.status == 400
-    assert b"unknown_host" in heard.body
+def test_rebound_host_name_is_rejected(server: Server, host: str) -> None:
+    answer = send_all(server, [head(server, "GET /v1/threads", f"Host: {host.format(port=server.port)}")])
+    assert answer.status == 400
+    assert b"unknown_host" in answer.body
 
 
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1", "file://"]
 )
-def test_a_page_of_another_origin_is_refused_and_told_of_no_cors(server: Server, origin: str) -> None:
+def test_page_of_another_origin_is_rejected_without_cors_headers(server: Server, origin: str) -> None:
     for first, body in (("GET /v1/threads", b""), ("POST /v1/graph/invoke", TURN)):
         lines = [f"Origin: {origin}", f"Content-Length: {len(body)}", "Content-Type: text/plain"]
-        heard = send_all(server, [head(server, first, *lines), body])
-        assert heard.status == 403, heard
-        assert "access-control" not in heard.head.lower()
+        answer = send_all(server, [head(server, first, *lines), body])
+        assert answer.status == 403, answer
+        assert "access-control" not in answer.head.lower()
     asks = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type")
     before = send_all(server, [head(server, "OPTIONS /v1/graph/invoke", f"Origin: {origin}", *asks)])
     assert "access-control-allow" not in before.head.lower()
 
 
-def test_a_page_of_its_own_origin_is_served(server: Server) -> None:
+def test_page_of_the_same_origin_is_served(server: Server) -> None:
     own = (f"Origin: http://127.0.0.1:{server.port}",)
     assert send_all(server, [head(server, "GET /v1/threads", *own)]).status == 200
 
@@ -157,14 +159,14 @@ REQUESTS = ["GET /ping", "GET /v1/threads", "GET /nothing", "GET /v1/threads/not
 
 @pytest.mark.parametrize("first", REQUESTS)
 def test_every_answer_has_the_safe_headers(server: Server, first: str) -> None:
-    heard = send_all(server, [head(server, first)])
-    told = dict(line.lower().split(": ", 1) for line in heard.head.splitlines()[1:])
-    assert {name: told.get(name) for name in SAFE} == {name: value.lower() for name, value in SAFE.items()}
-    assert "default-src 'none'" in told["content-security-policy"]
-    assert "server" not in told
+    answer = send_all(server, [head(server, first)])
+    headers = dict(line.lower().split(": ", 1) for line in answer.head.splitlines()[1:])
+    assert {name: headers.get(name) for name in SAFE} == {name: value.lower() for name, value in SAFE.items()}
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "server" not in headers
 
 
-def test_refusals_and_streams_have_the_safe_headers_too(server: Server) -> None:
+def test_rejections_and_streams_have_the_safe_headers(server: Server) -> None:
     with server.client() as client:
         client.post("/v1/graph/invoke", content=TURN, headers={"Content-Type": "application/json"}).raise_for_status()
         refused = client.get("/ping", headers={"Host": "evil.example"})
@@ -175,7 +177,7 @@ def test_refusals_and_streams_have_the_safe_headers_too(server: Server) -> None:
                 assert SAFE.items() <= dict(answer.headers).items()
 
 
-def test_nobody_writes_lines_of_their_own_into_the_log(server: Server) -> None:
+def test_requests_cannot_forge_lines_in_the_log(server: Server) -> None:
     forged = "\nERROR perdure.server: forged \x1b[31m\r\nforged"
     with server.client() as client:
         asked = client.post("/v1/threads/log/runs?wait=10", json={"input": forged, "workflow": "ask"})

@@ -1,4 +1,4 @@
-"""Clients that are slow, go away, or are very many: the others are served as if they were not there."""
+"""Clients that are slow, leave early, or are very many do not slow down other clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 from tests.chance import draw_seed
 from tests.server.hostile.conftest import megabytes
-from tests.server.hostile.raw import connected, head, hear
+from tests.server.hostile.raw import connected, head, read_answer
 from tests.server.serving import Server, eventually
 
 JSON = "Content-Type: application/json"
@@ -36,7 +36,7 @@ def open_sockets(server: Server, number: int, first: bytes) -> Iterator[list[soc
         yield opened
 
 
-def test_heads_that_never_end_and_bodies_that_never_come_keep_nobody_waiting(server: Server) -> None:
+def test_unfinished_heads_and_bodies_do_not_delay_other_clients(server: Server) -> None:
     halves = [
         b"",
         b"GET /v1/threads HTT",
@@ -50,36 +50,36 @@ def test_heads_that_never_end_and_bodies_that_never_come_keep_nobody_waiting(ser
         invoke(server, "beside")
 
 
-def test_a_body_that_comes_byte_by_byte_is_given_up_in_time(server: Server) -> None:
-    """It may take one second, as this server is told; not one second for each piece."""
+def test_body_that_arrives_byte_by_byte_times_out(server: Server) -> None:
+    """This server waits one second for the whole body, not one second for each piece."""
     with connected(server) as sock:
         began = time.monotonic()
         sock.sendall(head(server, "POST /v1/graph/invoke", JSON, "Content-Length: 500"))
         sock.settimeout(0.2)
-        heard = None
-        while heard is None and time.monotonic() < began + 15:
+        received = None
+        while received is None and time.monotonic() < began + 15:
             try:
                 sock.sendall(b" ")
-                heard = sock.recv(65536, socket.MSG_PEEK)
+                received = sock.recv(65536, socket.MSG_PEEK)
             except TimeoutError:
                 continue
         sock.settimeout(5)
-        answer = hear(sock)
+        answer = read_answer(sock)
     assert answer.status == 408
     assert json.loads(answer.body)["error"]["code"] == "body_too_slow"
 
 
-def test_a_head_that_does_not_end_is_given_up_in_time(server: Server) -> None:
+def test_request_head_that_does_not_end_times_out(server: Server) -> None:
     halves = [b"", b"GET /ping HTTP/1.1\r\nHost: loc", b"POST /v1/graph/invoke HTTP/1.1\r\n"]
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(server)) for _ in halves]
         for sock, half in zip(opened, halves, strict=True):
             sock.sendall(half)
             sock.settimeout(15)
-        assert {hear(sock).status for sock in opened} <= {0, 400, 408}
+        assert {read_answer(sock).status for sock in opened} <= {0, 400, 408}
 
 
-def test_a_client_that_leaves_in_the_middle_is_forgotten_and_its_run_goes_on(server: Server) -> None:
+def test_run_continues_after_its_client_leaves_in_the_middle(server: Server) -> None:
     chance = random.Random(draw_seed())
     for number in range(40):
         turn = {"messages": [{"content": "x"}], "config": {"thread_id": f"left-{number}"}}
@@ -98,7 +98,7 @@ def test_a_client_that_leaves_in_the_middle_is_forgotten_and_its_run_goes_on(ser
             eventually(lambda path=path: len(client.get(path).json().get("data", {}).get("messages", ())) == 2)  # type: ignore[misc]  # bound
 
 
-def test_a_client_that_does_not_read_its_stream_costs_no_memory(server: Server) -> None:
+def test_unread_streams_use_bounded_memory(server: Server) -> None:
     invoke(server, "unread")
     before = megabytes(server.pid)
     with open_sockets(server, 20, head(server, "GET /v1/threads/unread/events")) as streams:
@@ -110,7 +110,7 @@ def test_a_client_that_does_not_read_its_stream_costs_no_memory(server: Server) 
         assert megabytes(server.pid) < before + 150, "15 turns of 0.2 MB and their answers, for 20 who do not read"
 
 
-def test_a_thousand_idle_streams_keep_nobody_waiting(server: Server) -> None:
+def test_thousand_idle_streams_do_not_delay_other_clients(server: Server) -> None:
     for thread in range(10):
         invoke(server, f"idle-{thread}")
     before = megabytes(server.pid)
@@ -132,16 +132,16 @@ def await_first_bytes(streams: list[socket.socket]) -> None:
         waiting = len(streams)
         patience = time.monotonic() + 15
         while waiting:
-            assert time.monotonic() < patience, f"{waiting} streams have told nothing"
+            assert time.monotonic() < patience, f"{waiting} streams have sent nothing"
             for key, _ in selector.select(1):
-                told = key.fileobj.recv(65536)  # type: ignore[union-attr]  # a socket
-                assert b"200 OK" in told, told[:200]
+                received = key.fileobj.recv(65536)  # type: ignore[union-attr]  # a socket
+                assert b"200 OK" in received, received[:200]
                 selector.unregister(key.fileobj)
                 waiting -= 1
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
-def test_a_stream_whose_client_never_sends_the_promised_body_ends_without_a_fuss(server: Server, leaves: bool) -> None:
+def test_stream_ends_cleanly_when_its_client_never_sends_the_body(server: Server, leaves: bool) -> None:
     invoke(server, "promised")
     with connected(server) as sock:
         sock.sendall(head(server, "GET /v1/threads/promised/events", "Content-Length: 5"))

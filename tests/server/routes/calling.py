@@ -41,7 +41,7 @@ class Called:
         return await self.client.request(method, path, **more)
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """What a successful answer holds."""
+        """Returns the data of a successful answer."""
         return data_of(await self.ask("GET", path, params=parameters))
 
     async def post(self, path: str, body: Any = ..., status: int = 200, **parameters: Any) -> Any:
@@ -52,7 +52,7 @@ class Called:
         return data_of(await self.ask(method, path, body), status)
 
     async def refused(self, method: str, path: str, body: Any = ..., *, status: int, **more: Any) -> Body:
-        """The error of a refused request."""
+        """Returns the error of a rejected request."""
         answer = await self.ask(method, path, body, **more)
         return error_of(answer, status)
 
@@ -64,9 +64,9 @@ class Called:
         return (await self.post(f"/v1/threads/{thread_id}/runs", body, status, **parameters))["run"]
 
     async def ended(self, thread_id: str, run_id: str) -> Any:
-        """The run, once the log of its thread says that it has ended."""
+        """Returns the run, once the log of its thread has its end."""
         async with self.stream("GET", f"/v1/threads/{thread_id}/events?live=false") as events:
-            while (event := await events.told()) is not None:
+            while (event := await events.next_event()) is not None:
                 state = event.data.get("state", "IN_PROGRESS")
                 if event.data.get("run_id") == run_id and not state.startswith("IN_PROGRESS"):
                     return (await self.get(f"/v1/threads/{thread_id}/runs/{run_id}"))["run"]
@@ -76,8 +76,8 @@ class Called:
     async def stream(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, unread: int = 0
     ) -> AsyncIterator[Stream]:
-        """An answer that is read as it comes; the client goes away at the end of the block. `unread`: pieces that can
-        be on their way before the server has to wait; 0: any number."""
+        """Opens an answer that is read piece by piece. The client leaves at the end of the block. `unread` is the
+        number of pieces that the server may send before it has to wait. 0 means any number."""
         opened = Stream(self.app, method, path, body, dict(headers or {}), unread)
         try:
             await opened.begun()
@@ -97,13 +97,13 @@ class Called:
 
 @asynccontextmanager
 async def called(agent: str | None = None, **config: Any) -> AsyncIterator[Called]:
-    """An app in memory that serves this of `flows`; more of them as `workflows={"name": "attribute"}`."""
-    found: Body = {"checkpointer": "memory:", **config}
+    """Serves an attribute of `flows` from an app in memory. `workflows={"name": "attribute"}` serves more of them."""
+    settings: Body = {"checkpointer": "memory:", **config}
     if agent is not None:
-        found["agent"] = f"{HERE}:{agent}"
-    found["workflows"] = {name: f"{HERE}:{one}" for name, one in config.get("workflows", {}).items()}
+        settings["agent"] = f"{HERE}:{agent}"
+    settings["workflows"] = {name: f"{HERE}:{attribute}" for name, attribute in config.get("workflows", {}).items()}
     with patch.object(app_module, "make_routes", _routes_once):
-        app = create_app(found)
+        app = create_app(settings)
     try:
         yield Called(app)
     finally:
@@ -115,8 +115,8 @@ _made: dict[Any, Any] = {}
 
 
 def _routes_once(service: Service) -> Any:
-    """Making the routes takes longer than most tests do, and they know nothing of the service: it comes with each
-    request. Apps of the same settings share them."""
+    """Returns the routes, which apps of the same settings share: making them takes longer than most tests.
+    The routes do not depend on the service, because each request carries it."""
     config: ServerConfig = service.config
     key = (config.mode, config.cors, config.root_path)
     if key not in _made:
@@ -151,7 +151,7 @@ def error_of(answer: httpx.Response, status: int) -> Body:
 
 
 def conflict_of(answer: httpx.Response) -> Body:
-    """The form that AgentFlow gives a 409."""
+    """Returns the body of a 409 in the form of AgentFlow."""
     assert answer.status_code == 409, answer.text
     body: Body = answer.json()
     assert set(body) == {"error", "detail", "thread_id"}, body
@@ -160,7 +160,7 @@ def conflict_of(answer: httpx.Response) -> Body:
 
 
 def texts(messages: list[Body]) -> list[str]:
-    return ["".join(block.get("text", "") for block in one["content"]) for one in messages]
+    return ["".join(block.get("text", "") for block in message["content"]) for message in messages]
 
 
 # ---------------------------------------------------------------- what comes piece by piece
@@ -200,7 +200,7 @@ class _Connection:
             return await getting
 
     async def leave(self) -> None:
-        """Go away; the app notices, and ends."""
+        """Disconnects and waits until the app ends."""
         if not self._task.done():
             await self._from_client.put(self._gone)
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -247,7 +247,7 @@ class Stream(_Connection):
         self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
 
     async def next(self) -> Event | None:
-        """The next event, also one that is only a heartbeat; None at the end."""
+        """Returns the next event, which may be a heartbeat, or None at the end."""
         while "\n\n" not in self._unread:
             message = await self._next()
             self._unread += message.get("body", b"").decode()
@@ -257,28 +257,28 @@ class Stream(_Connection):
         text, _, self._unread = self._unread.partition("\n\n")
         return Event(text)
 
-    async def told(self) -> Event | None:
-        """The next event that says something."""
+    async def next_event(self) -> Event | None:
+        """Returns the next event that is not a heartbeat, or None at the end."""
         while (event := await self.next()) is not None:
             if not event.is_comment and event.retry is None:
                 return event
         return None
 
     async def all(self) -> list[Event]:
-        """All that comes until the end."""
-        found = []
-        while (event := await self.told()) is not None:
-            found.append(event)
-        return found
+        """Returns all events until the end."""
+        events = []
+        while (event := await self.next_event()) is not None:
+            events.append(event)
+        return events
 
     async def until(self, last_id: int) -> list[Event]:
-        """Up to this event of the log."""
-        found: list[Event] = []
-        while not found or found[-1].id != last_id:
-            event = await self.told()
+        """Returns the events up to this event of the log."""
+        events: list[Event] = []
+        while not events or events[-1].id != last_id:
+            event = await self.next_event()
             assert event is not None, "The stream ended before."
-            found.append(event)
-        return found
+            events.append(event)
+        return events
 
 
 class Socket(_Connection):
@@ -302,12 +302,12 @@ class Socket(_Connection):
         return chunk
 
     async def turn(self, frame: Any) -> list[Body]:
-        """All chunks of one turn: up to the one that says it is done, or an error that refuses it."""
+        """Returns all chunks of one turn, up to its `done` chunk or the error that rejects it."""
         await self.send(frame)
-        found = [await self.receive()]
-        while not (is_done(found[-1]) or (found[-1]["event"] == "error" and len(found) == 1)):
-            found.append(await self.receive())
-        return found
+        chunks = [await self.receive()]
+        while not (is_done(chunks[-1]) or (chunks[-1]["event"] == "error" and len(chunks) == 1)):
+            chunks.append(await self.receive())
+        return chunks
 
 
 def is_done(chunk: Body) -> bool:

@@ -1,4 +1,4 @@
-"""What the services of these tests run: small agents and workflows, made anew for each app."""
+"""Small agents and workflows that the servers of these tests run. Each app makes its own."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from perdure.agents.recording import emit_update
 from perdure.testing import ScriptedAgent
 
 gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-"""What the workflows here wait for, by a name that the test chooses."""
+"""The events that the workflows here wait for, by a name that the test chooses."""
 reached: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-"""Set when they have come there."""
+"""The events that the workflows set when they reach a gate."""
 
 
 async def at_gate(name: str) -> None:
@@ -42,12 +42,12 @@ def open_gate(name: str) -> None:
 
 
 class Rememberer(RecordingAgent):
-    """Says all that it was ever told in the thread."""
+    """Replies with all texts of the user in the thread."""
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
         before = session.messages if session is not None else []
-        heard = [one.text for one in (*before, *messages) if one.role == "user"]
-        return AgentResponse(messages=(Message("assistant", f"heard: {', '.join(heard)}", self.name),))
+        texts = [message.text for message in (*before, *messages) if message.role == "user"]
+        return AgentResponse(messages=(Message("assistant", f"heard: {', '.join(texts)}", self.name),))
 
 
 def remembering() -> Any:
@@ -55,14 +55,14 @@ def remembering() -> Any:
 
 
 class Talker(RecordingAgent):
-    """Tells two tokens as they come; the second when its gate is opened, which the message names."""
+    """Emits two tokens. The second follows when the gate opens that the message names."""
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
-        said: dict[str, Any] = {"role": "assistant", "message_id": f"said-{messages[-1].text}", "agent_id": self.id}
-        emit_update(AgentResponseUpdate(contents=(Content.from_text("good "),), **said))
+        fields: dict[str, Any] = {"role": "assistant", "message_id": f"said-{messages[-1].text}", "agent_id": self.id}
+        emit_update(AgentResponseUpdate(contents=(Content.from_text("good "),), **fields))
         await at_gate(messages[-1].text)
-        emit_update(AgentResponseUpdate(contents=(Content.from_text("evening"),), **said))
-        answer = Message("assistant", "good evening", self.name, said["message_id"])
+        emit_update(AgentResponseUpdate(contents=(Content.from_text("evening"),), **fields))
+        answer = Message("assistant", "good evening", self.name, fields["message_id"])
         return AgentResponse(messages=(answer,))
 
 
@@ -148,16 +148,16 @@ class Asker(Executor):
             await ctx.request_info(Question(f"{word}?"), types[word], request_id=word, assignee="ada")
 
     @response_handler
-    async def judged(self, question: Question, given: Verdict, ctx: WorkflowContext[Never, str]) -> None:
-        await ctx.yield_output(f"{type(given).__name__} {given.approved} {given.comment}")
+    async def judged(self, question: Question, verdict: Verdict, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"{type(verdict).__name__} {verdict.approved} {verdict.comment}")
 
     @response_handler
-    async def coloured(self, question: Question, given: Colour, ctx: WorkflowContext[Never, str]) -> None:
-        await ctx.yield_output(f"{type(given).__name__} {given.name}")
+    async def coloured(self, question: Question, colour: Colour, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"{type(colour).__name__} {colour.name}")
 
     @response_handler
-    async def yes_or_no(self, question: Question, given: bool, ctx: WorkflowContext[Never, str]) -> None:
-        await ctx.yield_output(f"{type(given).__name__} {given}")
+    async def yes_or_no(self, question: Question, answer: bool, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"{type(answer).__name__} {answer}")
 
 
 def asking() -> Any:
@@ -179,7 +179,7 @@ async def fall(text: str, ctx: WorkflowContext[Never, str]) -> None:
 
 
 def failing() -> Any:
-    """Fails in its second superstep, until the state says `mended`."""
+    """Fails in its second superstep, until the client sets the flag that `fall` reads."""
     return WorkflowBuilder(name="failing", start_executor=first).add_edge(first, fall).build()
 
 
@@ -218,7 +218,7 @@ async def enter(text: str, ctx: WorkflowContext[int]) -> None:
 
 
 def looping() -> Any:
-    """As many supersteps as the message says, and two."""
+    """Runs as many supersteps as the message names, and two more."""
     return WorkflowBuilder(name="looping", start_executor=enter).add_edge(enter, loop).add_edge(loop, loop).build()
 
 
@@ -238,7 +238,10 @@ async def digest(text: str, ctx: RunContext) -> str:
 
 
 def reviewing() -> Any:
-    writer, editor = ScriptedAgent("writer", lambda said: "a draft"), ScriptedAgent("editor", lambda said: "a text")
+    writer, editor = (
+        ScriptedAgent("writer", lambda messages: "a draft"),
+        ScriptedAgent("editor", lambda messages: "a text"),
+    )
     made = AgentWorkflow.create().with_name("reviewing").add_agent("draft", writer).add_agent("edit", editor)
     return made.from_("draft").to("edit").build()
 
@@ -254,5 +257,5 @@ class Namer:
         return f"about {' | '.join(messages)}"
 
 
-async def nobody(credentials: Any) -> None:
-    """Knows none of those who come."""
+async def reject_all(credentials: Any) -> None:
+    """Rejects all credentials."""

@@ -1,4 +1,4 @@
-"""What every answer looks like: its envelope, its errors, its headers."""
+"""The envelope, the errors and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.server.routes.calling import called, conflict_of, error_of, turn
 from tests.server.routes.flows import gates, reached
 
 
-async def test_an_answer_holds_its_data_and_what_the_request_was_known_by() -> None:
+async def test_answer_has_its_data_and_the_request_id() -> None:
     async with called("remembering") as app:
         answer = await app.ask("GET", "/ping")
     body = answer.json()
@@ -20,7 +20,7 @@ async def test_an_answer_holds_its_data_and_what_the_request_was_known_by() -> N
     assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_client_may_name_its_request_and_a_wrong_name_is_replaced() -> None:
+async def test_valid_request_id_of_the_client_is_kept_and_invalid_is_replaced() -> None:
     async with called("remembering") as app:
         named = await app.ask("GET", "/ping", headers={"X-Request-Id": "req-1.a_B"})
         odd = await app.ask("GET", "/ping", headers={"X-Request-Id": "a b\t"})
@@ -30,7 +30,7 @@ async def test_a_client_may_name_its_request_and_a_wrong_name_is_replaced() -> N
     assert len(long.headers["x-request-id"]) < 65
 
 
-async def test_every_answer_tells_browsers_to_be_careful() -> None:
+async def test_every_answer_has_the_security_headers() -> None:
     async with called("remembering") as app:
         for path in ("/ping", "/v1/nothing", "/docs"):
             headers = (await app.ask("GET", path)).headers
@@ -63,7 +63,7 @@ async def test_every_answer_tells_browsers_to_be_careful() -> None:
         ("GET", f"/v1/threads/{'a' * 256}", 422, "invalid_id"),
     ],
 )
-async def test_a_request_that_cannot_be_served_says_why(method: str, path: str, status: int, code: str) -> None:
+async def test_rejected_request_has_its_status_and_error_code(method: str, path: str, status: int, code: str) -> None:
     async with called("remembering") as app:
         error = error_of(await app.ask(method, path), status)
     assert error["code"] == code
@@ -73,14 +73,14 @@ async def test_a_request_that_cannot_be_served_says_why(method: str, path: str, 
     ("content", "status"),
     [(b"{", 400), (b"", 400), (b'"text"', 422), (b"[]", 422), (b'{"messages": 5}', 422), (b"\xff\xfe", 400)],
 )
-async def test_a_body_that_makes_no_sense_is_refused_with_the_field_that_is_wrong(content: bytes, status: int) -> None:
+async def test_invalid_body_is_rejected_with_the_field_in_details(content: bytes, status: int) -> None:
     async with called("remembering") as app:
         answer = await app.ask(
             "POST", "/v1/graph/invoke", content=content, headers={"Content-Type": "application/json"}
         )
         error = error_of(answer, status)
         assert await app.get("/v1/threads") == {"threads": []}
-    assert error["details"] and all(set(one) == {"message", "field"} for one in error["details"])
+    assert error["details"] and all(set(detail) == {"message", "field"} for detail in error["details"])
 
 
 async def test_options_is_answered_without_an_error() -> None:
@@ -89,7 +89,7 @@ async def test_options_is_answered_without_an_error() -> None:
             assert (await app.ask("OPTIONS", path)).status_code in (200, 204, 405)
 
 
-async def test_a_wrong_field_is_named() -> None:
+async def test_error_names_the_invalid_field() -> None:
     async with called("remembering") as app:
         for body, field in (
             ({**turn("hi"), "recursion_limit": 0}, "recursion_limit"),
@@ -102,7 +102,7 @@ async def test_a_wrong_field_is_named() -> None:
             assert field in f"{error['message']} {error['details']}", error
 
 
-async def test_a_conflict_on_the_surface_of_agentflow_has_its_form_and_elsewhere_ours() -> None:
+async def test_conflict_has_the_agentflow_form_only_on_agentflow_routes() -> None:
     async with called("waiting") as app:
         run = await app.run("busy", 202, None, input="answers")
         await reached["answers"].wait()
@@ -115,7 +115,7 @@ async def test_a_conflict_on_the_surface_of_agentflow_has_its_form_and_elsewhere
     assert "'busy'" in elsewhere["message"]
 
 
-async def test_an_error_of_our_own_is_told_by_its_id_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_shows_only_the_request_id(monkeypatch: pytest.MonkeyPatch) -> None:
     async with called("remembering", mode="production") as app:
         await app.get("/ping")
 

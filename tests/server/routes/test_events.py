@@ -1,4 +1,4 @@
-"""`GET /v1/threads/{id}/events`: what happens, with a cursor to come back with."""
+"""`GET /v1/threads/{id}/events`: the events of a thread, with a cursor to resume from."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def ids(events: list[Event]) -> list[int]:
 
 
 async def last_id(app: object, thread_id: str = "t") -> int:
-    found: int = await app.service.storage.last_seq(thread_id)  # type: ignore[attr-defined]  # a Called
-    return found
+    seq: int = await app.service.storage.last_seq(thread_id)  # type: ignore[attr-defined]  # a Called
+    return seq
 
 
-async def test_all_events_of_the_log_come_with_their_ids_in_order() -> None:
+async def test_events_of_the_log_come_with_their_ids_in_order() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         last = await last_id(app)
@@ -51,25 +51,25 @@ async def test_a_cursor_continues_without_gap_or_repeat() -> None:
                 assert ids(await stream.until(last)) == list(range(5, last + 1))
 
 
-async def test_one_who_reconnects_from_another_instance_misses_nothing(tmp_path: Path) -> None:
+async def test_client_that_reconnects_to_another_instance_misses_no_event(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'threads.db'}"
-    async with called("counting", checkpointer=url) as one, called("counting", checkpointer=url) as other:
-        async with one.stream("POST", "/v1/graph/stream", turn("a b", "t")) as stream:
+    async with called("counting", checkpointer=url) as first, called("counting", checkpointer=url) as second:
+        async with first.stream("POST", "/v1/graph/stream", turn("a b", "t")) as stream:
             seen: list[int] = []
             while len(seen) < 5:  # then the connection breaks
-                event = await stream.told()
+                event = await stream.next_event()
                 assert event is not None
                 seen += [event.id] if event.id is not None else []
-        async with other.stream("GET", "/v1/threads/t/events", headers={"Last-Event-ID": str(seen[-1])}) as stream:
+        async with second.stream("GET", "/v1/threads/t/events", headers={"Last-Event-ID": str(seen[-1])}) as stream:
             events: list[Event] = []
             while not events or events[-1].data.get("state") != "IDLE":
-                event = await stream.told()
+                event = await stream.next_event()
                 assert event is not None
                 events.append(event)
-        assert seen + ids(events) == list(range(1, await last_id(one) + 1))
+        assert seen + ids(events) == list(range(1, await last_id(first) + 1))
 
 
-async def test_what_is_only_told_while_it_happens_has_no_id_and_can_be_left_out() -> None:
+async def test_live_events_have_no_id_and_can_be_left_out() -> None:
     async with called("talking") as app:
         gates["events-0"].set()
         await app.invoke("events-0", "t")
@@ -77,7 +77,7 @@ async def test_what_is_only_told_while_it_happens_has_no_id_and_can_be_left_out(
         paths = [f"/v1/threads/t/events?after={before}{more}" for more in ("", "&live=false")]
         async with app.stream("GET", paths[0]) as all_of_it, app.stream("GET", paths[1]) as committed:
             async with app.stream("POST", "/v1/graph/stream", turn("events-1", "t")) as turn_stream:
-                while (event := await all_of_it.told()) is not None and event.event != "data":
+                while (event := await all_of_it.next_event()) is not None and event.event != "data":
                     pass
                 assert event is not None and event.id is None, "a token, before the turn has ended"
                 gates["events-1"].set()
@@ -88,19 +88,19 @@ async def test_what_is_only_told_while_it_happens_has_no_id_and_can_be_left_out(
     assert ids(logged) == list(range(before + 1, last + 1)) == [event.id for event in logged]
 
 
-async def test_events_that_come_later_come_to_all_who_wait() -> None:
+async def test_later_events_reach_all_open_streams() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         before = await last_id(app)
         path = f"/v1/threads/t/events?after={before}"
-        async with app.stream("GET", path) as one, app.stream("GET", path) as two:
+        async with app.stream("GET", path) as first, app.stream("GET", path) as second:
             await app.invoke("c d", "t")
             last = await last_id(app)
-            found = [ids(await stream.until(last)) for stream in (one, two)]
-    assert found == [list(range(before + 1, last + 1))] * 2
+            received = [ids(await stream.until(last)) for stream in (first, second)]
+    assert received == [list(range(before + 1, last + 1))] * 2
 
 
-async def test_a_client_that_reads_slowly_gets_all_of_it_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_client_receives_all_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "MAX_UNREAD", 3)
     async with called("counting") as app:
         await app.invoke("a b", "t")
@@ -112,7 +112,7 @@ async def test_a_client_that_reads_slowly_gets_all_of_it_later(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("cursor", ["-1", "x", "1.5", "99999999999999999999", "١"])
-async def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
+async def test_invalid_cursor_is_rejected(cursor: str) -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         error_of(await app.ask("GET", f"/v1/threads/t/events?after={cursor}"), 422)
@@ -120,7 +120,7 @@ async def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
         error_of(await app.ask("GET", "/v1/threads/t/events", headers=headers), 422)
 
 
-async def test_a_cursor_whose_events_retention_forgot_is_gone() -> None:
+async def test_cursor_before_the_pruned_events_gets_410() -> None:
     async with called("counting") as app:
         for text in ("a", "b", "c"):
             await app.invoke(text, "t")
@@ -135,7 +135,7 @@ async def test_a_cursor_whose_events_retention_forgot_is_gone() -> None:
         await app.get("/v1/threads/t/state")
 
 
-async def test_a_heartbeat_comes_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.01)
     async with called("counting") as app:
         await app.invoke("a b", "t")
@@ -150,7 +150,7 @@ async def test_a_heartbeat_comes_while_nothing_happens(monkeypatch: pytest.Monke
             assert ids(await stream.until(last + 1)) == [last + 1]
 
 
-async def test_a_stream_ends_with_its_cursor_when_the_server_stops() -> None:
+async def test_stream_ends_with_its_cursor_when_the_server_stops() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         last = await last_id(app)
@@ -164,7 +164,7 @@ async def test_a_stream_ends_with_its_cursor_when_the_server_stops() -> None:
         assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_the_events_of_a_failure_in_production_do_not_say_what_the_error_said() -> None:
+async def test_events_of_a_failure_in_production_hide_the_error_text() -> None:
     async with called("failing", mode="production") as app:
         await app.ask("POST", "/v1/graph/invoke", turn("luck", "t"))
         async with app.stream("GET", "/v1/threads/t/events") as stream:

@@ -1,4 +1,4 @@
-"""What the default workflow is, and how to stop it."""
+"""The graph, tools and state schema of the default workflow, and how to stop a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.server.routes.calling import called, error_of
 from tests.server.routes.flows import gates, reached
 
 
-async def test_the_graph_is_told_with_its_nodes_and_edges() -> None:
+async def test_graph_has_its_nodes_and_edges() -> None:
     async with called("counting") as app:
         graph = await app.get("/v1/graph")
     keys = "node_count edge_count is_realtime checkpointer checkpointer_type publisher store interrupt_before"
@@ -27,10 +27,10 @@ async def test_the_graph_is_told_with_its_nodes_and_edges() -> None:
     assert all(node["name"] for node in graph["nodes"])
 
 
-async def test_the_tools_of_agents_are_told_with_their_parameters() -> None:
+async def test_tools_of_agents_have_their_parameters() -> None:
     async with called("equipped") as app:
-        told = await app.get("/v1/graph/tools")
-    [node] = told["nodes"]
+        tools = await app.get("/v1/graph/tools")
+    [node] = tools["nodes"]
     [tool] = node["tools"]
     assert node["node"] == "equipped"
     assert (tool["name"], tool["description"], tool["source"]) == ("forecast", "The weather of a place.", "local")
@@ -39,12 +39,12 @@ async def test_the_tools_of_agents_are_told_with_their_parameters() -> None:
     assert tool["parameters"]["required"] == ["place"], "days has a default"
 
 
-async def test_a_workflow_without_agents_has_no_tools() -> None:
+async def test_workflow_without_agents_has_no_tools() -> None:
     async with called("counting") as app:
         assert await app.get("/v1/graph/tools") == {"nodes": []}
 
 
-async def test_a_state_is_of_the_schema_that_is_told() -> None:
+async def test_state_matches_the_state_schema() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         state = (await app.get("/v1/threads/t/state"))["state"]
@@ -53,10 +53,10 @@ async def test_a_state_is_of_the_schema_that_is_told() -> None:
     assert {"context", "context_summary", "execution_meta"} <= set(schema["properties"])
     assert set(schema["properties"]) <= set(state)
     message = schema["$defs"]["Message"]
-    assert all(set(message["required"]) <= set(one) for one in state["context"])
+    assert all(set(message["required"]) <= set(entry) for entry in state["context"])
 
 
-async def test_a_run_is_stopped_and_its_thread_can_go_on() -> None:
+async def test_stopped_thread_can_continue() -> None:
     async with called("waiting") as app:
         run = await app.run("t", 202, None, input="stop")
         await reached["stop"].wait()
@@ -68,24 +68,24 @@ async def test_a_run_is_stopped_and_its_thread_can_go_on() -> None:
         assert (await app.run("t"))["outputs"] == ["passed stop"]
 
 
-async def test_stopping_what_does_not_run_says_so() -> None:
+async def test_stop_of_an_idle_thread_reports_that_nothing_runs() -> None:
     async with called("remembering") as app:
         await app.invoke("hi", "t")
-        told = await app.post("/v1/graph/stop", {"thread_id": "t", "config": {}})
-        assert (told["ok"], told["running"]) == (True, False)
-        assert told["reason"]
+        result = await app.post("/v1/graph/stop", {"thread_id": "t", "config": {}})
+        assert (result["ok"], result["running"]) == (True, False)
+        assert result["reason"]
         error_of(await app.ask("POST", "/v1/graph/stop", {"thread_id": "nobody"}), 404)
         error_of(await app.ask("POST", "/v1/graph/stop", {}), 422)
 
 
-async def test_a_run_of_another_instance_is_stopped_too(tmp_path: Path) -> None:
+async def test_stop_reaches_a_run_of_another_instance(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'threads.db'}"
-    async with called("waiting", checkpointer=url) as one, called("waiting", checkpointer=url) as other:
-        run = await one.run("t", 202, None, input="elsewhere")
+    async with called("waiting", checkpointer=url) as first, called("waiting", checkpointer=url) as second:
+        run = await first.run("t", 202, None, input="elsewhere")
         await reached["elsewhere"].wait()
-        told = await other.post("/v1/graph/stop", {"thread_id": "t"})
-        assert told == {"ok": True, "running": True}
-        assert (await other.get("/v1/threads/t"))["thread"]["status"] == "CANCELLED"
-        assert (await other.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["state"] == "CANCELLED"
+        result = await second.post("/v1/graph/stop", {"thread_id": "t"})
+        assert result == {"ok": True, "running": True}
+        assert (await second.get("/v1/threads/t"))["thread"]["status"] == "CANCELLED"
+        assert (await second.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["state"] == "CANCELLED"
         gates["elsewhere"].set()
-        assert (await other.run("t"))["outputs"] == ["passed elsewhere"]
+        assert (await second.run("t"))["outputs"] == ["passed elsewhere"]

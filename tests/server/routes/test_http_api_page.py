@@ -28,9 +28,9 @@ LIMIT_SECONDS = 10.0
 
 
 def examples() -> list[tuple[Block, Block]]:
-    """Each command with what it prints."""
+    """Returns each command with the output that the page shows."""
     blocks = list(blocks_of(PAGE))
-    return [(one, after) for one, after in pairwise(blocks) if one.language == "bash"]
+    return [(command, output) for command, output in pairwise(blocks) if command.language == "bash"]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_every_command_of_the_page_answers_as_it_shows(server_of_the_page: Serve
 
 
 def run(command: str, folder: Path, shown: Block) -> str:
-    """What it prints; of a stream that does not end, up to what is shown."""
+    """Returns the output of the command. The output of an endless stream ends where the page ends."""
     process = subprocess.Popen(
         ["bash", "-ec", command], cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -73,7 +73,7 @@ def run(command: str, folder: Path, shown: Block) -> str:
 
 
 def last_json(printed: str) -> Any:
-    """Of several answers one after the other."""
+    """Returns the last of several JSON values."""
     last, at = None, 0
     while at < len(printed):
         last, at = json.JSONDecoder().raw_decode(printed, at)
@@ -100,13 +100,13 @@ def is_as_shown(got: Any, shown: Any) -> bool:
     return bool(got == shown)
 
 
-async def test_the_tables_of_the_page_have_every_route_with_its_scope_and_its_answers() -> None:
+async def test_tables_of_the_page_list_every_route_with_scope_and_statuses() -> None:
     text = PAGE.read_text(encoding="utf-8")
     [sentence] = ALWAYS.findall(text)
     always = {int(status) for status in re.findall(r"\d+", sentence)}
     assert always == set(errors())
     written = {
-        (row["method"], row["path"]): (row["scope"], {int(one) for one in re.findall(r"\d+", row["answers"])})
+        (row["method"], row["path"]): (row["scope"], {int(status) for status in re.findall(r"\d+", row["answers"])})
         for row in ROW.finditer(text)
     }
     async with called("remembering") as app:

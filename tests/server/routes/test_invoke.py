@@ -10,7 +10,7 @@ from tests.server.routes.calling import Body, called, conflict_of, error_of, tex
 from tests.server.routes.flows import gates, reached
 
 
-async def test_an_agent_knows_what_was_said_before_in_its_thread_and_nothing_of_others() -> None:
+async def test_agent_remembers_only_the_messages_of_its_own_thread() -> None:
     async with called("remembering") as app:
         first = await app.invoke("one", "t")
         second = await app.invoke("two", "t")
@@ -24,7 +24,7 @@ async def test_an_agent_knows_what_was_said_before_in_its_thread_and_nothing_of_
     assert set(first) == {"messages", "state", "context", "summary", "meta"}
 
 
-async def test_a_message_has_all_that_clients_of_agentflow_read() -> None:
+async def test_message_has_all_fields_of_agentflow() -> None:
     async with called("remembering") as app:
         [message] = (await app.invoke("one", "t"))["messages"]
     assert message["role"] == "assistant"
@@ -34,17 +34,17 @@ async def test_a_message_has_all_that_clients_of_agentflow_read() -> None:
     assert {"message_id", "reasoning", "metadata", "usages", "timestamp"} <= set(message)
 
 
-async def test_an_answer_has_an_id_of_its_own_by_which_it_is_found_again() -> None:
+async def test_answer_has_a_unique_id_that_finds_it_again() -> None:
     async with called("remembering") as app:
         ids = [(await app.invoke(text, "t"))["messages"][0]["message_id"] for text in ("one", "two")]
         listed = (await app.get("/v1/threads/t/messages"))["messages"]
-        assert [one["message_id"] for one in listed if one["role"] == "assistant"] == ids
-        found = (await app.get(f"/v1/threads/t/messages/{ids[1]}"))["message"]
-    assert texts([found]) == ["heard: one, two"]
-    assert len({one["message_id"] for one in listed}) == 4
+        assert [entry["message_id"] for entry in listed if entry["role"] == "assistant"] == ids
+        message = (await app.get(f"/v1/threads/t/messages/{ids[1]}"))["message"]
+    assert texts([message]) == ["heard: one, two"]
+    assert len({entry["message_id"] for entry in listed}) == 4
 
 
-async def test_granularity_says_how_much_is_told() -> None:
+async def test_response_granularity_selects_state_and_context() -> None:
     async with called("counting") as app:
         low = await app.invoke("a b", "t")
         partial = await app.invoke("c d", "t", response_granularity="partial")
@@ -56,20 +56,20 @@ async def test_granularity_says_how_much_is_told() -> None:
     assert full["state"] == state
     assert full["context"] == state["context"]
     assert state["seen"] == ["a b", "c d", "e f"]
-    assert all(texts(one["messages"])[0].endswith("(2 words)") for one in (low, partial, full))
+    assert all(texts(result["messages"])[0].endswith("(2 words)") for result in (low, partial, full))
 
 
-async def test_without_a_thread_id_each_turn_has_a_thread_of_its_own_that_is_told() -> None:
+async def test_each_turn_without_a_thread_id_gets_and_returns_a_new_thread() -> None:
     async with called("remembering") as app:
-        one, two = await app.invoke("one"), await app.invoke("two")
-        assert texts(two["messages"]) == ["heard: two"]
-        ids = {one["meta"]["thread_id"], two["meta"]["thread_id"]}
+        first, second = await app.invoke("one"), await app.invoke("two")
+        assert texts(second["messages"]) == ["heard: two"]
+        ids = {first["meta"]["thread_id"], second["meta"]["thread_id"]}
         assert ids == {thread["thread_id"] for thread in (await app.get("/v1/threads"))["threads"]}
     assert len(ids) == 2
 
 
 @pytest.mark.parametrize("thread_id", ["", "a/b", "a\\b", "..", "a\nb", "\x00", "x" * 256, True, 1.5, [], {}])
-async def test_a_thread_id_that_cannot_be_one_is_refused_and_starts_nothing(thread_id: Any) -> None:
+async def test_invalid_thread_id_is_rejected_and_starts_nothing(thread_id: Any) -> None:
     async with called("remembering") as app:
         body = {"messages": [{"content": "hi"}], "config": {"thread_id": thread_id}}
         error = await app.refused("POST", "/v1/graph/invoke", body, status=422)
@@ -77,14 +77,14 @@ async def test_a_thread_id_that_cannot_be_one_is_refused_and_starts_nothing(thre
     assert "thread_id" in f"{error['message']} {error['details']}"
 
 
-async def test_a_number_is_a_thread_id_too() -> None:
+async def test_number_is_a_valid_thread_id() -> None:
     async with called("remembering") as app:
         body = {"messages": [{"content": "hi"}], "config": {"thread_id": 12}}
         assert (await app.post("/v1/graph/invoke", body))["meta"]["thread_id"] == "12"
         assert texts((await app.get("/v1/threads/12/messages"))["messages"]) == ["hi", "heard: hi"]
 
 
-async def test_a_thread_that_was_begun_can_be_read_whatever_its_id() -> None:
+async def test_started_thread_can_be_read_whatever_its_id() -> None:
     async with called("remembering") as app:
         for name in ("import", "ünïcode", "a b", "100%", "a+b", "?x=1#y"):
             answer = await app.ask("POST", "/v1/graph/invoke", turn("hi", name))
@@ -95,7 +95,7 @@ async def test_a_thread_that_was_begun_can_be_read_whatever_its_id() -> None:
             assert (await app.get(f"/v1/threads/{quoted}"))["thread"]["thread_id"] == name
 
 
-async def test_neither_messages_nor_a_resume_and_both_are_refused() -> None:
+async def test_body_needs_exactly_one_of_messages_and_resume() -> None:
     async with called("remembering") as app:
         wrong: list[Body] = [{}, {"messages": []}, {**turn("hi", "t"), "resume": True}]
         for body in wrong:
@@ -104,7 +104,7 @@ async def test_neither_messages_nor_a_resume_and_both_are_refused() -> None:
         assert await app.get("/v1/threads") == {"threads": []}
 
 
-async def test_what_stands_in_the_initial_state_is_there_before_the_turn_of_a_new_and_of_a_known_thread() -> None:
+async def test_initial_state_is_set_before_turns_of_new_and_known_threads() -> None:
     async with called("counting") as app:
         new = await app.invoke("one", "t", initial_state={"seen": ["zero"], "extra": {"a": 1}})
         assert new["meta"]["is_new_thread"] is True
@@ -117,10 +117,10 @@ async def test_what_stands_in_the_initial_state_is_there_before_the_turn_of_a_ne
 
 async def test_messages_in_the_initial_state_are_part_of_the_conversation() -> None:
     async with called("remembering") as app:
-        for thread_id, heard in (("t", "heard: before, one"), ("t", "heard: before, one, before, one")):
+        for thread_id, expected in (("t", "heard: before, one"), ("t", "heard: before, one, before, one")):
             state = {"context": [{"role": "user", "content": "before"}]}
-            told = await app.invoke("one", thread_id, initial_state=state)
-            assert texts(told["messages"]) == [heard]
+            result = await app.invoke("one", thread_id, initial_state=state)
+            assert texts(result["messages"]) == [expected]
 
 
 async def test_an_initial_state_of_the_wrong_type_starts_nothing() -> None:
@@ -133,7 +133,7 @@ async def test_an_initial_state_of_the_wrong_type_starts_nothing() -> None:
         assert (await app.get("/v1/threads/t/state"))["state"]["seen"] == ["one"]
 
 
-async def test_a_turn_that_cannot_begin_leaves_the_state_as_it_was() -> None:
+async def test_turn_that_cannot_start_does_not_change_the_state() -> None:
     async with called("waiting") as app:
         await app.run("t", 202, None, input="initial")
         await reached["initial"].wait()
@@ -144,7 +144,7 @@ async def test_a_turn_that_cannot_begin_leaves_the_state_as_it_was() -> None:
         assert (await app.get("/v1/threads/t/state"))["state"]["begun"] == "initial"
 
 
-async def test_a_turn_that_a_full_server_refuses_leaves_the_state_as_it_was() -> None:
+async def test_turn_that_a_full_server_rejects_does_not_change_the_state() -> None:
     async with called("waiting", limits={"max_runs": 1, "max_waiting": 0}) as app:
         gates["known"].set()
         await app.invoke("known", "known")
@@ -158,7 +158,7 @@ async def test_a_turn_that_a_full_server_refuses_leaves_the_state_as_it_was() ->
         gates["filled"].set()
 
 
-async def test_a_turn_that_waits_for_its_thread_brings_its_initial_state() -> None:
+async def test_queued_turn_sets_its_initial_state() -> None:
     async with called("waiting") as app:
         await app.run("t", 202, None, input="before")
         await reached["before"].wait()
@@ -170,16 +170,16 @@ async def test_a_turn_that_waits_for_its_thread_brings_its_initial_state() -> No
         assert (await app.get("/v1/threads/t/state"))["state"]["extra"] == 1
 
 
-async def test_a_thread_of_another_workflow_has_turns_too() -> None:
+async def test_thread_of_another_workflow_accepts_turns() -> None:
     async with called("remembering", workflows={"counting": "counting"}) as app:
         await app.run("t", input="a b", workflow="counting")
         assert texts((await app.invoke("c", "t"))["messages"]) == ["C (1 words)"]
 
 
-async def test_a_client_may_choose_the_id_of_its_run_and_no_other_run_has_it_then() -> None:
+async def test_client_chooses_a_run_id_that_no_other_run_can_use() -> None:
     async with called("remembering") as app:
-        told = await app.invoke("one", "t", config={"run_id": "mine"})
-        assert told["meta"]["run_id"] == "mine"
+        result = await app.invoke("one", "t", config={"run_id": "mine"})
+        assert result["meta"]["run_id"] == "mine"
         assert (await app.get("/v1/threads/t/runs/mine"))["run"]["state"] == "IDLE"
         again = conflict_of(await app.ask("POST", "/v1/graph/invoke", turn("one", "t", config={"run_id": "mine"})))
         assert "mine" in again["detail"]
@@ -190,7 +190,7 @@ async def test_a_client_may_choose_the_id_of_its_run_and_no_other_run_has_it_the
         assert len((await app.get("/v1/threads/t/messages"))["messages"]) == 2
 
 
-async def test_a_busy_thread_is_a_conflict_unless_the_turn_may_wait() -> None:
+async def test_turn_on_a_busy_thread_conflicts_unless_it_is_enqueued() -> None:
     async with called("waiting") as app:
         begun = asyncio.ensure_future(app.invoke("busy-1", "t"))
         await reached["busy-1"].wait()
@@ -205,7 +205,7 @@ async def test_a_busy_thread_is_a_conflict_unless_the_turn_may_wait() -> None:
     assert error["details"][0]["field"] == "config.on_busy"
 
 
-async def test_a_turn_that_fails_says_so_and_its_thread_can_be_resumed() -> None:
+async def test_failed_turn_reports_its_error_and_the_thread_can_resume() -> None:
     async with called("failing") as app:
         answer = await app.ask("POST", "/v1/graph/invoke", turn("luck", "t"))
         error = error_of(answer, 502)
@@ -219,16 +219,16 @@ async def test_a_turn_that_fails_says_so_and_its_thread_can_be_resumed() -> None
         assert (await app.run("t"))["outputs"] == ["mended luck"]
 
 
-async def test_in_production_the_text_of_an_error_stays_in_the_log() -> None:
+async def test_production_answers_hide_the_error_text() -> None:
     async with called("failing", mode="production") as app:
         answer = await app.ask("POST", "/v1/graph/invoke", turn("luck", "t"))
         run_id = answer.headers["x-run-id"]
-        told = await app.ask("GET", f"/v1/threads/t/runs/{run_id}")
+        run_answer = await app.ask("GET", f"/v1/threads/t/runs/{run_id}")
     assert error_of(answer, 502)["code"] == "run_failed"
-    assert "no luck" not in answer.text and "no luck" not in told.text
+    assert "no luck" not in answer.text and "no luck" not in run_answer.text
 
 
-async def test_a_turn_that_takes_longer_than_a_request_may_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_longer_than_the_request_limit_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     async with called("waiting", limits={"request_seconds": 0.05}) as app:
         answer = await app.ask("POST", "/v1/graph/invoke", turn("long", "t"))
         error = error_of(answer, 504)
@@ -241,7 +241,7 @@ async def test_a_turn_that_takes_longer_than_a_request_may_goes_on(monkeypatch: 
     assert (run["state"], run["outputs"]) == ("IDLE", ["passed long"])
 
 
-async def test_a_turn_that_takes_more_supersteps_than_its_recursion_limit_is_ended() -> None:
+async def test_turn_with_more_supersteps_than_its_recursion_limit_fails() -> None:
     async with called("looping") as app:
         assert texts((await app.invoke("20", "t"))["messages"]) == ["round"]
         answer = await app.ask("POST", "/v1/graph/invoke", turn("20", "t", recursion_limit=5))
@@ -251,7 +251,7 @@ async def test_a_turn_that_takes_more_supersteps_than_its_recursion_limit_is_end
         assert texts((await app.invoke("40", "v"))["messages"]) == ["round"], "the workflow's own where none is given"
 
 
-async def test_a_workflow_that_takes_no_messages_says_where_to_go() -> None:
+async def test_workflow_without_text_input_names_the_runs_route() -> None:
     async with called("parcels") as app:
         error = await app.refused("POST", "/v1/graph/invoke", turn("hi", "t"), status=422)
         assert error["code"] == "wrong_input_type"
@@ -259,17 +259,17 @@ async def test_a_workflow_that_takes_no_messages_says_where_to_go() -> None:
         assert await app.get("/v1/threads") == {"threads": []}
 
 
-async def test_the_workflow_of_a_function_and_one_of_agents_have_turns_too() -> None:
+async def test_function_and_agent_workflows_accept_turns() -> None:
     async with called("reviewing") as app:
         assert "a text" in texts((await app.invoke("tides", "t"))["messages"])[0]
     async with called("digest") as app:
         asked = await app.invoke("tides", "t")
         assert asked["meta"]["pending_requests"] == ["title"]
-        told = await app.post("/v1/graph/invoke", {"resume": "News", "config": {"thread_id": "t"}})
-    assert texts(told["messages"]) == ["News: tides tides"]
+        result = await app.post("/v1/graph/invoke", {"resume": "News", "config": {"thread_id": "t"}})
+    assert texts(result["messages"]) == ["News: tides tides"]
 
 
-async def test_a_server_without_a_default_says_so() -> None:
+async def test_server_without_a_default_workflow_rejects_turns() -> None:
     async with called(workflows={"counting": "counting", "asking": "asking"}) as app:
         error = await app.refused("POST", "/v1/graph/invoke", turn("hi", "t"), status=422)
     assert error["code"] == "no_default_workflow"

@@ -1,4 +1,4 @@
-"""What a client is told who asks too often."""
+"""The answers to a client that exceeds a limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from tests.server.routes.calling import called, turn
 
 
-async def test_who_asks_too_often_is_told_how_often_and_when_to_come_back() -> None:
+async def test_rate_limited_client_gets_the_limit_and_the_retry_time() -> None:
     async with called("remembering", rate_limit={"requests": 2, "window": 60}) as app:
         answers = [await app.ask("GET", "/v1/threads") for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -31,7 +31,7 @@ async def test_turns_over_a_socket_are_counted_like_requests() -> None:
                 pass
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
+async def test_body_that_is_too_large_is_rejected_and_starts_nothing() -> None:
     async with called("remembering", limits={"max_request_bytes": 1000}) as app:
         answer = await app.ask("POST", "/v1/graph/invoke", turn("x" * 1000, "t"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")

@@ -11,22 +11,22 @@ from tests.server.routes.calling import called, texts
 PIXEL = base64.b64encode(b"\x89PNG pixel").decode()
 
 
-async def test_a_message_is_a_text_or_blocks_of_text() -> None:
+async def test_message_content_is_a_text_or_blocks_of_text() -> None:
     async with called("remembering") as app:
         blocks = [{"type": "text", "text": "two "}, {"type": "text", "text": "blocks"}]
         messages = [{"role": "user", "content": "a text"}, {"role": "user", "content": blocks}]
-        told = await app.post("/v1/graph/invoke", {"messages": messages, "config": {"thread_id": "t"}})
-    assert texts(told["messages"]) == ["heard: a text, two blocks"]
+        result = await app.post("/v1/graph/invoke", {"messages": messages, "config": {"thread_id": "t"}})
+    assert texts(result["messages"]) == ["heard: a text, two blocks"]
 
 
-async def test_all_messages_of_a_turn_are_heard_whoever_says_them() -> None:
+async def test_messages_of_all_roles_reach_the_agent() -> None:
     async with called("remembering") as app:
-        said = [("system", "be brief"), ("user", "one"), ("assistant", "yes"), ("user", "two")]
-        messages = [{"role": role, "content": text} for role, text in said]
-        told = await app.post("/v1/graph/invoke", {"messages": messages, "config": {"thread_id": "t"}})
+        texts_by_role = [("system", "be brief"), ("user", "one"), ("assistant", "yes"), ("user", "two")]
+        messages = [{"role": role, "content": text} for role, text in texts_by_role]
+        result = await app.post("/v1/graph/invoke", {"messages": messages, "config": {"thread_id": "t"}})
         listed = (await app.get("/v1/threads/t/messages"))["messages"]
-    assert texts(told["messages"]) == ["heard: one, two"]
-    assert [one["role"] for one in listed] == ["system", "user", "assistant", "user", "assistant"]
+    assert texts(result["messages"]) == ["heard: one, two"]
+    assert [message["role"] for message in listed] == ["system", "user", "assistant", "user", "assistant"]
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,22 @@ async def test_all_messages_of_a_turn_are_heard_whoever_says_them() -> None:
         ),
     ],
 )
-async def test_an_image_and_other_media_are_kept_with_the_message(block: dict[str, Any], kind: str, url: str) -> None:
+async def test_images_and_other_media_are_stored_with_the_message(block: dict[str, Any], kind: str, url: str) -> None:
     async with called("remembering") as app:
         content = [{"type": "text", "text": "look"}, block]
         body = {"messages": [{"role": "user", "content": content}], "config": {"thread_id": "t"}}
         assert texts((await app.post("/v1/graph/invoke", body))["messages"]) == ["heard: look"]
         [asked, _] = (await app.get("/v1/threads/t/messages"))["messages"]
-    assert [one["type"] for one in asked["content"]] == ["text", kind]
+    assert [item["type"] for item in asked["content"]] == ["text", kind]
     assert asked["content"][1]["media"]["url"] == url
 
 
-async def test_a_message_keeps_its_id_and_its_metadata() -> None:
+async def test_message_keeps_its_id_and_metadata() -> None:
     async with called("remembering") as app:
         message = {"role": "user", "content": "hi", "message_id": "mine", "metadata": {"from": "phone"}}
         await app.post("/v1/graph/invoke", {"messages": [message], "config": {"thread_id": "t"}})
-        found = (await app.get("/v1/threads/t/messages/mine"))["message"]
-    assert (found["message_id"], found["metadata"], texts([found])) == ("mine", {"from": "phone"}, ["hi"])
+        stored = (await app.get("/v1/threads/t/messages/mine"))["message"]
+    assert (stored["message_id"], stored["metadata"], texts([stored])) == ("mine", {"from": "phone"}, ["hi"])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_a_message_keeps_its_id_and_its_metadata() -> None:
         ({"content": [{"type": ["text"], "text": "x"}]}, "messages[0].content[0].type"),
     ],
 )
-async def test_what_a_client_may_not_say_is_refused_with_its_place(message: dict[str, Any], field: str) -> None:
+async def test_forbidden_message_is_rejected_with_its_field(message: dict[str, Any], field: str) -> None:
     async with called("remembering") as app:
         body = {"messages": [message], "config": {"thread_id": "t"}}
         error = await app.refused("POST", "/v1/graph/invoke", body, status=422)

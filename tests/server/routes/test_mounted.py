@@ -10,8 +10,8 @@ from perdure.server import create_app
 
 
 class Mount:
-    """What routers do that mount an app: the path stays whole, `root_path` says how much of it is theirs. The app in it
-    hears nothing of a lifespan."""
+    """Mounts an app as routers do. The path stays whole, and `root_path` is the part before the mounted app.
+    The mounted app receives no lifespan events."""
 
     def __init__(self, path: str, app: Any) -> None:
         self._path = path
@@ -30,15 +30,15 @@ def config(**more: Any) -> dict[str, Any]:
     return {"agent": f"{HERE}:remembering", "checkpointer": "memory:", **more}
 
 
-async def test_an_app_that_is_mounted_in_another_works_without_a_lifespan() -> None:
+async def test_mounted_app_works_without_a_lifespan() -> None:
     inner = create_app(config())
     outer = Called(Mount("/ai", inner))
     try:
         assert (await outer.ask("GET", "/else")).status_code == 418
         assert await outer.get("/ai/ping") == "pong"
         await outer.post("/ai/v1/graph/invoke", turn("one", "t"))
-        told = await outer.post("/ai/v1/graph/invoke", turn("two", "t"))
-        assert texts(told["messages"]) == ["heard: one, two"]
+        result = await outer.post("/ai/v1/graph/invoke", turn("two", "t"))
+        assert texts(result["messages"]) == ["heard: one, two"]
         assert len((await outer.get("/ai/v1/threads/t/messages"))["messages"]) == 4
         async with outer.stream("POST", "/ai/v1/graph/stream", turn("three", "t")) as stream:
             assert is_done((await stream.all())[-1].data)
@@ -51,8 +51,8 @@ async def test_an_app_that_is_mounted_in_another_works_without_a_lifespan() -> N
         await inner.aclose()
 
 
-async def test_what_needs_credentials_needs_them_in_a_mounted_app_too() -> None:
-    inner = create_app(config(auth={"method": "custom", "path": f"{HERE}:nobody"}))
+async def test_mounted_app_requires_credentials() -> None:
+    inner = create_app(config(auth={"method": "custom", "path": f"{HERE}:reject_all"}))
     outer = Called(Mount("/ai", inner))
     try:
         assert (await outer.ask("GET", "/ai/ping")).status_code == 200
@@ -61,25 +61,25 @@ async def test_what_needs_credentials_needs_them_in_a_mounted_app_too() -> None:
         await inner.aclose()
 
 
-async def test_an_app_behind_a_proxy_that_takes_the_path_away_knows_where_it_is() -> None:
+async def test_app_behind_a_proxy_that_strips_the_path_knows_its_root_path() -> None:
     async with called("remembering", root_path="/ai") as app:
         document = (await app.ask("GET", "/openapi.json")).json()
         assert await app.get("/ping") == "pong"
         assert texts((await app.invoke("one", "t"))["messages"]) == ["heard: one"]
-    assert [one["url"] for one in document["servers"]] == ["/ai"]
+    assert [server["url"] for server in document["servers"]] == ["/ai"]
 
 
-async def test_an_app_that_is_told_of_its_lifespan_starts_and_stops_by_it() -> None:
+async def test_app_with_a_lifespan_starts_and_stops_with_it() -> None:
     app = create_app(config())
-    heard: list[str] = []
+    sent: list[str] = []
     messages = iter(["lifespan.startup", "lifespan.shutdown"])
 
     async def receive() -> dict[str, Any]:
         return {"type": next(messages)}
 
     async def send(message: dict[str, Any]) -> None:
-        heard.append(message["type"])
+        sent.append(message["type"])
 
     await app({"type": "lifespan"}, receive, send)
-    assert heard == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert app.service.runs.is_stopping

@@ -18,32 +18,32 @@ async def imported(app: Called, content: bytes, parameters: str = "") -> httpx.R
     return await app.ask("POST", f"/v1/threads/import{parameters}", content=content)
 
 
-async def test_a_thread_goes_to_another_server_with_its_conversation_and_its_history() -> None:
-    async with called("remembering") as one, called("remembering") as other:
+async def test_thread_moves_to_another_server_with_conversation_and_history() -> None:
+    async with called("remembering") as first, called("remembering") as second:
         for text in ("one", "two"):
-            await one.invoke(text, "t")
-        file = await exported(one)
-        thread = data_of(await imported(other, file, "?thread_id=moved"), 201)["thread"]
+            await first.invoke(text, "t")
+        file = await exported(first)
+        thread = data_of(await imported(second, file, "?thread_id=moved"), 201)["thread"]
         assert thread["thread_id"] == "moved"
         history = [
             (await app.get(f"/v1/threads/{name}/checkpoints"))["checkpoints"]
-            for app, name in ((one, "t"), (other, "moved"))
+            for app, name in ((first, "t"), (second, "moved"))
         ]
-        assert [len(found) for found in history] == [4, 4]
-        assert texts((await other.invoke("three", "moved"))["messages"]) == ["heard: one, two, three"]
-        assert texts((await one.invoke("four", "t"))["messages"]) == ["heard: one, two, four"]
+        assert [len(entries) for entries in history] == [4, 4]
+        assert texts((await second.invoke("three", "moved"))["messages"]) == ["heard: one, two, three"]
+        assert texts((await first.invoke("four", "t"))["messages"]) == ["heard: one, two, four"]
 
 
-async def test_it_gets_a_new_id_unless_one_is_named_and_what_waited_still_waits() -> None:
-    async with called("asking") as one, called("asking") as other:
-        await one.invoke("bool", "t")
-        new_id = data_of(await imported(other, await exported(one)), 201)["thread"]["thread_id"]
+async def test_imported_thread_gets_a_new_id_and_keeps_its_pending_request() -> None:
+    async with called("asking") as first, called("asking") as second:
+        await first.invoke("bool", "t")
+        new_id = data_of(await imported(second, await exported(first)), 201)["thread"]["thread_id"]
         assert new_id != "t"
-        run = (await other.post(f"/v1/threads/{new_id}/requests/bool/answer", {"value": True}, wait=10))["run"]
+        run = (await second.post(f"/v1/threads/{new_id}/requests/bool/answer", {"value": True}, wait=10))["run"]
     assert run["outputs"] == ["bool True"]
 
 
-async def test_a_thread_that_is_there_is_not_written_over() -> None:
+async def test_import_does_not_overwrite_an_existing_thread() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t")
         file = await exported(app)
@@ -52,7 +52,7 @@ async def test_a_thread_that_is_there_is_not_written_over() -> None:
         assert texts((await app.get("/v1/threads/t/messages"))["messages"])[2:] == ["two", "heard: one, two"]
 
 
-async def test_a_damaged_file_is_refused_and_nothing_of_it_is_kept() -> None:
+async def test_damaged_file_is_rejected_and_nothing_of_it_is_stored() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t")
         file = await exported(app)
@@ -64,7 +64,7 @@ async def test_a_damaged_file_is_refused_and_nothing_of_it_is_kept() -> None:
         error_of(await imported(app, file, "?thread_id=a/b"), 422)
 
 
-async def test_a_file_that_is_too_large_is_refused() -> None:
+async def test_file_that_is_too_large_is_rejected() -> None:
     async with called("remembering", limits={"max_request_bytes": 1000}) as app:
         error = error_of(await imported(app, b"x" * 1001, "?thread_id=new"), 413)
     assert error["code"] == "body_too_large"

@@ -10,7 +10,7 @@ async def name_of(app: Called, thread_id: str = "t") -> str | None:
     return name
 
 
-async def test_a_client_may_name_a_thread_and_say_more_of_it() -> None:
+async def test_client_sets_the_name_and_metadata_of_a_thread() -> None:
     async with called("remembering") as app:
         config = {"thread_name": "Tides", "thread_meta": {"topic": "sea"}}
         assert (await app.invoke("one", "t", config=config))["meta"]["thread_name"] == "Tides"
@@ -21,10 +21,10 @@ async def test_a_client_may_name_a_thread_and_say_more_of_it() -> None:
         assert (listed["thread_name"], listed["metadata"]) == ("Tides", {"topic": "sea"})
 
 
-async def test_a_new_thread_gets_a_name_once_however_it_was_begun() -> None:
+async def test_new_thread_gets_a_name_once_however_it_starts() -> None:
     async with called("remembering", thread_name_generator=f"{HERE}:Namer") as app:
-        told = await app.invoke("one", "t")
-        assert told["meta"]["thread_name"] == "about one | heard: one"
+        result = await app.invoke("one", "t")
+        assert result["meta"]["thread_name"] == "about one | heard: one"
         await app.invoke("two", "t")
         assert await name_of(app) == "about one | heard: one"
         async with app.stream("POST", "/v1/graph/stream", turn("one", "s")) as stream:
@@ -37,20 +37,20 @@ async def test_a_new_thread_gets_a_name_once_however_it_was_begun() -> None:
         assert own["meta"]["thread_name"] == await name_of(app, "u") == "Mine"
 
 
-async def test_a_function_may_make_names() -> None:
+async def test_name_generator_can_be_a_function() -> None:
     async with called("remembering", thread_name_generator=f"{HERE}:named") as app:
         assert (await app.invoke("one", "t"))["meta"]["thread_name"] == "about one"
 
 
-async def test_a_name_that_cannot_be_made_changes_nothing_else() -> None:
+async def test_failed_name_generation_changes_nothing_else() -> None:
     async with called("remembering", thread_name_generator=f"{HERE}:Namer") as app:
-        told = await app.invoke("nothing", "t")
-        assert told["meta"]["thread_name"] is None
-        assert told["messages"]
+        result = await app.invoke("nothing", "t")
+        assert result["meta"]["thread_name"] is None
+        assert result["messages"]
         assert await name_of(app) is None
 
 
-async def test_a_name_that_is_no_text_is_refused() -> None:
+async def test_thread_name_or_metadata_of_the_wrong_type_is_rejected() -> None:
     async with called("remembering") as app:
         for config in ({"thread_name": 5}, {"thread_meta": "sea"}):
             error = await app.refused("POST", "/v1/graph/invoke", turn("one", "t", config=config), status=422)

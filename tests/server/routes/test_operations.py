@@ -1,4 +1,4 @@
-"""What operators ask, and the documentation that the server itself has."""
+"""Health, readiness and metrics, and the documentation that the server itself has."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.server.routes.calling import called, data_of
 from perdure.server import ServerApp
 
 
-async def test_a_server_says_that_it_works_and_that_it_is_ready() -> None:
+async def test_server_reports_that_it_is_healthy_and_ready() -> None:
     async with called("remembering") as app:
         assert await app.get("/ping") == "pong"
         assert await app.get("/healthz") == {"status": "ok"}
         assert await app.get("/readyz") == {"is_ready": True, "checks": {"storage": "ok"}}
 
 
-async def test_a_storage_that_is_away_makes_it_not_ready_and_says_nothing_of_its_address(
+async def test_unavailable_storage_is_reported_without_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with called("remembering") as app:
@@ -33,12 +33,12 @@ async def test_a_storage_that_is_away_makes_it_not_ready_and_says_nothing_of_its
         assert await app.get("/healthz") == {"status": "ok"}
 
 
-async def test_redis_that_is_away_is_shown_and_does_not_matter() -> None:
+async def test_unavailable_redis_is_reported_and_the_server_stays_ready() -> None:
     async with called("remembering", redis="redis://127.0.0.1:1/0") as app:
         assert await app.get("/readyz") == {"is_ready": True, "checks": {"storage": "ok", "redis": "unavailable"}}
 
 
-async def test_a_server_that_stops_is_not_ready_and_takes_no_more_work() -> None:
+async def test_stopping_server_is_not_ready_and_rejects_runs() -> None:
     async with called("remembering") as app:
         app.service.begin_stopping()
         assert data_of(await app.ask("GET", "/readyz"), 503)["checks"]["server"] == "stopping"
@@ -47,7 +47,7 @@ async def test_a_server_that_stops_is_not_ready_and_takes_no_more_work() -> None
         assert answer.json()["error"]["code"] == "stopping"
 
 
-async def test_metrics_are_told_as_prometheus_reads_them() -> None:
+async def test_metrics_are_in_the_format_of_prometheus() -> None:
     async with called("remembering") as app:
         await app.invoke("hi", "t")
         answer = await app.ask("GET", "/metrics")
@@ -56,7 +56,7 @@ async def test_metrics_are_told_as_prometheus_reads_them() -> None:
         assert counted == ['perdure_http_requests_total{method="POST",route="/v1/graph/invoke",status="200"} 1.0']
 
 
-async def test_requests_are_counted_by_their_route_not_by_the_ids_in_their_paths() -> None:
+async def test_requests_are_counted_by_route_without_the_ids_in_their_paths() -> None:
     async with called("remembering") as app:
         for path in ("/v1/threads/some-thread", "/nothing/some-thread"):
             await app.ask("GET", path)
@@ -65,7 +65,7 @@ async def test_requests_are_counted_by_their_route_not_by_the_ids_in_their_paths
 
 
 def operations(app: ServerApp) -> set[tuple[str, str]]:
-    """Of all routes that serve a client something."""
+    """Returns the method and path of all documented routes."""
     return {
         (method.lower(), re.sub(r":\w+}", "}", route.path))
         for route in app.routes.routes
@@ -75,22 +75,22 @@ def operations(app: ServerApp) -> set[tuple[str, str]]:
     }
 
 
-async def test_the_openapi_document_has_every_route_and_refers_to_no_outside_host() -> None:
+async def test_openapi_document_has_every_route_and_no_external_url() -> None:
     async with called("remembering") as app:
         answer = await app.ask("GET", "/openapi.json")
         document = answer.json()
         assert document["openapi"].startswith("3.")
-        told = {(method, path) for path, item in document["paths"].items() for method in item}
-        assert operations(app.app) <= told
-        assert len(told) > 30
+        documented = {(method, path) for path, item in document["paths"].items() for method in item}
+        assert operations(app.app) <= documented
+        assert len(documented) > 30
         assert not re.findall(r"https?://[^\"\s]*", json.dumps(document["paths"]))
         for path, item in document["paths"].items():
-            for method, one in item.items():
-                assert one["summary"], (method, path)
-                assert {"400", "401", "403", "422", "429"} <= set(one["responses"]), (method, path)
+            for method, operation in item.items():
+                assert operation["summary"], (method, path)
+                assert {"400", "401", "403", "422", "429"} <= set(operation["responses"]), (method, path)
 
 
-async def test_the_documentation_page_has_every_route_and_nothing_from_elsewhere() -> None:
+async def test_documentation_page_has_every_route_and_no_external_resource() -> None:
     async with called("remembering") as app:
         page = (await app.ask("GET", "/docs")).text
         document = (await app.ask("GET", "/openapi.json")).json()
@@ -99,13 +99,13 @@ async def test_the_documentation_page_has_every_route_and_nothing_from_elsewhere
     assert all(path in page for path in document["paths"])
 
 
-async def test_in_production_there_is_no_documentation_page() -> None:
+async def test_production_serves_no_documentation_page() -> None:
     async with called("remembering", mode="production") as app:
         assert (await app.ask("GET", "/docs")).status_code == 404
         assert (await app.ask("GET", "/openapi.json")).status_code == 200
 
 
-async def test_nothing_else_of_the_framework_is_served() -> None:
+async def test_no_other_page_of_the_framework_is_served() -> None:
     async with called("remembering") as app:
         for path in ("/_openapi", "/_openapi/openapi.json", "/_openapi/swagger", "/schema", "/schema/openapi.json"):
             assert (await app.ask("GET", path)).status_code == 404, path

@@ -73,16 +73,16 @@ def chunks(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             yield json.loads(line.removeprefix("data: "))
 
 
-def test_a_token_is_sent_before_the_turn_has_ended(served: Gates) -> None:
+def test_token_is_sent_before_the_turn_ends(served: Gates) -> None:
     with client(served) as http, http.stream("POST", "/v1/graph/stream", json=turn("real-1", "t1")) as answer:
-        told = chunks(answer.iter_lines())
-        token = next(one for one in told if one["event"] == "message")
+        received = chunks(answer.iter_lines())
+        token = next(chunk for chunk in received if chunk["event"] == "message")
         assert token["message"]["delta"] is True and texts([token["message"]]) == ["good "]
-        served.open("real-1")  # only now does the agent go on
-        assert is_done(list(told)[-1])
+        served.open("real-1")  # the agent continues only now
+        assert is_done(list(received)[-1])
 
 
-def test_a_client_whose_connection_breaks_finds_all_that_it_missed(served: Gates) -> None:
+def test_client_whose_connection_breaks_gets_all_missed_events(served: Gates) -> None:
     with client(served) as http:
         with http.stream("POST", "/v1/graph/stream", json=turn("real-2", "t2")) as answer:
             run_id = next(chunks(answer.iter_lines()))["run_id"]
@@ -99,7 +99,7 @@ def test_a_client_whose_connection_breaks_finds_all_that_it_missed(served: Gates
     assert run["state"] == "IDLE"
 
 
-def test_a_socket_has_several_turns_and_survives_garbage(served: Gates) -> None:
+def test_socket_has_several_turns_and_survives_garbage(served: Gates) -> None:
     served.open("real-3")
     with connect(f"ws://{served.url}/v1/graph/ws") as socket:
         for number in range(2):
@@ -112,7 +112,7 @@ def test_a_socket_has_several_turns_and_survives_garbage(served: Gates) -> None:
             assert chunk["data"]["is_new_thread"] is (number == 0)
 
 
-def test_a_frame_that_is_too_large_closes_the_socket_and_not_the_server(served: Gates) -> None:
+def test_frame_that_is_too_large_closes_the_socket_and_not_the_server(served: Gates) -> None:
     with connect(f"ws://{served.url}/v1/graph/ws") as socket:
         with suppress(ConnectionClosed):  # it may be closed before all of it is sent
             socket.send("x" * 11_000_000)
@@ -122,7 +122,7 @@ def test_a_frame_that_is_too_large_closes_the_socket_and_not_the_server(served: 
         assert http.get("/ping").status_code == 200
 
 
-async def test_a_run_of_another_process_is_seen_and_stopped(tmp_path: Path) -> None:
+async def test_run_of_another_process_is_seen_and_stopped(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'threads.db'}"
     (tmp_path / "perdure.json").write_text(json.dumps({"agent": f"{HERE}:waiting", "checkpointer": database}))
     root = str(Path(__file__).parents[3])

@@ -1,4 +1,4 @@
-"""A thread that waits for people, gone on with by `resume`."""
+"""A thread with pending requests continues by `resume`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ async def resume(app: Called, value: Any, thread_id: str = "t") -> Any:
 
 
 @pytest.mark.parametrize(
-    ("asked", "given", "said"),
+    ("asked", "answer", "output"),
     [
         ("verdict", {"approved": True, "comment": "good"}, "Verdict True good"),
         ("verdict", {"verdict": {"approved": False}}, "Verdict False "),
@@ -23,7 +23,7 @@ async def resume(app: Called, value: Any, thread_id: str = "t") -> Any:
         ("bool", False, "bool False"),
     ],
 )
-async def test_the_answer_comes_as_what_was_asked_for(asked: str, given: Any, said: str) -> None:
+async def test_resume_passes_the_answer_in_the_requested_type(asked: str, answer: Any, output: str) -> None:
     async with called("asking") as app:
         first = await app.invoke(asked, "t")
         assert first["meta"]["pending_requests"] == [asked]
@@ -32,28 +32,28 @@ async def test_the_answer_comes_as_what_was_asked_for(asked: str, given: Any, sa
         assert meta["status"] == "interrupted_before"
         assert meta["interrupted_node"] == "asker"
         assert meta["interrupt_data"] == {"request_id": asked, "value": {"text": f"{asked}?"}}
-        told = await resume(app, given)
-    assert texts(told["messages"]) == [said]
-    assert told["meta"]["pending_requests"] == []
-    assert told["meta"]["is_new_thread"] is False
+        result = await resume(app, answer)
+    assert texts(result["messages"]) == [output]
+    assert result["meta"]["pending_requests"] == []
+    assert result["meta"]["is_new_thread"] is False
 
 
 @pytest.mark.parametrize(
-    ("asked", "given"),
+    ("asked", "answer"),
     [("verdict", "perhaps"), ("verdict", {"approved": 1}), ("verdict", None), ("colour", "green"), ("bool", "true")],
 )
-async def test_a_wrong_answer_is_refused_and_the_thread_still_waits(asked: str, given: Any) -> None:
+async def test_invalid_answer_is_rejected_and_the_thread_still_waits(asked: str, answer: Any) -> None:
     async with called("asking") as app:
         await app.invoke(asked, "t")
         before = (await app.get("/v1/threads/t"))["thread"]
-        body = {"resume": given, "config": {"thread_id": "t"}}
+        body = {"resume": answer, "config": {"thread_id": "t"}}
         error = await app.refused("POST", "/v1/graph/invoke", body, status=422)
         assert error["code"] == "answer_rejected"
         assert asked in error["message"]
         assert (await app.get("/v1/threads/t"))["thread"] == before
 
 
-async def test_several_requests_are_answered_by_their_ids_at_once_or_one_by_one() -> None:
+async def test_several_requests_are_answered_by_id_together_or_separately() -> None:
     async with called("asking") as app:
         await app.invoke("colour bool verdict", "t")
         body = {"resume": True, "config": {"thread_id": "t"}}
@@ -66,7 +66,7 @@ async def test_several_requests_are_answered_by_their_ids_at_once_or_one_by_one(
         assert texts((await resume(app, {"approved": True}))["messages"]) == ["Verdict True "]
 
 
-async def test_a_thread_that_waits_for_nothing_cannot_be_resumed() -> None:
+async def test_thread_without_pending_requests_cannot_be_resumed() -> None:
     async with called("asking") as app:
         error_of(await app.ask("POST", "/v1/graph/invoke", {"resume": 1, "config": {"thread_id": "nobody"}}), 404)
         error_of(await app.ask("POST", "/v1/graph/invoke", {"resume": 1}), 404)
@@ -76,9 +76,12 @@ async def test_a_thread_that_waits_for_nothing_cannot_be_resumed() -> None:
     assert conflict_of(again)["thread_id"] == "t"
 
 
-async def test_a_new_message_may_come_while_a_request_is_pending() -> None:
+async def test_thread_with_a_pending_request_accepts_a_new_message() -> None:
     async with called("asking") as app:
         await app.invoke("bool", "t")
-        told = await app.invoke("colour", "t")
-        assert sorted(told["meta"]["pending_requests"]) == ["bool", "colour"]
-        assert sorted(one["request_id"] for one in (await app.get("/v1/requests"))["requests"]) == ["bool", "colour"]
+        result = await app.invoke("colour", "t")
+        assert sorted(result["meta"]["pending_requests"]) == ["bool", "colour"]
+        assert sorted(request["request_id"] for request in (await app.get("/v1/requests"))["requests"]) == [
+            "bool",
+            "colour",
+        ]

@@ -9,28 +9,36 @@ from tests.server.routes.calling import Body, called, is_done, texts, turn
 from tests.server.routes.flows import gates, reached
 
 
-def said(chunks: list[Body]) -> list[str]:
-    return [texts([one["message"]])[0] for one in chunks if one["event"] == "message" and not one["message"]["delta"]]
+def message_texts(chunks: list[Body]) -> list[str]:
+    return [
+        texts([chunk["message"]])[0]
+        for chunk in chunks
+        if chunk["event"] == "message" and not chunk["message"]["delta"]
+    ]
 
 
 def fresh(text: str, thread_id: str = "t") -> Body:
     return {"invoke_type": "fresh", **turn(text, thread_id)}
 
 
-async def test_several_turns_go_over_one_socket() -> None:
+async def test_one_socket_carries_several_turns() -> None:
     async with called("remembering") as app, app.socket() as socket:
         first = await socket.turn(fresh("one"))
         second = await socket.turn(turn("two", "t"))  # fresh unless it says otherwise
         other = await socket.turn(fresh("three", "other"))
-    assert (said(first), said(second), said(other)) == (["heard: one"], ["heard: one, two"], ["heard: three"])
+    assert (message_texts(first), message_texts(second), message_texts(other)) == (
+        ["heard: one"],
+        ["heard: one, two"],
+        ["heard: three"],
+    )
     for chunks in (first, second, other):
         assert chunks[0]["data"]["status"] == "started"
         assert is_done(chunks[-1])
-        assert {one["thread_id"] for one in chunks} == {chunks[-1]["data"]["thread_id"]}
+        assert {chunk["thread_id"] for chunk in chunks} == {chunks[-1]["data"]["thread_id"]}
     assert (first[-1]["data"]["is_new_thread"], second[-1]["data"]["is_new_thread"]) == (True, False)
 
 
-async def test_a_thread_that_waits_for_a_person_is_resumed_over_the_socket() -> None:
+async def test_thread_with_a_pending_request_resumes_over_the_socket() -> None:
     async with called("asking") as app, app.socket() as socket:
         asked = await socket.turn(fresh("verdict"))
         assert asked[-1]["data"]["pending_requests"] == ["verdict"]
@@ -38,18 +46,18 @@ async def test_a_thread_that_waits_for_a_person_is_resumed_over_the_socket() -> 
         assert wrong[0]["event"] == "error" and wrong[0]["data"]["code"] == "answer_rejected"
         answer = {"approved": True, "comment": "by ada"}
         done = await socket.turn({"invoke_type": "resume", "resume": answer, "config": {"thread_id": "t"}})
-    assert said(done) == ["Verdict True by ada"]
+    assert message_texts(done) == ["Verdict True by ada"]
     assert done[-1]["data"]["state"] == "IDLE"
 
 
-async def test_one_that_was_paused_over_http_is_resumed_over_a_socket_and_the_other_way_round() -> None:
+async def test_thread_paused_over_http_or_a_socket_resumes_over_the_other() -> None:
     async with called("asking") as app:
         await app.invoke("bool colour", "t")
         async with app.socket() as socket:
             frame = {"invoke_type": "resume", "resume": {"bool": True}, "config": {"thread_id": "t"}}
-            assert said(await socket.turn(frame)) == ["bool True"]
-        told = await app.post("/v1/graph/invoke", {"resume": "red", "config": {"thread_id": "t"}})
-    assert texts(told["messages"]) == ["Colour RED"]
+            assert message_texts(await socket.turn(frame)) == ["bool True"]
+        result = await app.post("/v1/graph/invoke", {"resume": "red", "config": {"thread_id": "t"}})
+    assert texts(result["messages"]) == ["Colour RED"]
 
 
 @pytest.mark.parametrize(
@@ -72,24 +80,24 @@ async def test_one_that_was_paused_over_http_is_resumed_over_a_socket_and_the_ot
     ],
     ids=lambda frame: str(frame)[:50],
 )
-async def test_a_frame_that_makes_no_sense_is_answered_with_an_error_and_the_socket_stays_open(frame: Any) -> None:
+async def test_invalid_frame_gets_an_error_and_the_socket_stays_open(frame: Any) -> None:
     async with called("remembering") as app, app.socket() as socket:
         [error] = await socket.turn(frame)
         assert error["event"] == "error"
         assert error["data"]["code"] and error["data"]["message"]
         assert error["data"]["status"] in (404, 422)
-        assert said(await socket.turn(fresh("one"))) == ["heard: one"]
+        assert message_texts(await socket.turn(fresh("one"))) == ["heard: one"]
 
 
-async def test_a_failure_is_told_and_the_turn_is_done() -> None:
+async def test_failure_is_sent_and_ends_the_turn() -> None:
     async with called("failing") as app, app.socket() as socket:
         chunks = await socket.turn(fresh("luck"))
-        assert [one["data"]["message"] for one in chunks if one["event"] == "error"] == ["no luck today"]
+        assert [chunk["data"]["message"] for chunk in chunks if chunk["event"] == "error"] == ["no luck today"]
         assert chunks[-1]["data"]["state"] == "FAILED"
         assert is_done((await socket.turn(fresh("luck", "other")))[-1])
 
 
-async def test_tokens_come_as_they_are_told() -> None:
+async def test_tokens_are_sent_as_they_are_emitted() -> None:
     async with called("talking") as app, app.socket() as socket:
         await socket.send(fresh("gate-ws"))
         while (chunk := await socket.receive())["event"] != "message":
@@ -100,7 +108,7 @@ async def test_tokens_come_as_they_are_told() -> None:
             chunk = await socket.receive()
 
 
-async def test_a_client_that_goes_away_leaves_the_run_going() -> None:
+async def test_run_continues_after_its_client_disconnects() -> None:
     async with called("waiting") as app:
         async with app.socket() as socket:
             await socket.send(fresh("ws-left"))
@@ -110,8 +118,8 @@ async def test_a_client_that_goes_away_leaves_the_run_going() -> None:
         assert (await app.ended("t", run_id))["outputs"] == ["passed ws-left"]
 
 
-async def test_frames_of_bytes_are_read_like_those_of_text() -> None:
+async def test_byte_frames_are_read_like_text_frames() -> None:
     async with called("remembering") as app, app.socket() as socket:
         await socket._from_client.put({"type": "websocket.receive", "bytes": b"\xff\xfe"})
         assert (await socket.receive())["event"] == "error"
-        assert said(await socket.turn(fresh("one"))) == ["heard: one"]
+        assert message_texts(await socket.turn(fresh("one"))) == ["heard: one"]

@@ -12,20 +12,20 @@ async def state(app: Called, thread_id: str = "t") -> Any:
     return (await app.get(f"/v1/threads/{thread_id}/state"))["state"]
 
 
-async def test_the_state_holds_the_conversation_where_it_stands_and_the_shared_state() -> None:
+async def test_state_has_the_conversation_the_position_and_the_shared_state() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
-        found = await state(app)
-    assert set(found) == {"context", "context_summary", "execution_meta", "words", "seen", "loud"}
-    assert found["loud"] == {"text": "A B", "times": 1}
-    assert texts(found["context"]) == ["a b", "A B (2 words)"]
-    meta = found["execution_meta"]
+        current = await state(app)
+    assert set(current) == {"context", "context_summary", "execution_meta", "words", "seen", "loud"}
+    assert current["loud"] == {"text": "A B", "times": 1}
+    assert texts(current["context"]) == ["a b", "A B (2 words)"]
+    meta = current["execution_meta"]
     keys = "current_node step status interrupted_node interrupt_reason interrupt_data thread_id"
     assert set(keys.split()) | {"stop_current_execution", "internal_data"} == set(meta)
     assert (meta["thread_id"], meta["status"], meta["step"]) == ("t", "completed", 3)
 
 
-async def test_a_running_thread_says_that_it_runs() -> None:
+async def test_state_of_a_running_thread_has_the_status_running() -> None:
     async with called("waiting") as app:
         await app.run("t", 202, None, input="state-runs")
         await reached["state-runs"].wait()
@@ -36,43 +36,43 @@ async def test_a_running_thread_says_that_it_runs() -> None:
     assert (meta["status"], meta["current_node"]) == ("running", "wait")
 
 
-async def test_what_is_put_is_merged_and_none_is_passed_over() -> None:
+async def test_put_merges_the_state_and_ignores_null() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
-        given = {"loud": {"times": 2, "new": {"deep": [1]}}, "seen": ["x"], "words": None, "extra": "yes"}
-        told = (await app.send("PUT", "/v1/threads/t/state", {"state": given, "config": {}}))["state"]
-        assert told == await state(app)
-        assert told["loud"] == {"text": "A B", "times": 2, "new": {"deep": [1]}}
-        assert (told["words"], told["seen"], told["extra"]) == (2, ["x"], "yes")
+        update = {"loud": {"times": 2, "new": {"deep": [1]}}, "seen": ["x"], "words": None, "extra": "yes"}
+        result = (await app.send("PUT", "/v1/threads/t/state", {"state": update, "config": {}}))["state"]
+        assert result == await state(app)
+        assert result["loud"] == {"text": "A B", "times": 2, "new": {"deep": [1]}}
+        assert (result["words"], result["seen"], result["extra"]) == (2, ["x"], "yes")
         deeper = {"loud": {"new": {"more": 1, "deep": None}}}
-        told = (await app.send("PUT", "/v1/threads/t/state", {"state": deeper}))["state"]
-        assert told["loud"]["new"] == {"deep": [1], "more": 1}
+        result = (await app.send("PUT", "/v1/threads/t/state", {"state": deeper}))["state"]
+        assert result["loud"]["new"] == {"deep": [1], "more": 1}
         assert texts((await app.invoke("c", "t"))["messages"]) == ["C (1 words)"]
-        assert (await state(app))["seen"] == ["x", "c"], "the run goes on from what was put"
+        assert (await state(app))["seen"] == ["x", "c"], "the run continues from the updated state"
 
 
-async def test_where_the_thread_stands_cannot_be_put() -> None:
+async def test_put_cannot_change_the_position_of_the_thread() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         before = (await state(app))["execution_meta"]
         forged = {"execution_meta": {"status": "running", "thread_id": "other", "step": 0}}
-        told = (await app.send("PUT", "/v1/threads/t/state", {"state": forged}))["state"]
-        assert told["execution_meta"] == before
+        result = (await app.send("PUT", "/v1/threads/t/state", {"state": forged}))["state"]
+        assert result["execution_meta"] == before
         assert (await app.get("/v1/threads/t"))["thread"]["status"] == "IDLE"
 
 
-async def test_a_context_that_is_put_is_added_to_what_was_said() -> None:
+async def test_put_context_is_appended_to_the_conversation() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t")
-        given = {"context": [{"role": "user", "content": "told"}], "topic": "tides", "context_summary": "short"}
-        told = (await app.send("PUT", "/v1/threads/t/state", {"state": given}))["state"]
-        assert texts(told["context"]) == ["one", "heard: one", "told"]
-        assert (told["topic"], told["context_summary"]) == ("tides", "short")
+        update = {"context": [{"role": "user", "content": "told"}], "topic": "tides", "context_summary": "short"}
+        result = (await app.send("PUT", "/v1/threads/t/state", {"state": update}))["state"]
+        assert texts(result["context"]) == ["one", "heard: one", "told"]
+        assert (result["topic"], result["context_summary"]) == ("tides", "short")
         assert texts((await app.invoke("two", "t"))["messages"]) == ["heard: one, told, two"]
 
 
-async def test_a_state_that_was_read_can_be_put_back_and_changes_nothing() -> None:
-    """As a client does that edits one field of what it has read."""
+async def test_put_of_the_state_as_read_does_not_change_the_conversation() -> None:
+    """A client that edits one field puts back the whole state that it has read."""
     async with called("remembering") as app:
         await app.invoke("one", "t")
         before = await state(app)
@@ -81,7 +81,7 @@ async def test_a_state_that_was_read_can_be_put_back_and_changes_nothing() -> No
     assert texts(after["context"]) == texts(before["context"])
 
 
-async def test_what_cannot_be_put_changes_nothing() -> None:
+async def test_invalid_put_changes_nothing() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         before = await state(app)
@@ -96,32 +96,32 @@ async def test_what_cannot_be_put_changes_nothing() -> None:
         assert await state(app) == before
 
 
-async def test_a_cleared_state_is_really_gone_and_the_agent_does_not_remember() -> None:
+async def test_cleared_state_is_gone_and_the_agent_does_not_remember_it() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t", initial_state={"topic": "tides"})
-        told = await app.send("DELETE", "/v1/threads/t/state", {"config": {}})
-        assert told["success"] is True
+        result = await app.send("DELETE", "/v1/threads/t/state", {"config": {}})
+        assert result["success"] is True
         for _ in range(2):  # nothing brings it back
-            found = await state(app)
-            assert found["context"] == []
-            assert "topic" not in found
+            current = await state(app)
+            assert current["context"] == []
+            assert "topic" not in current
         assert (await app.get("/v1/threads/t/messages"))["messages"] == []
         assert texts((await app.invoke("two", "t"))["messages"]) == ["heard: two"]
         assert len((await app.get("/v1/threads/t/checkpoints"))["checkpoints"]) > 2, "the history stays"
 
 
-async def test_a_cleared_state_of_a_workflow_without_agents_has_no_conversation_either() -> None:
+async def test_cleared_state_without_agents_has_no_conversation() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         await app.send("DELETE", "/v1/threads/t/state")
-        found = await state(app)
-        assert found["context"] == []
-        assert "words" not in found
+        current = await state(app)
+        assert current["context"] == []
+        assert "words" not in current
         await app.invoke("c", "t")
         assert texts((await state(app))["context"]) == ["c", "C (1 words)"]
 
 
-async def test_a_cleared_thread_waits_for_nobody() -> None:
+async def test_cleared_thread_has_no_pending_requests() -> None:
     async with called("asking") as app:
         await app.invoke("bool", "t")
         await app.send("DELETE", "/v1/threads/t/state")
@@ -131,7 +131,7 @@ async def test_a_cleared_thread_waits_for_nobody() -> None:
         error_of(await app.ask("DELETE", "/v1/threads/nobody/state"), 404)
 
 
-async def test_keys_that_are_not_of_the_shared_state_cannot_be_patched() -> None:
+async def test_keys_outside_the_shared_state_cannot_be_patched() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t")
         before = await state(app)
@@ -144,7 +144,7 @@ async def test_keys_that_are_not_of_the_shared_state_cannot_be_patched() -> None
         assert len((await app.get("/v1/threads"))["threads"]) == 1
 
 
-async def test_a_patch_changes_and_removes_keys_as_the_next_checkpoint() -> None:
+async def test_patch_changes_and_removes_keys_as_the_next_checkpoint() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         before = (await app.get("/v1/threads/t"))["thread"]
@@ -152,8 +152,8 @@ async def test_a_patch_changes_and_removes_keys_as_the_next_checkpoint() -> None
         made = (await app.send("PATCH", "/v1/threads/t/state", body))["checkpoint"]
         assert made["previous_checkpoint_id"] == before["checkpoint_id"]
         assert made["number"] == before["number"] + 1
-        found = await state(app)
-        assert (found["seen"], found["new"], "loud" in found) == (["y"], 1, False)
+        current = await state(app)
+        assert (current["seen"], current["new"], "loud" in current) == (["y"], 1, False)
         wrong = await app.refused("PATCH", "/v1/threads/t/state", {"update_state": {"seen": 5}}, status=422)
         assert wrong["code"] == "wrong_state_type"
         assert wrong["message"].endswith("Nothing was written.") or "Nothing" in wrong["message"]

@@ -1,4 +1,4 @@
-"""`POST /v1/graph/stream`: one turn, told as it happens."""
+"""`POST /v1/graph/stream`: one turn, streamed as it happens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.server.routes.flows import gates, reached
 
 
 def checked(events: list[Event], thread_id: str) -> list[Event]:
-    """Each is a StreamChunk of the thread, and what is committed has the ids of the log, in order."""
+    """Asserts that each event is a StreamChunk of the thread and that committed events have ordered ids."""
     for event in events:
         assert event.event == event.data["event"]
         assert event.event in {"message", "state", "updates", "error"}
@@ -21,7 +21,7 @@ def checked(events: list[Event], thread_id: str) -> list[Event]:
     return events
 
 
-async def test_it_is_made_of_server_sent_events_and_says_that_to_proxies() -> None:
+async def test_stream_has_the_headers_of_server_sent_events_for_proxies() -> None:
     async with called("remembering") as app, app.stream("POST", "/v1/graph/stream", turn("hi", "t")) as stream:
         assert stream.status == 200
         assert stream.headers["content-type"].startswith("text/event-stream")
@@ -30,41 +30,43 @@ async def test_it_is_made_of_server_sent_events_and_says_that_to_proxies() -> No
         checked(await stream.all(), "t")
 
 
-async def test_committed_events_have_the_ids_that_the_log_knows_them_by_and_others_have_none() -> None:
+async def test_only_committed_events_have_ids_and_these_match_the_log() -> None:
     async with called("counting") as app:
         async with app.stream("POST", "/v1/graph/stream", turn("a b", "t")) as stream:
             events = checked(await stream.all(), "t")
         last = events[-1].data["data"]["cursor"]
         async with app.stream("GET", "/v1/threads/t/events") as log:
             logged = {event.id: event for event in await log.until(last) if event.id is not None}
-    told = {event.id: event for event in events if event.id is not None}
-    assert list(told) == list(logged) == list(range(1, last + 1))
+    streamed = {event.id: event for event in events if event.id is not None}
+    assert list(streamed) == list(logged) == list(range(1, last + 1))
     kinds = {"output": "message"}
-    assert all(told[at].event == kinds.get(str(logged[at].event), "updates") for at in told)
+    assert all(streamed[at].event == kinds.get(str(logged[at].event), "updates") for at in streamed)
     progress = [event for event in events if (event.data["data"] or {}).get("type") == "progress"]
     assert [event.data["data"]["data"] for event in progress] == [{"done": 0.5}]
     assert (events[0].id, events[-1].id) == (None, None)
 
 
-async def test_tokens_come_as_they_are_told_and_the_whole_message_once_it_is_committed() -> None:
+async def test_tokens_arrive_at_once_and_the_whole_message_after_its_commit() -> None:
     async with called("talking") as app, app.stream("POST", "/v1/graph/stream", turn("gate-s", "t")) as stream:
-        while (event := await stream.told()) is not None and event.event != "message":
+        while (event := await stream.next_event()) is not None and event.event != "message":
             pass
         assert event is not None
         assert texts([event.data["message"]]) == ["good "]
         assert event.data["message"]["delta"] is True
-        assert event.id is None, "what is not committed cannot be come back to"
-        gates["gate-s"].set()  # only now does the agent go on
-        said = [one for one in await stream.all() if one.event == "message" and texts([one.data["message"]]) != [""]]
-    assert [(texts([one.data["message"]])[0], one.data["message"]["delta"]) for one in said] == [
+        assert event.id is None, "a client cannot resume from an uncommitted event"
+        gates["gate-s"].set()  # the agent continues only now
+        messages = [
+            item for item in await stream.all() if item.event == "message" and texts([item.data["message"]]) != [""]
+        ]
+    assert [(texts([item.data["message"]])[0], item.data["message"]["delta"]) for item in messages] == [
         ("evening", True),
         ("good evening", False),
     ]
-    assert said[-1].id is not None
-    assert said[-1].data["message"]["message_id"] == event.data["message"]["message_id"] == "said-gate-s"
+    assert messages[-1].id is not None
+    assert messages[-1].data["message"]["message_id"] == event.data["message"]["message_id"] == "said-gate-s"
 
 
-async def test_the_state_is_told_where_all_is_asked_for() -> None:
+async def test_stream_sends_the_state_with_full_granularity() -> None:
     async with called("counting") as app:
         body = turn("a b", "t", response_granularity="full")
         async with app.stream("POST", "/v1/graph/stream", body) as stream:
@@ -73,23 +75,23 @@ async def test_the_state_is_told_where_all_is_asked_for() -> None:
         assert state.data["state"] == (await app.get("/v1/threads/t/state"))["state"]
 
 
-async def test_the_last_chunk_says_how_it_ended() -> None:
+async def test_last_chunk_has_the_state_and_the_pending_requests() -> None:
     async with called("asking") as app:
         async with app.stream("POST", "/v1/graph/stream", turn("colour", "t")) as stream:
             events = checked(await stream.all(), "t")
         done = events[-1].data["data"]
         assert (done["status"], done["is_new_thread"], done["pending_requests"]) == ("done", True, ["colour"])
-        [asked] = [one.data["data"] for one in events if (one.data["data"] or {}).get("status") == "interrupted"]
+        [asked] = [item.data["data"] for item in events if (item.data["data"] or {}).get("status") == "interrupted"]
         assert asked["request"]["request_id"] == "colour"
         assert asked["request"]["data"] == {"text": "colour?"}
         body = {"resume": "blue", "config": {"thread_id": "t"}}
         async with app.stream("POST", "/v1/graph/stream", body) as stream:
             resumed = checked(await stream.all(), "t")
-    assert [texts([one.data["message"]]) for one in resumed if one.event == "message"] == [["Colour BLUE"]]
+    assert [texts([item.data["message"]]) for item in resumed if item.event == "message"] == [["Colour BLUE"]]
     assert resumed[-1].data["data"]["state"] == "IDLE"
 
 
-async def test_a_failure_is_a_chunk_of_its_own_and_the_stream_ends_well() -> None:
+async def test_failure_is_a_separate_chunk_and_the_stream_ends_normally() -> None:
     async with called("failing") as app, app.stream("POST", "/v1/graph/stream", turn("luck", "t")) as stream:
         events = checked(await stream.all(), "t")
     [error] = [event for event in events if event.event == "error"]
@@ -98,14 +100,14 @@ async def test_a_failure_is_a_chunk_of_its_own_and_the_stream_ends_well() -> Non
     assert events[-1].data["data"]["state"] == "FAILED"
 
 
-async def test_in_production_the_chunk_of_a_failure_does_not_say_what_the_error_said() -> None:
+async def test_production_chunks_hide_the_error_text() -> None:
     async with called("failing", mode="production") as app:
         async with app.stream("POST", "/v1/graph/stream", turn("luck", "t")) as stream:
             events = checked(await stream.all(), "t")
     assert not [event for event in events if "no luck" in str(event.data)]
 
 
-async def test_what_is_wrong_is_told_by_the_status_before_anything_is_streamed() -> None:
+async def test_invalid_turn_gets_an_error_status_before_the_stream_starts() -> None:
     async with called("waiting") as app:
         error_of(await app.ask("POST", "/v1/graph/stream", {}), 422)
         error_of(await app.ask("POST", "/v1/graph/stream", {"resume": 1, "config": {"thread_id": "t"}}), 404)
@@ -115,10 +117,10 @@ async def test_what_is_wrong_is_told_by_the_status_before_anything_is_streamed()
         gates["stream-busy"].set()
 
 
-async def test_a_client_that_goes_away_leaves_the_run_going() -> None:
+async def test_run_continues_after_its_client_disconnects() -> None:
     async with called("waiting") as app:
         async with app.stream("POST", "/v1/graph/stream", turn("left", "t")) as stream:
-            event = await stream.told()
+            event = await stream.next_event()
             assert event is not None
             run_id = event.data["run_id"]
             await reached["left"].wait()
@@ -128,16 +130,18 @@ async def test_a_client_that_goes_away_leaves_the_run_going() -> None:
     assert (run["state"], run["outputs"]) == ("IDLE", ["passed left"])
 
 
-async def test_two_turns_that_stream_one_after_the_other_do_not_tell_of_each_other() -> None:
+async def test_stream_of_a_turn_has_only_messages_of_its_own_turn() -> None:
     async with called("remembering") as app:
         for text, answer in (("one", "heard: one"), ("two", "heard: one, two")):
             async with app.stream("POST", "/v1/graph/stream", turn(text, "t")) as stream:
                 events = checked(await stream.all(), "t")
-            said = [texts([one.data["message"]])[0] for one in events if one.event == "message" and one.id is not None]
-            assert said == [answer]
+            messages = [
+                texts([item.data["message"]])[0] for item in events if item.event == "message" and item.id is not None
+            ]
+            assert messages == [answer]
 
 
-async def test_a_thread_whose_events_are_followed_can_be_streamed_too() -> None:
+async def test_thread_can_be_streamed_while_its_events_are_followed() -> None:
     async with called("counting") as app:
         await app.invoke("one two", "t")
         async with app.stream("GET", "/v1/threads/t/events") as follower:
@@ -147,11 +151,13 @@ async def test_a_thread_whose_events_are_followed_can_be_streamed_too() -> None:
     assert [event.id for event in followed if event.id is not None] == list(range(1, last + 1))
 
 
-async def test_too_many_streams_are_refused_for_now() -> None:
+async def test_stream_over_the_limit_is_rejected_with_retry_after() -> None:
     async with called("waiting", limits={"max_streams": 1}) as app:
         async with app.stream("POST", "/v1/graph/stream", turn("many", "t")):
             answer = await app.ask("POST", "/v1/graph/stream", turn("more", "u"))
             assert error_of(answer, 429)["code"] == "too_many_streams"
             assert int(answer.headers["retry-after"]) > 0
             gates["many"].set()
-        assert [one["thread_id"] for one in (await app.get("/v1/threads"))["threads"]] == ["t"], "it did not begin"
+        assert [thread["thread_id"] for thread in (await app.get("/v1/threads"))["threads"]] == ["t"], (
+            "it did not begin"
+        )

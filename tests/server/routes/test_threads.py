@@ -1,4 +1,4 @@
-"""`/v1/threads`: those there are, found again, and forgotten."""
+"""`/v1/threads`: list, search and delete threads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from tests.server.routes.flows import gates, reached
 
 
 async def ids(app: Called, **parameters: object) -> list[str]:
-    return [one["thread_id"] for one in (await app.get("/v1/threads", **parameters))["threads"]]
+    return [thread["thread_id"] for thread in (await app.get("/v1/threads", **parameters))["threads"]]
 
 
-async def test_a_thread_is_told_as_clients_of_agentflow_know_it_and_where_it_stands() -> None:
+async def test_thread_has_the_fields_of_agentflow_and_its_status() -> None:
     async with called("asking") as app:
         await app.invoke("bool", "t")
         [listed] = (await app.get("/v1/threads"))["threads"]
@@ -21,7 +21,7 @@ async def test_a_thread_is_told_as_clients_of_agentflow_know_it_and_where_it_sta
     assert thread["status"] == "IDLE_WITH_PENDING_REQUESTS"
 
 
-async def test_threads_that_moved_last_come_first_page_by_page() -> None:
+async def test_threads_are_listed_newest_first_in_pages() -> None:
     async with called("remembering") as app:
         assert await ids(app) == []
         for number in range(5):
@@ -47,12 +47,12 @@ async def test_a_search_finds_threads_by_id_name_and_workflow_with_paging() -> N
         assert await ids(app, search="%") == []
 
 
-async def test_a_deleted_thread_is_gone_with_all_that_was_said() -> None:
+async def test_deleted_thread_is_gone_with_its_messages() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t")
         await app.invoke("one", "other")
-        told = await app.send("DELETE", "/v1/threads/t", {"config": {}})
-        assert set(told) == {"success", "message", "data"} and told["success"] is True
+        result = await app.send("DELETE", "/v1/threads/t", {"config": {}})
+        assert set(result) == {"success", "message", "data"} and result["success"] is True
         assert await ids(app) == ["other"]
         error_of(await app.ask("GET", "/v1/threads/t/messages"), 404)
         error_of(await app.ask("DELETE", "/v1/threads/t"), 404)
@@ -61,7 +61,7 @@ async def test_a_deleted_thread_is_gone_with_all_that_was_said() -> None:
     assert again["meta"]["is_new_thread"] is True
 
 
-async def test_a_thread_that_is_being_run_is_not_deleted() -> None:
+async def test_running_thread_cannot_be_deleted() -> None:
     async with called("waiting") as app:
         run = await app.run("t", 202, None, input="deleted")
         await reached["deleted"].wait()
@@ -70,14 +70,14 @@ async def test_a_thread_that_is_being_run_is_not_deleted() -> None:
         assert (await app.ended("t", run["run_id"]))["outputs"] == ["passed deleted"]
 
 
-async def test_a_thread_of_a_workflow_that_is_not_served_can_be_read_but_not_moved(tmp_path: object) -> None:
+async def test_thread_of_an_unserved_workflow_can_be_read_but_not_run(tmp_path: object) -> None:
     url = f"sqlite:{tmp_path}/threads.db"
     async with called("counting", checkpointer=url) as app:
         await app.invoke("a b", "t")
     async with called("remembering", checkpointer=url) as app:
         assert (await app.get("/v1/threads/t"))["thread"]["workflow_name"] == "counting"
-        found = (await app.get("/v1/threads/t/checkpoints"))["checkpoints"]
-        shown = (await app.get(f"/v1/threads/t/checkpoints/{found[0]['checkpoint_id']}"))["checkpoint"]
+        checkpoints = (await app.get("/v1/threads/t/checkpoints"))["checkpoints"]
+        shown = (await app.get(f"/v1/threads/t/checkpoints/{checkpoints[0]['checkpoint_id']}"))["checkpoint"]
         assert shown["state"]["words"] == 2
         assert error_of(await app.ask("POST", "/v1/threads/t/runs", {"input": "x"}), 409)["code"] == (
             "workflow_not_served"

@@ -1,4 +1,4 @@
-"""Checkpoints, what differs between them, forks, rewinds and pins."""
+"""Checkpoints, their differences, forks, rewinds and pins."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from tests.server.routes.flows import gates, reached
 
 
 async def checkpoints(app: Called, thread_id: str = "t", **parameters: Any) -> list[Body]:
-    found: list[Body] = (await app.get(f"/v1/threads/{thread_id}/checkpoints", **parameters))["checkpoints"]
-    return found
+    listed: list[Body] = (await app.get(f"/v1/threads/{thread_id}/checkpoints", **parameters))["checkpoints"]
+    return listed
 
 
-async def test_checkpoints_come_newest_first_page_by_page() -> None:
+async def test_checkpoints_are_listed_newest_first_in_pages() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
-        found = await checkpoints(app)
-        assert [one["number"] for one in found] == [4, 3, 2, 1]
-        assert [one["iteration_count"] for one in found] == [3, 2, 1, 0]
-        for newer, older in pairwise(found):
+        history = await checkpoints(app)
+        assert [checkpoint["number"] for checkpoint in history] == [4, 3, 2, 1]
+        assert [checkpoint["iteration_count"] for checkpoint in history] == [3, 2, 1, 0]
+        for newer, older in pairwise(history):
             assert newer["previous_checkpoint_id"] == older["checkpoint_id"]
-        assert {one["thread_id"] for one in found} == {"t"}
+        assert {checkpoint["thread_id"] for checkpoint in history} == {"t"}
         first = await checkpoints(app, limit=3)
         rest = await checkpoints(app, limit=3, before=first[-1]["checkpoint_id"])
-        assert first + rest == found
-        assert await checkpoints(app, before=found[-1]["checkpoint_id"]) == []
+        assert first + rest == history
+        assert await checkpoints(app, before=history[-1]["checkpoint_id"]) == []
         error_of(await app.ask("GET", "/v1/threads/t/checkpoints?before=nothing"), 404)
         error_of(await app.ask("GET", "/v1/threads/t/checkpoints?limit=0"), 422)
 
 
-async def test_a_checkpoint_shows_the_state_what_is_due_and_what_is_asked() -> None:
+async def test_checkpoint_shows_state_messages_outputs_and_pending_requests() -> None:
     async with called("counting", workflows={"asking": "asking"}) as app:
         await app.invoke("a b", "t")
-        found = await checkpoints(app)
-        middle = (await app.get(f"/v1/threads/t/checkpoints/{found[2]['checkpoint_id']}"))["checkpoint"]
+        history = await checkpoints(app)
+        middle = (await app.get(f"/v1/threads/t/checkpoints/{history[2]['checkpoint_id']}"))["checkpoint"]
         assert middle["state"] == {"words": 2, "seen": ["a b"]}
-        assert [one["target_id"] for one in middle["messages"]] == ["shout"]
+        assert [message["target_id"] for message in middle["messages"]] == ["shout"]
         assert middle["outputs"] == [] and middle["pending_requests"] == []
-        last = (await app.get(f"/v1/threads/t/checkpoints/{found[0]['checkpoint_id']}"))["checkpoint"]
+        last = (await app.get(f"/v1/threads/t/checkpoints/{history[0]['checkpoint_id']}"))["checkpoint"]
         assert last["outputs"] == ["A B (2 words)"]
         await app.run("u", input="colour", workflow="asking")
         asked = await checkpoints(app, "u")
-        told = (await app.get(f"/v1/threads/u/checkpoints/{asked[0]['checkpoint_id']}"))["checkpoint"]
-        [request] = told["pending_requests"]
+        waiting = (await app.get(f"/v1/threads/u/checkpoints/{asked[0]['checkpoint_id']}"))["checkpoint"]
+        [request] = waiting["pending_requests"]
         assert (request["request_id"], request["response_type"]) == ("colour", "Colour")
-        error_of(await app.ask("GET", f"/v1/threads/u/checkpoints/{found[0]['checkpoint_id']}"), 404)
+        error_of(await app.ask("GET", f"/v1/threads/u/checkpoints/{history[0]['checkpoint_id']}"), 404)
         error_of(await app.ask("GET", "/v1/threads/t/checkpoints/nothing"), 404)
 
 
-async def test_a_diff_tells_what_changed_from_one_to_the_other() -> None:
+async def test_diff_shows_the_changes_between_two_checkpoints() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
-        newest, _, middle, oldest = (one["checkpoint_id"] for one in await checkpoints(app))
+        newest, _, middle, oldest = (checkpoint["checkpoint_id"] for checkpoint in await checkpoints(app))
         diff = (await app.get(f"/v1/threads/t/checkpoints/{middle}/diff/{newest}"))["diff"]
         assert "loud" in str(diff)
         assert "words" in str((await app.get(f"/v1/threads/t/checkpoints/{oldest}/diff/{middle}"))["diff"])
@@ -64,7 +64,7 @@ async def test_a_diff_tells_what_changed_from_one_to_the_other() -> None:
         error_of(await app.ask("GET", f"/v1/threads/t/checkpoints/{newest}/diff/nothing"), 404)
 
 
-async def test_a_fork_is_a_new_thread_that_goes_on_from_there_with_another_state() -> None:
+async def test_fork_is_a_new_thread_that_continues_with_a_changed_state() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         middle = (await checkpoints(app))[2]["checkpoint_id"]
@@ -76,7 +76,7 @@ async def test_a_fork_is_a_new_thread_that_goes_on_from_there_with_another_state
         assert (await app.get("/v1/threads/t/state"))["state"]["words"] == 2, "the thread itself stays as it is"
 
 
-async def test_a_fork_of_a_conversation_remembers_up_to_there_and_no_further() -> None:
+async def test_fork_of_a_conversation_remembers_only_up_to_its_checkpoint() -> None:
     async with called("remembering") as app:
         for text in ("one", "two"):
             await app.invoke(text, "t")
@@ -87,7 +87,7 @@ async def test_a_fork_of_a_conversation_remembers_up_to_there_and_no_further() -
         assert texts((await app.invoke("three", head["thread_id"]))["messages"]) == ["heard: one, two, three"]
 
 
-async def test_a_fork_that_cannot_be_makes_no_thread() -> None:
+async def test_invalid_fork_creates_no_thread() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         await app.invoke("a b", "u")
@@ -105,7 +105,7 @@ async def test_a_fork_that_cannot_be_makes_no_thread() -> None:
         error_of(await app.ask("GET", "/v1/threads/new"), 404)
 
 
-async def test_a_rewind_goes_back_and_keeps_what_came_after_as_a_branch() -> None:
+async def test_rewind_keeps_the_later_checkpoints_as_a_branch() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         await app.invoke("c", "t")
@@ -116,13 +116,13 @@ async def test_a_rewind_goes_back_and_keeps_what_came_after_as_a_branch() -> Non
         state = (await app.get("/v1/threads/t/state"))["state"]
         assert state["seen"] == ["a b"]
         assert texts(state["context"]) == ["a b", "A B (2 words)"], "what was said after that is of another branch"
-        ids = {one["checkpoint_id"] for one in await checkpoints(app)}
-        assert {one["checkpoint_id"] for one in before} <= ids
+        ids = {checkpoint["checkpoint_id"] for checkpoint in await checkpoints(app)}
+        assert {checkpoint["checkpoint_id"] for checkpoint in before} <= ids
         await app.invoke("d", "t")
         assert (await app.get("/v1/threads/t/state"))["state"]["seen"] == ["a b", "d"]
 
 
-async def test_a_conversation_that_was_rewound_forgets_what_came_after() -> None:
+async def test_rewound_conversation_forgets_the_later_messages() -> None:
     async with called("remembering") as app:
         for text in ("one", "two"):
             await app.invoke(text, "t")
@@ -132,7 +132,7 @@ async def test_a_conversation_that_was_rewound_forgets_what_came_after() -> None
         assert texts((await app.invoke("three", "t"))["messages"]) == ["heard: one, three"]
 
 
-async def test_a_rewind_that_cannot_be_changes_nothing() -> None:
+async def test_invalid_rewind_is_rejected() -> None:
     async with called("waiting") as app:
         gates["rewind-u"].set()
         await app.run("u", input="rewind-u")
@@ -149,18 +149,18 @@ async def test_a_rewind_that_cannot_be_changes_nothing() -> None:
         gates["rewind"].set()
 
 
-async def test_a_pinned_checkpoint_stays_whatever_is_pruned_until_it_is_unpinned() -> None:
+async def test_prune_keeps_a_pinned_checkpoint_until_it_is_unpinned() -> None:
     async with called("counting") as app:
         await app.invoke("a b", "t")
         middle = (await checkpoints(app))[2]["checkpoint_id"]
         pinned = (await app.post("/v1/threads/t/pin", {"checkpoint_id": middle}))["checkpoint"]
         assert (pinned["checkpoint_id"], pinned["is_pinned"]) == (middle, True)
         await app.service.storage.prune(keep_last=1)
-        assert middle in [one["checkpoint_id"] for one in await checkpoints(app)]
-        told = await app.post("/v1/threads/t/pin", {"checkpoint_id": middle, "is_pinned": False})
-        assert told["checkpoint"]["is_pinned"] is False
+        assert middle in [checkpoint["checkpoint_id"] for checkpoint in await checkpoints(app)]
+        result = await app.post("/v1/threads/t/pin", {"checkpoint_id": middle, "is_pinned": False})
+        assert result["checkpoint"]["is_pinned"] is False
         await app.service.storage.prune(keep_last=1)
-        assert middle not in [one["checkpoint_id"] for one in await checkpoints(app)]
+        assert middle not in [checkpoint["checkpoint_id"] for checkpoint in await checkpoints(app)]
         head = (await app.post("/v1/threads/t/pin", {}))["checkpoint"]
         assert head["checkpoint_id"] == (await app.get("/v1/threads/t"))["thread"]["checkpoint_id"]
         error_of(await app.ask("POST", "/v1/threads/t/pin", {"checkpoint_id": middle}), 404)

@@ -1,4 +1,4 @@
-"""Models for tests of agents: they say what the test wrote down, in any process, and note each request on disk."""
+"""Models for tests of agents: they reply with a script, in any process, and note each request on disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reply: TypeAlias = str | ToolCallPart | Sequence[ToolCallPart | str] | Exception
 
 
 def note(log: Path, **what: Any) -> None:
-    """Synced to disk: what is there twice was done twice, whatever was killed."""
+    """Append a line to the log and sync it to disk. A line that is there twice was written twice, after any kill."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, (json.dumps(what) + "\n").encode())
@@ -39,16 +39,16 @@ class Script:
     def __init__(self, replies: Sequence[Reply], log: Path | None = None) -> None:
         self._replies = replies
         self._log = log
-        self.heard: list[list[ModelMessage]] = []
+        self.received: list[list[ModelMessage]] = []
         self.infos: list[AgentInfo] = []
 
     @property
     def requests(self) -> int:
-        return len(self.heard)
+        return len(self.received)
 
     def _next(self, messages: list[ModelMessage], info: AgentInfo) -> list[Any]:
-        place = sum(isinstance(one, ModelResponse) for one in messages)
-        self.heard.append(list(messages))
+        place = sum(isinstance(message, ModelResponse) for message in messages)
+        self.received.append(list(messages))
         self.infos.append(info)
         if self._log is not None:
             note(self._log, model=place)
@@ -58,10 +58,10 @@ class Script:
         if isinstance(reply, ModelResponse):
             return list(reply.parts)
         several = [reply] if isinstance(reply, (str, ToolCallPart)) else reply
-        return [TextPart(one) if isinstance(one, str) else one for one in several]
+        return [TextPart(part) if isinstance(part, str) else part for part in several]
 
     def plain(self) -> FunctionModel:
-        """One that cannot stream."""
+        """Return a model that cannot stream."""
         return FunctionModel(self._answer)
 
     def model(self) -> FunctionModel:
@@ -82,10 +82,10 @@ class Script:
 
 
 def prompts(messages: Sequence[ModelMessage]) -> list[Any]:
-    """What a model was told by users."""
-    return [part.content for one in messages for part in one.parts if isinstance(part, UserPromptPart)]
+    """Return the user prompts that a model received."""
+    return [part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
 
 
-def told(messages: Sequence[ModelMessage]) -> list[Any]:
-    """What a model was told last."""
+def last_contents(messages: Sequence[ModelMessage]) -> list[Any]:
+    """Return the contents of the last message that a model received."""
     return [getattr(part, "content", None) for part in messages[-1].parts]

@@ -1,4 +1,4 @@
-"""Conversations as hypothesis makes them up: whatever an agent may say."""
+"""Hypothesis strategies for conversations: every message that an agent can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of four frameworks, with models for tests: they note each request on disk, and say what they heard."""
+"""Agents of four frameworks, with models for tests: each notes its requests on disk and echoes its prompts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from tests.unit.agents.agent_models import Script, note, prompts
 
 NAME = "foreign"
-"""What each of them is called."""
+"""The name of each agent."""
 
 
-def heard_as_text(texts: Sequence[str]) -> str:
+def echo(texts: Sequence[str]) -> str:
     return "heard: " + " | ".join(texts)
 
 
@@ -29,7 +29,7 @@ def with_pydantic_ai(log: Path) -> pydantic_ai.Agent[Any, Any]:
     class Listening(Script):
         def _next(self, messages: Any, info: Any) -> list[Any]:
             note(log, model=len(messages))
-            self._replies = [heard_as_text(prompts(messages))] * 99
+            self._replies = [echo(prompts(messages))] * 99
             return super()._next(messages, info)
 
     return pydantic_ai.Agent(Listening([]).model(), name=NAME)
@@ -41,7 +41,7 @@ sdk.set_tracing_disabled(True)  # it would be sent to OpenAI
 
 
 class SdkModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
-    """Calls the tools that it is told to, one after the other, then says what it heard."""
+    """Calls the tools of `calls`, one after the other, then replies with the prompts it received."""
 
     def __init__(self, log: Path, calls: Sequence[str] = (), fail: Callable[[int], None] | None = None) -> None:
         self._log = log
@@ -50,7 +50,7 @@ class SdkModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
 
     async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
         items = [{"role": "user", "content": input}] if isinstance(input, str) else input
-        done = sum(one.get("type") == "function_call_output" for one in items)
+        done = sum(item.get("type") == "function_call_output" for item in items)
         if self._fail is not None:
             self._fail(done)
         note(self._log, model=done)
@@ -58,10 +58,10 @@ class SdkModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
             name = self._calls[done]
             made = ResponseFunctionToolCall(arguments="{}", call_id=f"c{done}", name=name, type="function_call")
             return sdk.ModelResponse(output=[made], usage=_usage(), response_id=f"r{done}")
-        texts = [one["content"] for one in items if one.get("role") == "user"]
-        text = ResponseOutputText(annotations=[], text=heard_as_text(texts), type="output_text")
-        said = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
-        return sdk.ModelResponse(output=[said], usage=_usage(), response_id="r")
+        texts = [item["content"] for item in items if item.get("role") == "user"]
+        text = ResponseOutputText(annotations=[], text=echo(texts), type="output_text")
+        message = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+        return sdk.ModelResponse(output=[message], usage=_usage(), response_id="r")
 
     def stream_response(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("the adapter does not stream")
@@ -81,9 +81,9 @@ def with_openai(log: Path) -> sdk.Agent[Any]:
 def with_langgraph(log: Path) -> Any:
     async def answer(state: MessagesState) -> dict[str, Any]:
         note(log, model=len(state["messages"]))
-        texts = [str(one.content) for one in state["messages"] if one.type == "human"]
+        texts = [str(message.content) for message in state["messages"] if message.type == "human"]
         counts = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-        return {"messages": [AIMessage(heard_as_text(texts), usage_metadata=counts)]}
+        return {"messages": [AIMessage(echo(texts), usage_metadata=counts)]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("answer", answer)
@@ -96,7 +96,7 @@ def with_langgraph(log: Path) -> Any:
 
 
 class FrameworkClient(af.FunctionInvocationLayer, af.BaseChatClient):  # type: ignore[misc]
-    """Calls `pay` if it can and has not, then says what it heard."""
+    """Calls `pay` if it can and has not, then replies with the prompts it received."""
 
     def __init__(self, log: Path) -> None:
         super().__init__()
@@ -104,11 +104,11 @@ class FrameworkClient(af.FunctionInvocationLayer, af.BaseChatClient):  # type: i
 
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
         note(self._log, model=len(messages))
-        contents = self._said(messages, options)
+        contents = self._reply_contents(messages, options)
 
         async def updates() -> Any:
-            for one in contents:
-                yield af.ChatResponseUpdate(role="assistant", contents=[one], message_id="m")
+            for content in contents:
+                yield af.ChatResponseUpdate(role="assistant", contents=[content], message_id="m")
 
         async def response() -> Any:
             usage = {"input_token_count": 10, "output_token_count": 5, "total_token_count": 15}
@@ -118,11 +118,15 @@ class FrameworkClient(af.FunctionInvocationLayer, af.BaseChatClient):  # type: i
             return af.ResponseStream(updates(), finalizer=af.ChatResponse.from_updates)
         return response()
 
-    def _said(self, messages: Any, options: Any) -> list[Any]:
-        contents = [one for message in messages for one in message.contents]
-        if options.get("tools") and not any(one.type == "function_result" for one in contents):
+    def _reply_contents(self, messages: Any, options: Any) -> list[Any]:
+        contents = [content for message in messages for content in message.contents]
+        if options.get("tools") and not any(content.type == "function_result" for content in contents):
             return [af.Content.from_function_call("c1", "pay", arguments={"amount": 20})]
-        return [af.Content.from_text(heard_as_text([one.text for one in messages if one.role == "user" and one.text]))]
+        return [
+            af.Content.from_text(
+                echo([message.text for message in messages if message.role == "user" and message.text])
+            )
+        ]
 
 
 def with_framework(log: Path, *tools: Any) -> Any:

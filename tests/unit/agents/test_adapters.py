@@ -1,4 +1,4 @@
-"""Agents of other frameworks in a graph: recorded, resumed in another workflow object, given what was said before."""
+"""Agents of other frameworks in a graph: recorded, resumed in another workflow object, with the earlier messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 from pydantic_ai.messages import ModelResponse
-from tests.unit.agents.agent_models import Script, call, note, notes, told
+from tests.unit.agents.agent_models import Script, call, last_contents, note, notes
 from tests.unit.agents.foreign_agents import MAKERS, NAME, SdkModel, with_framework
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
@@ -57,28 +57,28 @@ async def test_a_turn_that_was_recorded_is_not_taken_again_after_a_crash(make: A
     assert len(notes(log)) == 1
 
 
-async def test_the_conversation_goes_on_in_another_workflow_object(make: Any, tmp_path: Path) -> None:
+async def test_conversation_continues_in_another_workflow_object(make: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
     first = await flow(make(log), tmp_path).run("Hello", thread_id="t")
     assert last(first).text == "heard: Hello"
-    assert [one.author_name for one in last(first).messages] == [NAME]
+    assert [message.author_name for message in last(first).messages] == [NAME]
     second = await flow(make(log), tmp_path).run("again", thread_id="t")
     assert last(second).text == "heard: Hello | again"
     assert last(second).usage_details is not None
-    assert second.usage["total_token_count"] == 2 * first.usage["total_token_count"] or make is MAKERS["pydantic-ai"]
+    assert second.usage["total_token_count"] == 2 * first.usage["total_token_count"]
 
 
-async def test_what_other_agents_said_is_told_to_it(make: Any, tmp_path: Path) -> None:
+async def test_adapted_agent_receives_messages_of_other_agents(make: Any, tmp_path: Path) -> None:
     session = AgentSession()
     messages = [Message("user", "Plan."), Message("assistant", "Do it.", "planner")]
     response = await take_turn(make(tmp_path / "log"), messages, session)
-    if make is MAKERS["agent-framework"]:  # told as it is, with its author
+    if make is MAKERS["agent-framework"]:  # it receives the message unchanged, with its author
         assert response.text == "heard: Plan."
     else:
         assert response.text == "heard: Plan. | planner: Do it."
 
 
-def test_it_is_called_what_it_is_called_there(make: Any, tmp_path: Path) -> None:
+def test_adapted_agent_keeps_its_name(make: Any, tmp_path: Path) -> None:
     assert adapt_agent(make(tmp_path / "log")).name == NAME
 
 
@@ -91,21 +91,21 @@ class Answer(pydantic.BaseModel):
 
 async def test_the_calls_of_a_pydantic_ai_agent_are_recorded_one_by_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    replies = [call("add", {"one": 1}, "c1"), call("final_result", {"name": "two"}, "c2")]
+    replies = [call("add", {"number": 1}, "c1"), call("final_result", {"name": "two"}, "c2")]
 
     def make(script: Script) -> Any:
         agent = pydantic_ai.Agent(script.model(), name="adder", output_type=Answer, instructions="Add.")
 
         @agent.tool  # type: ignore[untyped-decorator]
-        def add(ctx: pydantic_ai.RunContext[Any], one: int) -> int:
-            note(log, tool=one)
-            return one + 1
+        def add(ctx: pydantic_ai.RunContext[Any], number: int) -> int:
+            note(log, tool=number)
+            return number + 1
 
         return agent
 
     class Dying(Script):
         def _next(self, messages: Any, info: Any) -> list[Any]:
-            if any(isinstance(one, ModelResponse) for one in messages):
+            if any(isinstance(message, ModelResponse) for message in messages):
                 raise Boom
             return super()._next(messages, info)
 
@@ -115,7 +115,7 @@ async def test_the_calls_of_a_pydantic_ai_agent_are_recorded_one_by_one(tmp_path
     result = await flow(make(script), tmp_path).run(thread_id="t")
     assert last(result).value == Answer(name="two")
     assert notes(log) == [{"model": 0}, {"tool": 1}, {"model": 1}]
-    assert told(script.heard[0]) == [2]
+    assert last_contents(script.received[0]) == [2]
     assert script.infos[0].instructions == "Add."
     again = await flow(make(Script([])), tmp_path).run(thread_id="t")
     assert last(again).value == Answer(name="two")
@@ -132,24 +132,24 @@ async def test_a_pydantic_ai_agent_streams_and_asks_for_approval(tmp_path: Path)
     (request,) = (await flow(agent, tmp_path).run("Pay", thread_id="t")).get_request_info_events()
     answer = {request.request_id: request.data.approve({"amount": 5})}
     events = [event async for event in flow(agent, tmp_path).run(responses=answer, thread_id="t", stream=True)]
-    said = [event.data.text for event in events if isinstance(event.data, AgentResponseUpdate)]
-    assert [one for one in said if one] == ["All", " paid."]
-    assert told(script.heard[1]) == ["paid 5"]
+    texts = [event.data.text for event in events if isinstance(event.data, AgentResponseUpdate)]
+    assert [text for text in texts if text] == ["All", " paid."]
+    assert last_contents(script.received[1]) == ["paid 5"]
 
 
 async def test_listeners_of_a_pydantic_ai_agent_get_their_events(tmp_path: Path) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def listen(ctx: Any, events: Any) -> None:
-        heard.extend([type(event).__name__ async for event in events])
+        received.extend([type(event).__name__ async for event in events])
 
     capability = pydantic_ai.capabilities.ProcessEventStream(listen)
     agent = pydantic_ai.Agent(Script(["Hello."]).model(), name="writer", capabilities=[capability])
     assert last(await flow(agent, tmp_path).run("Hi")).text == "Hello."
-    assert "PartStartEvent" in heard
+    assert "PartStartEvent" in received
 
 
-def test_a_pydantic_ai_agent_without_a_model_is_refused() -> None:
+def test_a_pydantic_ai_agent_without_a_model_is_rejected() -> None:
     with pytest.raises(ValueError, match="'lost' of pydantic-ai has no model"):
         adapt_agent(pydantic_ai.Agent(name="lost"))
 
@@ -188,7 +188,7 @@ async def test_the_calls_of_an_openai_agent_are_recorded_one_by_one(tmp_path: Pa
     assert result.usage == {"input_token_count": 30, "output_token_count": 15, "total_token_count": 45}
 
 
-async def test_an_openai_agent_may_be_given_tools_for_one_turn_and_one_may_end_it(tmp_path: Path) -> None:
+async def test_openai_agent_takes_tools_for_one_turn_and_a_tool_can_end_it(tmp_path: Path) -> None:
     @tool(ends_turn=True)
     def hand_over() -> str:
         """Hand over."""
@@ -201,7 +201,7 @@ async def test_an_openai_agent_may_be_given_tools_for_one_turn_and_one_may_end_i
     assert len(notes(tmp_path / "log")) == 1
 
 
-async def test_an_openai_agent_asks_for_approval_and_calls_as_the_answers_say(tmp_path: Path) -> None:
+async def test_openai_agent_asks_for_approval_and_follows_the_answers(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     @sdk.function_tool(needs_approval=True)  # type: ignore[untyped-decorator]
@@ -223,13 +223,13 @@ async def test_an_openai_agent_asks_for_approval_and_calls_as_the_answers_say(tm
         }[answer]
         result = await flow(make(), tmp_path).run(responses={request.request_id: verdict}, thread_id="t")
     assert last(result).text == "heard: Pay"
-    assert [one["paid"] for one in notes(log) if "paid" in one] == [20, 7]
-    results = [one.result for message in last(result).messages for one in message.of_type("function_result")]
+    assert [entry["paid"] for entry in notes(log) if "paid" in entry] == [20, 7]
+    results = [content.result for message in last(result).messages for content in message.of_type("function_result")]
     assert results == ["paid 20", "not that", "paid 7"]
-    assert [one["model"] for one in notes(log) if "model" in one] == [0, 1, 2, 3]
+    assert [entry["model"] for entry in notes(log) if "model" in entry] == [0, 1, 2, 3]
 
 
-async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so(tmp_path: Path) -> None:
+async def test_openai_agent_that_needs_approval_outside_a_workflow_raises(tmp_path: Path) -> None:
     @sdk.function_tool(needs_approval=True)  # type: ignore[untyped-decorator]
     def pay() -> str:
         """Pay."""
@@ -243,15 +243,15 @@ async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so
 # ---------------------------------------------------------------- LangGraph
 
 
-async def test_a_graph_that_interrupts_itself_or_has_no_messages_is_a_clear_error() -> None:
+async def test_langgraph_that_interrupts_or_returns_no_messages_raises() -> None:
     class State(TypedDict):
         messages: list[Any]
 
-    def build(answer: Any, **given: Any) -> Any:
+    def build(answer: Any, **options: Any) -> Any:
         graph = StateGraph(State)
         graph.add_node("answer", answer)
         graph.add_edge(START, "answer")
-        return adapt_agent(graph.compile(name="graph", **given))
+        return adapt_agent(graph.compile(name="graph", **options))
 
     with pytest.raises(PerdureError, match="The graph 'graph' interrupts itself"):
         await build(lambda state: interrupt("?"), checkpointer=None).run("Go")
@@ -262,7 +262,7 @@ async def test_a_graph_that_interrupts_itself_or_has_no_messages_is_a_clear_erro
 # ---------------------------------------------------------------- agent-framework-core
 
 
-async def test_an_agent_of_agent_framework_asks_for_approval_across_workflow_objects(tmp_path: Path) -> None:
+async def test_agent_framework_agent_asks_for_approval_across_workflow_objects(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     @af.tool(approval_mode="always_require")  # type: ignore[untyped-decorator]
@@ -277,11 +277,11 @@ async def test_an_agent_of_agent_framework_asks_for_approval_across_workflow_obj
     answer = {request.request_id: request.data.approve()}
     result = await flow(with_framework(log, pay), tmp_path).run(responses=answer, thread_id="t")
     assert last(result).messages[-1].text == "heard: Pay."
-    assert [one for one in notes(log) if "paid" in one] == [{"paid": 20}]
-    assert len([one for one in notes(log) if "model" in one]) == 2
+    assert [entry for entry in notes(log) if "paid" in entry] == [{"paid": 20}]
+    assert len([entry for entry in notes(log) if "model" in entry]) == 2
 
 
-async def test_an_agent_of_agent_framework_streams(tmp_path: Path) -> None:
-    events = [one async for one in flow(with_framework(tmp_path / "log"), tmp_path).run("Hello", stream=True)]
-    said = "".join(one.data.text for one in events if isinstance(one.data, AgentResponseUpdate))
-    assert said == "heard: Hello"
+async def test_agent_framework_agent_streams(tmp_path: Path) -> None:
+    events = [event async for event in flow(with_framework(tmp_path / "log"), tmp_path).run("Hello", stream=True)]
+    text = "".join(event.data.text for event in events if isinstance(event.data, AgentResponseUpdate))
+    assert text == "heard: Hello"

@@ -1,4 +1,4 @@
-"""What models of other frameworks are told of a conversation, of what people decided, and after a dead end."""
+"""Models of other frameworks receive the conversation and the answers of people, and continue after a dead end."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from perdure.errors import AgentFailed
 sdk.set_tracing_disabled(True)
 
 
-def calling(name: str, call_id: str) -> Any:
+def function_call(name: str, call_id: str) -> Any:
     return ResponseFunctionToolCall(arguments="{}", call_id=call_id, name=name, type="function_call")
 
 
-def saying(text: str) -> Any:
+def output_message(text: str) -> Any:
     content = [ResponseOutputText(text=text, type="output_text", annotations=[])]
     return ResponseOutputMessage(id="m", content=content, role="assistant", status="completed", type="message")
 
 
 class SdkScript(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
-    """Gives what `reply` makes of what it hears."""
+    """Replies with `reply(items)` for the items that it receives."""
 
     def __init__(self, reply: Callable[[list[Any]], Any]) -> None:
         self._reply = reply
-        self.heard: list[list[Any]] = []
+        self.received: list[list[Any]] = []
 
     async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-        self.heard.append(list(input))
+        self.received.append(list(input))
         usage = sdk.Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
-        return sdk.ModelResponse(output=[self._reply(input)], usage=usage, response_id=f"r{len(self.heard)}")
+        return sdk.ModelResponse(output=[self._reply(input)], usage=usage, response_id=f"r{len(self.received)}")
 
     def stream_response(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("the adapter does not stream")
@@ -54,17 +54,21 @@ class SdkScript(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
 # ---------------------------------------------------------------- calls of other agents
 
 
-def heard_by_openai(heard: list[Any], log: Path) -> Any:
+def recording_openai_agent(received: list[Any], log: Path) -> Any:
     def reply(items: Any) -> Any:
-        heard.append([(one.get("type", one.get("role")), one.get("call_id", one.get("content"))) for one in items])
-        return saying("ok")
+        received.append(
+            [(item.get("type", item.get("role")), item.get("call_id", item.get("content"))) for item in items]
+        )
+        return output_message("ok")
 
     return sdk.Agent(name=NAME, model=SdkScript(reply))
 
 
-def heard_by_langgraph(heard: list[Any], log: Path) -> Any:
+def recording_langgraph_agent(received: list[Any], log: Path) -> Any:
     async def answer(state: MessagesState) -> dict[str, Any]:
-        heard.append([(one.type, getattr(one, "tool_call_id", None) or one.content) for one in state["messages"]])
+        received.append(
+            [(message.type, getattr(message, "tool_call_id", None) or message.content) for message in state["messages"]]
+        )
         return {"messages": [AIMessage("ok")]}
 
     graph = StateGraph(MessagesState)
@@ -74,11 +78,11 @@ def heard_by_langgraph(heard: list[Any], log: Path) -> Any:
     return graph.compile(name=NAME)
 
 
-def heard_by_framework(heard: list[Any], log: Path) -> Any:
+def recording_framework_agent(received: list[Any], log: Path) -> Any:
     class Client(FrameworkClient):
-        def _said(self, messages: Any, options: Any) -> list[Any]:
-            contents = [one for message in messages for one in message.contents]
-            heard.append([(one.type, one.call_id or one.id or one.text) for one in contents])
+        def _reply_contents(self, messages: Any, options: Any) -> list[Any]:
+            contents = [content for message in messages for content in message.contents]
+            received.append([(content.type, content.call_id or content.id or content.text) for content in contents])
             return [af.Content.from_text("ok")]
 
     return af.Agent(Client(log), name=NAME)
@@ -92,7 +96,7 @@ OTHERS = [
     Message("tool", [Content.from_function_result("other-1", result="LOOKED")]),
     Message("assistant", "it says", "other"),
 ]
-"""Another agent called a tool, which somebody approved."""
+"""Another agent called a tool, and a user approved the call."""
 OWN = [
     Message("assistant", [Content.from_function_call("own-1", "find", arguments="{}")], NAME),
     Message("tool", [Content.from_function_result("own-1", exception="ValueError: none")]),
@@ -101,30 +105,32 @@ OWN = [
 
 
 @pytest.mark.parametrize(
-    ("make", "said", "own"),
+    ("make", "messages", "own"),
     [
-        (heard_by_openai, [("user", "go"), ("user", "other: it says")], ["function_call", "function_call_output"]),
-        (heard_by_langgraph, [("human", "go"), ("human", "other: it says")], ["tool"]),
-        (heard_by_framework, [("text", "go"), ("text", "it says")], ["function_call", "function_result"]),
+        (
+            recording_openai_agent,
+            [("user", "go"), ("user", "other: it says")],
+            ["function_call", "function_call_output"],
+        ),
+        (recording_langgraph_agent, [("human", "go"), ("human", "other: it says")], ["tool"]),
+        (recording_framework_agent, [("text", "go"), ("text", "it says")], ["function_call", "function_result"]),
     ],
     ids=["openai", "langgraph", "agent-framework"],
 )
-async def test_a_model_is_told_of_no_calls_but_those_of_its_own_agent(
-    make: Any, said: Any, own: Any, tmp_path: Path
-) -> None:
-    heard: list[Any] = []
-    await take_turn(make(heard, tmp_path / "log"), OTHERS, AgentSession())
-    assert heard == [said]
-    await take_turn(make(heard, tmp_path / "log"), [*OTHERS, *OWN, Message("user", "and?")])
-    assert [kind for kind, what in heard[1] if what == "own-1"] == own
-    assert not any(what in ("other-1", "ask-1") for _, what in heard[1])
+async def test_model_receives_calls_of_its_own_agent_only(make: Any, messages: Any, own: Any, tmp_path: Path) -> None:
+    received: list[Any] = []
+    await take_turn(make(received, tmp_path / "log"), OTHERS, AgentSession())
+    assert received == [messages]
+    await take_turn(make(received, tmp_path / "log"), [*OTHERS, *OWN, Message("user", "and?")])
+    assert [kind for kind, what in received[1] if what == "own-1"] == own
+    assert not any(what in ("other-1", "ask-1") for _, what in received[1])
 
 
 # ---------------------------------------------------------------- approval in agent-framework-core
 
 
 @pytest.mark.parametrize(
-    ("answers", "paid", "hears"),
+    ("answers", "paid", "notices"),
     [
         (("approve", "reject"), [20], ["The call of 'pay' was not approved: too much"]),
         (("edit", "reject"), [7], ["The call of 'pay' was not approved: too much"]),
@@ -133,15 +139,15 @@ async def test_a_model_is_told_of_no_calls_but_those_of_its_own_agent(
     ],
 )
 @pytest.mark.parametrize("is_kept_elsewhere", [False, True])
-async def test_an_agent_of_agent_framework_calls_only_what_was_approved(
+async def test_agent_framework_agent_makes_only_approved_calls(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     answers: Sequence[str],
     paid: list[int],
-    hears: list[str],
+    notices: list[str],
     is_kept_elsewhere: bool,
 ) -> None:
-    log, told = tmp_path / "log", list[str]()
+    log, prompts = tmp_path / "log", list[str]()
 
     @af.tool(approval_mode="always_require")  # type: ignore[untyped-decorator]
     def pay(amount: int) -> str:
@@ -150,12 +156,15 @@ async def test_an_agent_of_agent_framework_calls_only_what_was_approved(
         return f"paid {amount}"
 
     class Client(FrameworkClient):
-        def _said(self, messages: Any, options: Any) -> list[Any]:
-            told[:] = [one.text for one in messages if one.role == "user"]
-            if any(one.type == "function_result" for message in messages for one in message.contents):
+        def _reply_contents(self, messages: Any, options: Any) -> list[Any]:
+            prompts[:] = [message.text for message in messages if message.role == "user"]
+            if any(content.type == "function_result" for message in messages for content in message.contents):
                 return [af.Content.from_text("done")]
             amounts = {"c1": 20, "c2": 30}
-            return [af.Content.from_function_call(one, "pay", arguments={"amount": amounts[one]}) for one in amounts]
+            return [
+                af.Content.from_function_call(call_id, "pay", arguments={"amount": amounts[call_id]})
+                for call_id in amounts
+            ]
 
     def agent() -> Any:
         return af.Agent(Client(log), name=NAME, tools=[pay])
@@ -168,16 +177,16 @@ async def test_an_agent_of_agent_framework_calls_only_what_was_approved(
         responses[request.request_id] = made[answer]
     if is_kept_elsewhere:  # as in a version of the framework to come
         monkeypatch.setattr(framework_messages, "PENDING", ("elsewhere", "pending"))
-        paid = [one for one in paid if one != 7]
+        paid = [amount for amount in paid if amount != 7]
         instead = """The call of 'pay' was not approved as it was. It is approved with these arguments: {"amount":7}"""
-        hears = [*hears, *[instead for one in answers if one == "edit"]]
+        notices = [*notices, *[instead for answer in answers if answer == "edit"]]
     result = await flow(agent(), tmp_path).run(responses=responses, thread_id="t")
     assert last(result).messages[-1].text == "done"
-    assert [one["paid"] for one in notes(log) if "paid" in one] == paid
-    assert told == ["Pay.", *hears]
+    assert [entry["paid"] for entry in notes(log) if "paid" in entry] == paid
+    assert prompts == ["Pay.", *notices]
 
 
-def test_contents_of_every_kind_are_told_to_an_agent_of_agent_framework(tmp_path: Path) -> None:
+def test_agent_framework_agent_receives_contents_of_every_kind(tmp_path: Path) -> None:
     call = Content.from_function_call("c1", "pay", arguments={"amount": 1})
     request = Content.from_function_approval_request("r1", call)
     contents = [
@@ -192,10 +201,10 @@ def test_contents_of_every_kind_are_told_to_an_agent_of_agent_framework(tmp_path
     ]
     answers = [request.reject("no"), Content.from_function_result("c1", exception=ValueError("gone"))]
     new = [Message("assistant", contents, NAME), Message("user", answers)]
-    told, _ = framework_messages.messages_for_agent(NAME, [], new)
-    theirs = [af.Message.from_dict(one.to_dict()) for one in told]
-    assert [one.type for one in theirs[0].contents] == [one.type for one in contents]
-    assert [one.type for one in theirs[1].contents] == ["function_approval_response", "function_result"]
+    messages, _ = framework_messages.messages_for_agent(NAME, [], new)
+    theirs = [af.Message.from_dict(message.to_dict()) for message in messages]
+    assert [content.type for content in theirs[0].contents] == [content.type for content in contents]
+    assert [content.type for content in theirs[1].contents] == ["function_approval_response", "function_result"]
     assert theirs[1].contents[1].result == "gone"
     assert theirs[2].text == "The call of 'pay' was not approved: no"
 
@@ -203,7 +212,7 @@ def test_contents_of_every_kind_are_told_to_an_agent_of_agent_framework(tmp_path
 # ---------------------------------------------------------------- the OpenAI Agents SDK
 
 
-async def test_after_too_many_turns_of_an_openai_agent_a_resume_goes_on_after_them(tmp_path: Path) -> None:
+async def test_openai_agent_resumes_after_too_many_turns(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     @sdk.function_tool  # type: ignore[untyped-decorator]
@@ -216,22 +225,22 @@ async def test_after_too_many_turns_of_an_openai_agent_a_resume_goes_on_after_th
         return sdk.Agent(name="eye", model=SdkScript(reply), tools=[look])
 
     def looping(items: Any) -> Any:
-        return calling("look", f"c{len(items)}")
+        return function_call("look", f"c{len(items)}")
 
     with pytest.raises(AgentFailed, match=r"Agent 'eye'.*Max turns \(10\) exceeded.*resume: the model is asked again"):
         await flow(make(looping), tmp_path).run("Look", thread_id="t")
-    mended = make(lambda items: saying("seen enough") if len(items) > 21 else looping(items))
-    result = await flow(mended, tmp_path).run(thread_id="t")
+    repaired_agent = make(lambda items: output_message("seen enough") if len(items) > 21 else looping(items))
+    result = await flow(repaired_agent, tmp_path).run(thread_id="t")
     assert last(result).text == "seen enough"
-    assert [len(items) for items in mended.model.heard] == [21, 23]
+    assert [len(items) for items in repaired_agent.model.received] == [21, 23]
     assert len(notes(log)) == 11
-    assert [one.role for one in last(result).messages] == ["assistant", "tool"] * 11 + ["assistant"]
+    assert [message.role for message in last(result).messages] == ["assistant", "tool"] * 11 + ["assistant"]
     assert result.usage["input_token_count"] == 10 * 12
     again = await flow(make(looping), tmp_path).run(thread_id="t")
     assert last(again).text == "seen enough"
 
 
-async def test_after_a_call_of_no_tool_an_openai_agent_is_asked_again(tmp_path: Path) -> None:
+async def test_openai_agent_is_asked_again_after_calling_an_unknown_tool(tmp_path: Path) -> None:
     @sdk.function_tool  # type: ignore[untyped-decorator]
     def look() -> str:
         """Look."""
@@ -243,11 +252,13 @@ async def test_after_a_call_of_no_tool_an_openai_agent_is_asked_again(tmp_path: 
         return sdk.Agent(name="eye", model=SdkScript(lambda items: left.pop(0)), tools=[look])
 
     with pytest.raises(AgentFailed, match=r"ModelBehaviorError.*nowhere"):
-        await flow(make(calling("look", "c1"), calling("nowhere", "c2")), tmp_path).run("Look", thread_id="t")
-    mended = make(saying("seen"))
-    result = await flow(mended, tmp_path).run(thread_id="t")
+        await flow(make(function_call("look", "c1"), function_call("nowhere", "c2")), tmp_path).run(
+            "Look", thread_id="t"
+        )
+    repaired_agent = make(output_message("seen"))
+    result = await flow(repaired_agent, tmp_path).run(thread_id="t")
     assert last(result).text == "seen"
-    assert [one.get("type", "message") for one in mended.model.heard[0]] == [
+    assert [item.get("type", "message") for item in repaired_agent.model.received[0]] == [
         "message",
         "function_call",
         "function_call_output",
@@ -255,15 +266,15 @@ async def test_after_a_call_of_no_tool_an_openai_agent_is_asked_again(tmp_path: 
     assert notes(tmp_path / "log") == [{"tool": "look"}]
 
 
-async def test_a_request_of_an_openai_agent_that_fails_is_made_again(tmp_path: Path) -> None:
+async def test_failed_request_of_an_openai_agent_is_repeated_on_resume(tmp_path: Path) -> None:
     def fail(items: Any) -> Any:
         raise sdk.ModelBehaviorError("garbled")
 
     for message in ("Go", None):
         with pytest.raises(AgentFailed, match="garbled"):
             await flow(sdk.Agent(name="eye", model=SdkScript(fail)), tmp_path).run(message, thread_id="t")
-    mended = sdk.Agent(name="eye", model=SdkScript(lambda items: saying("fine")))
-    assert last(await flow(mended, tmp_path).run(thread_id="t")).text == "fine"
+    repaired_agent = sdk.Agent(name="eye", model=SdkScript(lambda items: output_message("fine")))
+    assert last(await flow(repaired_agent, tmp_path).run(thread_id="t")).text == "fine"
 
 
 class Server(MCPServer):  # type: ignore[misc]
@@ -289,15 +300,13 @@ class Server(MCPServer):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("is_edited", [False, True])
-async def test_a_tool_that_cannot_be_given_other_arguments_is_not_called_with_the_first_ones(
-    tmp_path: Path, is_edited: bool
-) -> None:
+async def test_tool_that_cannot_take_edited_arguments_is_not_called(tmp_path: Path, is_edited: bool) -> None:
     log = tmp_path / "log"
 
     def make() -> Any:
         def reply(items: Any) -> Any:
-            done = [one for one in items if one.get("type") == "function_call_output"]
-            return saying(str(done[0]["output"])) if done else calling("pay", "c1")
+            done = [item for item in items if item.get("type") == "function_call_output"]
+            return output_message(str(done[0]["output"])) if done else function_call("pay", "c1")
 
         return sdk.Agent(name="payer", model=SdkScript(reply), mcp_servers=[Server(log)])
 

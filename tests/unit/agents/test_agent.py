@@ -14,7 +14,7 @@ import pydantic_ai
 import pytest
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
-from tests.unit.agents.agent_models import Script, call, prompts, told
+from tests.unit.agents.agent_models import Script, call, last_contents, prompts
 
 from perdure import RetryPolicy
 from perdure.agents import AgentSession, Content, Message, ToolContext, tool
@@ -34,7 +34,7 @@ def double(number: int) -> int:
 # ---------------------------------------------------------------- answers
 
 
-async def test_an_agent_answers_with_text_its_name_and_what_it_used() -> None:
+async def test_agent_response_has_text_author_and_usage() -> None:
     script = Script(["Hello."])
     response = await Agent(script.model(), name="writer", instructions="Be short.").run("Hi")
     assert response.text == "Hello."
@@ -43,23 +43,23 @@ async def test_an_agent_answers_with_text_its_name_and_what_it_used() -> None:
     assert script.infos[0].instructions == "Be short."
 
 
-async def test_a_session_goes_on_from_turn_to_turn() -> None:
+async def test_session_continues_from_turn_to_turn() -> None:
     script = Script(["One.", "Two."])
     agent, session = Agent(script.model(), name="writer"), AgentSession()
     await agent.run("first", session=session)
     await agent.run("second", session=session)
-    assert prompts(script.heard[1]) == ["first", "second"]
+    assert prompts(script.received[1]) == ["first", "second"]
     assert [message.text for message in session.messages] == ["first", "One.", "second", "Two."]
 
 
-async def test_a_session_in_json_goes_on_in_the_same_way() -> None:
+async def test_session_restored_from_json_continues() -> None:
     script = Script([call("double", {"number": 3}, "c1"), "Six.", "Still six."])
     agent, session = Agent(script.model(), name="writer", tools=[double]), AgentSession()
     await agent.run("Twice three?", session=session)
     again = AgentSession.from_dict(msgspec.json.decode(msgspec.json.encode(session.to_dict())))
     response = await agent.run("Sure?", session=again)
     assert response.text == "Still six."
-    assert [type(one).__name__ for one in script.heard[2]] == [
+    assert [type(message).__name__ for message in script.received[2]] == [
         "ModelRequest",
         "ModelResponse",
         "ModelRequest",
@@ -68,7 +68,7 @@ async def test_a_session_in_json_goes_on_in_the_same_way() -> None:
     ]
 
 
-async def test_what_other_agents_said_is_told_to_the_model_and_their_calls_are_not() -> None:
+async def test_model_receives_texts_of_other_agents_but_not_their_calls() -> None:
     script = Script(["Agreed."])
     session = AgentSession()
     session.add(
@@ -80,15 +80,15 @@ async def test_what_other_agents_said_is_told_to_the_model_and_their_calls_are_n
         ]
     )
     await Agent(script.model(), name="writer").run([], session=session)
-    assert told(script.heard[0]) == ["Plan.", "planner: Do it."]
+    assert last_contents(script.received[0]) == ["Plan.", "planner: Do it."]
 
 
-async def test_an_agent_that_had_the_last_word_is_asked_to_go_on() -> None:
+async def test_agent_that_spoke_last_is_asked_to_continue() -> None:
     script = Script(["One.", "Two."])
     agent, session = Agent(script.model(), name="writer"), AgentSession()
     await agent.run("first", session=session)
     assert (await agent.run(session=session)).text == "Two."
-    assert prompts(script.heard[1]) == ["first", "Please go on."]
+    assert prompts(script.received[1]) == ["first", "Please go on."]
 
 
 # ---------------------------------------------------------------- tools
@@ -105,7 +105,7 @@ async def test_a_plain_function_is_a_tool_with_its_types_and_its_documentation()
     assert response.usage_details == {"input_token_count": 20, "output_token_count": 10, "total_token_count": 30}
 
 
-async def test_a_tool_is_given_the_context_of_its_call_and_the_model_does_not_see_it() -> None:
+async def test_tool_receives_its_call_context_which_the_model_does_not_see() -> None:
     seen: list[ToolContext] = []
 
     @tool(name="look", description="Look it up.")
@@ -118,10 +118,10 @@ async def test_a_tool_is_given_the_context_of_its_call_and_the_model_does_not_se
     (definition,) = script.infos[0].function_tools
     assert list(definition.parameters_json_schema["properties"]) == ["word"]
     assert (definition.name, definition.description) == ("look", "Look it up.")
-    assert [(one.call_id, one.agent_name, one.thread_id) for one in seen] == [("c1", "writer", None)]
+    assert [(context.call_id, context.agent_name, context.thread_id) for context in seen] == [("c1", "writer", None)]
 
 
-async def test_a_tool_may_give_what_pydantic_does_not_know() -> None:
+async def test_tool_can_return_types_that_pydantic_does_not_know() -> None:
     class Desk:
         def answer(self, name: str = "Ada") -> Answer:
             """Answer."""
@@ -129,21 +129,21 @@ async def test_a_tool_may_give_what_pydantic_does_not_know() -> None:
 
     script = Script([call("answer", {}, "c1"), "Done."])
     response = await Agent(script.model(), name="writer", tools=[Desk().answer]).run("Go")
-    assert told(script.heard[1]) == [{"name": "Ada", "numbers": [1]}]
+    assert last_contents(script.received[1]) == [{"name": "Ada", "numbers": [1]}]
     assert response.messages[1].contents[0].result == {"name": "Ada", "numbers": [1]}
 
 
-async def test_tools_and_a_format_may_be_given_for_one_run() -> None:
+async def test_tools_and_response_format_can_be_passed_for_one_run() -> None:
     script = Script([call("double", {"number": 2}, "c1"), call("final_result", {"name": "four"}, "c2"), "Plain."])
     agent = Agent(script.model(), name="writer")
     response = await agent.run("Go", tools=[double], response_format=Answer)
     assert response.value == Answer("four")
-    assert [one.name for one in script.infos[0].function_tools] == ["double"]
+    assert [definition.name for definition in script.infos[0].function_tools] == ["double"]
     assert (await agent.run("Go")).text == "Plain."
     assert script.infos[-1].function_tools == []
 
 
-async def test_a_tool_that_ends_the_turn_is_the_last_that_happens_in_it() -> None:
+async def test_tool_that_ends_the_turn_is_its_last_step() -> None:
     @tool(ends_turn=True)
     def hand_over(to: str) -> str:
         return f"over to {to}"
@@ -155,10 +155,10 @@ async def test_a_tool_that_ends_the_turn_is_the_last_that_happens_in_it() -> Non
     assert [message.role for message in response.messages] == ["assistant", "tool"]
     assert response.messages[1].contents[0].result == "over to editor"
     await agent.run("And now?", session=session)
-    assert told(script.heard[1]) == ["over to editor", "And now?"]
+    assert last_contents(script.received[1]) == ["over to editor", "And now?"]
 
 
-async def test_a_tool_that_raises_is_told_to_the_model() -> None:
+async def test_model_receives_the_error_of_a_tool() -> None:
     def broken() -> str:
         raise LookupError("no such page")
 
@@ -166,10 +166,10 @@ async def test_a_tool_that_raises_is_told_to_the_model() -> None:
     response = await Agent(script.model(), name="writer", tools=[broken]).run("Go")
     assert response.text == "I could not."
     assert response.messages[1].contents[0].exception == "LookupError: no such page"
-    assert told(script.heard[1]) == ["LookupError: no such page"]
+    assert last_contents(script.received[1]) == ["LookupError: no such page"]
 
 
-async def test_arguments_that_do_not_fit_are_told_to_the_model_which_tries_again() -> None:
+async def test_model_receives_the_error_of_invalid_arguments_and_tries_again() -> None:
     script = Script(
         [
             call("double", '{"number": "many"}', "c1"),
@@ -180,16 +180,16 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model_which_tries_again
     )
     response = await Agent(script.model(), name="writer", tools=[double]).run("Go")
     assert response.text == "It is 8."
-    assert "valid integer" in str(told(script.heard[1]))
-    results = [one for message in response.messages for one in message.of_type("function_result")]
-    assert [one.exception is None for one in results] == [False, False, True]
+    assert "valid integer" in str(last_contents(script.received[1]))
+    results = [content for message in response.messages for content in message.of_type("function_result")]
+    assert [content.exception is None for content in results] == [False, False, True]
 
 
-async def test_a_tool_that_there_is_not_is_told_to_the_model() -> None:
+async def test_model_receives_an_error_for_an_unknown_tool() -> None:
     script = Script([call("triple", {}, "c1"), "Then not."])
     response = await Agent(script.model(), name="writer", tools=[double]).run("Go")
     assert response.text == "Then not."
-    assert "triple" in str(told(script.heard[1]))
+    assert "triple" in str(last_contents(script.received[1]))
 
 
 async def test_a_model_that_keeps_calling_wrongly_fails_the_turn() -> None:
@@ -231,11 +231,11 @@ class Place(TypedDict):
     ],
 )
 async def test_structured_output_is_a_value_of_its_type_and_a_text_of_json(kind: Any, value: Any) -> None:
-    given = msgspec.to_builtins(value) if not isinstance(value, Person) else value.model_dump()
-    script = Script([call("final_result", given, "c1")])
+    arguments = msgspec.to_builtins(value) if not isinstance(value, Person) else value.model_dump()
+    script = Script([call("final_result", arguments, "c1")])
     response = await Agent(script.model(), name="writer", output_type=kind).run("Go")
     assert response.value == value
-    assert msgspec.json.decode(response.text) == given
+    assert msgspec.json.decode(response.text) == arguments
     assert [message.role for message in response.messages] == ["assistant"]
 
 
@@ -243,13 +243,13 @@ async def test_an_output_that_does_not_fit_is_asked_for_again() -> None:
     script = Script([call("final_result", {"numbers": 3}, "c1"), call("final_result", {"name": "b"}, "c2")])
     response = await Agent(script.model(), name="writer", output_type=Answer).run("Go")
     assert response.value == Answer("b")
-    assert "Not a Answer" in str(told(script.heard[1]))
+    assert "Not a Answer" in str(last_contents(script.received[1]))
 
 
 # ---------------------------------------------------------------- what goes wrong
 
 
-async def test_a_model_error_names_the_agent_and_the_session_is_as_it_was() -> None:
+async def test_model_error_names_the_agent_and_leaves_the_session_unchanged() -> None:
     script = Script([pydantic_ai.exceptions.ModelHTTPError(503, "gpt", "overloaded")])
     session = AgentSession()
     with pytest.raises(AgentFailed, match=r"Agent 'writer'.*503") as caught:
@@ -258,7 +258,7 @@ async def test_a_model_error_names_the_agent_and_the_session_is_as_it_was() -> N
     assert session.messages == []
 
 
-async def test_a_limit_of_usage_is_a_clear_error() -> None:
+async def test_usage_limit_raises_usage_limit_reached() -> None:
     script = Script([call("double", {"number": 1}, f"c{place}") for place in range(9)])
     agent = Agent(script.model(), name="writer", tools=[double], usage_limits={"request_limit": 2})
     with pytest.raises(UsageLimitReached, match=r"Agent 'writer': a limit of its usage was reached.*request_limit"):
@@ -266,11 +266,11 @@ async def test_a_limit_of_usage_is_a_clear_error() -> None:
     assert script.requests == 2
 
 
-async def test_a_failed_request_is_tried_again_as_often_as_it_may() -> None:
+async def test_failed_request_is_retried_up_to_the_policy() -> None:
     class Flaky(Script):
         def _next(self, messages: Any, info: Any) -> list[Any]:
             if self.requests < 2:
-                self.heard.append(messages)
+                self.received.append(messages)
                 raise ConnectionError("gone")
             return super()._next(messages, info)
 
@@ -280,7 +280,7 @@ async def test_a_failed_request_is_tried_again_as_often_as_it_may() -> None:
     assert script.requests == 3
 
 
-async def test_a_request_that_takes_too_long_is_given_up() -> None:
+async def test_request_that_exceeds_its_timeout_raises_timed_out() -> None:
     async def never(messages: Any, info: Any) -> Any:
         await asyncio.Event().wait()
 
@@ -288,7 +288,7 @@ async def test_a_request_that_takes_too_long_is_given_up() -> None:
         await Agent(FunctionModel(never), name="writer", timeout=0.01).run("Go")
 
 
-async def test_a_model_that_cannot_be_reached_is_an_error_of_the_turn_not_of_the_agent(
+async def test_missing_api_key_fails_the_turn_and_not_the_agent_constructor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -297,13 +297,13 @@ async def test_a_model_that_cannot_be_reached_is_an_error_of_the_turn_not_of_the
         await agent.run("Go")
 
 
-async def test_an_error_that_no_model_should_raise_names_the_agent_too() -> None:
+async def test_unexpected_model_error_names_the_agent() -> None:
     with pytest.raises(AgentFailed, match="Agent 'writer': its turn failed with ZeroDivisionError: oh"):
         await Agent(Script([ZeroDivisionError("oh")]).model(), name="writer").run("Go")
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "told_of"),
+    ("options", "error", "message"),
     [
         pytest.param({"model": 7}, TypeError, "a model of pydantic-ai", id="no model"),
         pytest.param({"name": ""}, ValueError, "needs a name", id="no name"),
@@ -313,12 +313,12 @@ async def test_an_error_that_no_model_should_raise_names_the_agent_too() -> None
         pytest.param({"usage_limits": {"requests": 1}}, TypeError, "requests", id="no limit"),
     ],
 )
-def test_bad_arguments_are_refused_at_once(given: dict[str, Any], error: type[Exception], told_of: str) -> None:
-    with pytest.raises(error, match=told_of):
-        Agent(given.pop("model", TestModel()), **{"name": "writer", **given})
+def test_bad_arguments_are_rejected_at_once(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Agent(options.pop("model", TestModel()), **{"name": "writer", **options})
 
 
-def test_without_the_extra_the_error_names_it_and_the_rest_of_perdure_is_imported() -> None:
+def test_missing_extra_is_named_and_the_rest_of_perdure_imports() -> None:
     program = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
         "import perdure, perdure.agents\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.agents.agent_models import Script, call, told
+from tests.unit.agents.agent_models import Script, call, last_contents
 
 from perdure.agents import AgentSession, Content, Message, tool
 from perdure.agents.pydantic.agent import Agent
@@ -37,10 +37,10 @@ class Till:
         return await self.agent.run(Message("user", answers), session=self.session)
 
 
-async def test_the_response_asks_for_each_call_that_needs_it_and_the_others_are_made() -> None:
+async def test_response_asks_for_approval_where_needed_and_makes_other_calls() -> None:
     till = Till()
     requests = await till.ask()
-    assert [one.function_call and one.function_call.parse_arguments() for one in requests] == [
+    assert [request.function_call and request.function_call.parse_arguments() for request in requests] == [
         {"amount": 20},
         {"amount": 30},
     ]
@@ -48,23 +48,23 @@ async def test_the_response_asks_for_each_call_that_needs_it_and_the_others_are_
     assert till.script.requests == 1
 
 
-async def test_calls_are_made_as_the_answers_say() -> None:
+async def test_calls_follow_the_answers() -> None:
     till = Till()
     first, second = await till.ask()
     response = await till.answer(first.approve({"amount": 12}), second.reject("too much"))
     assert response.text == "Done."
     assert till.paid == [5, 12]
-    assert sorted(map(str, told(till.script.heard[1]))) == ["paid 12", "paid 5", "too much"]
+    assert sorted(map(str, last_contents(till.script.received[1]))) == ["paid 12", "paid 5", "too much"]
 
 
-async def test_a_call_is_approved_as_it_is() -> None:
+async def test_approved_call_runs_unchanged() -> None:
     till = Till(CALLS[1])
     (request,) = await till.ask()
     assert (await till.answer(request.approve())).text == "Done."
     assert till.paid == [20]
 
 
-async def test_an_answer_that_is_missing_is_asked_for_again_and_nothing_is_done_before() -> None:
+async def test_missing_answer_is_requested_again_and_no_call_is_made_before() -> None:
     till = Till()
     first, second = await till.ask()
     response = await till.answer(second.approve())
@@ -75,13 +75,13 @@ async def test_an_answer_that_is_missing_is_asked_for_again_and_nothing_is_done_
     assert till.script.requests == 2
 
 
-async def test_the_conversation_goes_on_after_the_answers() -> None:
+async def test_conversation_continues_after_the_answers() -> None:
     till = Till()
-    await till.answer(*(one.approve() for one in await till.ask()))
+    await till.answer(*(request.approve() for request in await till.ask()))
     assert (await till.agent.run("Thanks.", session=till.session)).text == "And on."
 
 
-async def test_something_else_than_an_answer_is_refused_and_the_session_is_as_it_was() -> None:
+async def test_input_other_than_an_answer_is_rejected_and_session_is_unchanged() -> None:
     till = Till()
     first, second = await till.ask()
     before = till.session.version

@@ -1,4 +1,4 @@
-"""Tools that are only declared: somebody outside gives their results, in a workflow and without one."""
+"""Tools that are only declared: the caller provides their results, in a workflow and without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import CallDeferred
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
-from tests.unit.agents.agent_models import Script, call, told
+from tests.unit.agents.agent_models import Script, call, last_contents
 
 from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder
 from perdure.agents import AgentResponse, AgentSession, Content, Message, tool
@@ -28,7 +28,7 @@ EXTERNAL = ExternalToolset[Any](
 
 
 class Desk:
-    """An agent whose `look` and `later` are done by somebody else, and `post` too, once it is approved. `pay` wants
+    """An agent whose `look` and `later` run outside, and `post` too, once it is approved. `pay` needs
     approval, `add` is just called."""
 
     def __init__(self, replies: Any, folder: Path | None = None) -> None:
@@ -75,18 +75,18 @@ class Desk:
     async def answer(self, responses: dict[str, Any]) -> Any:
         return await self.flow().run(thread_id="t", responses=responses)
 
-    async def run(self, *said: Any, role: str = "tool") -> AgentResponse:
+    async def run(self, *contents: Any, role: str = "tool") -> AgentResponse:
         """Outside of a workflow. The session comes back from wherever it was kept."""
         self.session = AgentSession.from_dict(self.session.to_dict())
-        return await self.agent().run(Message(role, said), session=self.session)
+        return await self.agent().run(Message(role, contents), session=self.session)
 
 
 def _by_call(result: Any) -> dict[str, Any]:
-    found = {}
+    events = {}
     for event in result.get_request_info_events():
         asked: Content = event.data
-        found[str(asked.call_id or (asked.function_call and asked.function_call.call_id))] = event
-    return found
+        events[str(asked.call_id or (asked.function_call and asked.function_call.call_id))] = event
+    return events
 
 
 def _last(result: Any) -> AgentResponse:
@@ -96,18 +96,18 @@ def _last(result: Any) -> AgentResponse:
 
 
 def _results(messages: list[ModelMessage]) -> dict[str, tuple[Any, str]]:
-    parts = [part for one in messages for part in one.parts]
-    return {one.tool_call_id: (one.content, one.outcome) for one in parts if isinstance(one, ToolReturnPart)}
+    parts = [part for message in messages for part in message.parts]
+    return {part.tool_call_id: (part.content, part.outcome) for part in parts if isinstance(part, ToolReturnPart)}
 
 
 def _calls(messages: list[ModelMessage]) -> list[str]:
-    return [part.tool_call_id for one in messages for part in one.parts if isinstance(part, ToolCallPart)]
+    return [part.tool_call_id for message in messages for part in message.parts if isinstance(part, ToolCallPart)]
 
 
 # ---------------------------------------------------------------- in a workflow
 
 
-async def test_somebody_is_asked_and_the_answer_is_the_result(tmp_path: Path) -> None:
+async def test_external_call_is_a_request_and_its_answer_is_the_result(tmp_path: Path) -> None:
     desk = Desk([LOOKS[0], "Seen.", "And on."], tmp_path)
     event = (await desk.ask())["c1"]
     request: Content = event.data
@@ -116,43 +116,43 @@ async def test_somebody_is_asked_and_the_answer_is_the_result(tmp_path: Path) ->
     response = _last(await desk.answer({event.request_id: {"seen": [1, None]}}))
     assert response.text == "Seen."
     assert response.user_input_requests == []
-    assert told(desk.script.heard[-1]) == [{"seen": [1, None]}]
+    assert last_contents(desk.script.received[-1]) == [{"seen": [1, None]}]
     assert desk.script.requests == 2
 
 
-async def test_the_thread_goes_on_afterwards(tmp_path: Path) -> None:
+async def test_thread_continues_after_the_result(tmp_path: Path) -> None:
     desk = Desk([LOOKS[0], "Seen.", LOOKS[1], "Seen too."], tmp_path)
     event = (await desk.ask())["c1"]
     await desk.answer({event.request_id: 1})
     event = (await desk.ask("Again."))["c2"]
     assert _last(await desk.answer({event.request_id: 2})).text == "Seen too."
-    assert _results(desk.script.heard[-1]) == {"c1": (1, "success"), "c2": (2, "success")}
-    assert _calls(desk.script.heard[-1]) == ["c1", "c2"]
+    assert _results(desk.script.received[-1]) == {"c1": (1, "success"), "c2": (2, "success")}
+    assert _calls(desk.script.received[-1]) == ["c1", "c2"]
 
 
-@pytest.mark.parametrize("given", [None, 0, "", "text", True, 1.5, [1, {"a": None}], {"type": "function_result"}])
-async def test_any_value_of_json_is_a_result(tmp_path: Path, given: Any) -> None:
+@pytest.mark.parametrize("value", [None, 0, "", "text", True, 1.5, [1, {"a": None}], {"type": "function_result"}])
+async def test_any_value_of_json_is_a_result(tmp_path: Path, value: Any) -> None:
     desk = Desk([LOOKS[0], "Seen."], tmp_path)
     event = (await desk.ask())["c1"]
-    assert _last(await desk.answer({event.request_id: given})).text == "Seen."
-    assert told(desk.script.heard[-1]) == [given]
+    assert _last(await desk.answer({event.request_id: value})).text == "Seen."
+    assert last_contents(desk.script.received[-1]) == [value]
 
 
-async def test_a_function_result_gives_what_it_holds(tmp_path: Path) -> None:
+async def test_function_result_answers_with_its_value_or_its_error(tmp_path: Path) -> None:
     desk = Desk([LOOKS, "Seen."], tmp_path)
     events = await desk.ask()
     good = Content.from_function_result("c1", result=[7])
     bad = Content.from_function_result("c2", exception=ValueError("nobody is in"))
     response = _last(await desk.answer({events["c1"].request_id: good, events["c2"].request_id: bad}))
-    assert _results(desk.script.heard[-1]) == {"c1": ([7], "success"), "c2": ("nobody is in", "failed")}
-    results = [one for message in response.messages for one in message.of_type("function_result")]
-    assert [(one.call_id, one.result, one.exception) for one in results] == [
+    assert _results(desk.script.received[-1]) == {"c1": ([7], "success"), "c2": ("nobody is in", "failed")}
+    results = [content for message in response.messages for content in message.of_type("function_result")]
+    assert [(content.call_id, content.result, content.exception) for content in results] == [
         ("c1", [7], None),
         ("c2", None, "nobody is in"),
     ]
 
 
-async def test_several_are_asked_at_once_and_answered_one_by_one(tmp_path: Path) -> None:
+async def test_several_external_calls_are_answered_one_by_one(tmp_path: Path) -> None:
     desk = Desk([LOOKS, "Seen."], tmp_path)
     events = await desk.ask()
     result = await desk.answer({events["c2"].request_id: "two"})
@@ -160,7 +160,7 @@ async def test_several_are_asked_at_once_and_answered_one_by_one(tmp_path: Path)
     assert list(_by_call(result)) == ["c1"]
     assert desk.script.requests == 1
     assert _last(await desk.answer({events["c1"].request_id: "one"})).text == "Seen."
-    assert _results(desk.script.heard[-1]) == {"c1": ("one", "success"), "c2": ("two", "success")}
+    assert _results(desk.script.received[-1]) == {"c1": ("one", "success"), "c2": ("two", "success")}
 
 
 async def test_a_tool_that_defers_its_call_is_called_once(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_a_tool_that_defers_its_call_is_called_once(tmp_path: Path) -> Non
     event = (await desk.ask())["c3"]
     assert _last(await desk.answer({event.request_id: 4})).text == "Seen."
     assert desk.done == ["sent 3"]
-    assert told(desk.script.heard[-1]) == [4]
+    assert last_contents(desk.script.received[-1]) == [4]
 
 
 MIXED = [
@@ -179,7 +179,7 @@ MIXED = [
 ]
 
 
-async def test_they_are_mixed_with_approvals_and_ordinary_calls(tmp_path: Path) -> None:
+async def test_external_calls_mix_with_approvals_and_ordinary_calls(tmp_path: Path) -> None:
     desk = Desk([MIXED, "Done."], tmp_path)
     answers = {"p": lambda request: request.reject("too much"), "c1": 1, "c2": 2, "l": 3}
     asked: set[str] = set()
@@ -192,15 +192,15 @@ async def test_they_are_mixed_with_approvals_and_ordinary_calls(tmp_path: Path) 
     assert asked == answers.keys()
     assert _last(result).text == "Done."
     assert sorted(desk.done) == ["added 1", "sent 3"]
-    told_of = {name: content for name, (content, _) in _results(desk.script.heard[-1]).items()}
-    assert told_of == {"p": "too much", "c1": 1, "c2": 2, "a": 2, "l": 3}
+    contents = {name: content for name, (content, _) in _results(desk.script.received[-1]).items()}
+    assert contents == {"p": "too much", "c1": 1, "c2": 2, "a": 2, "l": 3}
     assert desk.script.requests == 2
 
 
 POST = [call("post", {"number": 1}, "c1"), call("add", {"number": 1}, "a"), LOOKS[1]]
 
 
-async def test_one_that_is_approved_and_then_done_elsewhere_is_asked_twice(tmp_path: Path) -> None:
+async def test_deferred_call_that_needs_approval_makes_two_requests(tmp_path: Path) -> None:
     desk = Desk([POST, "Done."], tmp_path)
     events = await desk.ask()
     approval = events["c1"]
@@ -210,17 +210,21 @@ async def test_one_that_is_approved_and_then_done_elsewhere_is_asked_twice(tmp_p
     assert event.data.type == "function_call"
     assert _last(await desk.answer({event.request_id: "posted"})).text == "Done."
     assert sorted(desk.done) == ["added 1", "posted 1"]
-    assert {name: one[0] for name, one in _results(desk.script.heard[-1]).items()} == {"c1": "posted", "a": 2, "c2": 2}
+    assert {name: result[0] for name, result in _results(desk.script.received[-1]).items()} == {
+        "c1": "posted",
+        "a": 2,
+        "c2": 2,
+    }
 
 
-async def test_a_call_id_that_the_model_uses_again_is_another_request(tmp_path: Path) -> None:
+async def test_reused_call_id_is_another_request(tmp_path: Path) -> None:
     desk = Desk([LOOKS[0], call("look", {"place": 9}, "c1"), "Seen."], tmp_path)
     first = (await desk.ask())["c1"]
     result = await desk.answer({first.request_id: "one"})
     second = _by_call(result)["c1"]
     assert second.request_id != first.request_id
     assert _last(await desk.answer({second.request_id: "two"})).text == "Seen."
-    assert [told(one) for one in desk.script.heard[1:]] == [["one"], ["two"]]
+    assert [last_contents(messages) for messages in desk.script.received[1:]] == [["one"], ["two"]]
 
 
 async def test_a_workflow_as_an_agent_asks_for_the_result(tmp_path: Path) -> None:
@@ -230,7 +234,7 @@ async def test_a_workflow_as_an_agent_asks_for_the_result(tmp_path: Path) -> Non
     assert (request.type, request.name) == ("function_call", "look")
     answer = Message("tool", [Content.from_function_result(str(request.call_id), result=42)])
     assert (await WorkflowAgent(desk.flow()).run(answer, session=session)).text == "Seen."
-    assert told(desk.script.heard[-1]) == [42]
+    assert last_contents(desk.script.received[-1]) == [42]
 
 
 # ---------------------------------------------------------------- outside of a workflow
@@ -240,23 +244,23 @@ async def test_a_workflow_as_an_agent_asks_for_the_result(tmp_path: Path) -> Non
 async def test_the_response_asks_and_the_next_run_answers(role: str) -> None:
     desk = Desk([[*LOOKS, call("add", {"number": 1}, "a")], "Seen.", "And on."])
     response = await desk.run("Look.", role="user")
-    assert [one.call_id for one in response.user_input_requests] == ["c1", "c2"]
-    assert {one.type for one in response.user_input_requests} == {"function_call"}
+    assert [request.call_id for request in response.user_input_requests] == ["c1", "c2"]
+    assert {request.type for request in response.user_input_requests} == {"function_call"}
     bad = Content.from_function_result("c2", exception="nobody is in")
     response = await desk.run(Content.from_function_result("c1", result={"a": 1}), bad, role=role)
     assert response.text == "Seen."
-    heard = desk.script.heard[-1]
-    assert _results(heard) == {"a": (2, "success"), "c1": ({"a": 1}, "success"), "c2": ("nobody is in", "failed")}
-    assert _calls(heard) == ["c1", "c2", "a"]
+    received = desk.script.received[-1]
+    assert _results(received) == {"a": (2, "success"), "c1": ({"a": 1}, "success"), "c2": ("nobody is in", "failed")}
+    assert _calls(received) == ["c1", "c2", "a"]
     assert (await desk.run("Thanks.", role="user")).text == "And on."
-    assert _calls(desk.script.heard[-1]) == ["c1", "c2", "a"]
+    assert _calls(desk.script.received[-1]) == ["c1", "c2", "a"]
 
 
 async def test_ordinary_calls_ask_for_nothing() -> None:
     desk = Desk([call("add", {"number": 1}, "a"), "Added."])
     response = await desk.run("Add.", role="user")
-    calls = [one for message in response.messages for one in message.of_type("function_call")]
-    assert [one.user_input_request for one in calls] == [None]
+    calls = [content for message in response.messages for content in message.of_type("function_call")]
+    assert [content.user_input_request for content in calls] == [None]
     assert response.user_input_requests == []
 
 
@@ -268,31 +272,31 @@ async def test_a_call_that_is_a_request_is_the_same_in_json() -> None:
     assert request.to_dict()["user_input_request"] is True
 
 
-async def test_without_a_session_the_whole_conversation_is_given_again() -> None:
+async def test_conversation_without_a_session_is_passed_again_in_full() -> None:
     desk = Desk([LOOKS[0], "Seen."])
-    said = await desk.agent().run("Look.")
+    response = await desk.agent().run("Look.")
     answer = Message("tool", [Content.from_function_result("c1", result=1)])
-    assert (await desk.agent().run(["Look.", *said.messages, answer])).text == "Seen."
-    assert _calls(desk.script.heard[-1]) == ["c1"]
+    assert (await desk.agent().run(["Look.", *response.messages, answer])).text == "Seen."
+    assert _calls(desk.script.received[-1]) == ["c1"]
 
 
-async def test_a_result_that_is_missing_is_asked_for_again_and_the_model_is_not() -> None:
+async def test_missing_result_is_requested_again_without_a_model_request() -> None:
     desk = Desk([LOOKS, "Seen."])
     first, _ = (await desk.run("Look.", role="user")).user_input_requests
     assert (await desk.run(Content.from_function_result("c2", result=2))).user_input_requests == [first]
     assert (await desk.agent().run(session=desk.session)).user_input_requests == [first]
     assert desk.script.requests == 1
     assert (await desk.run(Content.from_function_result("c1", result=1))).text == "Seen."
-    assert _results(desk.script.heard[-1]) == {"c1": (1, "success"), "c2": (2, "success")}
+    assert _results(desk.script.received[-1]) == {"c1": (1, "success"), "c2": (2, "success")}
 
 
 @pytest.mark.parametrize("is_at_once", [True, False])
 async def test_results_and_approvals_are_answered_in_any_order(is_at_once: bool) -> None:
     desk = Desk([MIXED, "Done."])
     response = await desk.run("Go.", role="user")
-    requests = {one.call_id or "p": one for one in response.user_input_requests}
+    requests = {request.call_id or "p": request for request in response.user_input_requests}
     assert requests.keys() == {"p", "c1", "c2", "l"}
-    results = [Content.from_function_result(one, result=one) for one in ("l", "c1", "c2")]
+    results = [Content.from_function_result(call_id, result=call_id) for call_id in ("l", "c1", "c2")]
     answers = [results[0], requests["p"].approve(), *results[1:]]
     if is_at_once:
         response = await desk.run(*answers, role="user")
@@ -303,11 +307,11 @@ async def test_results_and_approvals_are_answered_in_any_order(is_at_once: bool)
     assert response.text == "Done."
     assert sorted(desk.done[:2]) == ["added 1", "sent 3"]
     assert desk.done[2:] == ["paid 5"]
-    told_of = {name: content for name, (content, _) in _results(desk.script.heard[-1]).items()}
-    assert told_of == {"p": "paid 5", "c1": "c1", "c2": "c2", "a": 2, "l": "l"}
+    contents = {name: content for name, (content, _) in _results(desk.script.received[-1]).items()}
+    assert contents == {"p": "paid 5", "c1": "c1", "c2": "c2", "a": 2, "l": "l"}
 
 
-async def test_one_that_is_approved_is_not_called_again_while_its_result_is_missing() -> None:
+async def test_approved_deferred_call_is_not_repeated_before_its_result() -> None:
     desk = Desk([POST, "Done."])
     approval, _ = (await desk.run("Go.", role="user")).user_input_requests
     answers = approval.approve(), Content.from_function_result("c2", result=2)
@@ -318,7 +322,11 @@ async def test_one_that_is_approved_is_not_called_again_while_its_result_is_miss
         await desk.run("Hello?", role="user")
     assert (await desk.run(Content.from_function_result("c1", result="posted"))).text == "Done."
     assert desk.done == ["added 1", "posted 1"]
-    assert {name: one[0] for name, one in _results(desk.script.heard[-1]).items()} == {"c1": "posted", "a": 2, "c2": 2}
+    assert {name: result[0] for name, result in _results(desk.script.received[-1]).items()} == {
+        "c1": "posted",
+        "a": 2,
+        "c2": 2,
+    }
 
 
 async def test_a_call_id_of_an_earlier_turn_is_another_call() -> None:
@@ -327,11 +335,11 @@ async def test_a_call_id_of_an_earlier_turn_is_another_call() -> None:
         (request,) = (await desk.run("Look.", role="user")).user_input_requests
         assert request.parse_arguments() == {"place": place}
         assert (await desk.run(Content.from_function_result("c1", result=place))).text == text
-        assert told(desk.script.heard[-1]) == [place]
-    assert _calls(desk.script.heard[-1]) == ["c1", "c1"]
+        assert last_contents(desk.script.received[-1]) == [place]
+    assert _calls(desk.script.received[-1]) == ["c1", "c1"]
 
 
-async def test_something_else_than_a_result_is_refused_and_the_session_is_as_it_was() -> None:
+async def test_input_other_than_a_result_is_rejected_and_session_is_unchanged() -> None:
     desk = Desk([LOOKS[0], "Seen."])
     await desk.run("Look.", role="user")
     before = desk.session.version
@@ -342,41 +350,41 @@ async def test_something_else_than_a_result_is_refused_and_the_session_is_as_it_
     assert (await desk.run(Content.from_function_result("c1", result=1))).text == "Seen."
 
 
-async def test_what_is_streamed_joins_up_to_the_response() -> None:
+async def test_streamed_updates_join_to_the_response() -> None:
     desk = Desk([["Wait.", *LOOKS], "Seen."])
     stream = desk.agent().run("Look.", stream=True, session=desk.session)
-    updates = [one async for one in stream]
+    updates = [update async for update in stream]
     response = await stream.get_final_response()
     assert AgentResponse.from_updates(updates) == response
-    assert [one.call_id for update in updates for one in update.user_input_requests] == ["c1", "c2"]
+    assert [request.call_id for update in updates for request in update.user_input_requests] == ["c1", "c2"]
 
 
-async def test_a_session_that_waits_for_a_result_goes_on_in_a_workflow(tmp_path: Path) -> None:
+async def test_session_that_waits_for_a_result_continues_in_a_workflow(tmp_path: Path) -> None:
     desk = Desk([LOOKS, "Seen."], tmp_path)
     waiting = await desk.run("Look.", role="user")
-    said = [Message("user", ["Look."]), *waiting.messages]
-    result = await desk.flow().run(said, thread_id="t")
+    messages = [Message("user", ["Look."]), *waiting.messages]
+    result = await desk.flow().run(messages, thread_id="t")
     events = _by_call(result)
     assert events.keys() == {"c1", "c2"}
-    response = _last(await desk.answer({one.request_id: name for name, one in events.items()}))
+    response = _last(await desk.answer({event.request_id: name for name, event in events.items()}))
     assert response.text == "Seen."
-    assert _results(desk.script.heard[-1]) == {"c1": ("c1", "success"), "c2": ("c2", "success")}
-    assert _calls(desk.script.heard[-1]) == ["c1", "c2"]
+    assert _results(desk.script.received[-1]) == {"c1": ("c1", "success"), "c2": ("c2", "success")}
+    assert _calls(desk.script.received[-1]) == ["c1", "c2"]
 
 
 # ---------------------------------------------------------------- bytes
 
 
-async def test_bytes_that_are_no_text_are_told_in_base64() -> None:
+async def test_bytes_inside_results_reach_the_model_in_base64() -> None:
     def fetch(kind: str) -> Any:
-        given = {"name": b"abc", "bytes": b"\xff"}
-        return {"plain": b"abc", "dict": given, "return": pydantic_ai.ToolReturn(given)}[kind]
+        value = {"name": b"abc", "bytes": b"\xff"}
+        return {"plain": b"abc", "dict": value, "return": pydantic_ai.ToolReturn(value)}[kind]
 
-    script = Script([[call("fetch", {"kind": one}, one) for one in ("plain", "dict", "return")], "Done."])
+    script = Script([[call("fetch", {"kind": kind}, kind) for kind in ("plain", "dict", "return")], "Done."])
     response = await Agent(script.model(), name="clerk", tools=[fetch]).run("Fetch.")
     assert response.text == "Done."
     encoded = {"name": "YWJj", "bytes": "_w=="}
-    assert _results(script.heard[-1]) == {
+    assert _results(script.received[-1]) == {
         "plain": ("abc", "success"),
         "dict": (encoded, "success"),
         "return": (encoded, "success"),

@@ -1,4 +1,4 @@
-"""Streaming: updates come as the model speaks, join up to the response, and are not told twice."""
+"""Streaming: updates arrive while the model replies, join to the response, and are not emitted twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def double(number: int) -> int:
 
 
 async def thinking(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
-    """Reasons, says, calls; then reasons and says again."""
+    """Yields reasoning, text and a call; then a text."""
     if len(messages) == 1:
         yield {0: DeltaThinkingPart(content="Let me ")}
         yield {0: DeltaThinkingPart(content="see.", signature="signed")}
@@ -48,7 +48,7 @@ async def thinking(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
         pytest.param(Script([call("double", {"number": 2}, "c1"), "It is four."]).plain(), id="no stream"),
     ],
 )
-async def test_updates_join_up_to_the_response(model: Any) -> None:
+async def test_updates_join_to_the_response(model: Any) -> None:
     stream = Agent(model, name="writer", tools=[double]).run("Go", stream=True)
     updates = await updates_of(stream)
     response = await stream
@@ -56,25 +56,25 @@ async def test_updates_join_up_to_the_response(model: Any) -> None:
     assert response.usage_details is not None
 
 
-async def test_reasoning_is_told_and_its_signature_goes_back_to_the_model() -> None:
-    heard: list[Any] = []
+async def test_reasoning_is_streamed_and_its_signature_goes_back_to_the_model() -> None:
+    received: list[Any] = []
 
     async def listening(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
-        heard.append(messages)
-        async for one in thinking(messages, info):
-            yield one
+        received.append(messages)
+        async for delta in thinking(messages, info):
+            yield delta
 
     agent, session = Agent(FunctionModel(stream_function=listening), name="writer", tools=[double]), AgentSession()
     stream = agent.run("Go", stream=True, session=session)
-    contents = [one for update in await updates_of(stream) for one in update.contents]
-    assert "".join(one.text or "" for one in contents if one.type == "text_reasoning") == "Let me see."
+    contents = [content for update in await updates_of(stream) for content in update.contents]
+    assert "".join(content.text or "" for content in contents if content.type == "text_reasoning") == "Let me see."
     again = AgentSession.from_dict(session.to_dict())
     await updates_of(agent.run("More", stream=True, session=again))
-    (part,) = [one for one in heard[-1][1].parts if one.part_kind == "thinking"]
+    (part,) = [item for item in received[-1][1].parts if item.part_kind == "thinking"]
     assert (part.content, part.signature) == ("Let me see.", "signed")
 
 
-async def test_a_value_is_streamed_as_the_text_that_it_is() -> None:
+async def test_value_is_streamed_as_its_json_text() -> None:
     async def answers(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
         yield {0: DeltaToolCall("final_result", '{"response": [1,', tool_call_id="c1")}
         yield {0: DeltaToolCall(json_args=" 2]}")}
@@ -87,23 +87,23 @@ async def test_a_value_is_streamed_as_the_text_that_it_is() -> None:
     assert "".join(update.text for update in updates) == '{"response":[1,2]}'
 
 
-async def test_pieces_are_told_while_the_model_still_speaks() -> None:
-    is_told = asyncio.Event()
+async def test_updates_are_emitted_while_the_model_still_replies() -> None:
+    is_received = asyncio.Event()
 
     async def slowly(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
         yield "One"
-        await asyncio.wait_for(is_told.wait(), 10)
+        await asyncio.wait_for(is_received.wait(), 10)
         yield " two"
 
-    said = ""
+    text = ""
     async for update in Agent(FunctionModel(stream_function=slowly), name="writer").run("Go", stream=True):
-        said += update.text
-        if said == "One":
-            is_told.set()
-    assert said == "One two"
+        text += update.text
+        if text == "One":
+            is_received.set()
+    assert text == "One two"
 
 
-async def test_an_agent_that_a_tool_asks_speaks_to_the_tool_alone() -> None:
+async def test_agent_called_by_a_tool_does_not_stream_to_the_caller() -> None:
     async def ask_expert() -> str:
         """Ask."""
         expert = Agent(Script(["Between us."]).model(), name="expert")
@@ -116,22 +116,22 @@ async def test_an_agent_that_a_tool_asks_speaks_to_the_tool_alone() -> None:
     assert AgentResponse.from_updates(updates) == await stream
 
 
-async def test_text_that_was_recorded_is_not_streamed_again_to_the_watcher_of_a_resumed_run(tmp_path: Path) -> None:
+async def test_resumed_run_does_not_stream_recorded_text_again(tmp_path: Path) -> None:
     @tool
     def fail() -> str:
         raise Boom
 
     replies = [["First part.", call("fail", {}, "c1")], "Second part."]
 
-    async def watched(agent: Agent, **given: Any) -> tuple[str, AgentResponse | None]:
-        said = ""
-        stream = flow(agent, tmp_path).run(**given, thread_id="t", stream=True)
+    async def watched(agent: Agent, **options: Any) -> tuple[str, AgentResponse | None]:
+        text = ""
+        stream = flow(agent, tmp_path).run(**options, thread_id="t", stream=True)
         try:
             async for event in stream:
-                said += event.data.text if isinstance(event.data, AgentResponseUpdate) else ""
-            return said, last(await stream)
+                text += event.data.text if isinstance(event.data, AgentResponseUpdate) else ""
+            return text, last(await stream)
         except Boom:
-            return said, None
+            return text, None
 
     first, _ = await watched(Agent(Script(replies).model(), name="writer", tools=[fail]), message="Go")
     assert first == "First part."

@@ -1,4 +1,4 @@
-"""Content: exact in JSON, answered, refused where it makes no sense."""
+"""Content: exact in JSON, answered, rejected where it is invalid."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from perdure.agents.conversation.content import Content, add_usage
 
 
 @given(contents)
-def test_a_content_is_the_same_after_a_way_through_json(content: Content) -> None:
+def test_content_survives_a_json_round_trip(content: Content) -> None:
     assert repr(Content.from_json(content.to_json())) == repr(content)
     assert repr(Content.from_dict(content.to_dict())) == repr(content)
 
 
-def test_only_what_is_set_is_told() -> None:
+def test_to_dict_has_only_the_fields_that_are_set() -> None:
     assert Content.from_text("hi").to_dict() == {"type": "text", "text": "hi"}
     call = Content.from_function_call("c1", "search", arguments={"query": "tides"})
     assert call.to_dict() == {
@@ -28,32 +28,32 @@ def test_only_what_is_set_is_told() -> None:
     }
 
 
-def test_what_other_frameworks_say_beside_is_kept_as_additional_properties() -> None:
-    told = {"type": "text_reasoning", "text": "hm", "protected_data": "xyz", "hosted": False, "annotations": None}
-    assert Content.from_dict(told).additional_properties == {"protected_data": "xyz"}
+def test_unknown_fields_are_kept_as_additional_properties() -> None:
+    data = {"type": "text_reasoning", "text": "hm", "protected_data": "xyz", "hosted": False, "annotations": None}
+    assert Content.from_dict(data).additional_properties == {"protected_data": "xyz"}
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"type": 3}, {"type": "text", "text": 5}, {"type": "usage", "usage_details": {"a": "b"}}]
+    "data", [{}, {"type": 3}, {"type": "text", "text": 5}, {"type": "usage", "usage_details": {"a": "b"}}]
 )
-def test_what_is_no_content_is_refused(told: dict[str, object]) -> None:
+def test_from_dict_rejects_invalid_contents(data: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="Not a Content"):
-        Content.from_dict(told)
+        Content.from_dict(data)
 
 
-@pytest.mark.parametrize("told", [[], 3, None])
-def test_what_is_no_dict_is_no_content(told: Any) -> None:
+@pytest.mark.parametrize("data", [[], 3, None])
+def test_from_dict_rejects_other_types_than_dict(data: Any) -> None:
     with pytest.raises(ValueError, match="Not a Content"):
-        Content.from_dict(told)
+        Content.from_dict(data)
 
 
-def test_data_comes_back_as_the_bytes_that_it_was_made_of() -> None:
+def test_data_content_returns_its_original_bytes() -> None:
     assert Content.from_data(b"\x00\xff", "image/png").data_bytes() == b"\x00\xff"
     with pytest.raises(ValueError, match="holds no data"):
         Content.from_text("hi").data_bytes()
 
 
-def test_an_approval_answers_the_request_and_may_change_the_arguments() -> None:
+def test_approval_answers_the_request_and_can_change_the_arguments() -> None:
     call = Content.from_function_call("c1", "pay", arguments='{"amount": 5}')
     request = Content.from_function_approval_request("r1", call)
     assert request.user_input_request
@@ -66,11 +66,11 @@ def test_an_approval_answers_the_request_and_may_change_the_arguments() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["no json", "[1]", "3"])
-def test_arguments_that_are_no_json_object_are_refused(arguments: str) -> None:
+def test_arguments_that_are_not_a_json_object_are_rejected(arguments: str) -> None:
     with pytest.raises(ValueError, match="arguments of 'pay' are not"):
         Content.from_function_call("c1", "pay", arguments=arguments).parse_arguments()
 
 
-def test_usage_adds_up_name_by_name() -> None:
+def test_usage_adds_up_by_name() -> None:
     assert add_usage({"input": 1, "cached": 2}, {"input": 3}) == {"input": 4, "cached": 2}
     assert add_usage(None, None) == {}

@@ -1,4 +1,4 @@
-"""AgentExecutor: what an agent in a graph is told, what it sends on, and where its session lives."""
+"""AgentExecutor: the messages that an agent in a graph receives and sends, and where its session lives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.unit.agents.hearing import Hearing
+from tests.unit.agents.agent_recorder import AgentRecorder
 
 from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
 from perdure.agents.conversation.message import AgentSession, Message
@@ -17,11 +17,11 @@ from perdure.testing.scripted import Call, ScriptedAgent
 
 
 def outputs(result: Any) -> list[str]:
-    return [one.text for one in result.get_outputs()]
+    return [response.text for response in result.get_outputs()]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "message",
     [
         "hi",
         Message("user", "hi"),
@@ -30,34 +30,34 @@ def outputs(result: Any) -> list[str]:
         AgentExecutorRequest([Message("user", "hi")]),
     ],
 )
-async def test_an_agent_takes_texts_messages_and_requests(given: Any) -> None:
-    heard = Hearing()
-    result = await WorkflowBuilder(start_executor=heard.agent("a", ["hello"])).build().run(given)
+async def test_an_agent_takes_texts_messages_and_requests(message: Any) -> None:
+    recorder = AgentRecorder()
+    result = await WorkflowBuilder(start_executor=recorder.agent("a", ["hello"])).build().run(message)
     assert outputs(result) == ["hello"]
-    assert heard.told == {"a": [["hi"]]}
+    assert recorder.received == {"a": [["hi"]]}
 
 
-async def test_several_at_once_are_taken_in_order() -> None:
-    heard = Hearing()
-    workflow = WorkflowBuilder(start_executor=heard.agent("a", ["hello"])).build()
+async def test_agent_takes_several_messages_in_order() -> None:
+    recorder = AgentRecorder()
+    workflow = WorkflowBuilder(start_executor=recorder.agent("a", ["hello"])).build()
     await workflow.run(["hi", Message("assistant", "there", "b"), "you"])
-    assert heard.told == {"a": [["hi", "there", "you"]]}
+    assert recorder.received == {"a": [["hi", "there", "you"]]}
 
 
-async def test_an_agent_that_need_not_respond_takes_note_and_says_nothing() -> None:
-    heard, storage = Hearing(), InMemoryCheckpointStorage()
-    workflow = WorkflowBuilder(start_executor=heard.agent("a", ["hello"]), checkpoint_storage=storage).build()
+async def test_agent_that_need_not_respond_keeps_the_message_without_output() -> None:
+    recorder, storage = AgentRecorder(), InMemoryCheckpointStorage()
+    workflow = WorkflowBuilder(start_executor=recorder.agent("a", ["hello"]), checkpoint_storage=storage).build()
     note = AgentExecutorRequest([Message("user", "note this")], should_respond=False)
     assert outputs(await workflow.run(note, thread_id="t")) == []
     assert outputs(await workflow.run("hi", thread_id="t")) == ["hello"]
-    assert heard.told == {"a": [["note this", "hi"]]}
+    assert recorder.received == {"a": [["note this", "hi"]]}
 
 
 # ---------------------------------------------------------------- one agent after the other
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         pytest.param({}, ["hi", "one", "two"], id="full, by default"),
         pytest.param({"context_mode": "full"}, ["hi", "one", "two"], id="full"),
@@ -65,12 +65,14 @@ async def test_an_agent_that_need_not_respond_takes_note_and_says_nothing() -> N
         pytest.param({"context_mode": "custom", "context_filter": lambda all_: all_[:2]}, ["hi", "one"], id="custom"),
     ],
 )
-async def test_the_mode_says_what_an_agent_is_told_of_those_before(options: Any, told: list[str]) -> None:
-    heard = Hearing()
-    a, b = heard.agent("a", ["one"]), heard.agent("b", ["two"])
-    c = AgentExecutor(heard.agent("c", ["three"]), **options)
+async def test_context_mode_selects_the_earlier_messages_that_an_agent_receives(
+    options: Any, expected: list[str]
+) -> None:
+    recorder = AgentRecorder()
+    a, b = recorder.agent("a", ["one"]), recorder.agent("b", ["two"])
+    c = AgentExecutor(recorder.agent("c", ["three"]), **options)
     result = await WorkflowBuilder(start_executor=a).add_chain([a, b, c]).build().run("hi")
-    assert heard.told["c"] == [told]
+    assert recorder.received["c"] == [expected]
     assert outputs(result)[-1] == "three"
 
 
@@ -83,59 +85,59 @@ async def test_the_mode_says_what_an_agent_is_told_of_those_before(options: Any,
         {"context_mode": "none"},
     ],
 )
-def test_a_mode_that_makes_no_sense_is_refused(options: Any) -> None:
+def test_invalid_context_mode_is_rejected(options: Any) -> None:
     with pytest.raises(ValueError, match="context_"):
         AgentExecutor(ScriptedAgent("a", []), **options)
 
 
 @pytest.mark.parametrize("mode", ["full", "last_agent"])
-async def test_an_agent_that_a_loop_comes_back_to_is_told_only_what_is_new(mode: Any) -> None:
-    heard = Hearing()
-    a = AgentExecutor(heard.agent("a", ["one", "three", "five"]))
-    b = AgentExecutor(heard.agent("b", ["two", "four", "stop"]), context_mode=mode)
+async def test_agent_in_a_loop_receives_only_new_messages(mode: Any) -> None:
+    recorder = AgentRecorder()
+    a = AgentExecutor(recorder.agent("a", ["one", "three", "five"]))
+    b = AgentExecutor(recorder.agent("b", ["two", "four", "stop"]), context_mode=mode)
     workflow = (
         WorkflowBuilder(start_executor=a)
         .add_edge(a, b)
-        .add_edge(b, a, condition=lambda said: said.agent_response.text != "stop")
+        .add_edge(b, a, condition=lambda response: response.agent_response.text != "stop")
         .build()
     )
     assert outputs(await workflow.run("hi")) == ["one", "two", "three", "four", "five", "stop"]
-    assert heard.told["a"] == [["hi"], ["two"], ["four"]]
-    assert heard.told["b"] == [["hi", "one"] if mode == "full" else ["one"], ["three"], ["five"]]
+    assert recorder.received["a"] == [["hi"], ["two"], ["four"]]
+    assert recorder.received["b"] == [["hi", "one"] if mode == "full" else ["one"], ["three"], ["five"]]
 
 
-async def test_a_second_run_tells_a_chain_only_what_is_new() -> None:
-    heard = Hearing()
-    a, b = heard.agent("a", ["one", "two"]), heard.agent("b", ["uno", "dos"])
+async def test_second_run_sends_a_chain_only_new_messages() -> None:
+    recorder = AgentRecorder()
+    a, b = recorder.agent("a", ["one", "two"]), recorder.agent("b", ["uno", "dos"])
     workflow = WorkflowBuilder(start_executor=a, checkpoint_storage=InMemoryCheckpointStorage()).add_edge(a, b).build()
     await workflow.run("hi", thread_id="t")
     await workflow.run("more", thread_id="t")
-    assert heard.told == {"a": [["hi"], ["more"]], "b": [["hi", "one"], ["more", "two"]]}
+    assert recorder.received == {"a": [["hi"], ["more"]], "b": [["hi", "one"], ["more", "two"]]}
 
 
-async def test_what_a_fan_in_joins_is_told_once_and_then_what_each_has_said() -> None:
-    heard = Hearing()
-    start, judge = heard.agent("start", ["go"]), heard.agent("judge", ["so be it"])
-    team = [heard.agent(name, [f"{name} says"]) for name in ("x", "y", "z")]
+async def test_fan_in_target_receives_shared_messages_once_then_each_reply() -> None:
+    recorder = AgentRecorder()
+    start, judge = recorder.agent("start", ["go"]), recorder.agent("judge", ["so be it"])
+    team = [recorder.agent(name, [f"{name} says"]) for name in ("x", "y", "z")]
     workflow = (
         WorkflowBuilder(start_executor=start).add_fan_out_edges(start, team).add_fan_in_edges(team, judge).build()
     )
     await workflow.run("hi")
-    assert heard.told["judge"] == [["hi", "go", "x says", "y says", "z says"]]
+    assert recorder.received["judge"] == [["hi", "go", "x says", "y says", "z says"]]
 
 
-async def test_messages_of_one_superstep_are_turns_one_after_the_other() -> None:
+async def test_messages_of_one_superstep_become_consecutive_turns() -> None:
     class Twice(Executor):
         @handler
         async def send(self, text: str, ctx: WorkflowContext[str]) -> None:
             await ctx.send_message("first")
             await ctx.send_message("second")
 
-    heard = Hearing()
-    twice, a = Twice("twice"), heard.agent("a", ["one", "two"])
+    recorder = AgentRecorder()
+    twice, a = Twice("twice"), recorder.agent("a", ["one", "two"])
     result = await WorkflowBuilder(start_executor=twice).add_edge(twice, a).build().run("go")
     assert outputs(result) == ["one", "two"]
-    assert heard.told == {"a": [["first"], ["second"]]}
+    assert recorder.received == {"a": [["first"], ["second"]]}
 
 
 async def test_the_next_executor_gets_the_response_and_the_whole_conversation() -> None:
@@ -143,40 +145,40 @@ async def test_the_next_executor_gets_the_response_and_the_whole_conversation() 
 
     class Last(Executor):
         @handler
-        async def take(self, said: AgentExecutorResponse, ctx: WorkflowContext[Any, str]) -> None:
-            got.append(said)
+        async def take(self, response: AgentExecutorResponse, ctx: WorkflowContext[Any, str]) -> None:
+            got.append(response)
 
     a, last = ScriptedAgent("a", ["one"]), Last("last")
     await WorkflowBuilder(start_executor=a).add_edge(a, last).build().run("hi")
-    [said] = got
-    assert (said.executor_id, said.agent_response.text) == ("a", "one")
-    assert [one.text for one in said.full_conversation] == ["hi", "one"]
-    other = said.with_text("uno")
-    assert (other.agent_response.text, [one.text for one in other.full_conversation]) == ("uno", ["hi", "uno"])
+    [response] = got
+    assert (response.executor_id, response.agent_response.text) == ("a", "one")
+    assert [message.text for message in response.full_conversation] == ["hi", "one"]
+    other = response.with_text("uno")
+    assert (other.agent_response.text, [message.text for message in other.full_conversation]) == ("uno", ["hi", "uno"])
     assert other.full_conversation[-1].author_name == "a"
-    assert said.agent_response.text == "one"
+    assert response.agent_response.text == "one"
 
 
 # ---------------------------------------------------------------- sessions and threads
 
 
 async def test_each_thread_has_its_own_copy_of_the_session() -> None:
-    heard, storage = Hearing(), InMemoryCheckpointStorage()
+    recorder, storage = AgentRecorder(), InMemoryCheckpointStorage()
     session = AgentSession(messages=[Message("user", "before")], state={"seen": []})
-    agent = heard.agent("a", ["one", "two"], sees_session=True)
+    agent = recorder.agent("a", ["one", "two"], sees_session=True)
     host = AgentExecutor(agent, session=session)
     workflow = WorkflowBuilder(start_executor=host, checkpoint_storage=storage).build()
     assert outputs(await workflow.run("hi", thread_id="x")) == ["one"]
     assert outputs(await workflow.run("hi", thread_id="y")) == ["one"]
     assert outputs(await workflow.run("more", thread_id="x")) == ["two"]
-    assert heard.told["a"] == [["before", "hi"], ["before", "hi"], ["before", "hi", "one", "more"]]
-    assert heard.session_ids == ["x/a", "y/a", "x/a"]
+    assert recorder.received["a"] == [["before", "hi"], ["before", "hi"], ["before", "hi", "one", "more"]]
+    assert recorder.session_ids == ["x/a", "y/a", "x/a"]
     assert session.version == 1
 
 
 async def test_sub_workflows_of_one_thread_have_sessions_of_their_own() -> None:
-    heard = Hearing()
-    inner = WorkflowBuilder(name="inner", start_executor=heard.agent("a", ["one", "two"], sees_session=True)).build()
+    recorder = AgentRecorder()
+    inner = WorkflowBuilder(name="inner", start_executor=recorder.agent("a", ["one", "two"], sees_session=True)).build()
 
     class Both(Executor):
         @handler
@@ -186,17 +188,17 @@ async def test_sub_workflows_of_one_thread_have_sessions_of_their_own() -> None:
 
     both = Both("both")
     await WorkflowBuilder(start_executor=both).add_edge(both, inner).build().run("go", thread_id="t")
-    assert len(set(heard.session_ids)) == 2
-    assert sorted(heard.told["a"]) == [["first"], ["second"]]
+    assert len(set(recorder.session_ids)) == 2
+    assert sorted(recorder.received["a"]) == [["first"], ["second"]]
 
 
 async def test_arguments_of_the_run_reach_the_agent_that_they_are_for() -> None:
-    heard = Hearing()
-    a, b = heard.agent("a", ["one"]), heard.agent("b", ["two"])
+    recorder = AgentRecorder()
+    a, b = recorder.agent("a", ["one"]), recorder.agent("b", ["two"])
     workflow = WorkflowBuilder(start_executor=a).add_edge(a, b).build()
     await workflow.run("hi", function_invocation_kwargs={"user": "ann"}, client_kwargs={"b": {"seed": 1}})
-    assert heard.arguments["a"] == [{"function_invocation_kwargs": {"user": "ann"}}]
-    assert heard.arguments["b"] == [{"function_invocation_kwargs": {"user": "ann"}, "client_kwargs": {"seed": 1}}]
+    assert recorder.arguments["a"] == [{"function_invocation_kwargs": {"user": "ann"}}]
+    assert recorder.arguments["b"] == [{"function_invocation_kwargs": {"user": "ann"}, "client_kwargs": {"seed": 1}}]
 
 
 # ---------------------------------------------------------------- values
@@ -207,7 +209,7 @@ class Price:
     amount: int
 
 
-async def test_what_a_tool_gives_may_be_of_a_type_that_no_handler_names() -> None:
+async def test_tool_result_can_have_a_type_that_no_handler_names() -> None:
     def price() -> Price:
         return Price(3)
 

@@ -1,4 +1,4 @@
-"""Agents that know nothing of perdure, and types of agent-framework-core: taken as they are, and given back."""
+"""Agents that know nothing of perdure, and types of agent-framework-core: accepted and returned unchanged."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ messages = st.builds(Message, roles, st.lists(contents, max_size=3), st.none() |
 @given(messages)
 def test_messages_have_the_form_of_the_reference_both_ways(message: Message) -> None:
     theirs = peer.Message.from_dict(message.to_dict())
-    assert theirs.text == " ".join(one.text or "" for one in message.contents if one.type == "text")
+    assert theirs.text == " ".join(content.text or "" for content in message.contents if content.type == "text")
     assert Message.from_dict(theirs.to_dict()) == message
 
 
 @given(st.lists(messages, max_size=2))
-def test_responses_have_the_form_of_the_reference_both_ways(said: list[Message]) -> None:
+def test_responses_have_the_form_of_the_reference_both_ways(conversation: list[Message]) -> None:
     response = AgentResponse(
-        messages=said, response_id="r", finish_reason="stop", usage_details={"input_token_count": 1}
+        messages=conversation, response_id="r", finish_reason="stop", usage_details={"input_token_count": 1}
     )
     theirs = peer.AgentResponse.from_dict(response.to_dict())
     assert AgentResponse.from_dict(theirs.to_dict()) == response
 
 
-def test_what_an_agent_of_the_reference_gives_is_understood() -> None:
-    said = peer.Message(
+def test_responses_of_a_reference_agent_are_converted() -> None:
+    message = peer.Message(
         "assistant",
         ["Let me see.", peer.Content.from_function_call("c1", "search", arguments='{"q": 1}')],
         message_id="m1",
         additional_properties={"model": "x"},
     )
     theirs = peer.AgentResponse(
-        messages=[said], response_id="r1", usage_details={"input_token_count": 3}, value={"a": 1}
+        messages=[message], response_id="r1", usage_details={"input_token_count": 3}, value={"a": 1}
     )
     ours = as_response(theirs, "helper")
     assert ours.messages == (
@@ -83,7 +83,7 @@ def test_what_an_agent_of_the_reference_gives_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    "given_",
+    "output",
     [
         "hello",
         Content.from_text("hello"),
@@ -93,17 +93,17 @@ def test_what_an_agent_of_the_reference_gives_is_understood() -> None:
         AgentResponse(messages=[Message("assistant", "hello", "helper")]),
     ],
 )
-def test_an_agent_may_give_a_text_a_message_or_something_with_messages(given_: Any) -> None:
-    assert as_response(given_, "helper").messages == (Message("assistant", "hello", "helper"),)
+def test_agent_can_return_a_text_a_message_or_an_object_with_messages(output: Any) -> None:
+    assert as_response(output, "helper").messages == (Message("assistant", "hello", "helper"),)
 
 
-@pytest.mark.parametrize("given_", [None, 3, [], object(), SimpleNamespace(messages="hello")])
-def test_what_says_nothing_is_refused(given_: Any) -> None:
+@pytest.mark.parametrize("output", [None, 3, [], object(), SimpleNamespace(messages="hello")])
+def test_output_without_messages_is_rejected(output: Any) -> None:
     with pytest.raises(TypeError, match="Agent 'helper' returned"):
-        as_response(given_, "helper")
+        as_response(output, "helper")
 
 
-def test_what_is_no_message_update_or_content_is_refused() -> None:
+def test_invalid_messages_updates_and_contents_are_rejected() -> None:
     with pytest.raises(TypeError, match="returned 3 as a message"):
         as_agent_message(3, "helper")
     with pytest.raises(TypeError, match="streamed 3"):

@@ -13,7 +13,7 @@ from perdure.agents.conversation.message import Message, as_messages
 
 
 @given(messages)
-def test_a_message_is_the_same_after_a_way_through_json(message: Message) -> None:
+def test_message_survives_a_json_round_trip(message: Message) -> None:
     assert repr(Message.from_json(message.to_json())) == repr(message)
 
 
@@ -24,15 +24,15 @@ def test_a_message_is_made_of_a_text_a_content_or_several() -> None:
     assert Message("tool", None).contents == ()
 
 
-@pytest.mark.parametrize("told", ['{"role": "user", "contents": "hi"}', '{"role": "user", "contents": ["hi"]}'])
-def test_texts_in_json_stand_for_contents(told: str) -> None:
-    assert Message.from_json(told) == Message("user", "hi")
+@pytest.mark.parametrize("text", ['{"role": "user", "contents": "hi"}', '{"role": "user", "contents": ["hi"]}'])
+def test_texts_in_json_become_contents(text: str) -> None:
+    assert Message.from_json(text) == Message("user", "hi")
 
 
-@pytest.mark.parametrize("told", ["[]", "3", '"hi"', '{"role": 5}', "{}", '{"role": "user", "contents": [3]}', "{"])
-def test_json_that_is_no_message_is_refused(told: str) -> None:
+@pytest.mark.parametrize("text", ["[]", "3", '"hi"', '{"role": 5}', "{}", '{"role": "user", "contents": [3]}', "{"])
+def test_invalid_message_json_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="Not a "):
-        Message.from_json(told)
+        Message.from_json(text)
 
 
 @pytest.mark.parametrize("role", [None, 5, ""])
@@ -42,23 +42,23 @@ def test_a_message_needs_a_role(role: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[3], [None], [b"x"], {"a": 1}, 3])
-def test_a_message_of_anything_else_is_refused(wrong: Any) -> None:
+def test_message_of_another_type_is_rejected(wrong: Any) -> None:
     with pytest.raises(TypeError, match="consists of texts and Contents"):
         Message("user", wrong)
 
 
-def test_what_an_agent_may_be_given_becomes_messages_of_the_user() -> None:
-    said = Message("assistant", "hello", "writer")
+def test_input_of_an_agent_becomes_user_messages() -> None:
+    message = Message("assistant", "hello", "writer")
     assert as_messages(None) == []
     assert as_messages("hi") == [Message("user", "hi")]
-    assert as_messages([said, "hi", Content.from_text("there")]) == [
-        said,
+    assert as_messages([message, "hi", Content.from_text("there")]) == [
+        message,
         Message("user", "hi"),
         Message("user", "there"),
     ]
 
 
 @pytest.mark.parametrize("wrong", [3, [3], object()])
-def test_an_agent_is_given_nothing_else(wrong: Any) -> None:
+def test_invalid_input_of_an_agent_is_rejected(wrong: Any) -> None:
     with pytest.raises(TypeError, match="Expected a text"):
         as_messages(wrong)

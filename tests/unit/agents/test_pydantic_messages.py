@@ -1,4 +1,4 @@
-"""Conversions of messages between pydantic-ai and perdure: whatever goes there and back is what it was."""
+"""Conversions of messages between pydantic-ai and perdure: each message survives the round trip."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ conversations = st.lists(
 
 
 def stored(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """As they are after a way through pydantic-ai's own JSON."""
+    """Return the messages after a round trip through pydantic-ai's own JSON."""
     again: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
     return again
 
 
 @settings(deadline=None, print_blob=True)
 @given(conversations)
-def test_what_pydantic_ai_says_is_the_same_after_a_way_through_our_messages(theirs: list[ModelMessage]) -> None:
+def test_pydantic_ai_messages_survive_a_round_trip_through_our_messages(theirs: list[ModelMessage]) -> None:
     before = stored(theirs)
     ours = to_messages(before)
     assert from_messages(ours) == before
@@ -116,10 +116,10 @@ def test_what_pydantic_ai_says_is_the_same_after_a_way_through_our_messages(thei
 
 @settings(deadline=None, print_blob=True)
 @given(st.lists(response_parts, max_size=5))
-def test_contents_of_a_response_are_as_they_are_when_they_are_streamed(parts: list[Any]) -> None:
-    """Texts that follow each other are one, so that updates which join up give the same message."""
+def test_contents_of_a_response_equal_its_joined_stream(parts: list[Any]) -> None:
+    """Adjacent texts are one content, so that joined updates give the same message."""
     message = to_message(stored([ModelResponse(parts)])[0])
-    kinds = [one.type for one in message.contents]
+    kinds = [content.type for content in message.contents]
     assert not any(first == second and first.startswith("text") for first, second in pairwise(kinds))
     assert AgentResponse.from_updates(AgentResponse(messages=(message,)).to_updates()).messages == (message,)
 
@@ -138,8 +138,8 @@ own_contents = {
 def our_messages(draw: Any) -> Message:
     role = draw(st.sampled_from(sorted(own_contents)))
     contents = draw(st.lists(own_contents[role], min_size=1, max_size=3))
-    kinds = [one.type for one in contents]
-    if role == "assistant" and any(one == two == "text" for one, two in pairwise(kinds)):
+    kinds = [content.type for content in contents]
+    if role == "assistant" and any(first == second == "text" for first, second in pairwise(kinds)):
         contents = contents[:1]
     author, message_id = draw(maybe), draw(maybe)
     return Message(role, contents, author, message_id, draw(st.none() | objects.filter(bool)))
@@ -147,23 +147,23 @@ def our_messages(draw: Any) -> Message:
 
 @settings(deadline=None, print_blob=True)
 @given(st.lists(our_messages(), max_size=4))
-def test_our_messages_are_the_same_after_a_way_through_those_of_pydantic_ai(ours: list[Message]) -> None:
+def test_our_messages_survive_a_round_trip_through_pydantic_ai_messages(ours: list[Message]) -> None:
     def without_theirs(message: Message) -> Message:
-        kept = {name: one for name, one in (message.additional_properties or {}).items() if name != "pydantic_ai"}
+        kept = {name: value for name, value in (message.additional_properties or {}).items() if name != "pydantic_ai"}
         return msgspec.structs.replace(message, additional_properties=kept or None)
 
-    again = [without_theirs(one) for one in to_messages(stored(from_messages(ours)))]
+    again = [without_theirs(message) for message in to_messages(stored(from_messages(ours)))]
     assert again == ours
 
 
-def test_a_message_that_was_edited_is_told_as_it_is_now() -> None:
+def test_edited_message_is_converted_with_its_new_contents() -> None:
     before = to_message(ModelResponse([ThinkingPart("Hm.", signature="s"), TextPart("Yes.", id="1")]))
     edited = msgspec.structs.replace(before, contents=(Content.from_text("No."),))
     (response,) = from_messages([edited])
     assert [part.content for part in response.parts] == ["No."]
 
 
-def test_a_result_is_told_with_the_name_of_its_call_and_an_error_as_one() -> None:
+def test_result_has_the_name_of_its_call_and_an_error_has_outcome_failed() -> None:
     messages = [
         Message("assistant", [Content.from_function_call("c1", "search", arguments="{}")]),
         Message("tool", [Content.from_function_result("c1", exception=LookupError("gone"))]),

@@ -13,7 +13,7 @@ from pydantic_ai.messages import BinaryImage, ModelResponse, ToolReturn
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
-from tests.unit.agents.agent_models import Script, call, note, notes, told
+from tests.unit.agents.agent_models import Script, call, last_contents, note, notes
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
 from perdure.agents import tool
@@ -46,15 +46,15 @@ class ServerToolset(AbstractToolset[Any]):  # type: ignore[misc]  # pydantic-ai 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         listed = await self._client.list_tools()
         return {
-            one.name: ToolsetTool(
+            tool.name: ToolsetTool(
                 toolset=self,
                 tool_def=ToolDefinition(
-                    name=one.name, description=one.description, parameters_json_schema=one.input_schema
+                    name=tool.name, description=tool.description, parameters_json_schema=tool.input_schema
                 ),
                 max_retries=1,
                 args_validator=SchemaValidator(core_schema.dict_schema(core_schema.str_schema())),
             )
-            for one in listed.tools
+            for tool in listed.tools
         }
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
@@ -63,18 +63,18 @@ class ServerToolset(AbstractToolset[Any]):  # type: ignore[misc]  # pydantic-ai 
 
 
 def died_at(place: int, script: Script) -> Script:
-    """The process is gone when the model is asked this time."""
+    """Return a script that raises Boom at the request with this number."""
 
     class Dying(Script):
         def _next(self, messages: Any, info: Any) -> list[Any]:
-            if sum(isinstance(one, ModelResponse) for one in messages) == place:
+            if sum(isinstance(message, ModelResponse) for message in messages) == place:
                 raise Boom
             return super()._next(messages, info)
 
     return Dying(script._replies)
 
 
-async def test_a_call_of_an_mcp_server_is_not_made_again_after_a_pause_in_the_middle_of_the_turn(
+async def test_mcp_call_is_not_repeated_after_a_pause_in_the_middle_of_the_turn(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
@@ -93,12 +93,12 @@ async def test_a_call_of_an_mcp_server_is_not_made_again_after_a_pause_in_the_mi
     answer = {request.request_id: request.data.approve()}
     result = await flow(agent(), tmp_path).run(responses=answer, thread_id="t")
     assert last(result).text == "Take a coat."
-    assert told(script.heard[1]) == ["Rain in Ulm.", "booked Ulm"]
+    assert last_contents(script.received[1]) == ["Rain in Ulm.", "booked Ulm"]
     assert notes(log) == [{"asked": "Ulm"}]
     assert script.requests == 2
 
 
-async def test_whatever_a_tool_gives_is_the_same_from_the_record(tmp_path: Path) -> None:
+async def test_tool_results_and_retries_replay_unchanged_from_the_record(tmp_path: Path) -> None:
     picture = BinaryImage(b"\xff\xfe\x00", media_type="image/png")
 
     def look() -> ToolReturn[Any]:
@@ -116,17 +116,17 @@ async def test_whatever_a_tool_gives_is_the_same_from_the_record(tmp_path: Path)
     agent = Agent(script.model(), name="eye", toolsets=[FunctionToolset([look, retry])])
     result = await flow(agent, tmp_path).run(thread_id="t")
     assert last(result).messages[-1].text == "Seen."
-    told_of = [part.content for part in script.heard[0][-1].parts]
-    assert {"seen": [1.5, None]} in told_of
-    assert ["Here it is:", picture] in told_of
-    assert any("Look again." in str(one) for one in told_of)
+    contents = [part.content for part in script.received[0][-1].parts]
+    assert {"seen": [1.5, None]} in contents
+    assert ["Here it is:", picture] in contents
+    assert any("Look again." in str(content) for content in contents)
     assert sorted(notes(tmp_path / "log"), key=str) == [{"looked": True}, {"retried": True}]
 
 
-async def test_a_tool_of_pydantic_ai_may_stand_among_ours() -> None:
+async def test_pydantic_ai_tool_can_be_used_among_our_tools() -> None:
     def with_context(ctx: RunContext[Any], number: int) -> str:
         return f"{ctx.tool_name} {number}"
 
     script = Script([call("with_context", {"number": 1}, "c1"), "Good."])
     await Agent(script.model(), name="eye", tools=[pydantic_ai.Tool(with_context)]).run("Go")
-    assert told(script.heard[1]) == ["with_context 1"]
+    assert last_contents(script.received[1]) == ["with_context 1"]

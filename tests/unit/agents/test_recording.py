@@ -1,4 +1,4 @@
-"""Agents inside of workflows: what they did is not done again, what they used adds up, what they say streams live."""
+"""Agents inside of workflows: recorded calls are not repeated, usage adds up, replies stream live."""
 
 from __future__ import annotations
 
@@ -85,19 +85,17 @@ async def test_finished_calls_of_a_turn_that_was_killed_are_not_made_again(kind:
         await build(kind, faults.wrap(storage), log).run("go", thread_id="t")
     result = await build(kind, storage, log).run(thread_id="t", takeover=True)
     assert str(result.get_outputs()[0]) == "done"
-    repeated = [one for one in set(begun(log)) if begun(log).count(one) > 1]
+    repeated = [name for name in set(begun(log)) if begun(log).count(name) > 1]
     # Ten calls are made at once: those that had begun and were not recorded are made again, no others.
     assert len(repeated) <= (10 - (nth - 1) if 1 < nth <= 11 else 0)
     assert len(set(begun(log))) == 3 + 11
     assert result.usage == {"input_token_count": 3, "output_token_count": 3}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_what_agents_use_adds_up_over_runs_of_the_thread(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "graph"])
+async def test_usage_adds_up_over_runs_of_the_thread(kind: str, tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     await build(kind, storage, log).run("go", thread_id="t")
-    if kind == "graph":
-        return
     result = await build(kind, storage, log).run("go", thread_id="t")
     assert result.usage == {"input_token_count": 6, "output_token_count": 6}
     [*_, head] = await storage.list_checkpoints(thread_id="t")
@@ -147,7 +145,7 @@ async def test_usage_of_a_turn_in_a_step_survives_a_wait() -> None:
     assert result.usage == {"input_token_count": 1, "output_token_count": 1}
 
 
-async def test_several_agents_at_once_in_one_handler_each_keep_their_own(tmp_path: Path) -> None:
+async def test_parallel_agents_in_one_handler_keep_separate_records(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     class Panel(Executor):
@@ -155,9 +153,9 @@ async def test_several_agents_at_once_in_one_handler_each_keep_their_own(tmp_pat
         async def go(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
             a, b = (ScriptedAgent(name, [f"{name} {n}" for n in range(3)], log=log) for name in "ab")
             shared = a.create_session()
-            said = await asyncio.gather(a.run(text), b.run(text), a.run(text), a.run(text, session=shared))
+            responses = await asyncio.gather(a.run(text), b.run(text), a.run(text), a.run(text, session=shared))
             last = await a.run(text, session=shared)
-            await ctx.yield_output(", ".join(one.text for one in (*said, last)))
+            await ctx.yield_output(", ".join(response.text for response in (*responses, last)))
 
     def panel(storage: Any) -> Any:
         return WorkflowBuilder(name="panel", start_executor=Panel("panel"), checkpoint_storage=storage).build()
@@ -172,7 +170,7 @@ async def test_several_agents_at_once_in_one_handler_each_keep_their_own(tmp_pat
         assert result.get_outputs() == ["a 0, b 0, a 0, a 0, a 1"]
 
 
-async def test_a_model_that_fails_fails_the_run_and_is_asked_again_when_that_is_resumed(tmp_path: Path) -> None:
+async def test_failing_model_fails_the_run_and_a_resume_asks_it_again(tmp_path: Path) -> None:
     storage, log, fails = InMemoryCheckpointStorage(), tmp_path / "log", [True]
 
     def reply(messages: Any) -> Any:
@@ -187,7 +185,7 @@ async def test_a_model_that_fails_fails_the_run_and_is_asked_again_when_that_is_
     with pytest.raises(ConnectionError, match="no line"):
         await flow().run("go", thread_id="t")
     result = await flow().run(thread_id="t")
-    assert [one.text for one in result.get_outputs()] == ["done"]
+    assert [response.text for response in result.get_outputs()] == ["done"]
     assert begun(log) == ["a: request 0", "a: call a-0-1", "a: request 1", "a: request 1"]
     assert result.usage == {"input_token_count": 2, "output_token_count": 2}
 
@@ -195,20 +193,20 @@ async def test_a_model_that_fails_fails_the_run_and_is_asked_again_when_that_is_
 # ---------------------------------------------------------------- streaming
 
 
-async def test_words_stream_live_in_every_way_of_watching_and_are_in_no_log() -> None:
+async def test_words_stream_live_and_are_not_in_the_event_log() -> None:
     storage = InMemoryCheckpointStorage()
     flow = WorkflowBuilder(start_executor=ScriptedAgent("a", ["one two three"]), checkpoint_storage=storage).build()
-    told = [event async for event in flow.run("go", thread_id="t", stream=True)]
-    live = [event.data for event in told if event.type == "data"]
-    assert [one.text for one in live if one.text] == ["one", " two", " three"]
-    assert all(isinstance(one, AgentResponseUpdate) and one.author_name == "a" for one in live)
-    assert [one.data.text for one in told if one.type == "output"] == ["one two three"]
+    events = [event async for event in flow.run("go", thread_id="t", stream=True)]
+    live = [event.data for event in events if event.type == "data"]
+    assert [update.text for update in live if update.text] == ["one", " two", " three"]
+    assert all(isinstance(update, AgentResponseUpdate) and update.author_name == "a" for update in live)
+    assert [event.data.text for event in events if event.type == "output"] == ["one two three"]
     logged = [event async for event in flow.follow("t", until_idle=True)]
     assert "output" in {event.type for event in logged}
     assert "data" not in {event.type for event in logged}
 
 
-async def test_a_handle_sees_the_words_too() -> None:
+async def test_handle_streams_words() -> None:
     storage = InMemoryCheckpointStorage()
     flow = WorkflowBuilder(start_executor=ScriptedAgent("a", ["one two"]), checkpoint_storage=storage).build()
     async with flow.open(thread_id="t") as handle:
@@ -222,7 +220,7 @@ async def test_a_handle_sees_the_words_too() -> None:
     assert words == ["one", " two"]
 
 
-async def test_words_that_were_told_before_a_wait_are_not_told_again() -> None:
+async def test_words_streamed_before_a_wait_are_not_streamed_again() -> None:
     storage = InMemoryCheckpointStorage()
 
     def flow() -> Any:
@@ -233,7 +231,7 @@ async def test_words_that_were_told_before_a_wait_are_not_told_again() -> None:
     async def watched(**options: Any) -> tuple[list[str], Any]:
         stream = flow().run(thread_id="t", stream=True, **options)
         live = [event.data async for event in stream if event.type == "data"]
-        return [one.type for update in live for one in update.contents], await stream
+        return [content.type for update in live for content in update.contents], await stream
 
     first, result = await watched(message="go")
     [request] = result.get_request_info_events()
@@ -243,9 +241,9 @@ async def test_words_that_were_told_before_a_wait_are_not_told_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nth", "told"), [(1, ["function_result", "text", "text", "usage"]), (2, ["text", "text", "usage"]), (3, [])]
+    ("nth", "expected"), [(1, ["function_result", "text", "text", "usage"]), (2, ["text", "text", "usage"]), (3, [])]
 )
-async def test_words_that_were_recorded_before_a_crash_are_not_told_again(nth: int, told: list[str]) -> None:
+async def test_words_recorded_before_a_crash_are_not_streamed_again(nth: int, expected: list[str]) -> None:
     storage, faults = InMemoryCheckpointStorage(), Faults()
     faults.crash("journal", nth=nth, when="after")
 
@@ -257,8 +255,8 @@ async def test_words_that_were_recorded_before_a_crash_are_not_told_again(nth: i
         await flow(faults.wrap(storage)).run("go", thread_id="t", stream=True)
     stream = flow(storage).run(thread_id="t", stream=True, takeover=True)
     live = [event.data async for event in stream if event.type == "data"]
-    assert [one.type for update in live for one in update.contents] == told
-    assert [one.text for one in (await stream).get_outputs()] == ["one two"]
+    assert [content.type for update in live for content in update.contents] == expected
+    assert [response.text for response in (await stream).get_outputs()] == ["one two"]
 
 
 async def test_one_agent_serves_many_threads_at_once() -> None:
@@ -266,26 +264,26 @@ async def test_one_agent_serves_many_threads_at_once() -> None:
     flow = WorkflowBuilder(start_executor=agent, checkpoint_storage=InMemoryCheckpointStorage()).build()
     for place in (1, 3):
         results = await asyncio.gather(*(flow.run(f"thread {n}", thread_id=f"t{n}") for n in range(20)))
-        assert [one.get_outputs()[0].text for one in results] == [f"thread {n}: {place}" for n in range(20)]
+        assert [result.get_outputs()[0].text for result in results] == [f"thread {n}: {place}" for n in range(20)]
 
 
-async def test_nobody_pays_for_words_that_nobody_watches() -> None:
-    heard: list[Any] = []
+async def test_agent_does_not_stream_without_a_watcher() -> None:
+    streaming: list[Any] = []
 
     class Watching(ScriptedAgent):
         def _emit(self, message: Any, *, replayed: bool) -> None:
             from perdure.agents.recording import is_streaming
 
-            heard.append(is_streaming())
+            streaming.append(is_streaming())
 
     await WorkflowBuilder(start_executor=Watching("a", ["one"])).build().run("go")
-    assert heard == [False]
+    assert streaming == [False]
 
 
 # ---------------------------------------------------------------- cancelling
 
 
-async def test_a_run_that_is_cancelled_in_mid_turn_goes_on_there_when_it_is_resumed(tmp_path: Path) -> None:
+async def test_run_cancelled_in_the_middle_of_a_turn_resumes_there(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     begins, ends = asyncio.Event(), asyncio.Event()
 
@@ -306,7 +304,7 @@ async def test_a_run_that_is_cancelled_in_mid_turn_goes_on_there_when_it_is_resu
         await running
     ends.set()
     result = await flow().run(thread_id="t")
-    assert [one.text for one in result.get_outputs()] == ["done"]
+    assert [response.text for response in result.get_outputs()] == ["done"]
     assert begun(log).count("a: request 0") == 1 and begun(log).count("a: call a-0-1") == 2
 
 
@@ -328,7 +326,7 @@ async def test_leaving_the_stream_of_an_agent_ends_its_turn() -> None:
     assert ended.is_set()
 
 
-async def test_a_handler_that_met_the_failure_of_an_agent_goes_the_same_way_again(tmp_path: Path) -> None:
+async def test_handler_replays_the_recorded_failure_of_an_agent_after_a_crash(tmp_path: Path) -> None:
     storage, log, fails = InMemoryCheckpointStorage(), tmp_path / "log", [True]
 
     def reply(messages: Any) -> Any:
@@ -338,10 +336,10 @@ async def test_a_handler_that_met_the_failure_of_an_agent_goes_the_same_way_agai
         @handler
         async def go(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
             try:
-                said = await ScriptedAgent("first", reply, log=log).run(text)
+                response = await ScriptedAgent("first", reply, log=log).run(text)
             except ConnectionError:
-                said = await ScriptedAgent("second", ["of the second"], log=log).run(text)
-            await ctx.yield_output(said.text)
+                response = await ScriptedAgent("second", ["of the second"], log=log).run(text)
+            await ctx.yield_output(response.text)
 
     def flow(storage: Any) -> Any:
         return WorkflowBuilder(name="w", start_executor=Fallback("f"), checkpoint_storage=storage).build()

@@ -1,4 +1,4 @@
-"""ScriptedAgent: says what was written down, streams it, logs each request and call."""
+"""ScriptedAgent: replies with its script, streams the replies, logs each request and call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCRIPTS: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=range(len(SCRIPTS)))
-async def test_what_is_streamed_joins_up_to_what_is_given_without_streaming(script: list[Any]) -> None:
+async def test_streamed_updates_join_to_the_unstreamed_response(script: list[Any]) -> None:
     calm = await agent(*script).run("go")
     stream = agent(*script).run("go", stream=True)
     updates = [update async for update in stream]
@@ -44,22 +44,22 @@ async def test_what_is_streamed_joins_up_to_what_is_given_without_streaming(scri
 
 async def test_a_text_is_streamed_word_by_word() -> None:
     updates = [update async for update in agent("one two three").run("go", stream=True)]
-    assert [one.text for one in updates if one.text] == ["one", " two", " three"]
+    assert [update.text for update in updates if update.text] == ["one", " two", " three"]
 
 
-async def test_how_far_it_is_follows_from_the_session() -> None:
+async def test_position_in_the_script_follows_from_the_session() -> None:
     speaker = agent("one", "two")
     session = speaker.create_session()
-    said = [(await speaker.run("go", session=session)).text for _ in range(2)]
-    assert said == ["one", "two"]
+    texts = [(await speaker.run("go", session=session)).text for _ in range(2)]
+    assert texts == ["one", "two"]
     assert (await speaker.run("go")).text == "one"
     with pytest.raises(ScriptOver, match="asked 3 times; its script has 2 replies"):
         await speaker.run("go", session=session)
 
 
-async def test_a_function_is_given_all_that_was_said() -> None:
+async def test_function_receives_the_whole_conversation() -> None:
     def reply(messages: list[Message]) -> str:
-        return " ".join(one.text for one in messages)
+        return " ".join(message.text for message in messages)
 
     speaker = ScriptedAgent("a", reply)
     session = speaker.create_session()
@@ -67,7 +67,7 @@ async def test_a_function_is_given_all_that_was_said() -> None:
     assert (await speaker.run("two", session=session)).text == "one one two"
 
 
-async def test_an_exception_is_raised() -> None:
+async def test_exception_in_the_script_is_raised() -> None:
     with pytest.raises(ConnectionError, match="no line"):
         await agent(ConnectionError("no line")).run("go")
 
@@ -87,7 +87,7 @@ async def test_each_request_counts_and_each_request_and_call_is_logged(tmp_path:
     assert len(lines) == 4 and lines[0] == {"agent": "a", "kind": "model", "place": 0}
 
 
-async def test_tools_of_one_turn_are_known_in_that_turn_alone() -> None:
+async def test_tools_of_one_turn_are_known_only_in_that_turn() -> None:
     def twice(n: int) -> int:
         return 2 * n
 
@@ -96,9 +96,15 @@ async def test_tools_of_one_turn_are_known_in_that_turn_alone() -> None:
     first = await speaker.run("go", session=session, tools=[twice])
     second = await speaker.run("go", session=session)
     results = [
-        one for said in (first, second) for message in said.messages for one in message.of_type("function_result")
+        content
+        for response in (first, second)
+        for message in response.messages
+        for content in message.of_type("function_result")
     ]
-    assert [(one.result, one.exception) for one in results] == [(4, None), (None, "There is no tool 'twice'.")]
+    assert [(content.result, content.exception) for content in results] == [
+        (4, None),
+        (None, "There is no tool 'twice'."),
+    ]
 
 
 def test_an_agent_needs_a_name() -> None:

@@ -10,12 +10,12 @@ from perdure.agents.conversation.message import AgentSession, Message
 
 
 @given(st.lists(messages, max_size=3), st.dictionaries(texts, anything, max_size=2))
-def test_a_session_is_the_same_after_a_way_through_json(said: list[Message], state: dict[str, object]) -> None:
-    session = AgentSession(messages=said, service_session_id="abc", state=state)
+def test_session_survives_a_json_round_trip(conversation: list[Message], state: dict[str, object]) -> None:
+    session = AgentSession(messages=conversation, service_session_id="abc", state=state)
     assert repr(AgentSession.from_dict(session.to_dict())) == repr(session)
 
 
-def test_a_copy_shares_nothing_that_can_change() -> None:
+def test_copy_of_a_session_shares_nothing_mutable() -> None:
     session = AgentSession(messages=[Message("user", "hi")], state={"seen": [1]})
     copy = session.copy()
     copy.add([Message("user", "there")])
@@ -28,7 +28,7 @@ def test_each_session_has_an_id_of_its_own() -> None:
     assert AgentSession().session_id != AgentSession().session_id
 
 
-def test_what_is_no_session_is_refused() -> None:
-    for told in ({"type": "session"}, None, {"session_id": 5}, {"session_id": "a", "state": [1]}):
+def test_invalid_session_data_is_rejected() -> None:
+    for data in ({"type": "session"}, None, {"session_id": 5}, {"session_id": "a", "state": [1]}):
         with pytest.raises(ValueError, match="Not an AgentSession"):
-            AgentSession.from_dict(told)  # type: ignore[arg-type]
+            AgentSession.from_dict(data)  # type: ignore[arg-type]

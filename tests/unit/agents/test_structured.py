@@ -1,4 +1,4 @@
-"""Structured output is found where a model puts it, and refused with the reason."""
+"""Structured output is parsed wherever a model puts it, and rejected with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Model(pydantic.BaseModel):
     score: int
 
 
-def saying(text: str) -> AgentResponse:
+def response_with(text: str) -> AgentResponse:
     return AgentResponse(messages=[Message("user", "?"), Message("assistant", text, "a"), Message("tool", "")])
 
 
@@ -43,19 +43,19 @@ def saying(text: str) -> AgentResponse:
     ],
 )
 @pytest.mark.parametrize("kind", [Choice, Picked, Model])
-def test_a_value_is_found_in_what_the_model_wrote(text: str, kind: Any) -> None:
-    assert value_in(saying(text), kind) == kind(name="ann", score=3)
+def test_value_is_parsed_from_the_text_of_the_model(text: str, kind: Any) -> None:
+    assert value_in(response_with(text), kind) == kind(name="ann", score=3)
 
 
 @pytest.mark.parametrize("kind", [Choice, Picked, Model])
-def test_a_value_is_taken_as_it_is_or_made_of_plain_data(kind: Any) -> None:
+def test_value_is_taken_unchanged_or_converted_from_plain_data(kind: Any) -> None:
     made = kind(name="ann", score=3)
     for value in (made, {"name": "ann", "score": 3}, Model(name="ann", score=3), Choice("ann", 3)):
         assert value_in(AgentResponse(value=value), kind) == made
 
 
-def test_lists_are_values_too() -> None:
-    assert value_in(saying('Here: [{"name": "ann"}]'), list[Choice]) == [Choice("ann")]
+def test_lists_are_parsed_as_values() -> None:
+    assert value_in(response_with('Here: [{"name": "ann"}]'), list[Choice]) == [Choice("ann")]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_lists_are_values_too() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [Choice, Model])
-def test_what_holds_no_such_value_is_refused_with_the_reason(text: str, problem: str, kind: Any) -> None:
+def test_response_without_a_valid_value_is_rejected_with_the_reason(text: str, problem: str, kind: Any) -> None:
     with pytest.raises(ValueError, match=rf"(?s)Not a {kind.__name__}: .*{problem}"):
-        value_in(saying(text), kind)
+        value_in(response_with(text), kind)
     with pytest.raises(ValueError, match=f"Not a {kind.__name__}"):
         value_in(AgentResponse(value={"score": 3}), kind)

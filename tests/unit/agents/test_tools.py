@@ -1,4 +1,4 @@
-"""Tools: whatever can be called, recorded under the id of its call, some of it only if somebody agrees."""
+"""Tools: any callable, recorded under the id of its call, some only after approval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ language: ContextVar[str] = ContextVar("language", default="none")
 
 
 def plain(text: str) -> str:
-    """Says it."""
+    """Return the text, the language and the thread."""
     return f"{text} in {language.get()} on {threading.current_thread() is threading.main_thread()}"
 
 
@@ -51,19 +51,19 @@ class Shop:
 
 
 def results(response: AgentResponse) -> list[tuple[Any, str | None]]:
-    found = [one for message in response.messages for one in message.of_type("function_result")]
-    return [(one.result, one.exception) for one in found]
+    contents = [content for message in response.messages for content in message.of_type("function_result")]
+    return [(content.result, content.exception) for content in contents]
 
 
-async def called(given: Any, arguments: dict[str, Any] | str) -> tuple[Any, str | None]:
-    made = as_tool(given)
+async def called(function: Any, arguments: dict[str, Any] | str) -> tuple[Any, str | None]:
+    made = as_tool(function)
     agent = ScriptedAgent("agent", [Call(made.name, arguments), "done"], tools=[made])
     [result] = results(await agent.run("go"))
     return result
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "description", "argument", "result"),
+    ("function", "name", "description", "argument", "result"),
     [
         pytest.param(later, "later", "", "text", "x", id="async function"),
         pytest.param(Shop().price, "price", "What it costs.", "item", "x: 3", id="method"),
@@ -80,33 +80,31 @@ async def called(given: Any, arguments: dict[str, Any] | str) -> tuple[Any, str 
         pytest.param(gives_a_coroutine, "gives_a_coroutine", "", "text", "x", id="function that gives a coroutine"),
     ],
 )
-async def test_whatever_can_be_called_is_a_tool(
-    given: Any, name: str, description: str, argument: str, result: str
-) -> None:
-    made = as_tool(given)
+async def test_any_callable_is_a_tool(function: Any, name: str, description: str, argument: str, result: str) -> None:
+    made = as_tool(function)
     assert (made.name, made.description) == (name, description)
     assert await called(made, {argument: "x"}) == (result, None)
 
 
-async def test_a_function_that_is_not_async_runs_in_a_thread_with_the_callers_context_variables() -> None:
+async def test_sync_function_runs_in_a_thread_with_the_context_of_the_caller() -> None:
     language.set("French")
     assert await called(plain, {"text": "hello"}) == ("hello in French on False", None)
     assert await called(plain, '{"text": "hello"}') == ("hello in French on False", None)
 
 
-@pytest.mark.parametrize("given", [3, None, "plain"])
-def test_what_cannot_be_called_is_no_tool(given: Any) -> None:
+@pytest.mark.parametrize("function", [3, None, "plain"])
+def test_object_that_is_not_callable_is_rejected(function: Any) -> None:
     with pytest.raises(TypeError, match="A tool is a function"):
-        as_tool(given)
+        as_tool(function)
 
 
 @pytest.mark.parametrize("arguments", ["no json", "[1]", {"wrong": 1}, {}])
-async def test_arguments_that_do_not_fit_are_told_to_the_model(arguments: Any) -> None:
+async def test_invalid_arguments_are_an_error_result(arguments: Any) -> None:
     result, exception = await called(plain, arguments)
     assert result is None and exception is not None
 
 
-async def test_a_tool_that_raises_and_a_tool_that_there_is_not_fail_no_turn() -> None:
+async def test_failing_and_unknown_tools_do_not_fail_the_turn() -> None:
     def broken() -> None:
         raise RuntimeError("out of order")
 
@@ -116,7 +114,7 @@ async def test_a_tool_that_raises_and_a_tool_that_there_is_not_fail_no_turn() ->
     assert response.messages[-1].text == "sorry"
 
 
-async def test_a_tool_may_bear_the_name_of_what_is_recorded_beside_it() -> None:
+async def test_tool_can_have_the_name_of_an_internal_record() -> None:
     def model() -> str:
         return "T"
 
@@ -131,15 +129,15 @@ async def test_a_tool_may_bear_the_name_of_what_is_recorded_beside_it() -> None:
 # ---------------------------------------------------------------- context
 
 
-def test_the_context_is_found_by_its_annotation_however_that_is_written() -> None:
+def test_context_parameter_is_detected_by_every_form_of_its_annotation() -> None:
     def optional(text: str, about: ToolContext | None = None) -> None: ...
     def unreadable(text: Missing, about: ToolContext) -> None: ...  # type: ignore[name-defined]  # noqa: F821
     def none(text: str) -> None: ...
 
-    assert [Tool(one).context_parameter for one in (optional, unreadable, none)] == ["about", "about", None]
+    assert [Tool(function).context_parameter for function in (optional, unreadable, none)] == ["about", "about", None]
 
 
-async def test_a_tool_knows_its_call_and_gets_the_same_key_whenever_it_is_tried() -> None:
+async def test_tool_receives_its_call_and_the_same_key_in_every_attempt() -> None:
     seen: list[ToolContext] = []
 
     @tool(retry=RetryPolicy(3, initial_delay=0))
@@ -151,15 +149,15 @@ async def test_a_tool_knows_its_call_and_gets_the_same_key_whenever_it_is_tried(
 
     agent = ScriptedAgent("buyer", [Call("order", {"item": "lamp"}, call_id="c1"), "done"], tools=[order])
     workflow = WorkflowBuilder(start_executor=agent, checkpoint_storage=InMemoryCheckpointStorage()).build()
-    given = {"user": "ann"}
-    result = await workflow.run("go", thread_id="t", function_invocation_kwargs=given)
+    arguments = {"user": "ann"}
+    result = await workflow.run("go", thread_id="t", function_invocation_kwargs=arguments)
     assert results(result.get_outputs()[0]) == [("buyer", None)]
     assert len(seen) == 3 and seen[0] == seen[1] == seen[2]
-    assert (seen[0].call_id, seen[0].thread_id, seen[0].function_invocation_kwargs) == ("c1", "t", given)
+    assert (seen[0].call_id, seen[0].thread_id, seen[0].function_invocation_kwargs) == ("c1", "t", arguments)
 
 
 @pytest.mark.parametrize("is_inside", [False, True])
-async def test_a_tool_that_fails_after_its_retries_or_takes_too_long_is_told_to_the_model(is_inside: bool) -> None:
+async def test_tool_that_exhausts_retries_or_times_out_is_an_error_result(is_inside: bool) -> None:
     tries: list[str] = []
 
     @tool(retry=RetryPolicy(2, initial_delay=0))
@@ -181,7 +179,7 @@ async def test_a_tool_that_fails_after_its_retries_or_takes_too_long_is_told_to_
     assert late is not None and late.startswith("TimedOut") and "did not end within 0.01 s" in late
 
 
-async def test_an_agent_that_a_tool_asks_is_not_heard_in_the_stream_of_the_one_who_called_it() -> None:
+async def test_agent_called_by_a_tool_is_not_in_the_stream_of_the_caller() -> None:
     other = ScriptedAgent("other", ["a secret"])
 
     async def ask(question: str) -> str:
@@ -210,18 +208,18 @@ def paying(storage: Any = None, *, log: Path | None = None) -> Workflow:
     return WorkflowBuilder(name="paying", start_executor=payer, checkpoint_storage=storage).build()
 
 
-async def test_a_predicate_says_which_calls_need_approval_and_several_wait_at_once(tmp_path: Path) -> None:
+async def test_predicate_selects_calls_for_approval_and_several_can_wait(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     result = await paying(storage, log=log).run("go", thread_id="t")
     first, second = result.get_request_info_events()
-    amounts = [one.data.function_call.parse_arguments()["amount"] for one in (first, second)]
+    amounts = [event.data.function_call.parse_arguments()["amount"] for event in (first, second)]
     assert amounts == [50, 500]
     result = await paying(storage, log=log).run(responses={second.request_id: second.data.reject()}, thread_id="t")
-    assert [one.request_id for one in result.get_request_info_events()] == [first.request_id]
+    assert [event.request_id for event in result.get_request_info_events()] == [first.request_id]
     answer = first.data.approve({"amount": 49})
     result = await paying(storage, log=log).run(responses={first.request_id: answer}, thread_id="t")
-    told = [("paid 5", None), ("paid 49", None), (None, "Rejected: The call was not approved.")]
-    assert results(result.get_outputs()[0]) == told
+    expected = [("paid 5", None), ("paid 49", None), (None, "Rejected: The call was not approved.")]
+    assert results(result.get_outputs()[0]) == expected
     assert sorted(begun(log)) == [
         "payer: call payer-0-1",
         "payer: call payer-0-2",
@@ -252,7 +250,7 @@ CALL = Content.from_function_call("c1", "pay", arguments={"amount": 50})
         Content.from_function_approval_request("x", CALL).approve("no json"),
     ],
 )
-async def test_an_answer_that_neither_approves_nor_rejects_is_refused_and_the_request_stays(answer: Any) -> None:
+async def test_invalid_approval_answer_is_rejected_and_the_request_stays(answer: Any) -> None:
     storage = InMemoryCheckpointStorage()
     [first, _] = (await paying(storage).run("go", thread_id="t")).get_request_info_events()
     with pytest.raises(AnswerRejected):
@@ -261,7 +259,7 @@ async def test_an_answer_that_neither_approves_nor_rejects_is_refused_and_the_re
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         ({"approved": True}, ("paid 50", None)),
         ({"approved": True, "arguments": {"amount": 49}}, ("paid 49", None)),
@@ -269,12 +267,12 @@ async def test_an_answer_that_neither_approves_nor_rejects_is_refused_and_the_re
         (Content("function_approval_response", approved=True), ("paid 50", None)),
     ],
 )
-async def test_an_answer_may_be_given_as_plain_data(answer: Any, told: Any) -> None:
+async def test_approval_answer_can_be_plain_data(answer: Any, expected: Any) -> None:
     storage = InMemoryCheckpointStorage()
     first, second = (await paying(storage).run("go", thread_id="t")).get_request_info_events()
     answers = {first.request_id: answer, second.request_id: second.data.reject("too much")}
     result = await paying(storage).run(responses=answers, thread_id="t")
-    assert results(result.get_outputs()[0])[1] == told
+    assert results(result.get_outputs()[0])[1] == expected
 
 
 async def test_the_same_agent_twice_at_once_asks_twice() -> None:
@@ -289,7 +287,7 @@ async def test_the_same_agent_twice_at_once_asks_twice() -> None:
     workflow = WorkflowBuilder(start_executor=Twice("twice"), checkpoint_storage=InMemoryCheckpointStorage()).build()
     result = await workflow.run("go", thread_id="t")
     requests = result.get_request_info_events()
-    assert len({one.request_id for one in requests}) == 2
+    assert len({event.request_id for event in requests}) == 2
     answers = {
         requests[0].request_id: requests[0].data.approve(),
         requests[1].request_id: requests[1].data.reject("no"),
@@ -298,14 +296,14 @@ async def test_the_same_agent_twice_at_once_asks_twice() -> None:
     assert result.get_outputs() == ["[('paid 50', None)] [(None, 'Rejected: no')]"]
 
 
-async def test_outside_of_a_workflow_nobody_can_be_asked() -> None:
+async def test_approval_outside_of_a_workflow_raises() -> None:
     payer = ScriptedAgent("payer", [Call("pay", {"amount": 50}), "done"], tools=[Tool(pay, approval=True)])
     with pytest.raises(ApprovalNeeded, match="'pay' needs approval") as caught:
         await payer.run("go")
     assert caught.value.request.user_input_request
 
 
-def test_a_predicate_that_is_async_is_refused() -> None:
+def test_async_predicate_is_rejected() -> None:
     async def ask(arguments: Mapping[str, Any]) -> bool:
         return True
 
@@ -313,10 +311,10 @@ def test_a_predicate_that_is_async_is_refused() -> None:
         Tool(pay, approval=ask)  # type: ignore[arg-type]
 
 
-async def test_a_tool_that_ends_the_turn_is_the_last_thing_in_it_unless_it_failed() -> None:
+async def test_tool_that_ends_the_turn_is_its_last_step_unless_it_failed() -> None:
     ending = Tool(pay, ends_turn=True)
     agent = ScriptedAgent("agent", [Call("pay", {"amount": 1}), "never said"], tools=[ending])
-    assert [one.role for one in (await agent.run("go")).messages] == ["assistant", "tool"]
+    assert [message.role for message in (await agent.run("go")).messages] == ["assistant", "tool"]
     script: list[Any] = [Call("pay", {"price": 1}), Call("pay", {"amount": 1}), "never said"]
     response = await ScriptedAgent("agent", script, tools=[ending]).run("go")
     (_, refused), paid = results(response)

@@ -1,4 +1,4 @@
-"""Turns of agents that record nothing themselves: recorded as a whole, streamed, asked, told only what they take."""
+"""Turns of agents that record nothing themselves: recorded as a whole, streamed, asked, with accepted arguments."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Plain:
     name = "plain"
 
     def __init__(self) -> None:
-        self.told: list[list[str]] = []
+        self.received: list[list[str]] = []
 
     async def run(self, messages: list[Message]) -> str:
-        self.told.append([one.text for one in messages])
-        return f"answer {len(self.told)}"
+        self.received.append([message.text for message in messages])
+        return f"answer {len(self.received)}"
 
 
 class Remembering:
@@ -56,22 +56,22 @@ class Remembering:
 
 
 class Asking:
-    """Asks for approval, and then goes on with the answer."""
+    """Asks for approval, then continues with the answer."""
 
     name = "asking"
 
     def __init__(self) -> None:
-        self.told: list[list[str]] = []
+        self.received: list[list[str]] = []
 
     async def run(self, messages: list[Message], *, session: Any = None) -> AgentResponse:
-        contents = [one for message in messages for one in message.contents]
-        self.told.append([one.type for one in contents])
-        answers = [one for one in contents if one.type == "function_approval_response"]
+        contents = [content for message in messages for content in message.contents]
+        self.received.append([content.type for content in contents])
+        answers = [content for content in contents if content.type == "function_approval_response"]
         if answers:
-            said: Any = f"approved: {answers[0].approved}"
+            reply: Any = f"approved: {answers[0].approved}"
         else:
-            said = Content.from_function_approval_request("r1", Content.from_function_call("c1", "pay"))
-        return AgentResponse(messages=Message("assistant", said, self.name), usage_details={"tokens": 1})
+            reply = Content.from_function_approval_request("r1", Content.from_function_call("c1", "pay"))
+        return AgentResponse(messages=Message("assistant", reply, self.name), usage_details={"tokens": 1})
 
 
 def flow(agent: Any, storage: Any = None) -> Workflow:
@@ -79,26 +79,26 @@ def flow(agent: Any, storage: Any = None) -> Workflow:
 
 
 def texts(result: Any) -> list[str]:
-    return [one.text for one in result.get_outputs()]
+    return [response.text for response in result.get_outputs()]
 
 
-async def test_an_agent_that_takes_no_session_is_told_all_that_was_said_before() -> None:
+async def test_agent_without_a_session_parameter_receives_all_earlier_messages() -> None:
     agent, storage = Plain(), InMemoryCheckpointStorage()
     await flow(agent, storage).run("hi", thread_id="t")
     assert texts(await flow(agent, storage).run("more", thread_id="t")) == ["answer 2"]
-    assert agent.told == [["hi"], ["hi", "answer 1", "more"]]
+    assert agent.received == [["hi"], ["hi", "answer 1", "more"]]
 
 
-async def test_a_turn_is_recorded_as_a_whole_and_not_taken_again() -> None:
+async def test_turn_is_recorded_as_a_whole_and_not_repeated() -> None:
     agent, storage, faults = Plain(), InMemoryCheckpointStorage(), Faults()
     faults.crash("journal", nth=1, when="after")
     with pytest.raises(ProcessGone):
         await flow(agent, faults.wrap(storage)).run("hi", thread_id="t")
     assert texts(await flow(agent, storage).run(thread_id="t", takeover=True)) == ["answer 1"]
-    assert len(agent.told) == 1
+    assert len(agent.received) == 1
 
 
-async def test_what_an_agent_keeps_in_its_session_is_a_part_of_the_thread() -> None:
+async def test_session_state_of_an_agent_is_part_of_the_thread() -> None:
     storage = InMemoryCheckpointStorage()
     assert texts(await flow(Remembering(), storage).run("hi", thread_id="t")) == ["turn 1"]
     result = await flow(Remembering(), storage).run("more", thread_id="t")
@@ -107,10 +107,10 @@ async def test_what_an_agent_keeps_in_its_session_is_a_part_of_the_thread() -> N
     assert result.usage == {"tokens": 4}
 
 
-async def test_a_stream_of_another_kind_is_told_live_and_joins_up() -> None:
+async def test_stream_of_another_type_is_emitted_live_and_joins_to_the_response() -> None:
     stream = flow(Remembering()).run("hi", stream=True)
     live = [event.data async for event in stream if event.type == "data"]
-    assert [one.text for one in live] == ["turn", " 1", ""]
+    assert [update.text for update in live] == ["turn", " 1", ""]
     [response] = (await stream).get_outputs()
     assert response.messages == (Message("assistant", "turn 1", "remembering"),)
     assert response.usage_details == {"tokens": 2}
@@ -123,30 +123,30 @@ async def test_an_agent_gets_the_arguments_that_it_takes() -> None:
     assert agent.runs == [{"client_kwargs": {"seed": 1}}]
 
 
-async def test_an_agent_that_asks_is_answered_and_goes_on_in_the_same_turn() -> None:
+async def test_agent_that_asks_continues_with_the_answer_in_the_same_turn() -> None:
     storage, agent = InMemoryCheckpointStorage(), Asking()
     [request] = (await flow(agent, storage).run("hi", thread_id="t")).get_request_info_events()
     answers = {request.request_id: request.data.approve()}
     result = await flow(agent, storage).run(responses=answers, thread_id="t")
     [response] = result.get_outputs()
-    assert [one.text for one in response.messages] == ["", "", "approved: True"]
+    assert [message.text for message in response.messages] == ["", "", "approved: True"]
     assert response.user_input_requests == []
-    assert agent.told == [["text"], ["function_approval_response"]]
+    assert agent.received == [["text"], ["function_approval_response"]]
     assert response.usage_details == result.usage == {"tokens": 2}
 
 
-async def test_outside_of_a_workflow_the_question_is_the_answer() -> None:
+async def test_question_outside_of_a_workflow_is_in_the_response() -> None:
     response = await take_turn(Asking(), [Message("user", "hi")])
-    assert [one.id for one in response.user_input_requests] == ["r1"]
+    assert [request.id for request in response.user_input_requests] == ["r1"]
     with pytest.raises(InvalidRun, match="needs a workflow"):
         await take_live_turn(Asking(), [Message("user", "hi")])
 
 
-async def test_an_agent_that_fails_fails_the_run_and_the_thread_goes_on() -> None:
+async def test_failing_agent_fails_the_run_and_the_thread_can_be_resumed() -> None:
     class Failing(Plain):
         async def run(self, messages: list[Message]) -> str:
             answer = await super().run(messages)
-            if len(self.told) == 1:
+            if len(self.received) == 1:
                 raise ConnectionError("no line")
             return answer
 
@@ -156,7 +156,7 @@ async def test_an_agent_that_fails_fails_the_run_and_the_thread_goes_on() -> Non
     assert texts(await flow(agent, storage).run(thread_id="t")) == ["answer 2"]
 
 
-async def test_an_agent_that_gives_nonsense_is_named() -> None:
+async def test_agent_with_an_invalid_output_is_named() -> None:
     class Nonsense(Plain):
         async def run(self, messages: list[Message]) -> Any:
             return 3

@@ -65,7 +65,7 @@ def asking(storage: Any) -> Workflow:
 
 async def test_outputs_are_the_response_and_usage_adds_up() -> None:
     response = await pair().as_agent("team").run("go")
-    assert [(one.role, one.author_name, one.text) for one in response.messages] == [
+    assert [(message.role, message.author_name, message.text) for message in response.messages] == [
         ("assistant", "first", "one two"),
         ("assistant", "second", ""),
         ("tool", None, ""),
@@ -75,7 +75,7 @@ async def test_outputs_are_the_response_and_usage_adds_up() -> None:
     assert response.agent_id == "team"
 
 
-async def test_streamed_updates_join_up_to_the_response_that_is_given_without_streaming() -> None:
+async def test_streamed_updates_join_to_the_unstreamed_response() -> None:
     calm = await pair().as_agent("team").run("go")
     stream = pair().as_agent("team").run("go", stream=True)
     updates = [update async for update in stream]
@@ -86,7 +86,7 @@ async def test_streamed_updates_join_up_to_the_response_that_is_given_without_st
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
-async def test_what_is_said_in_a_sub_workflow_is_heard_once_if_at_all(is_direct: bool) -> None:
+async def test_output_of_a_sub_workflow_is_streamed_once_or_not_at_all(is_direct: bool) -> None:
     inner = WorkflowBuilder(name="inner", start_executor=ScriptedAgent("a", ["one two"])).build()
     sub = WorkflowExecutor(inner, "sub", allow_direct_output=is_direct)
     builder = WorkflowBuilder(start_executor=sub)
@@ -98,7 +98,7 @@ async def test_what_is_said_in_a_sub_workflow_is_heard_once_if_at_all(is_direct:
     assert joined.text == ("one two" if is_direct else "three")
 
 
-async def test_agents_that_speak_at_the_same_time_are_told_apart() -> None:
+async def test_replies_of_parallel_agents_stay_separate() -> None:
     team = [ScriptedAgent(name, [f"{name} says so"]) for name in "xyz"]
 
     class Start(Executor):
@@ -111,11 +111,11 @@ async def test_agents_that_speak_at_the_same_time_are_told_apart() -> None:
         WorkflowBuilder(start_executor=start).add_fan_out_edges(start, team).build().as_agent().run("go", stream=True)
     )
     joined = AgentResponse.from_updates([update async for update in stream])
-    assert [one.text for one in (await stream).messages] == ["x says so", "y says so", "z says so"]
-    assert sorted(one.text for one in joined.messages) == ["x says so", "y says so", "z says so"]
+    assert [message.text for message in (await stream).messages] == ["x says so", "y says so", "z says so"]
+    assert sorted(message.text for message in joined.messages) == ["x says so", "y says so", "z says so"]
 
 
-async def test_a_session_is_a_thread_that_goes_on_in_another_process() -> None:
+async def test_session_is_a_thread_that_continues_in_another_process() -> None:
     storage = InMemoryCheckpointStorage()
     session = AgentSession(session_id="s1")
     await pair(storage).as_agent().run("go", session=session)
@@ -123,7 +123,7 @@ async def test_a_session_is_a_thread_that_goes_on_in_another_process() -> None:
     response = await pair(storage).as_agent().run("on", session=again)
     assert response.text == "threesix"
     assert [thread.thread_id for thread in await storage.list_threads()] == ["s1"]
-    assert [one.text for one in again.messages if one.role == "user"] == ["go", "on"]
+    assert [message.text for message in again.messages if message.role == "user"] == ["go", "on"]
     assert again.state["usage"] == {"input_token_count": 5, "output_token_count": 5}
 
 
@@ -135,7 +135,7 @@ async def test_sessions_do_not_see_each_other() -> None:
 
 
 @pytest.mark.parametrize("nth", range(1, 8))
-async def test_a_resumed_agent_gives_what_the_undisturbed_one_would_have_given(nth: int, tmp_path: Path) -> None:
+async def test_resumed_agent_returns_the_response_of_an_undisturbed_agent(nth: int, tmp_path: Path) -> None:
     calm = await pair(InMemoryCheckpointStorage()).as_agent().run("go")
     storage, faults, log = InMemoryCheckpointStorage(), Faults(), tmp_path / "log"
     faults.crash("commit" if nth <= 3 else "journal", nth=nth if nth <= 3 else nth - 3, when="after")
@@ -148,7 +148,7 @@ async def test_a_resumed_agent_gives_what_the_undisturbed_one_would_have_given(n
 
 
 @pytest.mark.parametrize("nth", range(1, 8))
-async def test_what_a_resumed_agent_streams_joins_up_to_its_response(nth: int) -> None:
+async def test_updates_of_a_resumed_agent_join_to_its_response(nth: int) -> None:
     storage, faults = InMemoryCheckpointStorage(), Faults()
     faults.crash("commit" if nth <= 3 else "journal", nth=nth if nth <= 3 else nth - 3, when="after")
     session = AgentSession(session_id="s1")
@@ -160,7 +160,7 @@ async def test_what_a_resumed_agent_streams_joins_up_to_its_response(nth: int) -
     assert joined.text == "one twofour five"
 
 
-async def test_what_is_streamed_after_each_approval_joins_up_to_the_response() -> None:
+async def test_updates_after_each_approval_join_to_the_response() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
 
     def build() -> Any:
@@ -176,16 +176,16 @@ async def test_what_is_streamed_after_each_approval_joins_up_to_the_response() -
         assert joined == await stream
         asked = joined.user_input_requests
     assert joined.text == "all done"
-    assert [one.role for one in joined.messages] == ["assistant", "tool", "assistant"]
+    assert [message.role for message in joined.messages] == ["assistant", "tool", "assistant"]
 
 
-async def test_running_a_finished_session_again_gives_its_outputs() -> None:
+async def test_running_a_finished_session_again_returns_its_outputs() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
     response = await pair(storage).as_agent().run("go", session=session)
     assert (await pair(storage).as_agent().run(session=session)).messages == response.messages
 
 
-async def test_a_checkpoint_can_be_gone_back_to_and_spoken_to() -> None:
+async def test_agent_can_resume_and_continue_from_an_earlier_checkpoint() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
     agent = pair(storage).as_agent()
     await agent.run("go", session=session)
@@ -199,19 +199,19 @@ async def test_a_checkpoint_can_be_gone_back_to_and_spoken_to() -> None:
 # ---------------------------------------------------------------- requests
 
 
-async def test_requests_are_calls_of_request_info_and_are_answered_one_by_one_or_together() -> None:
+async def test_requests_are_request_info_calls_answered_singly_or_together() -> None:
     storage = InMemoryCheckpointStorage()
     session = AgentSession(session_id="s1")
     response = await asking(storage).as_agent().run("go", session=session)
     calls = response.user_input_requests
-    assert [(one.type, one.name, one.parse_arguments()) for one in calls] == [
+    assert [(call.type, call.name, call.parse_arguments()) for call in calls] == [
         ("function_call", "request_info", {"request_id": "colour", "data": "Which colour?"}),
         ("function_call", "request_info", {"request_id": "number", "data": {"how": "many"}}),
     ]
-    told = Message("tool", Content.from_function_result("colour", result="red"))
-    left = await asking(storage).as_agent().run(told, session=session)
+    answer = Message("tool", Content.from_function_result("colour", result="red"))
+    left = await asking(storage).as_agent().run(answer, session=session)
     assert left.text == "Which colour? red"
-    assert [one.call_id for one in left.user_input_requests] == ["number"]
+    assert [request.call_id for request in left.user_input_requests] == ["number"]
     last = await asking(storage).as_agent().run(Content.from_function_result("number", result=3), session=session)
     assert (last.text, last.value, last.user_input_requests) == ("3", 3, [])
     both = [Content.from_function_result("colour", result="red"), Content.from_function_result("number", result=3)]
@@ -219,10 +219,10 @@ async def test_requests_are_calls_of_request_info_and_are_answered_one_by_one_or
     await asking(storage).as_agent().run("go", session=other)
     assert (await asking(storage).as_agent().run(Message("tool", both), session=other)).text == "Which colour? red3"
     with pytest.raises(AlreadyAnswered):
-        await asking(storage).as_agent().run(told, session=other)
+        await asking(storage).as_agent().run(answer, session=other)
 
 
-async def test_a_request_for_approval_is_told_as_it_is_and_answered_with_a_response() -> None:
+async def test_approval_request_is_passed_unchanged_and_answered_with_a_response() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
 
     def build() -> Any:
@@ -233,20 +233,23 @@ async def test_a_request_for_approval_is_told_as_it_is_and_answered_with_a_respo
     stream = build().run("go", session=session, stream=True)
     updates = [update async for update in stream]
     first, second = (await stream).user_input_requests
-    assert [one for update in updates for one in update.user_input_requests] == [first, second]
+    assert [request for update in updates for request in update.user_input_requests] == [first, second]
     left = await build().run(first.approve({"amount": 4}), session=session)
     assert left.user_input_requests == [second]
     response = await build().run(second.reject("too much"), session=session)
-    results = [one for message in response.messages for one in message.of_type("function_result")]
-    assert [(one.result, one.exception) for one in results] == [("paid 4", None), (None, "Rejected: too much")]
+    results = [content for message in response.messages for content in message.of_type("function_result")]
+    assert [(content.result, content.exception) for content in results] == [
+        ("paid 4", None),
+        (None, "Rejected: too much"),
+    ]
 
 
-async def test_answers_and_new_messages_in_one_turn_are_refused() -> None:
+async def test_answers_and_new_messages_in_one_turn_are_rejected() -> None:
     with pytest.raises(ValueError, match="send the answers first"):
         asking(None).as_agent().run([Message("tool", Content.from_function_result("colour", result="red")), "hi"])
 
 
-async def test_calls_and_results_of_the_past_are_no_answers() -> None:
+async def test_calls_and_results_of_the_past_are_not_answers() -> None:
     call = Message("assistant", Content.from_function_call("c1", "search"), "other")
     result = Message("tool", Content.from_function_result("c1", result="found"))
     response = await pair().as_agent().run(["go", call, result])
@@ -256,7 +259,7 @@ async def test_calls_and_results_of_the_past_are_no_answers() -> None:
 # ---------------------------------------------------------------- what can be an agent
 
 
-def test_a_workflow_that_does_not_begin_with_messages_is_refused() -> None:
+def test_a_workflow_that_does_not_begin_with_messages_is_rejected() -> None:
     class Numbers(Executor):
         @handler
         async def count(self, number: int, ctx: WorkflowContext[Any, int]) -> None: ...
@@ -274,17 +277,17 @@ async def test_a_function_can_be_an_agent() -> None:
 
     for agent in (drafting.as_agent(), WorkflowAgent(drafting)):
         response = await agent.run("go")
-        assert [(one.author_name, one.text) for one in response.messages] == [("drafting", "a draft")]
+        assert [(message.author_name, message.text) for message in response.messages] == [("drafting", "a draft")]
 
 
-async def test_tools_are_refused_and_the_form_of_the_answer_is_the_workflows() -> None:
+async def test_workflow_agent_rejects_tools_and_ignores_the_response_format() -> None:
     agent = pair().as_agent("team")
     with pytest.raises(TypeError, match="'team' takes no tools"):
         await agent.run("go", tools=[pay])
     assert (await agent.run("go", response_format=dict)).text == "one twofour five"
 
 
-async def test_context_providers_are_refused_since_a_thread_keeps_what_was_said() -> None:
+async def test_workflow_agent_rejects_context_providers() -> None:
     assert pair().as_agent(context_providers=None).name == "pair"
     with pytest.raises(ValueError, match="'pair' takes no context_providers"):
         WorkflowAgent(pair(), context_providers=[object()])
@@ -297,7 +300,7 @@ async def test_updates_can_be_merged_under_an_id_as_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("value", [5, {"a": 1}, [1, 2]])
-async def test_an_output_that_is_no_text_is_the_value_and_a_text_of_json(value: Any) -> None:
+async def test_output_other_than_text_is_the_value_and_its_json_text(value: Any) -> None:
     class Gives(Executor):
         @handler
         async def give(self, messages: list[Message], ctx: WorkflowContext[Any, Any]) -> None:
@@ -313,15 +316,15 @@ async def test_sqlite_takes_the_sessions_of_agents_in_agents(tmp_path: Path) -> 
         inner = pair(storage).as_agent("inner")
         outer = WorkflowBuilder(name="outer", start_executor=inner, checkpoint_storage=storage).build()
         result = await outer.run("go", thread_id="t")
-        assert [one.text for one in result.get_outputs()] == ["one twofour five"]
-        assert sorted(one.thread_id for one in await storage.list_threads()) == ["t", "t/inner"]
+        assert [response.text for response in result.get_outputs()] == ["one twofour five"]
+        assert sorted(thread.thread_id for thread in await storage.list_threads()) == ["t", "t/inner"]
 
 
-async def test_a_result_that_failed_is_not_taken_for_nothing() -> None:
+async def test_failed_result_is_rejected_as_an_answer() -> None:
     agent = asking(InMemoryCheckpointStorage()).as_agent("clerk")
     session = agent.create_session(session_id="s")
     asked = await agent.run("Hello", session=session)
-    call, _ = (one for message in asked.messages for one in message.of_type("function_call"))
+    call, _ = (content for message in asked.messages for content in message.of_type("function_call"))
     failed = Content.from_function_result(str(call.call_id), exception="the line is dead")
     with pytest.raises(AnswerRejected):
         await agent.run(Message("tool", [failed]), session=session)

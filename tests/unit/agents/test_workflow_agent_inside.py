@@ -40,11 +40,11 @@ def outer(storage: Any, log: Path | None = None, **options: Any) -> Workflow:
 
 
 def texts(result: Any) -> list[str]:
-    return [one.text for one in result.get_outputs()]
+    return [response.text for response in result.get_outputs()]
 
 
 @pytest.mark.parametrize("point", ["commit", "journal"])
-async def test_a_crash_inside_goes_on_inside(point: Any, tmp_path: Path) -> None:
+async def test_crash_inside_resumes_inside(point: Any, tmp_path: Path) -> None:
     calm = Faults()
     await outer(calm.wrap(InMemoryCheckpointStorage())).run("go", thread_id="t")
     assert calm.counts[point] >= 5
@@ -70,11 +70,13 @@ async def test_a_question_inside_is_asked_outside_and_answered_there() -> None:
     assert isinstance(request.data, Content) and request.data.type == "function_approval_request"
     answers = {request.request_id: request.data.approve({"amount": 9})}
     result = await outer(storage, approval=True).run(responses=answers, thread_id="t")
-    [said, _] = result.get_outputs()
-    assert [one.result for message in said.messages for one in message.of_type("function_result")] == ["paid 9"]
+    [response, _] = result.get_outputs()
+    assert [content.result for message in response.messages for content in message.of_type("function_result")] == [
+        "paid 9"
+    ]
 
 
-async def test_a_question_that_somebody_answered_inside_is_not_asked_and_acted_on_again(tmp_path: Path) -> None:
+async def test_question_answered_inside_is_neither_asked_nor_acted_on_again(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     [outside] = (await outer(storage, log, approval=True).run("go", thread_id="t")).get_request_info_events()
     within = inner(storage, log, approval=True)
@@ -84,7 +86,7 @@ async def test_a_question_that_somebody_answered_inside_is_not_asked_and_acted_o
     result = await outer(storage, log, approval=True).run(responses=answers, thread_id="t")
     assert texts(result) == ["onethree", "so be it"]
     assert begun(log).count("second: call second-0-1") == 1
-    assert sorted(one.thread_id for one in await storage.list_threads()) == ["t", "t/team"]
+    assert sorted(thread.thread_id for thread in await storage.list_threads()) == ["t", "t/team"]
 
 
 class Asking(Executor):
@@ -95,7 +97,7 @@ class Asking(Executor):
 
 
 @pytest.mark.parametrize("as_result", [False, True])
-async def test_a_request_inside_is_a_call_outside_and_inside_of_that_too(as_result: bool) -> None:
+async def test_request_in_a_nested_workflow_agent_is_a_call_outside(as_result: bool) -> None:
     storage = InMemoryCheckpointStorage()
 
     def build() -> Workflow:
@@ -112,7 +114,7 @@ async def test_a_request_inside_is_a_call_outside_and_inside_of_that_too(as_resu
     assert texts(result) == ["It is red."]
 
 
-async def test_a_fork_and_a_rewind_outside_leave_the_thread_inside_to_those_who_were_there() -> None:
+async def test_fork_and_rewind_outside_do_not_disturb_the_thread_inside() -> None:
     storage = InMemoryCheckpointStorage()
     await outer(storage).run("go", thread_id="t")
     [head, *_, first] = await outer(storage).history("t")
@@ -124,7 +126,7 @@ async def test_a_fork_and_a_rewind_outside_leave_the_thread_inside_to_those_who_
     assert texts(await outer(storage).run("on", thread_id="t")) == ["twofour", "so be it again"]
 
 
-async def test_a_turn_that_fails_inside_is_tried_again_where_it_stands(tmp_path: Path) -> None:
+async def test_turn_that_fails_inside_is_retried_from_the_failed_request(tmp_path: Path) -> None:
     log, fails = tmp_path / "log", [True]
 
     def reply(messages: list[Message]) -> Any:
@@ -138,15 +140,15 @@ async def test_a_turn_that_fails_inside_is_tried_again_where_it_stands(tmp_path:
     assert begun(log) == ["first: request 0", "second: request 0", "second: request 0"]
 
 
-async def test_words_inside_stream_outside_and_each_agent_is_heard_once() -> None:
+async def test_words_inside_stream_outside_once_per_agent() -> None:
     stream = outer(InMemoryCheckpointStorage()).run("go", thread_id="t", stream=True)
     live = [event.data async for event in stream if event.type == "data"]
     joined = AgentResponse.from_updates(live)
-    assert [one.text for one in joined.messages if one.text] == ["one", "three", "so be it"]
-    assert [one.author_name for one in joined.messages if one.text] == ["first", "second", "last"]
+    assert [message.text for message in joined.messages if message.text] == ["one", "three", "so be it"]
+    assert [message.author_name for message in joined.messages if message.text] == ["first", "second", "last"]
 
 
-async def test_a_workflow_agent_in_a_handler_is_recorded_too(tmp_path: Path) -> None:
+async def test_workflow_agent_in_a_handler_is_recorded(tmp_path: Path) -> None:
     storage, faults, log = InMemoryCheckpointStorage(), Faults(), tmp_path / "log"
 
     class Asks(Executor):
@@ -172,7 +174,7 @@ async def test_a_workflow_agent_in_a_handler_is_recorded_too(tmp_path: Path) -> 
     assert len(begun(log)) == len(set(begun(log))) == 4
 
 
-async def test_a_workflow_without_a_storage_lives_in_the_one_around_it(tmp_path: Path) -> None:
+async def test_workflow_without_a_storage_uses_that_of_the_outer_workflow(tmp_path: Path) -> None:
     storage, faults, log = InMemoryCheckpointStorage(), Faults(), tmp_path / "log"
 
     def build(storage: Any) -> Workflow:
@@ -187,7 +189,7 @@ async def test_a_workflow_without_a_storage_lives_in_the_one_around_it(tmp_path:
 
 
 @pytest.mark.parametrize("is_streaming", [False, True])
-async def test_a_run_that_is_cancelled_inside_goes_on_inside(is_streaming: bool, tmp_path: Path) -> None:
+async def test_run_cancelled_inside_resumes_inside(is_streaming: bool, tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     begins, ends = asyncio.Event(), asyncio.Event()
 
@@ -215,5 +217,5 @@ async def test_a_run_that_is_cancelled_inside_goes_on_inside(is_streaming: bool,
         await running
     ends.set()
     assert texts(await build().run(thread_id="t")) == ["onetwo"]
-    again = [one for one in set(begun(log)) if begun(log).count(one) > 1]
+    again = [name for name in set(begun(log)) if begun(log).count(name) > 1]
     assert again == ["second: call second-0-1"]

@@ -1,4 +1,4 @@
-"""Assembly: chunks put together, few reads, and whatever is missing or damaged named."""
+"""Assembly: it joins chunks with few reads, and names missing or damaged chunks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(root: bytes, packs: Mapping[int, Mapping[str, bytes]]) -> Any:
     return at_once(Assembly(Reads(packs)).tree(root, "the checkpoint"))[0]
 
 
-def test_what_one_commit_holds_is_read_at_once() -> None:
+def test_chunks_of_one_commit_are_read_in_one_call() -> None:
     root, chunks = one_commit()
     reads = Reads({1: chunks})
     tree, _ = at_once(Assembly(reads).tree(root, "the checkpoint"))
@@ -58,7 +58,7 @@ def test_a_tree_without_references_reads_nothing() -> None:
     assert (tree, base(), reads.calls) == ({"state": {"a": '{"$ref":1}'}}, ((), ()), [])
 
 
-def test_each_commit_is_read_once_however_many_chunks_it_holds() -> None:
+def test_each_commit_is_read_once_for_all_its_chunks() -> None:
     thread, items = PackedThread(), [PROSE[index * 10 : index * 10 + 700] for index in range(60)]
     roots = [thread.pack({"state": {"items": items[:count]}}).root or b"" for count in range(1, 60)]
     reads = Reads(thread.packs)
@@ -68,7 +68,7 @@ def test_each_commit_is_read_once_however_many_chunks_it_holds() -> None:
     assert len(reads.calls) <= 6
 
 
-def test_a_part_that_stands_in_two_places_is_two_values() -> None:
+def test_part_used_in_two_places_becomes_two_values() -> None:
     packed = Chunker().pack(1, {"state": {"a": STATE["items"], "b": STATE["items"], "c": [STATE["nested"]] * 2}})
     assert packed.root is not None
     state = read(packed.root, {1: packed.chunks})["state"]
@@ -78,7 +78,7 @@ def test_a_part_that_stands_in_two_places_is_two_values() -> None:
     assert state["c"][1] == STATE["nested"]
 
 
-def test_a_chunk_that_is_missing_is_named() -> None:
+def test_missing_chunk_is_named() -> None:
     root, chunks = one_commit()
     for digest in [*chunks][::9]:
         packs = {1: {key: chunk for key, chunk in chunks.items() if key != digest}}
@@ -88,7 +88,7 @@ def test_a_chunk_that_is_missing_is_named() -> None:
         read(root, {})
 
 
-def test_a_chunk_that_was_changed_is_named() -> None:
+def test_changed_chunk_is_named() -> None:
     root, chunks = one_commit()
     for digest, chunk in [*chunks.items()][::9]:
         for damaged in (chunk[:-1] + b" ", chunk + b" ", chunk[:-1], b""):
@@ -96,7 +96,7 @@ def test_a_chunk_that_was_changed_is_named() -> None:
                 read(root, {1: {**chunks, digest: damaged}})
 
 
-def test_two_chunks_that_changed_places_are_found_out() -> None:
+def test_swapped_chunks_are_detected() -> None:
     root, chunks = one_commit()
     first, second, *_ = chunks
     with pytest.raises(UnreadableValue, match="does not match its digest"):
@@ -108,20 +108,20 @@ def with_chunk(data: bytes) -> tuple[str, dict[int, dict[str, bytes]]]:
 
 
 @pytest.mark.parametrize("ref", ["1", "abc", "abc.", ".", "abc.-1", "abc.x", "abc.1.5", "abc.²", 7, None, ["a.1"], {}])
-def test_what_is_no_reference_is_an_error(ref: object) -> None:
+def test_invalid_reference_raises(ref: object) -> None:
     with pytest.raises(UnreadableValue):
         read(exact({"state": {"$ref": ref}}), {})
 
 
 @pytest.mark.parametrize("data", [b"[1]", b'"x"', b"1", b"null", b'{"a":1}', b'{"$of":1}', b'{"$of":{}}', b"{}"])
-def test_a_chunk_that_is_no_node_is_an_error_where_a_node_belongs(data: bytes) -> None:
+def test_chunk_that_is_not_a_node_raises_where_a_node_belongs(data: bytes) -> None:
     ref, packs = with_chunk(data)
     with pytest.raises(UnreadableValue, match="it is not a node of a hash tree"):
         read(exact({"state": {"$list": ref, "depth": 1}}), packs)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[1,", b"1" * 5_000])
-def test_a_chunk_or_root_that_is_not_json_is_an_error(data: bytes) -> None:
+def test_chunk_or_root_that_is_not_json_raises(data: bytes) -> None:
     ref, packs = with_chunk(data)
     with pytest.raises(UnreadableValue, match=r"chunk .* is not valid JSON"):
         read(exact({"state": {"$ref": ref}}), packs)
@@ -129,7 +129,7 @@ def test_a_chunk_or_root_that_is_not_json_is_an_error(data: bytes) -> None:
         read(data, {})
 
 
-def test_the_chunks_that_were_read_are_what_a_chunker_goes_on_from() -> None:
+def test_chunker_continues_from_the_chunks_that_were_read() -> None:
     root, chunks = one_commit()
     _, base = at_once(Assembly(Reads({1: chunks})).tree(root, "the checkpoint"))
     assert {chunk.digest for chunk in base()[0]} == set(chunks)

@@ -1,4 +1,4 @@
-"""Waiting for a thread that somebody else owns: woken when it is given up, and not asking all the time until then."""
+"""Waiting for a thread with another owner: a release wakes the waiter, which polls rarely until then."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SECONDS = 15.0
 
 
 @pytest.fixture(autouse=True)
-def _nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+def _disable_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(busy, "MAX_POLL_SECONDS", 3600.0)
 
 
-async def test_the_first_look_after_it_listens_comes_at_once_and_a_release_wakes() -> None:
+async def test_first_check_after_subscribing_is_immediate_and_a_release_wakes() -> None:
     storage = InMemoryCheckpointStorage()
     owner = await own(storage.store)
     async with OwnerWait(storage, "t") as waiting, asyncio.timeout(SECONDS):
-        assert not storage.store.has_subscribers("t"), "as long as nobody has to wait, nobody listens"
+        assert not storage.store.has_subscribers("t"), "no subscription exists before the first wait"
         await waiting.until_free()
         assert storage.store.has_subscribers("t")
         woken = asyncio.create_task(waiting.until_free())
@@ -39,7 +39,7 @@ async def test_the_first_look_after_it_listens_comes_at_once_and_a_release_wakes
     assert not storage.store.has_subscribers("t")
 
 
-async def test_an_owner_who_commits_all_the_time_is_not_asked_all_the_time() -> None:
+async def test_frequent_commits_of_the_owner_do_not_cause_frequent_checks() -> None:
     storage = InMemoryCheckpointStorage()
     owner = await own(storage.store)
     looks = 0
@@ -62,7 +62,7 @@ async def test_an_owner_who_commits_all_the_time_is_not_asked_all_the_time() -> 
     assert looks <= 2 + seconds / MIN_POLL_SECONDS
 
 
-async def test_what_knows_no_owners_is_looked_at_now_and_then() -> None:
+async def test_storage_without_owners_is_polled() -> None:
     async with OwnerWait(object(), "t") as waiting, asyncio.timeout(SECONDS):
         await waiting.until_free()
         await waiting.until_free()

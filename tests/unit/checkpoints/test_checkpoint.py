@@ -1,4 +1,4 @@
-"""WorkflowCheckpoint: what it holds, that it is frozen, and that it survives plain JSON."""
+"""WorkflowCheckpoint: its contents, that it is frozen, and that it survives plain JSON."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ async def checkpoints_of(
 async def test_a_run_leaves_the_entry_and_one_checkpoint_a_superstep() -> None:
     storage = InMemoryCheckpointStorage()
     entry, first, second = await checkpoints_of(shouting(checkpoint_storage=storage), storage, "hi")
-    assert [one.iteration_count for one in (entry, first, second)] == [0, 1, 2]
-    assert [one.previous_checkpoint_id for one in (entry, first, second)] == [
+    assert [checkpoint.iteration_count for checkpoint in (entry, first, second)] == [0, 1, 2]
+    assert [checkpoint.previous_checkpoint_id for checkpoint in (entry, first, second)] == [
         None,
         entry.checkpoint_id,
         first.checkpoint_id,
     ]
-    assert {(one.workflow_name, one.thread_id, one.run_id) for one in (entry, first, second)} == {
-        ("shouting", "t", "r")
-    }
-    assert [one.status for one in (entry, first, second)] == ["IN_PROGRESS", "IN_PROGRESS", "IDLE"]
+    assert {
+        (checkpoint.workflow_name, checkpoint.thread_id, checkpoint.run_id) for checkpoint in (entry, first, second)
+    } == {("shouting", "t", "r")}
+    assert [checkpoint.status for checkpoint in (entry, first, second)] == ["IN_PROGRESS", "IN_PROGRESS", "IDLE"]
 
 
-async def test_a_checkpoint_holds_what_is_due_and_what_was_yielded() -> None:
+async def test_checkpoint_holds_due_deliveries_and_yielded_outputs() -> None:
     storage = InMemoryCheckpointStorage()
     entry, first, second = await checkpoints_of(shouting(checkpoint_storage=storage), storage, "hi")
-    assert [(one.target_id, one.data) for one in entry.deliveries] == [("shout", "hi")]
-    assert [(one.source_id, one.data) for one in first.messages["shout"]] == [("shout", "HI")]
+    assert [(delivery.target_id, delivery.data) for delivery in entry.deliveries] == [("shout", "hi")]
+    assert [(message.source_id, message.data) for message in first.messages["shout"]] == [("shout", "HI")]
     assert second.deliveries == [] and [event.data for event in second.outputs] == ["<HI>"]
     assert first.outputs == [] and first.run_kwargs == {"function_invocation_kwargs": {"__global__": {"user": "ann"}}}
 
@@ -62,7 +62,7 @@ async def test_answers_make_a_checkpoint_of_their_own() -> None:
     pause, arrived, _ = (await storage.list_checkpoints())[len(before) - 1 :]
     assert list(pause.pending_request_info_events) == ["why"] and not pause.answered
     assert not arrived.pending_request_info_events and list(arrived.answered) == ["why"]
-    assert [one.data for one in arrived.deliveries] == [Verdict(True)]
+    assert [delivery.data for delivery in arrived.deliveries] == [Verdict(True)]
     assert arrived.iteration_count == pause.iteration_count
 
 
@@ -82,7 +82,7 @@ async def test_a_fan_in_that_waits_is_part_of_the_checkpoint() -> None:
     assert list(waiting.buffers.values()) == [{"quick": ["x"]}]
 
 
-async def test_what_executors_keep_is_part_of_the_checkpoint() -> None:
+async def test_executor_memory_is_part_of_the_checkpoint() -> None:
     storage = InMemoryCheckpointStorage()
     await tallying(Tally(), checkpoint_storage=storage).run("x")
     latest = await storage.get_latest()
@@ -96,18 +96,18 @@ def test_a_checkpoint_is_frozen() -> None:
 
 
 def test_a_checkpoint_made_by_hand_has_an_id_a_time_and_nothing_else() -> None:
-    one, other = WorkflowCheckpoint("w", "hash"), WorkflowCheckpoint("w", "hash")
-    assert one.checkpoint_id != other.checkpoint_id
-    assert datetime.fromisoformat(one.timestamp).tzinfo is not None and one.version == "1.0"
+    first, second = WorkflowCheckpoint("w", "hash"), WorkflowCheckpoint("w", "hash")
+    assert first.checkpoint_id != second.checkpoint_id
+    assert datetime.fromisoformat(first.timestamp).tzinfo is not None and first.version == "1.0"
     empty: list[Any] = [
-        one.messages,
-        one.state,
-        one.pending_request_info_events,
-        one.metadata,
-        one.outputs,
-        one.executors,
+        first.messages,
+        first.state,
+        first.pending_request_info_events,
+        first.metadata,
+        first.outputs,
+        first.executors,
     ]
-    assert not any(empty) and one.iteration_count == 0 and one.previous_checkpoint_id is None
+    assert not any(empty) and first.iteration_count == 0 and first.previous_checkpoint_id is None
 
 
 async def full_checkpoint() -> WorkflowCheckpoint:
@@ -136,14 +136,14 @@ async def test_a_checkpoint_survives_plain_json() -> None:
     assert again.pending_request_info_events["q"].data == {"question": (1, 2)}
 
 
-async def test_what_to_dict_gives_shares_nothing_with_the_checkpoint() -> None:
+async def test_to_dict_shares_nothing_with_the_checkpoint() -> None:
     checkpoint = await full_checkpoint()
     before = json.dumps(checkpoint.to_dict())
     checkpoint.to_dict()["graph_signature"]["executors"].clear()
     assert json.dumps(checkpoint.to_dict()) == before
 
 
-async def test_what_a_plain_storage_is_given_shares_nothing_with_the_workflow() -> None:
+async def test_checkpoint_for_a_plain_storage_shares_nothing_with_the_workflow() -> None:
     class Keeping(SixMethods):
         async def save(self, checkpoint: WorkflowCheckpoint) -> str:
             checkpoint.graph_signature["executors"].clear()
@@ -165,7 +165,7 @@ async def test_the_info_is_the_checkpoint_without_its_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda tree: tree.pop("workflow_name"), "not a stored checkpoint"),
         (lambda tree: tree.pop("counters"), "its parts do not fit together"),
@@ -175,8 +175,8 @@ async def test_the_info_is_the_checkpoint_without_its_payload() -> None:
         (lambda tree: tree["state"].update({"$type": "os:system"}), "Cannot read state"),
     ],
 )
-async def test_what_is_no_checkpoint_is_refused(damage: Any, says: str) -> None:
+async def test_damaged_checkpoint_is_rejected(damage: Any, message: str) -> None:
     tree = (await full_checkpoint()).to_dict()
     damage(tree)
-    with pytest.raises(WorkflowCheckpointException, match=says):
+    with pytest.raises(WorkflowCheckpointException, match=message):
         WorkflowCheckpoint.from_dict(tree)

@@ -21,7 +21,7 @@ def megabyte() -> str:
 
 
 def kilobyte(seed: int) -> str:
-    """One that no other seed gives."""
+    """Return a text of 1 KB that differs for each seed."""
     return f"{PROSE[seed % 50_000 :][:990]}{seed}"
 
 
@@ -32,7 +32,7 @@ def written(packed: Packed) -> int:
 
 
 def states(*values: Any) -> list[Packed]:
-    """Each as the whole state of a checkpoint, one after the other, with all that must hold proved."""
+    """Pack each value as the whole state of a checkpoint, in order. The thread checks every invariant."""
     thread = PackedThread()
     return [thread.pack({"state": value}) for value in values]
 
@@ -41,7 +41,7 @@ def states(*values: Any) -> list[Packed]:
 
 
 @pytest.mark.parametrize("count", [10, 100, 1_000, 5_000])
-def test_appending_1_kb_to_a_list_writes_it_and_a_small_node_for_each_level(count: int) -> None:
+def test_appending_1_kb_to_a_list_writes_it_and_one_small_node_per_level(count: int) -> None:
     items = [kilobyte(seed) for seed in range(count)]
     chunker = Chunker()
     chunker.pack(1, {"state": {"items": items}})
@@ -77,7 +77,7 @@ def test_inserting_into_a_list_of_50_000_ints_writes_a_few_kb(at: int) -> None:
     assert written(chunker.pack(2, {"state": {"items": [*items[:at], -1, *items[at:]]}})) < 6_000
 
 
-def test_a_window_that_slides_writes_its_ends() -> None:
+def test_sliding_window_writes_only_its_ends() -> None:
     items = [f"line {index}" for index in range(10_000)]
     chunker = Chunker()
     chunker.pack(1, {"state": {"items": items}})
@@ -91,7 +91,7 @@ def test_changing_one_key_of_a_large_dict_writes_a_few_kb() -> None:
     assert written(chunker.pack(2, {"state": {**values, "key 1500": "new"}})) < 6_000
 
 
-def test_1_mb_that_stands_in_several_places_is_stored_once() -> None:
+def test_text_of_1_mb_in_several_places_is_stored_once() -> None:
     text, chunker = megabyte(), Chunker()
     first = chunker.pack(1, {"state": {"a": text, "b": text[:-1] + text[-1]}})
     assert 1_000_000 < written(first) < 1_100_000
@@ -100,7 +100,7 @@ def test_1_mb_that_stands_in_several_places_is_stored_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_a_large_list_or_dict_that_stands_in_several_places_is_stored_once(kind: type) -> None:
+def test_large_list_or_dict_in_several_places_is_stored_once(kind: type) -> None:
     value: Any = {f"key {index}": PROSE[index : index + 50] for index in range(1_500)}
     value = value if kind is dict else list(value.values())
     first, second = states({"a": value, "b": kind(value)}, {"b": value, "c": [value, {"inside": kind(value)}], "d": 1})
@@ -108,7 +108,7 @@ def test_a_large_list_or_dict_that_stands_in_several_places_is_stored_once(kind:
     assert written(second) < 1_000
 
 
-def test_what_moves_to_another_key_or_into_the_events_is_not_written_again() -> None:
+def test_value_moved_to_another_key_or_to_the_events_is_not_written_again() -> None:
     thread, text, items = PackedThread(), PROSE[:50_000], [f"item {index}" for index in range(2_000)]
     thread.pack({"state": {"text": text, "items": items}})
     packed = thread.pack({"state": {"moved": items, "deeper": {"text": text}}, "outputs": [["output", "a", text]]})
@@ -117,7 +117,7 @@ def test_what_moves_to_another_key_or_into_the_events_is_not_written_again() -> 
     assert written(thread.pack({"state": {"moved": items, "deeper": {"text": text}}})) < 1_000
 
 
-def test_the_graph_is_stored_once_and_again_when_it_is_another() -> None:
+def test_graph_is_stored_once_and_again_when_it_changes() -> None:
     graph, other = b'{"graph_signature_hash":"a","nodes":[]}', b'{"graph_signature_hash":"b"}'
     thread = PackedThread()
     stored = [len(thread.pack({"version": "1"}, constant).chunks) for constant in (graph, graph, other, graph)]
@@ -145,7 +145,7 @@ def test_values_that_are_equal_in_python_but_not_in_json_are_kept_apart(count: i
     states(*[{"items": [value, *rest]} for value in LOOKALIKES])
 
 
-def test_a_text_that_takes_the_place_of_another_is_continued_as_itself() -> None:
+def test_text_that_replaces_another_text_is_continued_from_itself() -> None:
     first, short, other = PROSE[:20_000], PROSE[30_000:32_000], PROSE[35_000:55_000]
     states({"a": first}, {"a": short}, {"a": short + other})
     states({"a": first, "b": other}, {"a": other, "b": other}, {"a": other + short, "b": 1})
@@ -172,7 +172,7 @@ def test_a_list_or_dict_that_comes_back_is_stored_again(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_a_list_or_dict_that_is_cut_short_anywhere_is_as_one_made_anew(kind: type) -> None:
+def test_truncated_list_or_dict_packs_like_a_new_value(kind: type) -> None:
     for end in range(120, 200):
         values: Any = {f"key {index}": index for index in range(200)}
         values = values if kind is dict else list(values)
@@ -180,7 +180,7 @@ def test_a_list_or_dict_that_is_cut_short_anywhere_is_as_one_made_anew(kind: typ
 
 
 @pytest.mark.parametrize("edge", [SMALL, SMALL_ROOT, WHOLE, LONG_TEXT])
-def test_what_grows_and_shrinks_across_an_edge_comes_back(edge: int) -> None:
+def test_values_that_cross_a_size_limit_come_back_unchanged(edge: int) -> None:
     sizes = [edge + by for by in (-60, -3, -2, -1, 0, 1, 2, 60)]
     sizes += sizes[::-1]
     states(*["x" * size for size in sizes])
@@ -191,7 +191,7 @@ def test_what_grows_and_shrinks_across_an_edge_comes_back(edge: int) -> None:
 
 
 @pytest.mark.parametrize("key", ["$ref", "$list", "$dict", "$text", "$of", "$plain", "depth"])
-def test_a_users_value_that_looks_like_a_reference_is_a_value(key: str) -> None:
+def test_user_value_that_looks_like_a_reference_stays_a_value(key: str) -> None:
     reference = f"{digest_of(b'x')}.1"
     for value in (reference, 1, [reference], {key: reference}, {key: {key: PROSE[:900]}}, PROSE[:900], PROSE[:9_000]):
         states({"a": {key: value, "depth": 0}}, {key: value}, [{key: value}] * 100, {"a": 1, key: value})
@@ -204,7 +204,7 @@ def test_a_users_value_that_looks_like_a_reference_is_a_value(key: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [10, 60, 150])
-def test_a_deep_value_is_cut_like_a_shallow_one(depth: int) -> None:
+def test_deep_value_is_cut_like_a_shallow_value(depth: int) -> None:
     value: Any = PROSE[:2_000]
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}

@@ -1,4 +1,4 @@
-"""Cutting by content: texts and lists are cut at the same places, whatever is before them."""
+"""Cutting by content: texts and lists are cut at the same places, for any content before them."""
 
 from __future__ import annotations
 
@@ -104,65 +104,65 @@ def test_an_insertion_changes_a_few_parts_of_a_text_of_any_kind(kind: str) -> No
 # ---------------------------------------------------------------- lists
 
 
-def test_nodes_end_where_their_elements_say_and_are_neither_tiny_nor_huge() -> None:
-    found = numbers(5_000)
-    ends = [*find_cuts(found, 0)]
-    sizes = [sum(len(inline) + 1 for inline, _ in found[start:end]) for start, end in pairwise([0, *ends])]
-    longest = max(len(inline) + 1 for inline, _ in found)
-    assert ends[-1] == len(found)
+def test_nodes_end_at_content_cuts_and_are_neither_tiny_nor_huge() -> None:
+    items = numbers(5_000)
+    ends = [*find_cuts(items, 0)]
+    sizes = [sum(len(inline) + 1 for inline, _ in items[start:end]) for start, end in pairwise([0, *ends])]
+    longest = max(len(inline) + 1 for inline, _ in items)
+    assert ends[-1] == len(items)
     assert all(MIN_NODE <= size < MAX_NODE + longest for size in sizes[:-1])
 
 
 def test_a_list_is_cut_the_same_from_any_of_its_cuts_on() -> None:
-    found = numbers(2_000)
-    ends = [*find_cuts(found, 0)]
+    items = numbers(2_000)
+    ends = [*find_cuts(items, 0)]
     for start in ends[:-1:17]:
-        assert [*find_cuts(found, start)] == [end for end in ends if end > start]
+        assert [*find_cuts(items, start)] == [end for end in ends if end > start]
 
 
-def test_elements_that_are_all_the_same_are_cut_too() -> None:
+def test_identical_elements_are_cut() -> None:
     ends = [*find_cuts(elements(*[b"null"] * 10_000), 0)]
     assert max(end - start for start, end in pairwise(ends)) <= MAX_NODE // 5 + 1
 
 
-def test_an_element_larger_than_a_node_stands_alone() -> None:
+def test_element_larger_than_a_node_is_a_node_alone() -> None:
     assert [*find_cuts(elements(b"x" * MAX_NODE, b"y" * MAX_NODE), 0)] == [1, 2]
     assert [*find_cuts(elements(b"x"), 0)] == [1]
 
 
-def made_anew(found: Elements[Node]) -> tuple[bytes, int]:
-    top, height = Layers[Node]().update(found, (0, 0), b"[%b]", Node)
+def build_new(items: Elements[Node]) -> tuple[bytes, int]:
+    top, height = Layers[Node]().update(items, (0, 0), b"[%b]", Node)
     return top.data, height
 
 
 @pytest.mark.parametrize("place", ["end", "beginning", "middle"])
-def test_a_tree_that_is_continued_is_the_tree_made_anew(place: str) -> None:
+def test_updated_tree_equals_a_newly_built_tree(place: str) -> None:
     random = Random(place)
-    found, continued, same = numbers(3), Layers[Node](), (0, 0)
+    items, continued, same = numbers(3), Layers[Node](), (0, 0)
     for _ in range(100):
-        top, height = continued.update(found, same, b"[%b]", Node)
-        assert (top.data, height) == made_anew(found)
-        first, last = sorted((random.randint(0, len(found)), random.randint(0, len(found))))
+        top, height = continued.update(items, same, b"[%b]", Node)
+        assert (top.data, height) == build_new(items)
+        first, last = sorted((random.randint(0, len(items)), random.randint(0, len(items))))
         first = 0 if place == "beginning" else first
-        last = len(found) if place == "end" else last
-        count = random.choice((0, 1, 1, 2, 300)) if len(found) < 3_000 else 0
+        last = len(items) if place == "end" else last
+        count = random.choice((0, 1, 1, 2, 300)) if len(items) < 3_000 else 0
         more = elements(*[b"%d" % random.randrange(10**6) for _ in range(count)])
-        same = (first, len(found) - last)
-        found = (found[:first] + more + found[last:]) or numbers(3)
-        same = same if sum(same) <= len(found) else (0, 0)
+        same = (first, len(items) - last)
+        items = (items[:first] + more + items[last:]) or numbers(3)
+        same = same if sum(same) <= len(items) else (0, 0)
 
 
 def test_only_the_nodes_around_a_change_are_made() -> None:
-    found, made = numbers(20_000), list[bytes]()
+    items, made = numbers(20_000), list[bytes]()
 
     def make(data: bytes, kids: tuple[Node, ...]) -> Node:
         made.append(data)
         return Node(data, kids)
 
     layers = Layers[Node]()
-    layers.update(found, (0, 0), b"[%b]", make)
+    layers.update(items, (0, 0), b"[%b]", make)
     for first, more, last in ((20_000, 1, 0), (10_000, 1, 10_001), (0, 0, 19_999), (0, 1, 20_000)):
         made.clear()
-        found = found[:first] + elements(*[b"-1"] * more) + found[len(found) - last :]
-        layers.update(found, (first, last), b"[%b]", make)
+        items = items[:first] + elements(*[b"-1"] * more) + items[len(items) - last :]
+        layers.update(items, (first, last), b"[%b]", make)
         assert len(made) < 40

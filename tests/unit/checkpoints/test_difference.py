@@ -1,4 +1,4 @@
-"""Values compared: which paths a difference names, and what it says of them."""
+"""Values compared: which paths a difference names, and how it describes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Notes(list[Any]):
 
 
 class Strange:
-    """No data type: only another serializer can store it."""
+    """Not a data type: only another serializer can store it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,7 +74,7 @@ NONE = ["no difference"]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         (1, 2, ["~ state['v']: 1 -> 2"]),
         (1, True, ["~ state['v']: 1 -> True"]),
@@ -107,21 +107,21 @@ NONE = ["no difference"]
     ],
     ids=repr,
 )
-def test_what_differs_is_named_by_its_path(old: Any, new: Any, told: list[str] | None) -> None:
-    found = lines(old, new)
-    if told is None:
-        assert len(found) == 1 and found[0].startswith("~ state['v']: ")
+def test_difference_names_each_value_by_its_path(old: Any, new: Any, expected: list[str] | None) -> None:
+    output = lines(old, new)
+    if expected is None:
+        assert len(output) == 1 and output[0].startswith("~ state['v']: ")
     else:
-        assert found == told
+        assert output == expected
     assert lines(old, old) == lines(new, new) == NONE
 
 
-def test_a_model_tells_which_of_its_fields_changed() -> None:
+def test_difference_of_a_model_names_the_changed_field() -> None:
     assert "~ state['v'].size: 1 -> 2" in lines(Model(size=1), Model(size=2))
     assert lines(Model(size=1), Model(size=1)) == NONE
 
 
-def test_what_pickle_alone_can_store_is_compared_by_how_it_shows_itself() -> None:
+def test_values_that_only_pickle_can_store_are_compared_by_repr() -> None:
     [change] = holding([Strange("a")]).diff(holding([Strange("b")])).changed
     assert change.path == "state['v'][0]" and "Strange(b)" in str(change)
 
@@ -130,7 +130,7 @@ def test_what_pickle_alone_can_store_is_compared_by_how_it_shows_itself() -> Non
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("abc", "abcd", ["+ state['v'][3] = 'd'"]),
         ("abc", "zabc", ["+ state['v'][0] = 'z'"]),
@@ -144,11 +144,11 @@ def test_what_pickle_alone_can_store_is_compared_by_how_it_shows_itself() -> Non
         ("aaa", "aa", ["- state['v'][2] = 'a'"]),
     ],
 )
-def test_an_item_that_was_put_in_moves_the_others_and_changes_none(old: str, new: str, told: list[str]) -> None:
-    assert lines([*old], [*new]) == told
+def test_inserted_item_moves_the_others_and_changes_none(old: str, new: str, expected: list[str]) -> None:
+    assert lines([*old], [*new]) == expected
 
 
-def test_inside_an_item_that_moved_only_what_changed_is_named() -> None:
+def test_difference_inside_a_moved_item_names_only_the_change() -> None:
     before = [Note("a"), Note("b"), Note("c")]
     after = [Note("new"), Note("a"), replace(before[1], author="bob"), Note("c")]
     assert lines(before, after) == [
@@ -160,15 +160,15 @@ def test_inside_an_item_that_moved_only_what_changed_is_named() -> None:
 def test_long_lists_are_compared_in_reasonable_time() -> None:
     before = [*range(20_000)]
     after = [*range(-1, 9_000), "x", *range(9_001, 20_001)]
-    found = holding(before).diff(holding(after))
-    assert found.added and not found.is_empty
+    difference = holding(before).diff(holding(after))
+    assert difference.added and not difference.is_empty
     assert lines(before, [*before[:9_000], "x", *before[9_001:]]) == ["~ state['v'][9000]: 9000 -> 'x'"]
 
 
-# ---------------------------------------------------------------- types that nobody declared
+# ---------------------------------------------------------------- undeclared types
 
 
-def test_types_that_nobody_declared_are_compared_field_by_field() -> None:
+def test_undeclared_types_are_compared_field_by_field() -> None:
     old = Opaque("gone:Note", {"author": "ann", "tags": ["a"]})
     new = Opaque("gone:Note", {"author": "bob", "tags": ["a", "b"]})
     assert lines(old, new) == ["~ state['v'].author: 'ann' -> 'bob'", "+ state['v'].tags[1] = 'b'"]
@@ -177,16 +177,20 @@ def test_types_that_nobody_declared_are_compared_field_by_field() -> None:
 
 
 def test_values_of_a_change_are_of_their_own_types() -> None:
-    found = holding({"a": 1}).diff(holding({"a": {2}, "b": (1, NOON)}))
-    assert [(one.path, one.kind, one.old, one.new) for one in found] == [
+    difference = holding({"a": 1}).diff(holding({"a": {2}, "b": (1, NOON)}))
+    assert [(change.path, change.kind, change.old, change.new) for change in difference] == [
         ("state['v']['a']", "changed", 1, {2}),
         ("state['v']['b']", "added", None, (1, NOON)),
     ]
-    assert len(found) == 2 and found.added == found.changes[1:] and found.changed == found.changes[:1]
-    assert found.removed == () and not found.is_empty
+    assert (
+        len(difference) == 2
+        and difference.added == difference.changes[1:]
+        and difference.changed == difference.changes[:1]
+    )
+    assert difference.removed == () and not difference.is_empty
 
 
-def test_subclasses_are_compared_as_what_they_are_where_their_class_is_known() -> None:
+def test_subclasses_of_known_classes_are_compared_item_by_item() -> None:
     from perdure.codec import DeclaredTypes
     from perdure.codecs.types import remember
 
@@ -207,12 +211,12 @@ class Shy:
         raise RuntimeError("no")
 
 
-def test_a_value_that_cannot_show_itself_does_not_hide_the_rest() -> None:
+def test_value_whose_repr_raises_does_not_hide_other_changes() -> None:
     assert lines({"a": Shy(), "b": 1}, {"a": Shy(), "b": 2}) == ["~ state['v']['b']: 1 -> 2"]
     assert lines([], [Shy()]) == ["+ state['v'][0] = Shy($value='<Shy>')"]
 
 
-def test_a_value_that_contains_itself_is_refused_by_its_path() -> None:
+def test_value_that_contains_itself_is_rejected_with_its_path() -> None:
     cyclic: list[Any] = []
     cyclic.append({"again": cyclic})
     with pytest.raises(UnsavableValue, match=r"Cannot save state\['v'\]\[0\]\['again'\]"):

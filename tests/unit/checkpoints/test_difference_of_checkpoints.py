@@ -38,7 +38,7 @@ STEP = Record("step", "k", "pay", value=Encoded(5, JsonCodec()), run_id="one")
 
 
 @pytest.mark.parametrize(
-    ("part", "old", "new", "told"),
+    ("part", "old", "new", "expected"),
     [
         ("status", "IDLE", "FAILED", "~ status: 'IDLE' -> 'FAILED'"),
         ("workflow_name", "w", "x", "~ workflow_name: 'w' -> 'x'"),
@@ -93,14 +93,14 @@ STEP = Record("step", "k", "pay", value=Encoded(5, JsonCodec()), run_id="one")
         ("migrations", (), ("one",), "+ migrations[0] = 'one'"),
     ],
 )
-def test_every_part_of_a_checkpoint_is_compared(part: str, old: Any, new: Any, told: str) -> None:
+def test_every_part_of_a_checkpoint_is_compared(part: str, old: Any, new: Any, expected: str) -> None:
     made = [msgspec.structs.replace(holding(), **{part: value}) for value in (old, new)]
-    found = made[0].diff(made[1])
-    assert len(found) == 1 and str(found).startswith(told), str(found)
+    difference = made[0].diff(made[1])
+    assert len(difference) == 1 and str(difference).startswith(expected), str(difference)
     assert str(made[1].diff(made[1])) == "no difference"
 
 
-def test_what_always_differs_is_no_difference() -> None:
+def test_fields_that_always_differ_are_not_reported() -> None:
     waits = SuspendedDelivery(MESSAGE, records=(STEP,), run_id="one")
     later = SuspendedDelivery(MESSAGE, records=(msgspec.structs.replace(STEP, run_id="two"),), run_id="two")
     old = holding(1, thread_id="t", run_id="one", suspended={3: waits}, outputs=[WorkflowEvent.output("a", 1)])
@@ -111,7 +111,7 @@ def test_what_always_differs_is_no_difference() -> None:
     assert old.diff(new).is_empty
 
 
-def test_a_checkpoint_and_what_comes_back_of_it_do_not_differ() -> None:
+def test_checkpoint_does_not_differ_after_a_json_round_trip() -> None:
     made = holding(
         {"note": Note("x"), "set": {1, 2}, "place": Place(1, 2), 5: Colour.RED},
         messages={"a": [MESSAGE]},
@@ -128,13 +128,13 @@ def test_a_checkpoint_and_what_comes_back_of_it_do_not_differ() -> None:
 # ---------------------------------------------------------------- as text and as JSON
 
 
-def test_it_can_be_written_as_json() -> None:
+def test_difference_can_be_written_as_json() -> None:
     old, new = holding({"a": Note("x")}), holding({"a": Note("y"), "b": NOON})
-    found = old.diff(new).to_dict()
-    assert json.loads(json.dumps(found)) == found
-    assert found["before"] == old.checkpoint_id and found["after"] == new.checkpoint_id
-    assert found["changes"][0] == {"path": "state['v']['a'].text", "kind": "changed", "old": "x", "new": "y"}
-    assert found["changes"][1]["kind"] == "added" and "old" not in found["changes"][1]
+    data = old.diff(new).to_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert data["before"] == old.checkpoint_id and data["after"] == new.checkpoint_id
+    assert data["changes"][0] == {"path": "state['v']['a'].text", "kind": "changed", "old": "x", "new": "y"}
+    assert data["changes"][1]["kind"] == "added" and "old" not in data["changes"][1]
 
 
 def test_long_values_are_shown_in_part_and_long_texts_where_they_differ() -> None:

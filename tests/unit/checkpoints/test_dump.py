@@ -1,4 +1,4 @@
-"""The file of an exported thread: what is written comes back, and whatever is done to the file is noticed."""
+"""The file of an exported thread: it reads back equal, and the reader detects every change to it."""
 
 from __future__ import annotations
 
@@ -153,55 +153,55 @@ LINES = WHOLE.splitlines(keepends=True)
 
 
 @given(threads())
-def test_what_is_written_comes_back(thread: tuple[ThreadHeader, list[Commit]]) -> None:
+def test_written_thread_reads_back_equal(thread: tuple[ThreadHeader, list[Commit]]) -> None:
     assert read(written(*thread)) == thread
 
 
-def test_any_tool_can_read_it_and_prove_it() -> None:
+def test_file_is_lines_of_plain_json_with_a_verifiable_digest() -> None:
     first, *commits, last = [json.loads(line) for line in LINES]
     assert (first["line"], first["version"], first["thread_id"]) == ("perdure thread", 1, "t")
-    assert [one["line"] for one in commits] == ["commit"] * 3
+    assert [commit["line"] for commit in commits] == ["commit"] * 3
     assert commits[1]["root"] == {"state": {"$ref": "x.1"}}
     assert last == {"sum": last["sum"], "line": "end", "commits": 3, "sha256": sha256(b"".join(LINES[:-1])).hexdigest()}
 
 
-def test_what_was_forgotten_is_not_written() -> None:
+def test_pruned_events_and_checkpoints_are_not_written() -> None:
     standing, commits = THREAD
     forgetful = msgspec.structs.replace(standing, first_seq=2, head=None, pins=[])
     gone = msgspec.structs.replace(commits[1], info=None)
-    told = LoggedEvents(1, 1, b'[["secret"]]', False, [digest_of(b'"x"')])
-    first = msgspec.structs.replace(commits[0], events=told)
+    events = LoggedEvents(1, 1, b'[["secret"]]', False, [digest_of(b'"x"')])
+    first = msgspec.structs.replace(commits[0], events=events)
     data = written(forgetful, [first, gone, commits[2]])
     assert b"secret" not in data and b'"x"' not in data and b'"root"' not in data
-    assert [one.number for one in read(data)[1]] == [1, 2, 3]
+    assert [commit.number for commit in read(data)[1]] == [1, 2, 3]
 
 
-def test_what_is_not_one_line_of_json_is_not_written() -> None:
+def test_chunk_with_line_breaks_is_not_written() -> None:
     with pytest.raises(ValueError, match="line breaks"):
         written(THREAD[0], [a_commit("t", 1, chunks={"d": b"[1,\n2]"})])
 
 
-def test_under_another_id_all_checkpoints_get_new_ids_and_follow_each_other_as_before() -> None:
+def test_renamed_thread_gets_new_checkpoint_ids_in_the_same_order() -> None:
     infos = [CheckpointInfo(f"c{n}", "t", "w", n, n, before, "") for n, before in ((1, "far"), (2, "c1"), (3, "c2"))]
     events = LoggedEvents(1, 1, b"[[1]]", info=infos[1])
-    commits = [a_commit("t", one.number, info=one, root=b"{}") for one in infos]
+    commits = [a_commit("t", info.number, info=info, root=b"{}") for info in infos]
     commits[1] = msgspec.structs.replace(commits[1], events=events)
     first, second, third = rename_commits(commits, "u", ["c1", "c2", "c3"])
     assert first.info and second.info and third.info and second.events
-    ids = [one.info.checkpoint_id for one in (first, second, third) if one.info]
+    ids = [commit.info.checkpoint_id for commit in (first, second, third) if commit.info]
     assert not {*ids} & {"c1", "c2", "c3"} and len({*ids}) == 3
-    previous = [one.info.previous_checkpoint_id for one in (first, second, third) if one.info]
+    previous = [commit.info.previous_checkpoint_id for commit in (first, second, third) if commit.info]
     assert previous == ["far", *ids[:2]], "that of another thread is left"
     assert second.events.info == second.info
-    assert {one.lease.thread_id for one in (first, second, third)} == {"u"} == {second.info.thread_id}
+    assert {commit.lease.thread_id for commit in (first, second, third)} == {"u"} == {second.info.thread_id}
     standing = rename_header(THREAD[0], "u")
-    assert (standing.thread_id, [one.thread_id for one in standing.requests]) == ("u", ["u"])
+    assert (standing.thread_id, [request.thread_id for request in standing.requests]) == ("u", ["u"])
 
 
 # ---------------------------------------------------------------- what is not
 
 
-def is_refused(data: bytes, reason: str = ".") -> None:
+def assert_rejected(data: bytes, reason: str = ".") -> None:
     with pytest.raises(NoThreadFile, match=reason) as raised:
         read(data)
     assert "'t.jsonl' cannot be imported" in str(raised.value)
@@ -211,12 +211,12 @@ def is_refused(data: bytes, reason: str = ".") -> None:
 def test_a_flipped_bit_anywhere_is_noticed() -> None:
     for place in range(len(WHOLE)):
         for bit in (1, 32):
-            is_refused(WHOLE[:place] + bytes([WHOLE[place] ^ bit]) + WHOLE[place + 1 :])
+            assert_rejected(WHOLE[:place] + bytes([WHOLE[place] ^ bit]) + WHOLE[place + 1 :])
 
 
 def test_a_file_that_was_cut_off_anywhere_is_noticed() -> None:
     for size in range(len(WHOLE)):
-        is_refused(WHOLE[:size])
+        assert_rejected(WHOLE[:size])
 
 
 @given(st.data())
@@ -226,34 +226,36 @@ def test_a_byte_that_was_added_lost_or_changed_is_noticed(data: st.DataObject) -
     added = data.draw(st.binary(max_size=20), "added")
     changed = WHOLE[:place] + added + WHOLE[place + lost :]
     if changed != WHOLE:
-        is_refused(changed)
+        assert_rejected(changed)
 
 
 @given(st.lists(st.sampled_from(range(len(LINES))), max_size=8))
 def test_lines_in_another_order_repeated_or_missing_are_noticed(order: list[int]) -> None:
     if order != [*range(len(LINES))]:
-        is_refused(b"".join([LINES[place] for place in order]))
+        assert_rejected(b"".join([LINES[place] for place in order]))
 
 
-def test_it_is_said_which_line_is_damaged() -> None:
-    is_refused(LINES[0] + LINES[1].replace(b'"commit"', b'"commot"') + b"".join(LINES[2:]), "line 2 is damaged")
-    is_refused(b"".join([LINES[0], LINES[2], LINES[1], *LINES[3:]]), "line 2 is damaged: .* belongs to another line")
-    is_refused(b"".join(LINES[:-1]), "it was cut off after line 4")
-    is_refused(WHOLE + b"\n", "something follows line 5, which is its last")
-    is_refused(WHOLE.replace(b"\n", b"\r\n"), "line 1 is damaged")
+def test_error_names_the_damaged_line() -> None:
+    assert_rejected(LINES[0] + LINES[1].replace(b'"commit"', b'"commot"') + b"".join(LINES[2:]), "line 2 is damaged")
+    assert_rejected(
+        b"".join([LINES[0], LINES[2], LINES[1], *LINES[3:]]), "line 2 is damaged: .* belongs to another line"
+    )
+    assert_rejected(b"".join(LINES[:-1]), "it was cut off after line 4")
+    assert_rejected(WHOLE + b"\n", "something follows line 5, which is its last")
+    assert_rejected(WHOLE.replace(b"\n", b"\r\n"), "line 1 is damaged")
 
 
 def test_a_line_of_the_same_thread_at_another_time_is_noticed() -> None:
     standing, commits = THREAD
     later = written(standing, [commits[0], msgspec.structs.replace(commits[1], root=b"{}"), commits[2]])
     mixed = b"".join([*LINES[:2], later.splitlines(keepends=True)[2], *LINES[3:]])
-    is_refused(mixed, "line 5 is damaged: the lines before it do not match its digest")
+    assert_rejected(mixed, "line 5 is damaged: the lines before it do not match its digest")
 
 
 def test_a_line_of_another_thread_is_noticed() -> None:
     standing, commits = THREAD
     other = written(rename_header(standing, "u"), commits).splitlines(keepends=True)
-    is_refused(b"".join([*LINES[:1], other[1], *LINES[2:]]), "line 2 is damaged")
+    assert_rejected(b"".join([*LINES[:1], other[1], *LINES[2:]]), "line 2 is damaged")
 
 
 @pytest.mark.parametrize(
@@ -268,20 +270,20 @@ def test_a_line_of_another_thread_is_noticed() -> None:
         b'{"sum":"',
     ],
 )
-def test_a_file_of_something_else_is_refused(data: bytes) -> None:
-    is_refused(data, "it is not a file that export_thread wrote|line 1 is damaged")
+def test_file_of_another_kind_is_rejected(data: bytes) -> None:
+    assert_rejected(data, "it is not a file that export_thread wrote|line 1 is damaged")
 
 
 @pytest.mark.parametrize("wrong", [{"thread_id": ""}, {"number": -1}, {"fence": 2**60}, {"last_seq": -1}, {"head": -3}])
-def test_a_whole_file_of_a_thread_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    is_refused(written(msgspec.structs.replace(THREAD[0], **wrong), []), "line 1 is damaged: it was changed")
+def test_intact_file_of_an_impossible_thread_is_rejected(wrong: dict[str, Any]) -> None:
+    assert_rejected(written(msgspec.structs.replace(THREAD[0], **wrong), []), "line 1 is damaged: it was changed")
 
 
-def test_an_empty_file_is_refused_as_such() -> None:
-    is_refused(b"", "it is empty")
+def test_empty_file_is_rejected_as_empty() -> None:
+    assert_rejected(b"", "it is empty")
 
 
-def test_a_file_of_a_newer_perdure_is_refused_as_such() -> None:
+def test_file_of_a_newer_perdure_is_rejected_as_newer_format() -> None:
     from perdure.checkpoints.transfer import dump
 
     first = b'{"line":"perdure thread","version":2,"thread_id":"t","something":"new"}'

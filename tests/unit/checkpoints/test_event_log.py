@@ -1,4 +1,4 @@
-"""The durable log of a thread: what is kept, what is only for whoever watches, and how it is read back."""
+"""The durable log of a thread: which events it keeps, which only watchers receive, and how it is read back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def adding(event: WorkflowEvent) -> Workflow:
     return alone(lambda message, ctx: ctx.add_event(event), checkpoint_storage=InMemoryCheckpointStorage())
 
 
-async def test_an_executors_own_event_is_kept_with_its_data_and_origin() -> None:
+async def test_custom_event_of_an_executor_is_kept_with_its_data_and_origin() -> None:
     workflow = adding(WorkflowEvent("progress", {"done": (1, 2)}))
     await workflow.run("x", thread_id="t")
     (event,) = [event for event in await log_of(workflow) if event.type == "progress"]
     assert (event.data, event.origin, event.executor_id) == ({"done": (1, 2)}, WorkflowEventSource.EXECUTOR, "only")
 
 
-async def test_an_executors_own_event_that_cannot_be_stored_does_not_fail_the_run() -> None:
+async def test_custom_event_that_cannot_be_stored_does_not_fail_the_run() -> None:
     workflow = adding(WorkflowEvent("progress", Lock()))
     result = await workflow.run("x", thread_id="t")
     assert "progress" in kinds(result) and result.get_final_state() is WorkflowRunState.IDLE
@@ -51,7 +51,7 @@ async def test_a_failure_is_logged_with_its_details_and_nothing_of_its_superstep
     assert [event.iteration for event in logged if event.type == "superstep_started"] == [1]
 
 
-async def test_seqs_go_on_over_runs_and_objects_without_a_gap() -> None:
+async def test_seqs_continue_over_runs_and_objects_without_a_gap() -> None:
     storage, weather = InMemoryCheckpointStorage(), Weather()
     with pytest.raises(ConnectionError):
         await crossing(weather, checkpoint_storage=storage).run("cart", thread_id="t")

@@ -1,4 +1,4 @@
-"""`follow`: the log exactly once and in order, live events before those of their superstep, and where it ends."""
+"""`follow`: the log exactly once and in order, live events before the logged events of their superstep, and its end."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Note:
     text: str
 
 
-class Teller(Executor):
-    """Tells what it gets, waits at the gate if there is one, and counts down."""
+class Emitter(Executor):
+    """Emits its input, waits at the gate if it has one, and counts down."""
 
     def __init__(self, gate: asyncio.Event | None = None, data: Any = None) -> None:
         super().__init__("teller")
@@ -49,7 +49,7 @@ class Teller(Executor):
         self.data = data
 
     @handler
-    async def tell(self, left: int, ctx: WorkflowContext[int, int]) -> None:
+    async def count_down(self, left: int, ctx: WorkflowContext[int, int]) -> None:
         await ctx.add_event(WorkflowEvent.emit("teller", Note(f"{left}") if self.data is None else self.data))
         if self.gate is not None:
             await self.gate.wait()
@@ -59,9 +59,11 @@ class Teller(Executor):
             await ctx.yield_output(0)
 
 
-def telling(storage: Any, gate: asyncio.Event | None = None, data: Any = None) -> Workflow:
-    teller = Teller(gate, data)
-    return WorkflowBuilder(name="w", start_executor=teller, checkpoint_storage=storage).add_edge(teller, teller).build()
+def emitting(storage: Any, gate: asyncio.Event | None = None, data: Any = None) -> Workflow:
+    emitter = Emitter(gate, data)
+    return (
+        WorkflowBuilder(name="w", start_executor=emitter, checkpoint_storage=storage).add_edge(emitter, emitter).build()
+    )
 
 
 async def all_of(events: AsyncIterator[WorkflowEvent]) -> list[WorkflowEvent]:
@@ -80,64 +82,64 @@ async def log_of(storage: StoreCheckpointStorage, thread_id: str = "t") -> list[
     return [event async for event in read_events(storage, thread_id, None, None)]
 
 
-async def test_the_log_is_given_once_and_in_order_from_any_cursor() -> None:
+async def test_follow_yields_the_log_once_and_in_order_from_any_cursor() -> None:
     storage = InMemoryCheckpointStorage()
-    await telling(storage).run(3, thread_id="t")
+    await emitting(storage).run(3, thread_id="t")
     log = await log_of(storage)
     assert await all_of(storage.follow("t", until_idle=True)) == log
     for after in (0, 1, 5, len(log) - 1, len(log), 99):
         assert await all_of(storage.follow("t", after=after, until_idle=True)) == log[after:]
 
 
-async def test_live_events_come_while_their_superstep_runs_and_then_its_events_come() -> None:
+async def test_live_events_arrive_during_their_superstep_then_its_logged_events() -> None:
     storage, gate = InMemoryCheckpointStorage(), asyncio.Event()
-    workflow = telling(storage, gate)
+    workflow = emitting(storage, gate)
     async with aclosing(workflow.follow("t")) as events:  # type: ignore[type-var]
         run = asyncio.create_task(workflow.run(1, thread_id="t"))
         event = [event async for event in until("data", events)][-1]
         assert (event.data, event.seq, event.thread_id) == (Note("1"), None, "t")
         assert event.run_id and event.timestamp
-        assert "executor_completed" not in {one.type for one in await log_of(storage)}
+        assert "executor_completed" not in {event.type for event in await log_of(storage)}
         gate.set()
         rest = [event async for event in until("checkpoint_saved", events)]
-        assert [one.type for one in rest if one.seq is None] == ["checkpoint_saved"], "once it is saved"
+        assert [event.type for event in rest if event.seq is None] == ["checkpoint_saved"], "once it is saved"
         assert rest[-2].type == "status" and rest[-3].type == "superstep_completed"
         await run
 
 
-async def test_a_run_in_the_same_loop_is_followed_with_all_that_it_tells_in_order() -> None:
+async def test_follow_in_the_same_loop_yields_all_events_of_a_run_in_order() -> None:
     storage = InMemoryCheckpointStorage()
-    workflow = telling(storage)
+    workflow = emitting(storage)
     following = asyncio.create_task(until_it_rests(workflow.follow("t", provisional=True)))
     while not storage.store.has_subscribers("t"):
         await turns(1)
     await workflow.run(4, thread_id="t")
-    found = await following
-    assert [one for one in found if one.seq is not None] == await log_of(storage)
-    tokens = [one.data.text for one in found if one.type == "data"]
+    received = await following
+    assert [event for event in received if event.seq is not None] == await log_of(storage)
+    tokens = [event.data.text for event in received if event.type == "data"]
     assert tokens == ["4", "3", "2", "1"]
     done = 0
-    for one in found:
-        if one.type == "superstep_completed" and one.seq is not None:
+    for event in received:
+        if event.type == "superstep_completed" and event.seq is not None:
             done += 1
-        if one.type in ("data", "executor_invoked") and one.seq is None:
-            left = int(one.data.text) if one.type == "data" else None
+        if event.type in ("data", "executor_invoked") and event.seq is None:
+            left = int(event.data.text) if event.type == "data" else None
             assert left is None or left <= 4 - done
 
 
 async def until_it_rests(events: AsyncIterator[WorkflowEvent]) -> list[WorkflowEvent]:
-    found: list[WorkflowEvent] = []
+    received: list[WorkflowEvent] = []
     async with asyncio.timeout(SECONDS), aclosing(events):  # type: ignore[type-var]
         async for event in events:
-            found.append(event)
+            received.append(event)
             if event.type == "status" and event.seq is not None and event.state == "IDLE":
-                return found
-    return found
+                return received
+    return received
 
 
-async def test_nothing_but_the_log_comes_if_nothing_else_is_wanted() -> None:
+async def test_follow_without_live_events_yields_only_the_log() -> None:
     storage = InMemoryCheckpointStorage()
-    workflow = telling(storage)
+    workflow = emitting(storage)
     following = asyncio.create_task(until_it_rests(storage.follow("t", live=False)))
     while not storage.store.has_subscribers("t"):
         await turns(1)
@@ -145,7 +147,7 @@ async def test_nothing_but_the_log_comes_if_nothing_else_is_wanted() -> None:
     assert await following == await log_of(storage)
 
 
-async def test_until_idle_ends_where_there_is_no_thread_and_waits_where_one_is_owned() -> None:
+async def test_until_idle_ends_without_a_thread_and_waits_for_an_owner() -> None:
     storage = InMemoryCheckpointStorage()
     assert await all_of(storage.follow("t", until_idle=True)) == []
     owner = await own(storage.store)
@@ -154,18 +156,18 @@ async def test_until_idle_ends_where_there_is_no_thread_and_waits_where_one_is_o
     while not storage.store.has_subscribers("t"):
         await turns(1)
     await turns(20)
-    assert not following.done(), "somebody owns it"
+    assert not following.done(), "an owner holds the thread"
     await owner.note(status="IN_PROGRESS")
     await owner.release()
     await turns(20)
-    assert not following.done(), "it was left in the middle"
+    assert not following.done(), "the run has not ended"
     owner = await own(storage.store)
     await owner.note(status="FAILED")
     await owner.release()
     assert await following == []
 
 
-async def test_a_cursor_that_is_forgotten_raises() -> None:
+async def test_expired_cursor_raises() -> None:
     storage = InMemoryCheckpointStorage()
     owner = await own(storage.store)
     await owner.save(events=logged(1, 5))
@@ -174,7 +176,7 @@ async def test_a_cursor_that_is_forgotten_raises() -> None:
         await all_of(storage.follow("t", after=2))
 
 
-async def test_what_nobody_could_have_told_is_ignored() -> None:
+async def test_invalid_live_messages_are_ignored() -> None:
     storage = InMemoryCheckpointStorage()
     bodies = [b"", b"rubbish", b"[1]", b'[0,{"type":"data"}]', b'[0,{"type":"data","thread_id":"u"}]', b"[" * 5000]
     async with aclosing(storage.follow("t")) as events:  # type: ignore[type-var]
@@ -188,26 +190,26 @@ async def test_what_nobody_could_have_told_is_ignored() -> None:
         assert (event.data, event.seq) == ("at last", None)
 
 
-def test_what_is_heard_is_never_run_whatever_the_storage_saves_with() -> None:
+def test_live_event_of_an_unknown_type_stays_opaque_with_a_lenient_codec() -> None:
     note = msgspec.json.encode(JsonCodec(lenient=True).encode(Note("x"), "note"))
     bomb = note.replace(b":Note", b":Bomb")
-    found = decode_live_event(b'[0,{"type":"data","thread_id":"t","data":%b}]' % bomb, JsonCodec(lenient=True))
-    assert found is not None and isinstance(found.event.data, Opaque)
+    live_event = decode_live_event(b'[0,{"type":"data","thread_id":"t","data":%b}]' % bomb, JsonCodec(lenient=True))
+    assert live_event is not None and isinstance(live_event.event.data, Opaque)
 
 
-async def test_what_cannot_leave_the_process_or_is_very_large_is_not_told_and_disturbs_nobody() -> None:
+async def test_live_data_that_is_unsavable_or_too_large_is_not_published() -> None:
     for data in (object(), "x" * MAX_LIVE_EVENT_BYTES):
         storage = InMemoryCheckpointStorage()
-        workflow = telling(storage, data=data)
+        workflow = emitting(storage, data=data)
         following = asyncio.create_task(until_it_rests(storage.follow("t")))
         while not storage.store.has_subscribers("t"):
             await turns(1)
         assert (await workflow.run(1, thread_id="t")).get_outputs() == [0]
-        assert "data" not in {one.type for one in await following}
+        assert "data" not in {event.type for event in await following}
 
 
 async def test_a_storage_without_a_log_cannot_be_followed() -> None:
     with pytest.raises(NoEventLog):
-        await all_of(telling(SixMethods()).follow("t"))
+        await all_of(emitting(SixMethods()).follow("t"))
     with pytest.raises(NoStorage):
-        telling(None).follow("t")
+        emitting(None).follow("t")

@@ -1,4 +1,4 @@
-"""Whether commits that pass by fit together: what is whole passes, and every way not to be whole is told."""
+"""Integrity of commits: a whole thread has no problems, and every kind of damage is reported."""
 
 from __future__ import annotations
 
@@ -65,46 +65,49 @@ async def a_thread() -> Thread:
 
 def problems(standing: ThreadHeader, commits: list[Commit]) -> list[str]:
     integrity = ThreadIntegrity(standing)
-    found = [*integrity.check_header()]
+    findings = [*integrity.check_header()]
     for commit in commits:
-        found += integrity.add(commit)
-    return [one.reason for one in [*found, *integrity.end()]]
+        findings += integrity.add(commit)
+    return [finding.reason for finding in [*findings, *integrity.end()]]
 
 
 def replaced(commits: list[Commit], index: int, **parts: Any) -> list[Commit]:
-    return [msgspec.structs.replace(one, **parts) if at == index else one for at, one in enumerate(commits)]
+    return [msgspec.structs.replace(commit, **parts) if at == index else commit for at, commit in enumerate(commits)]
 
 
 def with_chunk(commits: list[Commit], index: int, digest: str, data: bytes | None) -> list[Commit]:
-    """None: without it."""
-    chunks = {key: one for key, one in commits[index].chunks.items() if key != digest}
+    """Replace a chunk of a commit, or remove it if `data` is None."""
+    chunks = {key: chunk for key, chunk in commits[index].chunks.items() if key != digest}
     return replaced(commits, index, chunks=chunks if data is None else {**chunks, digest: data})
 
 
-async def test_a_whole_thread_has_no_problems_whatever_the_order_of_its_chunks() -> None:
+async def test_whole_thread_has_no_problems_in_any_order_of_its_chunks() -> None:
     standing, commits = await a_thread()
-    assert sum(len(one.chunks) for one in commits) > 30
+    assert sum(len(commit.chunks) for commit in commits) > 30
     assert problems(standing, commits) == []
-    backwards = [msgspec.structs.replace(one, chunks=dict(reversed([*one.chunks.items()]))) for one in commits]
+    backwards = [msgspec.structs.replace(commit, chunks=dict(reversed([*commit.chunks.items()]))) for commit in commits]
     assert problems(standing, backwards) == []
 
 
-async def test_every_chunk_that_is_missing_or_changed_is_noticed_by_all_who_need_it() -> None:
+async def test_missing_or_changed_chunk_is_reported_for_all_that_need_it() -> None:
     standing, commits = await a_thread()
     needed = 0
     for index, commit in enumerate(commits):
         for digest, data in commit.chunks.items():
             gone = problems(standing, with_chunk(commits, index, digest, None))
-            assert gone and all(f"chunk {digest}.{commit.number} is missing" in one for one in gone)
+            assert gone and all(f"chunk {digest}.{commit.number} is missing" in problem for problem in gone)
             changed = data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
-            found = problems(standing, with_chunk(commits, index, digest, changed))
-            assert all(f"chunk {digest}.{commit.number}" in one and "does not match its digest" in one for one in found)
-            assert len(found) == 1 + len(gone), "it is told of itself, and of all that need it"
+            findings = problems(standing, with_chunk(commits, index, digest, changed))
+            assert all(
+                f"chunk {digest}.{commit.number}" in problem and "does not match its digest" in problem
+                for problem in findings
+            )
+            assert len(findings) == 1 + len(gone), "a problem of the chunk, and of all that need it"
             needed += len(gone)
-    assert needed > sum(len(one.chunks) for one in commits), "what was not changed is needed by later ones too"
+    assert needed > sum(len(commit.chunks) for commit in commits), "later checkpoints also need unchanged chunks"
 
 
-async def test_what_nobody_needs_may_refer_to_what_is_gone() -> None:
+async def test_unused_chunk_may_refer_to_a_missing_chunk() -> None:
     standing, commits = await a_thread()
     garbage = b'{"$ref":"AAAAAAAAAAAAAAAAAAAAAA.1"}'
     assert problems(standing, with_chunk(commits, 1, digest_of(garbage), garbage)) == []
@@ -183,25 +186,25 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
-async def test_what_does_not_fit_is_told(change: Change, reason: str) -> None:
+async def test_each_inconsistency_is_reported(change: Change, reason: str) -> None:
     standing, commits = change(*await a_thread())
-    found = problems(standing, commits)
-    assert any(reason in one for one in found), found
+    findings = problems(standing, commits)
+    assert any(reason in problem for problem in findings), findings
 
 
-async def test_events_that_were_forgotten_need_not_fit() -> None:
+async def test_pruned_events_are_not_checked() -> None:
     standing, commits = await a_thread()
     later = msgspec.structs.replace(standing, first_seq=5)
-    told = LoggedEvents(1, 2, b"[[", False)
-    assert problems(later, replaced(commits, 0, events=told)) == []
+    events = LoggedEvents(1, 2, b"[[", False)
+    assert problems(later, replaced(commits, 0, events=events)) == []
 
 
-async def test_a_hash_tree_of_the_wrong_height_is_told() -> None:
-    """A root that says a height which its chunks do not have: they are whole, and still it cannot be read."""
+async def test_hash_tree_of_the_wrong_height_is_reported() -> None:
+    """The root states a height that its chunks do not have. The chunks are whole, but the tree is unreadable."""
     standing, commits = await a_thread()
     root = commits[3].root or b""
     assert b'"depth":2' in root or b'"depth":1' in root
     for depth in (b"1", b"2"):
         higher = root.replace(b'"depth":' + depth, b'"depth":7')
-        found = problems(standing, replaced(commits, 3, root=higher))
-        assert higher == root or any("not the top of a hash tree of height 7" in one for one in found)
+        findings = problems(standing, replaced(commits, 3, root=higher))
+        assert higher == root or any("not the top of a hash tree of height 7" in problem for problem in findings)

@@ -1,4 +1,4 @@
-"""What is kept of a thread, commit by commit: the same as if all of it were looked at anew each time, for less."""
+"""RetentionIndex: commit by commit, it prunes the same as the policy over the whole list, at a lower cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECOND = timedelta(seconds=1)
 
 
 class ModelStore:
-    """Keeps the list of one thread, and does what a commit says."""
+    """Keeps the list of one thread and applies commits to it."""
 
     def __init__(self) -> None:
         self.infos: list[CheckpointInfo] = []
@@ -44,18 +44,18 @@ class ModelStore:
         return info
 
     def listed(self) -> list[CheckpointInfo]:
-        return [msgspec.structs.replace(one, is_pinned=one.number in self.pins) for one in self.infos]
+        return [msgspec.structs.replace(info, is_pinned=info.number in self.pins) for info in self.infos]
 
     def commit(self, info: CheckpointInfo, prunes: Sequence[int]) -> None:
-        known = {one.checkpoint_id: one.previous_checkpoint_id for one in (*self.infos, info)}
+        known = {info.checkpoint_id: info.previous_checkpoint_id for info in (*self.infos, info)}
         going = set(prunes) - self.pins
-        self.infos = [one for one in (*self.infos, info) if one.number not in going]
-        left = {one.checkpoint_id for one in self.infos}
-        for at, one in enumerate(self.infos):
-            previous = one.previous_checkpoint_id
+        self.infos = [info for info in (*self.infos, info) if info.number not in going]
+        left = {info.checkpoint_id for info in self.infos}
+        for at, entry in enumerate(self.infos):
+            previous = entry.previous_checkpoint_id
             while previous is not None and previous not in left:
                 previous = known.get(previous)
-            self.infos[at] = msgspec.structs.replace(one, previous_checkpoint_id=previous)
+            self.infos[at] = msgspec.structs.replace(entry, previous_checkpoint_id=previous)
 
 
 POLICIES = st.one_of(
@@ -73,22 +73,22 @@ STEPS = st.lists(
 
 
 @given(POLICIES, STEPS)
-def test_what_goes_is_what_the_policy_says_of_the_whole_list(
+def test_index_and_policy_over_the_whole_list_prune_the_same_checkpoints(
     retention: Retention, steps: list[tuple[str, int]]
 ) -> None:
     store = ModelStore()
     kept: RetentionIndex | None = None
     head: CheckpointInfo | None = None
-    told, changes = 0, 0
+    horizon, changes = 0, 0
     for act, chance in [("entry", 1), *steps]:
         if act == "note":  # a commit without a checkpoint
             store.number += 1
         elif act in ("pin", "unpin"):  # through this storage: the list is read again
-            numbers = [one.number for one in store.infos]
+            numbers = [info.number for info in store.infos]
             (store.pins.add if act == "pin" else store.pins.discard)(numbers[chance % len(numbers)])
             changes += 1
         elif act == "other run":
-            kept, told = None, 0
+            kept, horizon = None, 0
         if act not in ("next", "entry", "progress", "rewind"):
             continue
         store.now += (chance - 2) * SECOND  # clocks are put back, too
@@ -99,14 +99,14 @@ def test_what_goes_is_what_the_policy_says_of_the_whole_list(
             kept = RetentionIndex(retention, store.listed(), changes)
         expected = retention.outdated([*store.listed(), info], info, store.now)
         prunes, before = kept.add(info)
-        assert sorted(prunes) == [one.number for one in expected.checkpoints]
+        assert sorted(prunes) == [info.number for info in expected.checkpoints]
         store.commit(info, prunes)
         head = info
-        told = max(told, before)
-        oldest = min([one.number for one in store.listed() if not one.is_pinned])
+        horizon = max(horizon, before)
+        oldest = min([info.number for info in store.listed() if not info.is_pinned])
         assert before <= min(oldest, store.entries[info.checkpoint_id])
         assert before == 0 or before >= expected.events_before
-        assert max(told, 1) >= expected.events_before
+        assert max(horizon, 1) >= expected.events_before
 
 
 def a_line(count: int, seconds: float = 0.001) -> list[CheckpointInfo]:
@@ -119,20 +119,20 @@ def a_line(count: int, seconds: float = 0.001) -> list[CheckpointInfo]:
 
 
 @pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(3), KeepFor(2.5 * SECOND)])
-def test_the_list_is_not_needed_again_while_the_thread_goes_on(retention: Retention) -> None:
+def test_list_is_not_read_again_while_the_thread_continues(retention: Retention) -> None:
     line = a_line(50, 1)
     kept = RetentionIndex(retention, line[:9], 0)
     kept.add(line[9])
-    assert all(kept.is_current(one, retention, 0) and kept.add(one) for one in line[10:50])
+    assert all(kept.is_current(info, retention, 0) and kept.add(info) for info in line[10:50])
 
 
-def test_events_are_told_to_go_when_that_changes() -> None:
+def test_event_horizon_is_returned_only_when_it_changes() -> None:
     line = a_line(12)
     kept = RetentionIndex(LatestOnly(), line[:2], 0)
-    assert [kept.add(one) for one in line[2:8]] == [([1, 2], 3), ([3], 0), ([4], 5), ([5], 0), ([6], 7), ([7], 0)]
+    assert [kept.add(info) for info in line[2:8]] == [([1, 2], 3), ([3], 0), ([4], 5), ([5], 0), ([6], 7), ([7], 0)]
 
 
-def test_the_list_is_read_again_when_somebody_changed_it() -> None:
+def test_list_is_read_again_after_a_change_of_it_or_of_the_policy() -> None:
     line = a_line(5)
     kept = RetentionIndex(KeepLast(2), line[:2], 7)
     assert not kept.is_current(line[2], KeepLast(2), 7)  # nothing was added to it yet
@@ -149,7 +149,7 @@ def test_the_list_is_read_again_after_a_rewind() -> None:
     assert not kept.is_current(rewound, KeepLast(2), 0)
 
 
-def test_the_list_is_read_again_before_it_is_old_whichever_way_the_clock_goes() -> None:
+def test_list_is_read_again_at_its_max_age_in_both_clock_directions() -> None:
     line = a_line(5)
     kept = RetentionIndex(KeepLast(2), line[:2], 0)
     kept.add(line[2])
@@ -160,7 +160,7 @@ def test_the_list_is_read_again_before_it_is_old_whichever_way_the_clock_goes() 
     assert MAX_LIST_AGE == 60 * SECOND
 
 
-def test_a_checkpoint_with_the_id_of_another_takes_its_place() -> None:
+def test_checkpoint_with_the_same_id_replaces_the_earlier_checkpoint() -> None:
     line = a_line(4)
     kept = RetentionIndex(KeepLast(2), line[:3], 0)
     again = CheckpointInfo("c2", "t", "w", 4, 1, "c1", START.isoformat())
@@ -168,28 +168,28 @@ def test_a_checkpoint_with_the_id_of_another_takes_its_place() -> None:
 
 
 @pytest.mark.parametrize("retention", [KeepLast(5_000), KeepFor(5_000 * SECOND)])
-def test_a_commit_costs_what_goes_and_not_what_is_there(retention: Retention) -> None:
+def test_cost_of_a_commit_depends_on_pruned_not_on_stored_checkpoints(retention: Retention) -> None:
     """100 commits over 5,000 checkpoints: some dozens of lines of Python each, and not thousands."""
     line = a_line(5_200, 1)
     kept = RetentionIndex(retention, line[:5_049], 0)
     kept.add(line[5_049])
     with counted_lines() as counted:
-        for one in line[5_100:]:
-            kept.add(one)
+        for info in line[5_100:]:
+            kept.add(info)
     assert counted.count < 100 * 100
 
 
-def test_a_pinned_checkpoint_has_its_place_in_the_line_and_is_never_told_to_go() -> None:
-    line = [msgspec.structs.replace(one, is_pinned=one.number in (1, 3)) for one in a_line(6)]
+def test_pinned_checkpoint_counts_in_the_line_and_is_never_pruned() -> None:
+    line = [msgspec.structs.replace(info, is_pinned=info.number in (1, 3)) for info in a_line(6)]
     kept = RetentionIndex(KeepLast(3), line[:3], 0)
-    assert [kept.add(one)[0] for one in line[3:]] == [[], [2], []]  # 3, 4 and 5 are the last three; then 4, 5 and 6
+    assert [kept.add(info)[0] for info in line[3:]] == [[], [2], []]  # 3, 4 and 5 are the last three; then 4, 5 and 6
     aged = RetentionIndex(KeepFor(timedelta(milliseconds=2.5)), line[:3], 0)
-    assert [aged.add(one)[0] for one in line[3:]] == [[], [2], []]
+    assert [aged.add(info)[0] for info in line[3:]] == [[], [2], []]
 
 
-def test_a_pinned_checkpoint_of_an_abandoned_branch_takes_nobodys_place() -> None:
-    one, two, pinned, four, five = a_line(5)
+def test_pinned_checkpoint_of_an_abandoned_branch_is_not_counted() -> None:
+    first, second, pinned, fourth, fifth = a_line(5)
     pinned = msgspec.structs.replace(pinned, is_pinned=True)
-    kept = RetentionIndex(KeepLast(3), [one, two, pinned], 0)
-    assert kept.add(msgspec.structs.replace(four, previous_checkpoint_id="c2"))[0] == []
-    assert kept.add(five)[0] == [1]
+    kept = RetentionIndex(KeepLast(3), [first, second, pinned], 0)
+    assert kept.add(msgspec.structs.replace(fourth, previous_checkpoint_id="c2"))[0] == []
+    assert kept.add(fifth)[0] == [1]

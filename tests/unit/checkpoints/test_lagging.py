@@ -12,7 +12,7 @@ from perdure.checkpoints.thread import AsyncCommits
 
 
 class Writes:
-    """Writes that end when they are told to, and what became of them."""
+    """Writes that end on request, with lists of those that began and ended."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -38,7 +38,7 @@ class Writes:
 
 
 async def turns(count: int = 20) -> None:
-    """Let everything happen that can."""
+    """Give the event loop time for all pending steps."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -59,7 +59,7 @@ async def test_writes_are_made_one_after_the_other_in_order() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 8])
-async def test_there_are_never_more_than_so_many_unsaved(most: int) -> None:
+async def test_unsaved_commits_never_exceed_the_limit(most: int) -> None:
     lagging, writes = AsyncCommits(most), Writes()
     for number in range(most):
         await lagging.add(writes.write(number))
@@ -77,7 +77,7 @@ async def test_there_are_never_more_than_so_many_unsaved(most: int) -> None:
     assert writes.ended == list(range(most + 2))
 
 
-async def test_two_that_wait_to_add_are_let_in_one_by_one() -> None:
+async def test_two_waiting_adds_proceed_one_by_one() -> None:
     lagging, writes = AsyncCommits(1), Writes()
     await lagging.add(writes.write(0))
     both = [asyncio.create_task(lagging.add(writes.write(number))) for number in (1, 2)]
@@ -91,7 +91,7 @@ async def test_two_that_wait_to_add_are_let_in_one_by_one() -> None:
     assert writes.ended == [0, 1, 2]
 
 
-async def test_settling_waits_for_all_of_them_and_for_nothing_where_there_are_none() -> None:
+async def test_settle_waits_for_all_writes_and_ends_at_once_without_writes() -> None:
     lagging, writes = AsyncCommits(8), Writes()
     await lagging.settle()
     for number in range(3):
@@ -116,7 +116,7 @@ async def test_nothing_is_written_after_a_write_that_failed() -> None:
     assert (writes.begun, writes.ended) == ([0, 1], [0])
 
 
-async def test_whoever_adds_after_a_failure_is_told_each_time() -> None:
+async def test_every_add_after_a_failure_raises() -> None:
     lagging, writes = AsyncCommits(8), Writes()
     await lagging.add(writes.write(0))
     writes.fail(0, OSError("disk full"))
@@ -128,7 +128,7 @@ async def test_whoever_adds_after_a_failure_is_told_each_time() -> None:
     assert writes.begun == [0]
 
 
-async def test_a_failure_comes_out_of_the_add_that_waits_for_room() -> None:
+async def test_add_that_waits_for_room_raises_the_failure() -> None:
     lagging, writes = AsyncCommits(1), Writes()
     await lagging.add(writes.write(0))
     adding = asyncio.create_task(lagging.add(writes.write(1)))
@@ -140,7 +140,7 @@ async def test_a_failure_comes_out_of_the_add_that_waits_for_room() -> None:
     assert writes.begun == [0]
 
 
-async def test_a_second_one_that_waited_for_room_is_told_of_the_failure_too() -> None:
+async def test_all_adds_that_wait_for_room_raise_the_failure() -> None:
     lagging, writes = AsyncCommits(1), Writes()
     await lagging.add(writes.write(0))
     both = [asyncio.create_task(lagging.add(writes.write(number))) for number in (1, 2)]
@@ -148,11 +148,11 @@ async def test_a_second_one_that_waited_for_room_is_told_of_the_failure_too() ->
     writes.fail(0, OSError("disk full"))
     outcomes = await asyncio.gather(*both, return_exceptions=True)
     await lagging.settle()
-    assert [type(one) for one in outcomes] == [OSError, OSError]
+    assert [type(outcome) for outcome in outcomes] == [OSError, OSError]
     assert writes.begun == [0]
 
 
-async def test_cancelling_whoever_waits_cancels_no_write() -> None:
+async def test_cancelling_a_waiter_cancels_no_write() -> None:
     lagging, writes = AsyncCommits(2), Writes()
     for number in range(2):
         await lagging.add(writes.write(number))
@@ -161,14 +161,14 @@ async def test_cancelling_whoever_waits_cancels_no_write() -> None:
     for task in waiting:
         task.cancel()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(one) for one in outcomes] == [asyncio.CancelledError, asyncio.CancelledError]
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError, asyncio.CancelledError]
     writes.end(0, 1)
     await lagging.settle()
     assert writes.ended == [0, 1]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-async def test_after_a_write_that_was_cancelled_none_is_begun(which: int) -> None:
+async def test_no_write_begins_after_a_cancelled_write(which: int) -> None:
     lagging, writes = AsyncCommits(8), Writes()
     before = asyncio.all_tasks()
     for number in range(4):

@@ -23,7 +23,7 @@ SMALL_VALUES: dict[str, Any] = {
 
 def memos() -> int:
     gc.collect()
-    return sum(type(one) is Memo for one in gc.get_objects())
+    return sum(type(item) is Memo for item in gc.get_objects())
 
 
 def tree(value: Any) -> dict[str, Any]:

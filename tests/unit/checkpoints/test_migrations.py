@@ -49,12 +49,12 @@ def migrated(tree: Any, *steps: Any, waiting: Any = (), force: bool = False) -> 
 # ---------------------------------------------------------------- what is applied
 
 
-def test_a_tree_that_has_them_all_behind_it_is_handed_back_as_it_is() -> None:
+def test_tree_with_all_migrations_applied_is_returned_unchanged() -> None:
     for tree, steps in ((tree_of(), []), (tree_of(["count"]), [count])):
         assert migrated(tree, *steps) is tree
 
 
-def test_the_tree_given_is_left_as_it_is() -> None:
+def test_migration_leaves_the_input_tree_unchanged() -> None:
     tree = tree_of(state={"deep": {"list": [{"$type": "m:Ticket"}]}})
     before = repr(tree)
     after = migrated(tree, rename_both, count)
@@ -64,7 +64,7 @@ def test_the_tree_given_is_left_as_it_is() -> None:
     assert after["graph"]["graph_signature_hash"] == signature_hash(after["graph"]["graph_signature"])
 
 
-def test_what_stands_in_two_places_is_changed_in_one() -> None:
+def test_migration_changes_a_shared_object_in_one_place_only() -> None:
     """Chunks that occur twice are read once, so a tree may hold one object twice."""
     shared = {"n": 1}
 
@@ -75,28 +75,28 @@ def test_what_stands_in_two_places_is_changed_in_one() -> None:
     assert JsonCodec().decode(after["state"], "state") == {"one": {"n": 2}, "two": {"n": 1}}
 
 
-def test_what_waits_gets_those_that_it_has_not_behind_it() -> None:
+def test_waiting_entries_get_the_migrations_that_they_lack() -> None:
     seen: list[Any] = []
 
     def look(stored: StoredForm) -> None:
-        seen.append([one.tree for one in stored._waiting])
+        seen.append([entry.tree for entry in stored._waiting])
 
     steps = [Migration(name, look) for name in ("one", "two", "three")]
     waiting = [StoredWaiting("old", None), StoredWaiting("newer", "two"), StoredWaiting("newest", "three")]
     migrated(tree_of(), *steps, waiting=waiting)
     assert seen == [["old"], ["old"], ["old", "newer"]]
-    assert [one.migrated for one in waiting] == ["three"] * 3
+    assert [entry.migrated for entry in waiting] == ["three"] * 3
 
 
-def test_what_waits_and_is_older_than_its_head_gets_the_types_of_its_head() -> None:
+def test_waiting_entries_older_than_the_head_get_its_renamed_types() -> None:
     tree = tree_of(["rename_both"])
     tree["graph"]["renamed_types"] = [["rename_both", "m:Ticket", "m:Case"]]
     waiting = [StoredWaiting({"$type": "m:Ticket"}, None), StoredWaiting({"$type": "m:Ticket"}, "rename_both")]
     migrated(tree, rename_both, count, waiting=waiting)
-    assert [one.tree for one in waiting] == [{"$type": "m:Case"}, {"$type": "m:Ticket"}]
+    assert [entry.tree for entry in waiting] == [{"$type": "m:Case"}, {"$type": "m:Ticket"}]
 
 
-def test_digests_are_made_of_the_first_names() -> None:
+def test_digests_use_the_original_type_names() -> None:
     renamed = [("one", "m:A", "m:B"), ("two", "m:B", "m:C")]
     tree = [{"$type": "m:C", "of": {"$type": "type", "name": "m:C.Inner"}}, "m:C"]
     assert restore_type_names(tree, renamed) == [{"$type": "m:A", "of": {"$type": "type", "name": "m:A.Inner"}}, "m:C"]
@@ -105,7 +105,7 @@ def test_digests_are_made_of_the_first_names() -> None:
 # ---------------------------------------------------------------- what is stored
 
 
-def test_a_checkpoint_without_migrations_is_stored_as_it_always_was() -> None:
+def test_checkpoint_without_migrations_keeps_its_stored_form() -> None:
     plain = WorkflowCheckpoint("flow", "hash")
     assert encode_graph(plain) == b'{"version":"1.0","graph_signature_hash":"hash"}'
     assert "migrations" not in plain.to_dict()
@@ -120,7 +120,7 @@ def test_names_and_renamed_types_come_back_with_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     "part", [{"migrations": "one"}, {"migrations": [1]}, {"renamed_types": [["one"]]}, {"renamed_types": {}}]
 )
-def test_names_that_are_not_readable_are_damage(part: dict[str, Any]) -> None:
+def test_unreadable_migration_names_raise(part: dict[str, Any]) -> None:
     tree = tree_of()
     tree["graph"].update(part)
     with pytest.raises(UnreadableValue, match="migrations"):

@@ -19,7 +19,7 @@ from perdure.checkpoints.history.pruning import PrunedThread, PruneReport, Skipp
         (3000 * 1024**4, "3000.0 TB"),
     ],
 )
-def test_sizes_are_told_in_units_that_fit(count: int, text: str) -> None:
+def test_sizes_are_shown_in_fitting_units(count: int, text: str) -> None:
     report = PruneReport((PrunedThread("t", "w", 2),), freed_bytes=count)
     assert str(report) == f"2 checkpoints of 1 thread gone, {text} freed\nt: 2 checkpoints"
 
@@ -36,5 +36,5 @@ def test_each_thread_has_its_line() -> None:
     assert (report.checkpoints, report.whole_threads) == (4, 1)
 
 
-def test_where_nothing_goes_that_is_said() -> None:
+def test_empty_report_states_that_nothing_is_pruned() -> None:
     assert str(PruneReport()) == "nothing to prune" and str(PruneReport(is_dry_run=True)) == "nothing would go"

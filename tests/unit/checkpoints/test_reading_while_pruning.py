@@ -1,4 +1,4 @@
-"""Reading what somebody prunes at the same moment: it is gone or it is there, and never damaged."""
+"""Reading while another process prunes: a checkpoint is there or missing, and never damaged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.stores.memory.store import MemoryStore
 
 
 class PrunedMeanwhile(MemoryStore):
-    """Once a method has answered, and before anybody can use the answer, checkpoints go."""
+    """Prunes checkpoints after a method has its result and before the caller receives it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class PrunedMeanwhile(MemoryStore):
         await self.prune("t", self.doomed.pop(method, []))
 
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
-        found = await super().infos(**filters)
+        infos = await super().infos(**filters)
         await self._prune_after("infos")
-        return found
+        return infos
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        found = await super().find_checkpoint(checkpoint_id)
+        checkpoint = await super().find_checkpoint(checkpoint_id)
         await self._prune_after("find_checkpoint")
-        return found
+        return checkpoint
 
 
 @pytest.fixture
@@ -45,26 +45,28 @@ async def store() -> PrunedMeanwhile:
     return made
 
 
-async def test_a_checkpoint_that_goes_while_it_is_loaded_is_not_found(store: PrunedMeanwhile) -> None:
+async def test_checkpoint_pruned_while_it_is_loaded_is_not_found(store: PrunedMeanwhile) -> None:
     store.doomed["find_checkpoint"] = ["2"]
     with pytest.raises(CheckpointNotFound):
         await StoreCheckpointStorage(store).load("2")
 
 
 @pytest.mark.parametrize("method", ["infos", "find_checkpoint"])
-async def test_a_list_leaves_out_what_went_since_it_was_begun(method: str, store: PrunedMeanwhile) -> None:
+async def test_list_leaves_out_checkpoints_pruned_since_it_began(method: str, store: PrunedMeanwhile) -> None:
     store.doomed[method] = ["1", "3"]
-    found = await StoreCheckpointStorage(store).list_checkpoints(thread_id="t")
-    assert [one.checkpoint_id for one in found] == ["2", "4"]
+    checkpoints = await StoreCheckpointStorage(store).list_checkpoints(thread_id="t")
+    assert [checkpoint.checkpoint_id for checkpoint in checkpoints] == ["2", "4"]
 
 
 @pytest.mark.parametrize("method", ["infos", "find_checkpoint"])
-async def test_the_latest_is_the_one_before_when_the_latest_goes(method: str, store: PrunedMeanwhile) -> None:
+async def test_latest_is_the_next_older_checkpoint_when_the_latest_is_pruned(
+    method: str, store: PrunedMeanwhile
+) -> None:
     store.doomed[method] = ["3", "4"]
     latest = await StoreCheckpointStorage(store).get_latest(thread_id="t")
     assert latest is not None and latest.checkpoint_id == "2" and latest.state["text"][0].startswith("2 0")
 
 
-async def test_there_is_no_latest_when_all_go(store: PrunedMeanwhile) -> None:
+async def test_no_latest_exists_when_all_checkpoints_are_pruned(store: PrunedMeanwhile) -> None:
     store.doomed["infos"] = ["1", "2", "3", "4"]
     assert await StoreCheckpointStorage(store).get_latest(thread_id="t") is None

@@ -1,4 +1,4 @@
-"""Threads that were moved lately: remembered only while the store stands there, by whom, and how many of them."""
+"""Recent threads: remembered while the store is at the same commit, for the same workflow, up to a limit."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ INFO = CheckpointInfo("a", "t", "w", 5, 5, None, "2026-01-01T00:00:00+00:00")
 
 
 def remembered(share: float = 0) -> Recent:
-    """With chunks that take such a share of what may be remembered."""
+    """Return an entry whose chunks take this share of the byte limit."""
     chunker = Chunker()
     packed = chunker.pack(5, {"state": {"x": "text"}})
     chunker.size += int(share * MAX_BYTES)
-    found = Recent(DECLARED, JsonCodec(), "a", 5, chunker, IncrementalEncoder(is_fully_copied))
-    found.checkpoint, found.root = WorkflowCheckpoint("w", "hash"), packed.root
-    return found
+    recent = Recent(DECLARED, JsonCodec(), "a", 5, chunker, IncrementalEncoder(is_fully_copied))
+    recent.checkpoint, recent.root = WorkflowCheckpoint("w", "hash"), packed.root
+    return recent
 
 
 def opened(root: bytes | None, thread_id: str = "t", **fields: Any) -> OpenedThread:
-    """The thread as it is found by the next owner after one with fence 7."""
-    found = OpenedThread(Lease(thread_id, "next", 8), 5, INFO, root, 0)
-    return msgspec.structs.replace(found, **fields)
+    """Return the thread as the next owner after fence 7 opens it."""
+    thread = OpenedThread(Lease(thread_id, "next", 8), 5, INFO, root, 0)
+    return msgspec.structs.replace(thread, **fields)
 
 
-def test_the_next_owner_goes_on_with_what_is_remembered_and_nobody_else_can() -> None:
-    threads, one = RecentThreads(), remembered()
-    threads.put(Lease("t", "owner", 7), 5, one)
-    assert threads.take(opened(one.root, "another"), DECLARED) is None
-    assert threads.take(opened(one.root), DECLARED) is one
-    assert threads.take(opened(one.root), DECLARED) is None
+def test_only_the_next_owner_takes_a_remembered_thread_and_only_once() -> None:
+    threads, recent = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, recent)
+    assert threads.take(opened(recent.root, "another"), DECLARED) is None
+    assert threads.take(opened(recent.root), DECLARED) is recent
+    assert threads.take(opened(recent.root), DECLARED) is None
 
 
 @pytest.mark.parametrize(
@@ -61,71 +61,71 @@ def test_the_next_owner_goes_on_with_what_is_remembered_and_nobody_else_can() ->
         {"lease": Lease("t", "next", 7)},
         {"lease": Lease("t", "next", 9)},
     ],
-    ids=lambda one: next(iter(one)),
+    ids=lambda fields: next(iter(fields)),
 )
-def test_what_is_remembered_is_of_no_use_where_the_store_stands_elsewhere(difference: dict[str, Any]) -> None:
-    threads, one = RecentThreads(), remembered()
-    threads.put(Lease("t", "owner", 7), 5, one)
-    assert threads.take(opened(**{"root": one.root, **difference}), DECLARED) is None
-    assert threads.take(opened(one.root), DECLARED) is None  # it is not offered twice
+def test_remembered_thread_is_ignored_when_the_store_differs(difference: dict[str, Any]) -> None:
+    threads, recent = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, recent)
+    assert threads.take(opened(**{"root": recent.root, **difference}), DECLARED) is None
+    assert threads.take(opened(recent.root), DECLARED) is None  # it is not offered twice
 
 
 def test_another_workflow_reads_the_store_even_if_it_declares_the_same() -> None:
-    threads, one = RecentThreads(), remembered()
-    threads.put(Lease("t", "owner", 7), 5, one)
-    assert threads.take(opened(one.root), DeclaredTypes(frozenset(), frozenset(), frozenset())) is None
+    threads, recent = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, recent)
+    assert threads.take(opened(recent.root), DeclaredTypes(frozenset(), frozenset(), frozenset())) is None
 
 
 def test_a_checkpoint_that_was_only_read_is_not_remembered() -> None:
-    threads, one = RecentThreads(), remembered()
-    one.checkpoint = None
-    threads.put(Lease("t", "owner", 7), 5, one)
-    assert threads.take(opened(one.root), DECLARED) is None
+    threads, recent = RecentThreads(), remembered()
+    recent.checkpoint = None
+    threads.put(Lease("t", "owner", 7), 5, recent)
+    assert threads.take(opened(recent.root), DECLARED) is None
 
 
-def kept(threads: RecentThreads, ones: dict[str, Recent]) -> list[str]:
-    return [name for name, one in ones.items() if threads.take(opened(one.root, name), DECLARED) is one]
+def kept(threads: RecentThreads, entries: dict[str, Recent]) -> list[str]:
+    return [name for name, recent in entries.items() if threads.take(opened(recent.root, name), DECLARED) is recent]
 
 
-def test_the_threads_that_were_moved_last_are_remembered() -> None:
-    threads, one = RecentThreads(), remembered()
-    ones = {f"t{index}": one for index in range(MAX_THREADS + 5)}
-    for name in ones:
-        threads.put(Lease(name, "owner", 7), 5, one)
-    threads.put(Lease("t5", "owner", 7), 5, one)  # moved again: the newest now
-    threads.put(Lease("new", "owner", 7), 5, one)
-    assert kept(threads, ones) == ["t5", *[f"t{index}" for index in range(7, MAX_THREADS + 5)]]
+def test_most_recently_moved_threads_are_remembered() -> None:
+    threads, recent = RecentThreads(), remembered()
+    entries = {f"t{index}": recent for index in range(MAX_THREADS + 5)}
+    for name in entries:
+        threads.put(Lease(name, "owner", 7), 5, recent)
+    threads.put(Lease("t5", "owner", 7), 5, recent)  # moved again: the newest now
+    threads.put(Lease("new", "owner", 7), 5, recent)
+    assert kept(threads, entries) == ["t5", *[f"t{index}" for index in range(7, MAX_THREADS + 5)]]
 
 
-def test_bytes_are_bounded_too() -> None:
+def test_remembered_bytes_are_bounded() -> None:
     threads = RecentThreads()
-    ones = {f"t{index}": remembered(0.3) for index in range(6)}
-    for name, one in ones.items():
-        threads.put(Lease(name, "owner", 7), 5, one)
+    entries = {f"t{index}": remembered(0.3) for index in range(6)}
+    for name, recent in entries.items():
+        threads.put(Lease(name, "owner", 7), 5, recent)
     huge = remembered(1.1)
     threads.put(Lease("huge", "owner", 7), 5, huge)
     assert threads.take(opened(huge.root, "huge"), DECLARED) is None
-    assert kept(threads, ones) == ["t3", "t4", "t5"]
+    assert kept(threads, entries) == ["t3", "t4", "t5"]
 
 
 def test_a_thread_that_is_put_again_counts_once() -> None:
-    threads, other, one = RecentThreads(), remembered(0.3), remembered(0.3)
+    threads, other, recent = RecentThreads(), remembered(0.3), remembered(0.3)
     threads.put(Lease("other", "owner", 7), 5, other)
     for fence in range(20):  # owners that took over from each other, each of which releases
-        threads.put(Lease("t", "owner", fence), 5, one)
-    threads.put(Lease("t", "owner", 7), 5, one)
-    assert kept(threads, {"t": one, "other": other}) == ["t", "other"]
+        threads.put(Lease("t", "owner", fence), 5, recent)
+    threads.put(Lease("t", "owner", 7), 5, recent)
+    assert kept(threads, {"t": recent, "other": other}) == ["t", "other"]
 
 
-def test_what_was_taken_out_makes_room() -> None:
+def test_taken_thread_makes_room() -> None:
     threads = RecentThreads()
     for index in range(40):
-        one = remembered(0.6)
-        threads.put(Lease("t", "owner", 7), 5, one)
-        assert threads.take(opened(one.root), DECLARED) is one, index
+        recent = remembered(0.6)
+        threads.put(Lease("t", "owner", 7), 5, recent)
+        assert threads.take(opened(recent.root), DECLARED) is recent, index
 
 
-def test_one_that_grew_too_large_is_forgotten() -> None:
+def test_thread_that_grew_too_large_is_forgotten() -> None:
     threads, small = RecentThreads(), remembered()
     threads.put(Lease("t", "owner", 7), 5, small)
     threads.put(Lease("t", "owner", 9), 6, remembered(1.1))
@@ -136,7 +136,7 @@ def test_one_that_grew_too_large_is_forgotten() -> None:
 
 
 class CountingStore(MemoryStore):
-    """Counts how often chunks are read: whoever reads a checkpoint reads some."""
+    """Counts the reads of chunks. Every read of a checkpoint reads some."""
 
     reads = 0
 
@@ -145,7 +145,7 @@ class CountingStore(MemoryStore):
         return await super().read_chunks(thread_id, numbers)
 
 
-async def test_the_next_run_of_the_same_workflow_reads_nothing_and_another_reads_all() -> None:
+async def test_only_the_same_workflow_object_runs_again_without_reading_chunks() -> None:
     store = CountingStore()
     storage = StoreCheckpointStorage(store)
     flow = countdown(checkpoint_storage=storage)
@@ -157,7 +157,7 @@ async def test_the_next_run_of_the_same_workflow_reads_nothing_and_another_reads
     assert store.reads > 0
 
 
-async def test_a_run_after_somebody_else_moved_the_thread_reads_it() -> None:
+async def test_run_after_another_storage_moved_the_thread_reads_it() -> None:
     store = CountingStore()
     mine, other = (countdown(checkpoint_storage=StoreCheckpointStorage(store)) for _ in range(2))
     await mine.run(3, thread_id="t")
@@ -168,7 +168,7 @@ async def test_a_run_after_somebody_else_moved_the_thread_reads_it() -> None:
     assert result.get_outputs()
 
 
-async def test_a_run_after_the_head_was_deleted_reads_what_is_the_head_now() -> None:
+async def test_run_after_the_head_was_deleted_reads_the_new_head() -> None:
     storage = InMemoryCheckpointStorage()
     flow = countdown(checkpoint_storage=storage)
     await flow.run(3, thread_id="t")
@@ -176,7 +176,7 @@ async def test_a_run_after_the_head_was_deleted_reads_what_is_the_head_now() -> 
     await storage.delete(last)
     assert (await flow.run(thread_id="t")).get_outputs() == ["lift-off"]
     infos = await storage.list_checkpoint_infos(thread_id="t")
-    assert last.checkpoint_id not in {one.previous_checkpoint_id for one in infos}
+    assert last.checkpoint_id not in {info.previous_checkpoint_id for info in infos}
     for info in infos:
         await storage.load(info)
     assert infos[0] == first
@@ -197,10 +197,10 @@ async def test_values_that_cannot_be_copied_are_read_from_the_store() -> None:
         if message == "fill":
             ctx.set_state("one", Uncopyable("as it was stored"))
             return
-        one = ctx.get_state("one")
-        seen.append(one.text)
+        value = ctx.get_state("one")
+        seen.append(value.text)
         if len(seen) == 1:
-            one.text = "changed by a superstep that failed"
+            value.text = "changed by a superstep that failed"
             raise ConnectionError
 
     flow = alone(work, checkpoint_storage=InMemoryCheckpointStorage(allowed_types=[Uncopyable]))

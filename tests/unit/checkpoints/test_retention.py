@@ -1,4 +1,4 @@
-"""Retention policies: which checkpoints of a thread they let go, and which events; what they accept."""
+"""Retention policies: which checkpoints and events of a thread they prune, and which arguments they accept."""
 
 from __future__ import annotations
 
@@ -33,55 +33,55 @@ def turns(count: int) -> list[CheckpointInfo]:
 
 
 def gone(retention: Retention, infos: Sequence[CheckpointInfo], at: float = 0) -> list[int]:
-    return [one.number for one in retention.outdated(infos, infos[-1], START + at * HOUR).checkpoints]
+    return [info.number for info in retention.outdated(infos, infos[-1], START + at * HOUR).checkpoints]
 
 
 def pinned(infos: Sequence[CheckpointInfo], *numbers: int) -> list[CheckpointInfo]:
-    return [msgspec.structs.replace(one, is_pinned=one.number in numbers) for one in infos]
+    return [msgspec.structs.replace(info, is_pinned=info.number in numbers) for info in infos]
 
 
 # A rewind to 2 left the branch of 3 and 4.
 BRANCHED = [made(1), made(2, 1, iteration=1), made(3, 2), made(4, 3, iteration=1), made(5, 2), made(6, 5, iteration=1)]
 
 
-def test_full_history_lets_nothing_go() -> None:
+def test_full_history_prunes_nothing() -> None:
     assert FullHistory().outdated(BRANCHED, BRANCHED[-1], START + 1000 * HOUR) == ((), 0)
 
 
-def test_latest_only_lets_all_go_but_the_head() -> None:
+def test_latest_only_prunes_all_but_the_head() -> None:
     assert gone(LatestOnly(), turns(3)) == [1, 2, 3, 4, 5]
     assert gone(LatestOnly(), BRANCHED) == [1, 2, 3, 4, 5]
     assert gone(LatestOnly(), [made(7, 6)]) == []
 
 
 @pytest.mark.parametrize(("count", "going"), [(1, [1, 2, 3, 4, 5]), (2, [1, 2, 3, 4]), (5, [1]), (6, []), (99, [])])
-def test_keep_last_keeps_so_many_of_the_line_to_the_head(count: int, going: list[int]) -> None:
+def test_keep_last_keeps_that_many_of_the_line_to_the_head(count: int, going: list[int]) -> None:
     assert gone(KeepLast(count), turns(3)) == going
 
 
 @pytest.mark.parametrize(("count", "going"), [(2, [1, 2, 3, 4]), (3, [1, 3, 4]), (4, [3, 4]), (99, [3, 4])])
-def test_keep_last_lets_the_branches_go_that_a_rewind_left(count: int, going: list[int]) -> None:
+def test_keep_last_prunes_the_branches_that_a_rewind_left(count: int, going: list[int]) -> None:
     assert gone(KeepLast(count), BRANCHED) == going
 
 
-def test_keep_last_ends_where_the_line_goes_on_in_another_thread() -> None:
+def test_keep_last_ends_where_the_line_continues_in_another_thread() -> None:
     fork = [made(1, 900, iteration=3), made(2, 1)]
     assert gone(KeepLast(2), fork) == []
 
 
-def test_keep_last_ends_with_a_line_that_bites_its_tail() -> None:
-    """Ids of checkpoints that are saved by hand may say anything."""
+def test_keep_last_ends_with_a_cyclic_line() -> None:
+    """Checkpoints that are saved by hand can have any previous id."""
     assert gone(KeepLast(9), [made(1, 3), made(2, 1), made(3, 2)]) == []
     assert gone(KeepLast(9), [made(1, 1), made(2, 2)]) == [1]
 
 
-def test_keep_for_lets_go_what_is_older_on_any_branch() -> None:
+def test_keep_for_prunes_older_checkpoints_on_any_branch() -> None:
     assert gone(KeepFor(3 * HOUR), BRANCHED, at=6) == [1, 2]
     assert gone(KeepFor(3 * HOUR), BRANCHED, at=7.5) == [1, 2, 3, 4]
     assert gone(KeepFor(timedelta.max), BRANCHED, at=7) == []
 
 
-def test_keep_for_keeps_the_head_however_old_it_is() -> None:
+def test_keep_for_keeps_the_head_at_any_age() -> None:
     assert gone(KeepFor(HOUR), BRANCHED, at=1000) == [1, 2, 3, 4, 5]
 
 
@@ -102,12 +102,14 @@ def test_a_time_without_a_zone_is_utc() -> None:
 
 
 @pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(2), KeepFor(HOUR)])
-def test_what_is_pinned_never_goes(retention: Retention) -> None:
+def test_pinned_checkpoints_are_never_pruned(retention: Retention) -> None:
     everything = gone(retention, BRANCHED, at=1000)
-    assert gone(retention, pinned(BRANCHED, 1, 4, 6), at=1000) == [one for one in everything if one not in (1, 4)]
+    assert gone(retention, pinned(BRANCHED, 1, 4, 6), at=1000) == [
+        number for number in everything if number not in (1, 4)
+    ]
 
 
-def test_a_pinned_checkpoint_of_the_line_is_one_of_the_last() -> None:
+def test_pinned_checkpoint_of_the_line_counts_among_the_last() -> None:
     assert gone(KeepLast(3), pinned(turns(3), 5)) == [1, 2, 3]
 
 
@@ -118,36 +120,36 @@ def horizon(retention: Retention, infos: Sequence[CheckpointInfo], at: float = 0
     return retention.outdated(infos, infos[-1], START + at * HOUR).events_before
 
 
-def test_events_go_up_to_the_oldest_checkpoint_that_is_kept() -> None:
+def test_events_are_pruned_up_to_the_oldest_kept_checkpoint() -> None:
     infos = turns(4)
     assert horizon(KeepLast(3), infos) == 6
     assert horizon(KeepLast(99), infos) == 1
 
 
-def test_what_followed_the_last_checkpoint_of_the_run_before_stays_with_the_events_of_this_one() -> None:
-    """It may be the end of that run, or the beginning of this one whose checkpoint is gone."""
+def test_events_after_the_last_checkpoint_of_the_previous_run_stay() -> None:
+    """Those events may end that run, or begin this run, whose first checkpoint is gone."""
     assert horizon(LatestOnly(), [*turns(2), made(7, 4), made(8, 7, iteration=1)]) == 5
 
 
-def test_events_of_what_is_young_enough_stay() -> None:
+def test_events_of_young_checkpoints_stay() -> None:
     infos = turns(4)
     assert horizon(KeepFor(4.5 * HOUR), infos, at=8) == 4
 
 
-def test_events_of_the_run_that_moves_the_thread_stay_whatever_goes() -> None:
+def test_events_of_the_current_run_always_stay() -> None:
     infos = [*turns(2), made(5, 4), made(6, 5, iteration=1), made(7, 6, iteration=2)]
     assert [horizon(KeepLast(count), infos) for count in (1, 2, 3, 4)] == [5, 5, 5, 4]
     assert horizon(LatestOnly(), infos) == 5
 
 
-def test_inputs_that_came_one_after_the_other_and_progress_within_a_superstep_are_one_beginning() -> None:
+def test_consecutive_inputs_and_progress_in_a_superstep_are_one_beginning() -> None:
     infos = [*turns(2), made(5, 4), made(6, 5), made(7, 6)]
     assert horizon(LatestOnly(), infos) == 5
 
 
 def test_events_stay_where_the_beginning_of_the_run_is_not_known() -> None:
     assert horizon(LatestOnly(), [made(7, 6, iteration=2), made(8, 7, iteration=3)]) == 0
-    assert horizon(LatestOnly(), [made(7, 6), made(8, 7, iteration=1)]) == 0  # 7 may go on with what 6 began
+    assert horizon(LatestOnly(), [made(7, 6), made(8, 7, iteration=1)]) == 0  # 7 may continue the work of 6
     assert horizon(LatestOnly(), [made(1), made(2, 1, iteration=1)]) == 0
 
 
@@ -174,7 +176,7 @@ def test_policies_are_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "error", "text"),
+    ("kind", "value", "error", "text"),
     [
         (KeepLast, 0, ValueError, "KeepLast expects 1 checkpoint or more, got 0: the head"),
         (KeepLast, -1, ValueError, "got -1"),
@@ -186,9 +188,9 @@ def test_policies_are_values() -> None:
         (KeepFor, -HOUR, ValueError, "above zero"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(kind: Any, given: Any, error: type[Exception], text: str) -> None:
+def test_invalid_policy_argument_is_rejected(kind: Any, value: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        kind(given)
+        kind(value)
 
 
 @pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(3), KeepFor(HOUR), FullHistory()])
@@ -203,16 +205,16 @@ def test_every_storage_takes_a_retention(retention: Retention, tmp_path: Any) ->
         open_store(f"sqlite:///{tmp_path}/b.db", retention=retention),
         open_store(f"file:{tmp_path}/b", retention=retention),
     ]
-    assert [one.retention for one in storages] == [retention] * len(storages)
+    assert [storage.retention for storage in storages] == [retention] * len(storages)
 
 
-def test_a_class_without_arguments_stands_for_its_policy_and_none_for_the_default() -> None:
+def test_class_without_arguments_is_its_policy_and_none_is_the_default() -> None:
     assert as_retention(LatestOnly) == LatestOnly() and as_retention(FullHistory) == FullHistory()
     assert InMemoryCheckpointStorage().retention == FullHistory() == open_store("memory:").retention
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         (KeepLast, r"got KeepLast\. Did you mean KeepLast\(10\)\?"),
         (KeepFor, r"got KeepFor\. Did you mean KeepFor\(datetime.timedelta\(days=30\)\)\?"),
@@ -227,7 +229,7 @@ def test_a_class_without_arguments_stands_for_its_policy_and_none_for_the_defaul
         ([LatestOnly()], r"got \[LatestOnly\(\)\]\.$"),
     ],
 )
-def test_anything_else_is_refused_by_name(given: Any, text: str) -> None:
+def test_invalid_retention_is_rejected_by_name(value: Any, text: str) -> None:
     expected = r"retention expects FullHistory\(\), LatestOnly\(\), KeepLast\(n\) or KeepFor\(timedelta\), "
     with pytest.raises(TypeError, match=expected + text):
-        InMemoryCheckpointStorage(retention=given)
+        InMemoryCheckpointStorage(retention=value)

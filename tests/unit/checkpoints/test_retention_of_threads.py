@@ -1,4 +1,4 @@
-"""Retention at work in a thread: what its commits say, when the list is read, and what a failure does to it."""
+"""Retention at work in a thread: which commits prune, when the list is read, and the effect of a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class WatchedStore(MemoryStore):
-    """Counts the lists that are read, keeps the commits, and fails where it is told to."""
+    """Counts the lists that are read, keeps the commits, and fails at the numbers in `failing`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,9 +33,9 @@ class WatchedStore(MemoryStore):
         self.failing: set[int] = set()
         self.pause = 1
 
-    async def infos(self, **given: Any) -> Sequence[CheckpointInfo]:
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         self.lists += 1
-        return await super().infos(**given)
+        return await super().infos(**filters)
 
     async def commit(self, commit: Commit) -> None:
         for _ in range(self.pause):
@@ -48,10 +48,10 @@ class WatchedStore(MemoryStore):
 
     @property
     def prunes(self) -> list[list[int]]:
-        return [list(one.prunes) for one in self.written if one.info is not None]
+        return [list(commit.prunes) for commit in self.written if commit.info is not None]
 
     async def numbers(self) -> list[int]:
-        return [one.number for one in await super().infos(thread_id="t")]
+        return [info.number for info in await super().infos(thread_id="t")]
 
 
 def stored(retention: Retention | None = None) -> tuple[WatchedStore, StoreCheckpointStorage]:
@@ -63,12 +63,12 @@ def yielding(storage: Any) -> Any:
     return alone(lambda message, ctx: ctx.yield_output(message), checkpoint_storage=storage)
 
 
-async def test_full_history_reads_no_list_and_says_nothing() -> None:
+async def test_full_history_reads_no_list_and_prunes_nothing() -> None:
     store, storage = stored()
     for _ in range(3):
         await yielding(storage).run("x", thread_id="t")
     assert store.lists == 0 and store.prunes == [[]] * 6
-    assert {one.prunes_events_before for one in store.written} == {0}
+    assert {commit.prunes_events_before for commit in store.written} == {0}
 
 
 async def test_turns_of_one_process_read_the_list_once() -> None:
@@ -78,10 +78,10 @@ async def test_turns_of_one_process_read_the_list_once() -> None:
         await workflow.run("x", thread_id="t")
     assert store.lists == 1
     assert store.prunes == [[]] + [[number] for number in range(1, 10)]
-    assert [one.prunes_events_before for one in store.written] == [0, 0, 3, 0, 5, 0, 7, 0, 9, 0]
+    assert [commit.prunes_events_before for commit in store.written] == [0, 0, 3, 0, 5, 0, 7, 0, 9, 0]
 
 
-async def test_another_workflow_object_reads_it_again() -> None:
+async def test_another_workflow_object_reads_the_list_again() -> None:
     store, storage = stored(KeepLast(3))
     for _ in range(3):
         await yielding(storage).run("x", thread_id="t")
@@ -94,11 +94,11 @@ async def test_each_thread_has_its_own_list() -> None:
     for _ in range(3):
         await asyncio.gather(workflow.run("x", thread_id="t"), workflow.run("x", thread_id="u"))
     assert store.lists == 2
-    assert [one.number for one in await storage.list_checkpoint_infos(thread_id="u")] == [4, 5, 6]
+    assert [info.number for info in await storage.list_checkpoint_infos(thread_id="u")] == [4, 5, 6]
     assert await store.numbers() == [4, 5, 6]
 
 
-async def test_all_that_is_stored_goes_with_the_first_commit_under_a_new_policy() -> None:
+async def test_first_commit_under_a_new_policy_prunes_older_checkpoints() -> None:
     store, storage = stored()
     workflow = countdown(checkpoint_storage=storage)
     await workflow.run(20, thread_id="t")
@@ -128,7 +128,7 @@ async def test_a_pin_in_the_middle_of_a_run_is_noticed_with_the_next_commit() ->
     store, storage = stored(LatestOnly())
 
     async def pinning(message: str, ctx: Any) -> None:
-        [head] = [one for one in await storage.list_checkpoint_infos(thread_id="t") if not one.is_pinned]
+        [head] = [info for info in await storage.list_checkpoint_infos(thread_id="t") if not info.is_pinned]
         await storage.pin(head)
 
     workflow = alone(pinning, checkpoint_storage=storage)
@@ -137,8 +137,8 @@ async def test_a_pin_in_the_middle_of_a_run_is_noticed_with_the_next_commit() ->
     assert await store.numbers() == [1, 3, 5, 6]
 
 
-async def test_pins_that_another_process_sets_or_takes_away_are_noticed_in_time() -> None:
-    """They go past this storage object, so it learns of them when its list is old."""
+async def test_pins_of_another_process_are_noticed_when_the_list_is_old() -> None:
+    """They bypass this storage object, which reads them when its list is old."""
     store, _ = stored()
     opened = await store.open("t", "owner")
     thread = StoredThread(
@@ -148,15 +148,15 @@ async def test_pins_that_another_process_sets_or_takes_away_are_noticed_in_time(
     async def commit_at(minute: float) -> list[int]:
         at = datetime(2026, 1, 1, tzinfo=UTC) + minute * MINUTE
         number, previous = thread.number + 1, f"c{thread.number}" if thread.number else None
-        one = WorkflowCheckpoint(
+        checkpoint = WorkflowCheckpoint(
             "w", "hash", f"c{number}", previous, timestamp=at.isoformat(), number=number, thread_id="t"
         )
-        await thread.commit(one, (), "run", "IDLE")
+        await thread.commit(checkpoint, (), "run", "IDLE")
         return await store.numbers()
 
     assert await commit_at(0) == [1]
     await store.pin("c1")
-    assert await commit_at(0.2) == [1, 2]  # a store keeps what is pinned, whatever it is told
+    assert await commit_at(0.2) == [1, 2]  # a store keeps pinned checkpoints even if a commit prunes them
     assert await commit_at(0.4) == [1, 3]
     assert await commit_at(1.1) == [1, 4] and store.lists == 2
     await store.unpin("c1")
@@ -164,13 +164,13 @@ async def test_pins_that_another_process_sets_or_takes_away_are_noticed_in_time(
     assert await commit_at(2.2) == [6] and store.lists == 3
 
 
-async def test_a_rewind_lets_the_branch_go_that_it_left() -> None:
+async def test_rewind_prunes_the_branch_that_it_left() -> None:
     store, storage = stored(KeepLast(3))
     workflow = yielding(storage)
     for _ in range(2):
         await workflow.run("x", thread_id="t")
     kept = await storage.list_checkpoint_infos(thread_id="t")
-    assert [one.number for one in kept] == [2, 3, 4]
+    assert [info.number for info in kept] == [2, 3, 4]
     await workflow.run(checkpoint_id=kept[1])
     assert await store.numbers() == [3, 5, 6]
     await storage.rewind("t", kept[1])
@@ -179,7 +179,7 @@ async def test_a_rewind_lets_the_branch_go_that_it_left() -> None:
     assert await store.numbers() == [3, 7, 8]
 
 
-async def test_a_checkpoint_that_was_deleted_by_hand_makes_room_for_an_older_one() -> None:
+async def test_checkpoint_deleted_by_hand_makes_room_for_an_older_checkpoint() -> None:
     store, storage = stored(KeepLast(3))
     workflow = yielding(storage)
     for _ in range(2):
@@ -191,7 +191,7 @@ async def test_a_checkpoint_that_was_deleted_by_hand_makes_room_for_an_older_one
 
 
 @pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(3), KeepFor(MINUTE)])
-async def test_a_commit_that_failed_forgot_nothing(retention: Retention) -> None:
+async def test_failed_commit_prunes_nothing(retention: Retention) -> None:
     store, storage = stored(retention)
     workflow = yielding(storage)
     for _ in range(3):
@@ -202,11 +202,11 @@ async def test_a_commit_that_failed_forgot_nothing(retention: Retention) -> None
         await workflow.run("y", thread_id="t")
     assert await store.numbers() == before
     await workflow.run("z", thread_id="t")
-    whole = [1, 2, 3, 4, 5, 6, 8, 9]  # 7 says that a run failed
+    whole = [1, 2, 3, 4, 5, 6, 8, 9]  # 7 records the failed run
     assert await store.numbers() == whole[len(whole) - (len(before) if len(before) < 6 else 8) :]
 
 
-async def test_a_value_that_cannot_be_saved_forgets_nothing() -> None:
+async def test_commit_with_an_unsavable_value_prunes_nothing() -> None:
     store, storage = stored(LatestOnly())
     values = {"good": 1, "bad": object()}
     workflow = alone(lambda message, ctx: ctx.set_state("x", values[message]), checkpoint_storage=storage)
@@ -220,7 +220,7 @@ async def test_a_value_that_cannot_be_saved_forgets_nothing() -> None:
 
 
 @pytest.mark.parametrize("lost", [3, 6, 9])
-async def test_a_write_that_fails_behind_the_run_keeps_the_head_that_was_saved(lost: int) -> None:
+async def test_failed_async_write_keeps_the_saved_head(lost: int) -> None:
     store, storage = stored(LatestOnly())
     workflow = countdown(checkpoint_storage=storage)
     store.failing = {lost}
@@ -231,16 +231,16 @@ async def test_a_write_that_fails_behind_the_run_keeps_the_head_that_was_saved(l
     assert result.get_outputs() == ["lift-off"] and len(await store.numbers()) == 1
 
 
-async def test_what_goes_is_in_the_order_of_the_commits_where_they_lag() -> None:
+async def test_lagging_commits_prune_in_commit_order() -> None:
     store, storage = stored(KeepLast(2))
     workflow = countdown(checkpoint_storage=storage)
     await workflow.run(10, thread_id="t", durability="async", max_lag=4)
-    numbers = [one.number for one in store.written if one.info is not None]
+    numbers = [commit.number for commit in store.written if commit.info is not None]
     assert numbers == sorted(numbers) and store.prunes == [[], [], *([number] for number in numbers[:-2])]
     assert store.lists == 1
 
 
-async def test_a_list_that_is_read_while_commits_lag_has_them_all() -> None:
+async def test_list_read_while_commits_lag_includes_them_all() -> None:
     store, storage = stored(LatestOnly())
     counting = countdown(checkpoint_storage=storage)
     await counting.run(0, thread_id="t")
@@ -258,35 +258,35 @@ async def test_a_list_that_is_read_while_commits_lag_has_them_all() -> None:
     assert await store.numbers() == [2, store.written[-1].number]
 
 
-async def test_checkpoints_that_are_saved_by_hand_are_kept_no_longer_than_others() -> None:
+async def test_checkpoints_saved_by_hand_follow_the_same_retention() -> None:
     _, storage = stored(KeepLast(2))
     previous = None
     for number in range(5):
-        one = WorkflowCheckpoint("w", "hash", f"c{number}", previous, thread_id="t")
-        previous = await storage.save(one)
+        checkpoint = WorkflowCheckpoint("w", "hash", f"c{number}", previous, thread_id="t")
+        previous = await storage.save(checkpoint)
     assert await storage.list_checkpoint_ids(thread_id="t") == ["c3", "c4"]
     await storage.save(WorkflowCheckpoint("w", "hash", "apart", thread_id="t"))  # continues from nothing
     assert await storage.list_checkpoint_ids(thread_id="t") == ["apart"]
 
 
-async def test_a_thread_that_moves_on_while_it_is_listed_is_in_the_list_all_the_same() -> None:
-    """Everything that was listed is gone when it is to be read, and there is always something to read."""
+async def test_thread_that_advances_while_it_is_listed_is_still_listed() -> None:
+    """All listed checkpoints are gone before they are read, but the thread has a newer checkpoint."""
     store, storage = stored(LatestOnly())
     workflow, other = yielding(storage), yielding(storage)
     await workflow.run("x", thread_id="t")
     await workflow.run("x", thread_id="u")
     list_now = store.infos
 
-    async def moved_meanwhile(**given: Any) -> Sequence[CheckpointInfo]:
-        found = await list_now(**given)
+    async def moved_meanwhile(**filters: Any) -> Sequence[CheckpointInfo]:
+        infos = await list_now(**filters)
         store.infos = list_now  # type: ignore[method-assign]  # once
         await other.run("y", thread_id="t")
-        return found
+        return infos
 
     for thread_id, expected in (("t", {"t"}), (None, {"t", "u"})):
         store.infos = moved_meanwhile  # type: ignore[method-assign]  # a tap on the real method
-        found = await storage.list_checkpoints(thread_id=thread_id)
-        assert {one.thread_id for one in found} == expected
+        checkpoints = await storage.list_checkpoints(thread_id=thread_id)
+        assert {checkpoint.thread_id for checkpoint in checkpoints} == expected
     store.infos = moved_meanwhile  # type: ignore[method-assign]  # and again
     assert await workflow.outcomes("t") == {"only": "completed"}
 
@@ -304,7 +304,7 @@ async def test_a_long_list_is_not_carried_to_the_next_run(monkeypatch: pytest.Mo
     assert store.lists == 3  # it was still carried to the first of these
 
 
-async def test_another_policy_is_heeded_by_the_next_run() -> None:
+async def test_next_run_applies_a_changed_policy() -> None:
     store, storage = stored(KeepLast(2))
     workflow = yielding(storage)
     for count, kept in ((2, [1, 2]), (4, [1, 2, 3, 4]), (1, [6]), (3, [6, 7, 8])):

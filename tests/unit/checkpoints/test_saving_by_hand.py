@@ -1,4 +1,4 @@
-"""`storage.save` and those who do not wait for it: nothing is left claimed, and no cancellation is swallowed."""
+"""`storage.save` under cancellation: no thread stays claimed, and no cancellation is swallowed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 @pytest.mark.parametrize(
     ("point", "when"), [("open", "before"), ("open", "after"), ("commit", "before"), ("commit", "after")]
 )
-async def test_a_save_that_is_cancelled_comes_to_its_end_and_says_that_it_was_cancelled(
+async def test_cancelled_save_completes_and_raises_cancelled_error(
     point: str, when: str, storage: StoreCheckpointStorage
 ) -> None:
-    faults, went_on = Faults(), list[str]()
+    faults, continued = Faults(), list[str]()
     faulty = faults.wrap(storage)
 
     async def user() -> None:
         await faulty.save(checkpoint("first"))
-        went_on.append("as if nothing had happened")
+        continued.append("as if nothing had happened")
 
     with faults.pause(point, when=when) as pause:  # type: ignore[arg-type]  # of the parameters
         saving = asyncio.create_task(user())
@@ -48,12 +48,12 @@ async def test_a_save_that_is_cancelled_comes_to_its_end_and_says_that_it_was_ca
         await turns(3)
     with pytest.raises(asyncio.CancelledError):
         await saving
-    assert went_on == []
-    await storage.save(checkpoint("second"))  # nobody has the thread
+    assert continued == []
+    await storage.save(checkpoint("second"))  # the thread has no owner
     assert await storage.list_checkpoint_ids() == ["first", "second"]
 
 
-async def test_a_save_that_ran_out_of_time_leaves_the_thread_to_the_next(tmp_path: Path) -> None:
+async def test_save_that_timed_out_releases_the_thread(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     async with SqliteCheckpointStorage(path, synchronous="NORMAL") as storage:
         await storage.save(checkpoint("first"))
@@ -70,7 +70,7 @@ async def test_a_save_that_ran_out_of_time_leaves_the_thread_to_the_next(tmp_pat
 
 
 async def test_a_cancellation_while_a_database_commits_is_not_swallowed(tmp_path: Path) -> None:
-    path, faults, went_on = tmp_path / "threads.db", Faults(), list[str]()
+    path, faults, continued = tmp_path / "threads.db", Faults(), list[str]()
     async with SqliteCheckpointStorage(path, synchronous="NORMAL") as storage:
         await storage.save(checkpoint("first"))
         other = sqlite3.connect(path, isolation_level=None)
@@ -80,7 +80,7 @@ async def test_a_cancellation_while_a_database_commits_is_not_swallowed(tmp_path
 
         async def user() -> None:
             await faults.wrap(storage).save(checkpoint("second"))
-            went_on.append("as if nothing had happened")
+            continued.append("as if nothing had happened")
 
         saving = asyncio.create_task(user())
         await commits.wait()
@@ -92,12 +92,12 @@ async def test_a_cancellation_while_a_database_commits_is_not_swallowed(tmp_path
         other.close()
         with pytest.raises(asyncio.CancelledError):
             await saving
-        assert went_on == []
+        assert continued == []
         await storage.save(checkpoint("third"))
         assert await storage.list_checkpoint_ids() == ["first", "second", "third"]
 
 
-async def test_a_cancelled_save_whose_release_reports_a_failure_is_still_cancelled(
+async def test_cancelled_save_with_a_failing_release_is_still_cancelled(
     storage: StoreCheckpointStorage,
 ) -> None:
     faults = Faults()

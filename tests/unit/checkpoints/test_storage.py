@@ -35,14 +35,14 @@ def test_the_memory_storage_is_a_checkpoint_storage() -> None:
     assert isinstance(InMemoryCheckpointStorage(), CheckpointStorage)
 
 
-async def test_what_was_saved_is_loaded_equal() -> None:
+async def test_saved_checkpoint_loads_equal() -> None:
     storage = InMemoryCheckpointStorage()
     checkpoint = by_hand(state={"a": (1, 2)}, thread_id="t", metadata={"by": "hand"})
     assert await storage.save(checkpoint) == checkpoint.checkpoint_id
     assert await storage.load(checkpoint.checkpoint_id) == checkpoint
 
 
-async def test_loading_what_is_not_there_is_an_error_that_names_it() -> None:
+async def test_loading_an_unknown_checkpoint_raises_with_its_id() -> None:
     with pytest.raises(CheckpointNotFound, match=r"No checkpoint 'nothing' exists in this.*list_checkpoint_ids"):
         await InMemoryCheckpointStorage().load("nothing")
 
@@ -51,7 +51,9 @@ async def test_checkpoints_are_listed_oldest_first_by_workflow() -> None:
     storage = await filled(3)
     await storage.save(by_hand(7, "other", thread_id="u"))
     assert await storage.list_checkpoint_ids(workflow_name="hand") == ["hand-0", "hand-1", "hand-2"]
-    assert [one.checkpoint_id for one in await storage.list_checkpoints(workflow_name="other")] == ["other-7"]
+    assert [checkpoint.checkpoint_id for checkpoint in await storage.list_checkpoints(workflow_name="other")] == [
+        "other-7"
+    ]
     assert await storage.list_checkpoint_ids() == ["hand-0", "hand-1", "hand-2", "other-7"]
     assert await storage.list_checkpoint_ids(thread_id="u") == ["other-7"]
     assert await storage.list_checkpoint_ids(workflow_name="hand", thread_id="u") == []
@@ -73,7 +75,7 @@ async def test_a_limit_keeps_the_newest_and_before_pages_backwards() -> None:
         before = page[0]
     assert pages == [[4, 5], [2, 3], [1]]
     newest = await storage.list_checkpoints(limit=1, before="hand-3")
-    assert [one.number for one in newest] == [3]
+    assert [checkpoint.number for checkpoint in newest] == [3]
 
 
 async def test_a_page_before_an_unknown_checkpoint_is_an_error() -> None:
@@ -82,7 +84,7 @@ async def test_a_page_before_an_unknown_checkpoint_is_an_error() -> None:
         await storage.list_checkpoint_infos(before="nothing")
 
 
-async def test_deleting_forgets_one_checkpoint_and_says_whether_there_was_one() -> None:
+async def test_delete_removes_a_checkpoint_and_returns_whether_it_existed() -> None:
     storage = await filled(3)
     assert await storage.delete("hand-1") is True
     assert await storage.delete("hand-1") is False
@@ -91,7 +93,7 @@ async def test_deleting_forgets_one_checkpoint_and_says_whether_there_was_one() 
         await storage.load("hand-1")
 
 
-async def test_after_the_head_was_deleted_the_thread_stands_at_the_one_before() -> None:
+async def test_thread_is_at_the_previous_checkpoint_after_its_head_is_deleted() -> None:
     storage = InMemoryCheckpointStorage()
     result = await countdown(checkpoint_storage=storage).run(2, thread_id="t")
     assert result.checkpoint_id is not None
@@ -108,19 +110,19 @@ async def test_saving_the_same_id_again_replaces_it() -> None:
     assert await storage.list_checkpoint_ids() == ["hand-1"]
 
 
-async def test_a_checkpoint_without_a_thread_gets_one() -> None:
+async def test_checkpoint_without_a_thread_gets_a_thread_id() -> None:
     storage = InMemoryCheckpointStorage()
     await storage.save(by_hand())
     assert (await storage.load("hand-1")).thread_id != ""
 
 
-async def test_what_was_loaded_shares_nothing_with_what_is_stored() -> None:
+async def test_loaded_checkpoint_shares_nothing_with_the_store() -> None:
     storage = InMemoryCheckpointStorage()
     state: dict[str, Any] = {"list": [1]}
     await storage.save(by_hand(state=state, thread_id="t"))
     state["list"].append("by the saver")
-    one = await storage.load("hand-1")
-    one.state["list"].append("by a reader")
+    loaded = await storage.load("hand-1")
+    loaded.state["list"].append("by a reader")
     other, *_ = await storage.list_checkpoints()
     latest = await storage.get_latest()
     assert latest is not None and latest.state == other.state == {"list": [1]}
@@ -157,7 +159,7 @@ async def test_infos_hold_no_payload_and_are_accepted_where_ids_are() -> None:
     assert await storage.delete(info) is True
 
 
-async def test_a_head_that_cannot_be_read_is_an_error_and_nothing_older_is_used() -> None:
+async def test_unreadable_head_raises_and_no_older_checkpoint_is_used() -> None:
     storage = InMemoryCheckpointStorage()
     await shouting(checkpoint_storage=storage).run("hi", thread_id="t")
     head = await storage.store.head("t")
@@ -178,7 +180,7 @@ async def test_a_head_that_cannot_be_read_is_an_error_and_nothing_older_is_used(
     assert (await shouting(checkpoint_storage=storage).run(checkpoint_id=older)).get_outputs() == ["<HI>"]
 
 
-async def test_another_workflows_checkpoint_is_refused_with_the_differences() -> None:
+async def test_checkpoint_of_another_workflow_is_rejected_with_the_differences() -> None:
     storage = InMemoryCheckpointStorage()
     result = await shouting(checkpoint_storage=storage).run("hi")
     with pytest.raises(IncompatibleWorkflow, match="called 'shouting' and is called 'countdown'") as raised:
@@ -186,7 +188,7 @@ async def test_another_workflows_checkpoint_is_refused_with_the_differences() ->
     assert "executor 'shout' is gone" in raised.value.differences
 
 
-async def test_a_storage_read_without_a_workflow_shows_what_it_cannot_build() -> None:
+async def test_storage_without_a_workflow_returns_opaque_for_unknown_types() -> None:
     storage = InMemoryCheckpointStorage()
     await storage.save(by_hand(state={"q": Opaque("somewhere:Thing", {"text": "why"})}, thread_id="t"))
     shown = (await storage.load("hand-1")).state["q"]

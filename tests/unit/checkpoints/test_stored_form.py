@@ -1,4 +1,4 @@
-"""StoredForm: names are found wherever they stand, and nothing that only looks like one is touched."""
+"""StoredForm: a rename changes every occurrence of a name, and nothing that only looks like the name."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def choose(message: Any, targets: list[str]) -> list[str]:
 
 def every_kind_of_edge(name: str, inner: str = "inner") -> dict[str, Any]:
     """The signature of a graph in which one executor has this name, and stands at every kind of edge."""
-    one, two, three, four = Any_(name), Any_("a"), Any_("ab"), Any_("a->b if c")
+    first, second, third, fourth = Any_(name), Any_("a"), Any_("ab"), Any_("a->b if c")
     child = WorkflowExecutor(WorkflowBuilder(name="child", start_executor=Any_(inner)).build(), "child")
     graph = (
-        WorkflowBuilder(name="flow", start_executor=one)
-        .add_edge(one, one)
-        .add_edge(one, two, condition=is_long)
-        .add_edge(four, one, condition=is_long)
-        .add_fan_out_edges(two, [one, three])
-        .add_multi_selection_edge_group(three, [one, two], choose)
-        .add_fan_in_edges([three, four], child)
-        .add_switch_case_edge_group(one, [Case(is_long, four), Default(child)])
-        .add_fan_in_edges([two, one], Any_("join"))
+        WorkflowBuilder(name="flow", start_executor=first)
+        .add_edge(first, first)
+        .add_edge(first, second, condition=is_long)
+        .add_edge(fourth, first, condition=is_long)
+        .add_fan_out_edges(second, [first, third])
+        .add_multi_selection_edge_group(third, [first, second], choose)
+        .add_fan_in_edges([third, fourth], child)
+        .add_switch_case_edge_group(first, [Case(is_long, fourth), Default(child)])
+        .add_fan_in_edges([second, first], Any_("join"))
         .graph()
     )
     return graph_signature(graph)
@@ -79,7 +79,7 @@ def test_an_executor_of_a_sub_workflow_is_named_by_its_path(new: str) -> None:
     assert changed.signature == every_kind_of_edge("x", "other")
 
 
-def test_the_renamed_executor_is_what_today_has_under_the_new_name() -> None:
+def test_renamed_executor_takes_the_code_name_of_the_current_graph() -> None:
     """A function that is renamed has another code name, too."""
     today = {"executors": {"z": "m:Z"}, "children": {}}
     changed = form(today=today)
@@ -98,7 +98,7 @@ def test_the_renamed_executor_is_what_today_has_under_the_new_name() -> None:
         ("a", "", "an id is not empty"),
     ],
 )
-def test_a_name_that_is_not_there_or_is_taken_is_refused(old: str, new: str, why: str) -> None:
+def test_unknown_or_taken_name_is_rejected(old: str, new: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         form().rename_executor(old, new)
 
@@ -133,14 +133,14 @@ def test_only_whole_names_are_renamed() -> None:
     assert changed.tree["outputs"] == [["output", "z", "a"], ["output", "a/b", "a"]]
 
 
-def test_what_waits_beside_the_head_is_renamed_where_its_delivery_is_due() -> None:
+def test_waiting_entries_are_renamed_where_their_delivery_is_due() -> None:
     effects = {"sends": [["a", "a"]], "requests": [], "outputs": [], "writes": [], "saved": None, "forwarded_to": "a"}
     waiting = [StoredWaiting(dict(effects), None, 1), StoredWaiting(dict(effects), None, 77), StoredWaiting("a", None)]
     changed = form(waiting=waiting, messages={"b": [[1, "a", 0]]}, payloads=["x"])
     changed.rename_executor("a", "z")
     assert waiting[0].tree["sends"] == [["a", "z"]]
     assert waiting[0].tree["forwarded_to"] == "z"
-    assert waiting[1].tree == effects  # about a delivery that is not due: nobody takes it
+    assert waiting[1].tree == effects  # its delivery is not due, so no executor takes it
     assert waiting[2].tree == "a"
 
 
@@ -187,7 +187,7 @@ def with_a_child(name: str, inner: str) -> dict[str, Any]:
     }
 
 
-def test_a_name_is_renamed_at_every_place_of_its_own_level_and_of_those_above_it() -> None:
+def test_executor_is_renamed_everywhere_in_its_level_and_the_levels_above() -> None:
     changed = form(
         every_kind_of_edge("x"), [StoredWaiting(effects("child/inner"), None, 2)], **with_a_child("x", "inner")
     )
@@ -202,7 +202,7 @@ def test_a_name_is_renamed_at_every_place_of_its_own_level_and_of_those_above_it
 # ---------------------------------------------------------------- types
 
 
-def test_a_type_is_renamed_with_what_is_defined_in_it_and_nothing_else() -> None:
+def test_type_is_renamed_with_its_inner_types_and_nothing_else() -> None:
     state = {
         "value": {"$type": "m:A", "text": "m:A"},
         "inner": [{"$type": "m:A.Part", "of": {"$type": "m:A[int]"}}],
@@ -224,7 +224,7 @@ def test_a_type_is_renamed_with_what_is_defined_in_it_and_nothing_else() -> None
     assert changed.signature["executors"]["a"] == "n:B"
 
 
-def test_a_class_stands_for_its_name() -> None:
+def test_rename_type_accepts_a_class_in_place_of_its_name() -> None:
     changed = form(state={"one": {"$type": "m:Old", "text": "x"}})
     changed.rename_type("m:Old", Note)
     [note] = changed.values(Note)
@@ -245,7 +245,7 @@ def test_values_that_are_nested_deeply_are_reached() -> None:
 # ---------------------------------------------------------------- steps
 
 
-def test_a_step_is_renamed_in_the_keys_of_those_inside_and_after_it() -> None:
+def test_step_is_renamed_in_the_keys_of_steps_inside_and_after_it() -> None:
     digest = "0123456789abcdef"
     records = [
         {"kind": "step", "key": f"act {digest}", "name": "act"},
@@ -259,7 +259,7 @@ def test_a_step_is_renamed_in_the_keys_of_those_inside_and_after_it() -> None:
         waiting=[journal, StoredWaiting("act", None)],
     )
     changed.rename_step("act", "do")
-    assert [(one["key"], one["name"]) for one in records] == [
+    assert [(record["key"], record["name"]) for record in records] == [
         (f"do {digest}", "do"),
         (f"do {digest} #2", "do"),
         (f"other = act in do {digest}", "other"),
@@ -273,7 +273,7 @@ def test_a_step_is_renamed_in_the_keys_of_those_inside_and_after_it() -> None:
 # ---------------------------------------------------------------- state and memories
 
 
-def test_state_is_a_dict_whatever_its_keys_are() -> None:
+def test_state_is_a_dict_for_any_keys() -> None:
     codec = JsonCodec()
     for state in ({}, {"x": 1}, {"$x": 1, "y": (2, 3)}):
         changed = form(state=codec.encode(state, "state"))
@@ -297,7 +297,7 @@ def test_state_and_memories_of_sub_workflows_are_reached() -> None:
     assert other["state"] == {"n": 1}
 
 
-def test_what_was_pickled_cannot_be_rewritten() -> None:
+def test_pickled_state_cannot_be_rewritten() -> None:
     with pytest.raises(ValueError, match="not stored as JSON"):
         form(state={"$pickle": "gASVBwAAAAAAAAB9lIwBYZRLAXMu"}).state["x"]
 
@@ -305,7 +305,7 @@ def test_what_was_pickled_cannot_be_rewritten() -> None:
 # ---------------------------------------------------------------- executors that are gone
 
 
-def test_a_dropped_executor_is_gone_with_all_that_was_due_to_it() -> None:
+def test_dropped_executor_is_removed_with_all_its_deliveries() -> None:
     signature = every_kind_of_edge("x")
     request = {"request_id": "q", "source_executor_id": "child/inner", "child_id": 1}
     changed = form(
@@ -321,9 +321,9 @@ def test_a_dropped_executor_is_gone_with_all_that_was_due_to_it() -> None:
     changed.drop_executor("child")
     tree = changed.tree
     assert tree["messages"] == {"x": [[2, "a", 0]]}
-    assert [one["delivery"][1][0] for one in tree["suspended"]] == [4]
+    assert [entry["delivery"][1][0] for entry in tree["suspended"]] == [4]
     assert (tree["children"], list(tree["executors"])) == ([], ["a"])
-    assert [one["source_executor_id"] for one in tree["requests"]] == ["a"]
+    assert [entry["source_executor_id"] for entry in tree["requests"]] == ["a"]
     assert changed.decode(tree["buffers"]) == {}
     assert "child" not in str(changed.signature)
 

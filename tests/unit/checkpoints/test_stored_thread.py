@@ -28,7 +28,7 @@ BIG = PROSE[:9_000]
 
 
 class KeepingStore(MemoryStore):
-    """Keeps the commits that it is given, and fails where it is told to."""
+    """Keeps its commits, and raises the errors in `failures`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,8 +52,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 async def opened(store: Store, recent: RecentThreads | None = None, max_lag: int = 1) -> StoredThread:
-    found = await store.open("t", "owner", takeover=True)
-    return StoredThread(store, found, DECLARED, lambda _: JsonCodec(), recent or RecentThreads(), max_lag=max_lag)
+    opened_thread = await store.open("t", "owner", takeover=True)
+    return StoredThread(
+        store, opened_thread, DECLARED, lambda _: JsonCodec(), recent or RecentThreads(), max_lag=max_lag
+    )
 
 
 def checkpoint(number: int, previous: str | None = None, **state: Any) -> WorkflowCheckpoint:
@@ -73,32 +75,32 @@ async def moved(thread: StoredThread, number: int, previous: str | None = None, 
 
 
 async def states(store: Store, ids: Iterable[str]) -> list[Any]:
-    found = []
-    for one in ids:
-        stored = await store.find_checkpoint(one)
+    values = []
+    for checkpoint_id in ids:
+        stored = await store.find_checkpoint(checkpoint_id)
         assert stored is not None
-        found.append((await read_checkpoint(store, stored.root, stored.info, JsonCodec()))[0].state)
-    return found
+        values.append((await read_checkpoint(store, stored.root, stored.info, JsonCodec()))[0].state)
+    return values
 
 
 # ---------------------------------------------------------------- what commits hold
 
 
-async def test_a_commit_names_its_parent_and_leaves_out_what_that_has() -> None:
+async def test_commit_names_its_parent_and_leaves_out_chunks_of_the_parent() -> None:
     store = KeepingStore()
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
     await moved(thread, 2, "c1", text=BIG, more="x" * 600)
     await thread.commit(None, (), "run-1", "FAILED")
     await moved(thread, 4, "c2", text="", more="x" * 600)
-    assert [one.parent for one in store.written] == [None, 1, None, 2]
-    assert [len(one.chunks) > 5 for one in store.written] == [True, False, False, False]
-    assert [len(one.dropped) > 3 for one in store.written] == [False, False, False, True]
-    assert [one.number for one in store.written] == [1, 2, 3, 4]
+    assert [commit.parent for commit in store.written] == [None, 1, None, 2]
+    assert [len(commit.chunks) > 5 for commit in store.written] == [True, False, False, False]
+    assert [len(commit.dropped) > 3 for commit in store.written] == [False, False, False, True]
+    assert [commit.number for commit in store.written] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_checkpoint_after_a_rewind_shares_with_the_one_it_continues(is_restarted: bool) -> None:
+async def test_checkpoint_after_a_rewind_shares_chunks_with_its_parent(is_restarted: bool) -> None:
     store = KeepingStore()
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
@@ -110,7 +112,7 @@ async def test_a_checkpoint_after_a_rewind_shares_with_the_one_it_continues(is_r
     assert await states(store, ["c1", "c2", "c3"]) == [{"text": BIG}, {"text": ""}, {"text": BIG + "more"}]
 
 
-async def test_a_checkpoint_after_one_that_is_gone_or_somebody_elses_is_whole() -> None:
+async def test_checkpoint_after_a_pruned_or_unknown_parent_is_whole() -> None:
     store = KeepingStore()
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
@@ -118,26 +120,26 @@ async def test_a_checkpoint_after_one_that_is_gone_or_somebody_elses_is_whole() 
     await store.prune("t", ["c1"])
     await moved(thread, 3, "c1", text=BIG)
     await moved(thread, 4, "nobody", text=BIG)
-    assert [one.parent for one in store.written[2:]] == [None, None]
+    assert [commit.parent for commit in store.written[2:]] == [None, None]
     assert await states(store, ["c3", "c4"]) == [{"text": BIG}, {"text": BIG}]
 
 
-async def test_events_are_read_as_they_were_with_and_without_a_checkpoint(store: Store) -> None:
+async def test_events_are_read_unchanged_with_and_without_a_checkpoint(store: Store) -> None:
     thread = await opened(store)
     for number, previous in ((1, None), (3, "c1")):
         events = [WorkflowEvent("output", data={"text": BIG, "n": number}, executor_id="a") for _ in range(2)]
         await thread.commit(checkpoint(number, previous, text=BIG), events, "run-1", "IDLE")
         await thread.commit(None, [WorkflowEvent("output", data=BIG, executor_id="b")], "run-1", "IDLE")
-    found = []
+    outputs = []
     for logged in await store.events_after("t", 0):
         trees, _ = await read_whole_tree(store, "t", logged.body, "events")
-        found += [(logged.first_seq, tree[2]["data"]) for tree in trees]
+        outputs += [(logged.first_seq, tree[2]["data"]) for tree in trees]
     assert thread.last_seq == 6
     first, second = ({"text": BIG, "n": number} for number in (1, 3))
-    assert found == [(1, first), (1, first), (3, BIG), (4, second), (4, second), (6, BIG)]
+    assert outputs == [(1, first), (1, first), (3, BIG), (4, second), (4, second), (6, BIG)]
 
 
-async def test_events_alone_keep_what_they_refer_to_when_its_checkpoint_is_pruned(store: Store) -> None:
+async def test_events_keep_their_chunks_when_the_checkpoint_is_pruned(store: Store) -> None:
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
     await thread.commit(None, [WorkflowEvent("output", data=BIG, executor_id="a")], "run-1", "IDLE")
@@ -149,7 +151,7 @@ async def test_events_alone_keep_what_they_refer_to_when_its_checkpoint_is_prune
 
 
 @pytest.mark.parametrize(
-    "around", [lambda one: (one,), lambda one: {1: one}, lambda one: [one]], ids=["tuple", "dict", "list"]
+    "around", [lambda value: (value,), lambda value: {1: value}, lambda value: [value]], ids=["tuple", "dict", "list"]
 )
 async def test_a_value_as_deep_as_the_codec_allows_is_stored(around: Callable[[Any], Any]) -> None:
     store, deep = KeepingStore(), "x" * 2_000
@@ -162,7 +164,7 @@ async def test_a_value_as_deep_as_the_codec_allows_is_stored(around: Callable[[A
 # ---------------------------------------------------------------- what a failure leaves behind
 
 
-async def test_a_commit_that_cannot_be_packed_leaves_nothing_for_the_next_to_refer_to(store: Store) -> None:
+async def test_unpackable_commit_leaves_no_chunks_for_the_next_to_refer_to(store: Store) -> None:
     recent = RecentThreads()
     thread = await opened(store, recent)
     await moved(thread, 1, text="small")
@@ -176,7 +178,7 @@ async def test_a_commit_that_cannot_be_packed_leaves_nothing_for_the_next_to_ref
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), ThreadConflict("t", "a", "b"), asyncio.CancelledError()])
-async def test_a_commit_that_was_not_stored_leaves_nothing_for_the_next_to_refer_to(error: BaseException) -> None:
+async def test_unstored_commit_leaves_no_chunks_for_the_next_to_refer_to(error: BaseException) -> None:
     store, recent = KeepingStore(), RecentThreads()
     thread = await opened(store, recent)
     await moved(thread, 1, text="small")
@@ -190,14 +192,16 @@ async def test_a_commit_that_was_not_stored_leaves_nothing_for_the_next_to_refer
     assert await states(store, ["c2"]) == [{"text": BIG, "more": BIG + "x"}]
 
 
-async def test_commits_behind_one_that_failed_are_not_stored_and_not_remembered() -> None:
+async def test_commits_after_a_failed_commit_are_neither_stored_nor_remembered() -> None:
     store, recent = KeepingStore(), RecentThreads()
     thread = await opened(store, recent, max_lag=8)
     saved: list[int] = []
     for number in range(1, 6):
         store.failures = {3: OSError("disk full")}
-        one = checkpoint(number, f"c{number - 1}" if number > 1 else None, text=BIG[: number * 1_500])
-        await thread.commit(one, (), "run-1", "IDLE", on_saved=lambda info, _: saved.append(info.number if info else 0))
+        next_checkpoint = checkpoint(number, f"c{number - 1}" if number > 1 else None, text=BIG[: number * 1_500])
+        await thread.commit(
+            next_checkpoint, (), "run-1", "IDLE", on_saved=lambda info, _: saved.append(info.number if info else 0)
+        )
     with pytest.raises(StorageFailed, match="disk full"):
         await thread.settle()
     await thread.release()
@@ -212,8 +216,8 @@ async def test_a_record_waits_for_the_commits_before_it() -> None:
     store = KeepingStore()
     thread = await opened(store, max_lag=8)
     for number in range(1, 4):
-        one = checkpoint(number, f"c{number - 1}" if number > 1 else None)
-        await thread.commit(one, (), "run-1", "IDLE", on_saved=lambda info, last_seq: None)
+        next_checkpoint = checkpoint(number, f"c{number - 1}" if number > 1 else None)
+        await thread.commit(next_checkpoint, (), "run-1", "IDLE", on_saved=lambda info, last_seq: None)
     await thread.record(7, {"a": 1})
     again = await opened(store)
     assert again.number == 3
@@ -247,7 +251,7 @@ async def test_a_head_whose_chunks_are_gone_is_named(store: Store) -> None:
         b'{"a":{"$list":"abc.99999999999999999999999999"}}',
     ],
 )
-async def test_bytes_that_do_not_fit_together_are_unreadable_whatever_they_are(store: Store, data: bytes) -> None:
+async def test_inconsistent_bytes_are_unreadable(store: Store, data: bytes) -> None:
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
     with pytest.raises(UnreadableValue):

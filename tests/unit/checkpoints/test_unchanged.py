@@ -1,4 +1,4 @@
-"""What need not be encoded again: only what cannot have changed, and never with another result."""
+"""IncrementalEncoder: it skips only values that cannot have changed, and its result stays the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SharesItself:
 
 
 class CountingCodec:
-    """A JsonCodec that knows how many items of lists it was given."""
+    """A JsonCodec that counts the list items it receives."""
 
     def __init__(self) -> None:
         self._codec = JsonCodec(declare(Message, Note, SharesItself))
@@ -57,7 +57,7 @@ def messages(count: int) -> list[Any]:
 
 
 class Encoding:
-    """Encodes one dict again and again, and knows how much of it was given to the codec."""
+    """Encodes a dict repeatedly and returns how many items the codec received."""
 
     def __init__(self, unchanged: IncrementalEncoder) -> None:
         self._unchanged = unchanged
@@ -66,17 +66,17 @@ class Encoding:
     def __call__(self, **values: Any) -> int:
         self.codec.items = 0
         tree = self._unchanged.encode(values, "state", self.codec)
-        given = self.codec.items
+        count = self.codec.items
         assert tree == self.codec.encode(values, "state")
-        return given
+        return count
 
 
-@pytest.fixture(params=[is_immutable, is_fully_copied], ids=lambda one: one.__name__)
+@pytest.fixture(params=[is_immutable, is_fully_copied], ids=lambda function: function.__name__)
 def encoding(request: pytest.FixtureRequest) -> Encoding:
     return Encoding(IncrementalEncoder(request.param))
 
 
-def test_only_what_was_added_is_encoded(encoding: Encoding) -> None:
+def test_only_added_items_are_encoded(encoding: Encoding) -> None:
     items = messages(100)
     assert encoding(items=items, other="x") == 100
     assert encoding(items=[*items, Message("user", "new")], other="y") == 1
@@ -85,7 +85,7 @@ def test_only_what_was_added_is_encoded(encoding: Encoding) -> None:
     assert encoding(items=items) == 0
 
 
-def test_a_list_that_its_owner_appends_to_in_place_is_encoded_with_what_was_added(encoding: Encoding) -> None:
+def test_list_appended_in_place_encodes_only_the_added_items(encoding: Encoding) -> None:
     items = messages(50)
     encoding(items=items)
     items.append(Message("user", "new"))
@@ -96,7 +96,7 @@ def test_a_list_that_its_owner_appends_to_in_place_is_encoded_with_what_was_adde
     assert encoding(items=items) == 50
 
 
-def test_what_can_change_is_encoded_each_time() -> None:
+def test_mutable_values_are_encoded_each_time() -> None:
     encoding = Encoding(IncrementalEncoder(is_immutable))
     notes = [Note(f"text {index}") for index in range(50)]
     assert encoding(notes=notes) == 50
@@ -106,7 +106,7 @@ def test_what_can_change_is_encoded_each_time() -> None:
     assert encoding(notes=[*notes, Note("new")]) == 51
 
 
-def test_one_item_that_can_change_is_enough(encoding: Encoding) -> None:
+def test_list_with_one_mutable_item_is_encoded_each_time(encoding: Encoding) -> None:
     items = messages(50)
     items[30] = SharesItself("text")
     assert encoding(items=items) == 50
@@ -118,7 +118,7 @@ def test_one_item_that_can_change_is_enough(encoding: Encoding) -> None:
     assert encoding(items=items) == 51
 
 
-def test_an_item_that_can_change_behind_those_that_were_found_not_to_is_seen(encoding: Encoding) -> None:
+def test_mutable_item_after_immutable_items_is_detected(encoding: Encoding) -> None:
     items = messages(50)
     encoding(items=items)
     encoding(items=items)
@@ -129,7 +129,7 @@ def test_an_item_that_can_change_behind_those_that_were_found_not_to_is_seen(enc
     assert encoding(items=items) == 51
 
 
-def test_a_tuple_that_holds_what_can_change_is_no_constant() -> None:
+def test_tuple_with_a_mutable_item_is_encoded_each_time() -> None:
     encoding = Encoding(IncrementalEncoder(is_immutable))
     inside = ["text"]
     items = [("user", inside)] * 40
@@ -153,7 +153,7 @@ def test_the_lists_of_two_keys_are_not_mixed_up(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, MIN_ITEMS, MIN_ITEMS + 1])
-def test_short_lists_and_those_that_become_short_are_encoded_as_they_are(encoding: Encoding, count: int) -> None:
+def test_short_and_shrinking_lists_are_encoded_correctly(encoding: Encoding, count: int) -> None:
     items = messages(count)
     for _ in range(3):
         encoding(items=items)
@@ -163,7 +163,7 @@ def test_short_lists_and_those_that_become_short_are_encoded_as_they_are(encodin
 
 
 @pytest.mark.parametrize("key", ["$type", "$ref", "$", 1, ("a",), b"x", None])
-def test_keys_that_need_tags_are_encoded_as_they_are(encoding: Encoding, key: Any) -> None:
+def test_keys_that_need_tags_are_encoded_correctly(key: Any) -> None:
     unchanged, codec = IncrementalEncoder(is_immutable), CountingCodec()
     items = messages(40)
     for values in ({key: 1, "items": items}, {"items": items}, {"items": items, key: items}):
@@ -181,7 +181,7 @@ def test_subclasses_of_list_are_left_to_the_codec(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 25, 40])
-def test_an_item_that_cannot_be_saved_is_named_by_its_place_in_the_whole_list(encoding: Encoding, place: int) -> None:
+def test_unsavable_item_is_named_by_its_index_in_the_whole_list(encoding: Encoding, place: int) -> None:
     items = messages(40)
     encoding(items=items)
     bad = [*items[:place], {"inside": [object()]}, *items[place:]]
@@ -190,12 +190,12 @@ def test_an_item_that_cannot_be_saved_is_named_by_its_place_in_the_whole_list(en
     assert encoding(items=[*items, Message("user", "new")]) in (1, 41)
 
 
-def test_a_value_beside_a_long_list_is_named_too(encoding: Encoding) -> None:
+def test_unsavable_value_beside_a_long_list_is_named(encoding: Encoding) -> None:
     with pytest.raises(UnsavableValue, match=r"state\['report'\]"):
         encoding(items=messages(40), report=object())
 
 
-def test_a_tree_that_was_given_out_does_not_grow() -> None:
+def test_returned_tree_does_not_grow() -> None:
     unchanged, codec = IncrementalEncoder(is_immutable), JsonCodec()
     items: list[Any] = [f"text {index}" for index in range(40)]
     first = unchanged.encode({"items": items}, "state", codec)

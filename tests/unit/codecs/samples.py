@@ -234,7 +234,7 @@ def same_content(left: Any, right: Any) -> bool:
     if isinstance(left, dict):
         return same(list(dict.items(left)), list(dict.items(right))) and factory_of(left) is factory_of(right)
     if isinstance(left, (set, frozenset)):
-        return len(left) == len(right) and all(any(same(one, other) for other in right) for one in left)
+        return len(left) == len(right) and all(any(same(item, other) for other in right) for item in left)
     if isinstance(left, (list, tuple, deque)):
         bound = getattr(left, "maxlen", None) == getattr(right, "maxlen", None)
         return bound and len(left) == len(right) and all(map(same, left, right))
@@ -270,5 +270,5 @@ def attributes(value: Any) -> dict[str, Any]:
     names = {name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())}
     names |= {field.name for field in fields(value)} if is_dataclass(value) else set()
     names -= {"__dict__", "__weakref__"}
-    found = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return found | getattr(value, "__dict__", {})
+    values = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return values | getattr(value, "__dict__", {})

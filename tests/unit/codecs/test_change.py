@@ -64,11 +64,11 @@ def stored(cls: type, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cls", CHANGED)
 def test_a_field_added_since_gets_its_default(cls: Any) -> None:
-    one: Any = CODEC.decode(stored(cls, a=1), "state")
-    other: Any = CODEC.decode(stored(cls, a=1), "state")
-    assert (one.a, one.b, list(one.c)) == (1, "new", [1])
-    assert type(one) is cls
-    assert cls is Tuple or one.c is not other.c, "each gets a default of its own"
+    first: Any = CODEC.decode(stored(cls, a=1), "state")
+    second: Any = CODEC.decode(stored(cls, a=1), "state")
+    assert (first.a, first.b, list(first.c)) == (1, "new", [1])
+    assert type(first) is cls
+    assert cls is Tuple or first.c is not second.c, "each gets a default of its own"
 
 
 def test_a_private_attribute_added_since_gets_its_default() -> None:
@@ -98,13 +98,13 @@ def test_an_attribute_that_no_longer_has_a_place_is_reported() -> None:
 
 
 @pytest.mark.parametrize("cls", CHANGED)
-def test_a_value_of_today_loads_without_a_report(cls: Any) -> None:
+def test_current_value_loads_without_a_warning(cls: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         value = cls(a=1)
         assert CODEC.decode(CODEC.encode(value, "v"), "v") == value
 
 
-def test_a_member_removed_since_is_named_with_what_it_may_be_called_now() -> None:
+def test_removed_member_is_named_with_the_nearest_current_member() -> None:
     with pytest.raises(UnreadableValue, match=r"Colour has no member 'GREN' \(did you mean 'GREEN'\?\)"):
         CODEC.decode(stored(Colour, name="GREN"), "state")

@@ -1,4 +1,4 @@
-"""Fields that have their defaults: what was stored stays as it was when the author of a type changes one."""
+"""Fields with defaults: stored values stay the same when the author of a type changes a default."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[str, ...] = ()
 
 
-def test_a_type_of_the_users_is_stored_with_all_its_fields_although_its_own_json_leaves_defaults_out() -> None:
+def test_user_type_is_stored_with_all_fields_despite_omit_defaults() -> None:
     codec = JsonCodec(DeclaredTypes(frozenset([Order])))
     tree = codec.encode(Order("tea"), "value")
     assert set(tree) == {"$type", "item", "note", "parts"}
     assert codec.decode(tree, "value") == Order("tea")
 
 
-def test_a_type_of_perdures_own_leaves_them_out_and_is_the_same_again() -> None:
+def test_perdure_type_is_stored_without_defaults_and_loads_equal() -> None:
     codec = JsonCodec(DeclaredTypes(frozenset([AgentResponse])))
     tree = codec.encode(AgentResponse(agent_id="ann"), "value")
     assert tree == {"$type": "perdure:AgentResponse", "agent_id": "ann"}

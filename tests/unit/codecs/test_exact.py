@@ -1,4 +1,4 @@
-"""Promise 10: what comes back is equal and of the same type."""
+"""Promise 10: a loaded value is equal and of the same type."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_exception_comes_back_with_its_arguments_and_attributes(error: BaseEx
     assert vars(back).keys() == vars(error).keys()
 
 
-def test_what_an_exception_keeps_outside_of_its_arguments_comes_back() -> None:
+def test_attributes_of_an_exception_outside_its_arguments_come_back() -> None:
     assert again(OSError(2, "no", "file")).filename == "file"
     assert again(StopIteration(3)).value == 3
     assert again(SystemExit(4)).code == 4
@@ -56,7 +56,7 @@ def test_what_an_exception_keeps_outside_of_its_arguments_comes_back() -> None:
     assert (again(broken).code, again(broken).__notes__) == (1, ["seen"])
 
 
-def test_a_tree_shares_nothing_with_the_value_and_the_value_nothing_with_the_tree() -> None:
+def test_tree_and_value_share_nothing() -> None:
     for value in EVERYTHING:
         tree = STRICT.encode(value, "v")
         before = copy.deepcopy(tree)
@@ -104,7 +104,7 @@ def test_a_cached_property_is_computed_again_and_not_stored() -> None:
     assert "area" not in vars(codec.decode(codec.encode(circle, "c"), "c"))
 
 
-def test_a_type_hint_that_cannot_be_stored_does_not_stop_the_object_that_carries_it() -> None:
+def test_unsavable_type_hint_does_not_prevent_saving_the_object() -> None:
     class Undeclared:
         pass
 
@@ -112,13 +112,13 @@ def test_a_type_hint_that_cannot_be_stored_does_not_stop_the_object_that_carries
     assert vars(again(box)) == {"item": 1}
 
 
-def test_equal_sets_have_equal_trees_whatever_their_order() -> None:
-    one, other = {0, 8}, set((8, 0))  # noqa: C405 - they collide, so the first comes first
-    assert list(one) != list(other)
-    assert STRICT.encode(one, "s") == STRICT.encode(other, "s")
+def test_equal_sets_have_equal_trees_in_any_order() -> None:
+    first, second = {0, 8}, set((8, 0))  # noqa: C405 - they collide, so the first comes first
+    assert list(first) != list(second)
+    assert STRICT.encode(first, "s") == STRICT.encode(second, "s")
 
 
-def test_a_value_that_is_shared_but_no_cycle_is_stored_twice() -> None:
+def test_shared_value_without_a_cycle_is_stored_twice() -> None:
     author = Author("x")
     back = again([author, author, {"a": author}])
     assert back == [author, author, {"a": author}]

@@ -6,12 +6,12 @@ from tests.unit.codecs.values import STRICT, again
 from perdure.codecs import JsonCodec, StoredError, encodable_exception
 
 
-def test_an_exception_that_can_be_stored_stays_as_it_is() -> None:
+def test_savable_exception_stays_unchanged() -> None:
     for error in (ValueError("x"), Broken(1, "d")):
         assert encodable_exception(error, STRICT) is error
 
 
-def test_one_that_cannot_is_kept_by_its_name_and_message() -> None:
+def test_unsavable_exception_is_kept_by_its_name_and_message() -> None:
     kept = encodable_exception(Broken(1, "d"), JsonCodec())
     assert kept == StoredError("tests.unit.codecs.samples:Broken", "1: d")
     assert again(kept) == kept
@@ -19,7 +19,7 @@ def test_one_that_cannot_is_kept_by_its_name_and_message() -> None:
     assert isinstance(encodable_exception(ValueError(object()), STRICT), StoredError)
 
 
-def test_one_that_cannot_even_say_its_message_is_kept_by_its_name() -> None:
+def test_exception_whose_str_raises_is_kept_by_its_name() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""What somebody stored on purpose must not do more than a value of the declared types could."""
+"""Hostile stored data must not do more than a value of the declared types can."""
 
 from __future__ import annotations
 

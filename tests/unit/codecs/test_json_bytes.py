@@ -28,6 +28,6 @@ def test_a_tree_comes_back_from_its_bytes() -> None:
     ],
     ids=lambda data: repr(data[:12]),
 )
-def test_what_is_not_json_is_unreadable(data: bytes) -> None:
+def test_bytes_that_are_not_json_are_unreadable(data: bytes) -> None:
     with pytest.raises(UnreadableValue, match=r"Cannot read state\['x'\]: it is not valid JSON"):
         from_bytes(data, "state['x']")

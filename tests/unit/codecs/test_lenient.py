@@ -18,7 +18,7 @@ LENIENT = JsonCodec(lenient=True)
 
 
 @pytest.mark.parametrize("value", [*EVERYTHING, *TYPES_AS_VALUES], ids=lambda value: type(value).__name__)
-def test_what_a_workflow_saved_is_loaded_without_it_and_saved_back_byte_for_byte(value: object) -> None:
+def test_values_load_without_the_workflow_and_save_back_byte_for_byte(value: object) -> None:
     tree = STRICT.encode(value, "v")
     assert to_bytes(LENIENT.encode(LENIENT.decode(tree, "v"), "v")) == to_bytes(tree)
 
@@ -41,7 +41,7 @@ def test_undeclared_types_inside_of_others_can_be_loaded(value: object) -> None:
     assert LENIENT.encode(LENIENT.decode(tree, "v"), "v") == tree
 
 
-def test_opaque_values_are_equal_by_what_is_stored() -> None:
+def test_opaque_values_are_equal_by_their_stored_data() -> None:
     assert Opaque("a:B", {"x": [1]}) == Opaque("a:B", {"x": [1]})
     assert hash(Opaque("a:B", {"x": [1]})) == hash(Opaque("a:B", {"x": [1]}))
     assert Opaque("a:B", {"x": 1}) != Opaque("a:B", {"x": 2})
@@ -58,7 +58,7 @@ def test_an_opaque_value_is_not_an_alias_of_the_tree() -> None:
     assert stored == {"$type": "a:B", "x": [1, 2]}
 
 
-def test_a_lenient_codec_saves_data_types_that_nobody_declared() -> None:
+def test_lenient_codec_saves_undeclared_data_types() -> None:
     @dataclass
     class Local:
         a: int
@@ -92,7 +92,7 @@ def test_an_opaque_value_made_by_hand_must_hold_a_tree(data: Any) -> None:
         LENIENT.encode(Opaque("a:B", data), "v")
 
 
-def test_types_of_workflows_of_this_process_come_back_as_they_are() -> None:
+def test_types_of_workflows_of_this_process_come_back_as_themselves() -> None:
     @dataclass
     class Built:
         a: int

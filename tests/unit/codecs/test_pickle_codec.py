@@ -16,12 +16,12 @@ def pickled() -> PickleSerializer:
         return PickleSerializer()
 
 
-def test_it_stores_what_no_other_codec_can(pickled: PickleSerializer) -> None:
+def test_pickle_codec_stores_values_that_no_other_codec_can(pickled: PickleSerializer) -> None:
     tree = from_bytes(to_bytes(pickled.encode({"x": Plain()}, "state")), "state")
     assert type(pickled.decode(tree, "state")["x"]) is Plain
 
 
-def test_what_pickle_refuses_is_unsavable(pickled: PickleSerializer) -> None:
+def test_values_that_pickle_rejects_are_unsavable(pickled: PickleSerializer) -> None:
     with pytest.raises(UnsavableValue, match="pickle rejected it"):
         pickled.encode(threading.Lock(), "state")
 
@@ -38,5 +38,5 @@ def test_damaged_pickle_is_unreadable(pickled: PickleSerializer, text: str) -> N
         pickled.decode({"$pickle": text}, "state")
 
 
-def test_it_warns_once_and_not_for_every_workflow(pickled: PickleSerializer) -> None:
+def test_pickle_codec_warns_once_and_not_for_every_workflow(pickled: PickleSerializer) -> None:
     assert pickled.for_types(DeclaredTypes()) is pickled

@@ -46,7 +46,7 @@ Id = NewType("Id", Leaf)
 
 
 @pytest.mark.parametrize(
-    ("annotation", "found"),
+    ("annotation", "expected"),
     [
         (None, set()),
         (int, set()),
@@ -71,18 +71,18 @@ Id = NewType("Id", Leaf)
     ],
     ids=shown,
 )
-def test_every_data_type_an_annotation_is_made_of_is_reached(annotation: object, found: set[type]) -> None:
-    assert reachable_types(annotation) == found
+def test_every_data_type_an_annotation_is_made_of_is_reached(annotation: object, expected: set[type]) -> None:
+    assert reachable_types(annotation) == expected
 
 
-def test_a_workflow_declares_its_annotations_its_packages_and_what_is_added() -> None:
+def test_workflow_declares_its_annotations_packages_and_added_types() -> None:
     declared = declared_types([list[Twig], str], [Plain, Leaf], [Point, Report, "a.b:C"])
     assert declared == DeclaredTypes(
         types=frozenset({Twig, Leaf, Point, Report, Author}), names=frozenset({"a.b:C"}), packages=frozenset({"tests"})
     )
 
 
-def test_packages_that_everybody_shares_are_not_declared_by_an_executor_in_them() -> None:
+def test_stdlib_and_perdure_packages_are_not_declared_by_executors() -> None:
     import threading
 
     from perdure.codecs import JsonCodec

@@ -1,4 +1,4 @@
-"""Promise 8 and 9: what could not be loaded again is refused when it is saved, and the error says where it is."""
+"""Promises 8 and 9: a value that could not be loaded is rejected on save, and the error names its path."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_time_zone_of_an_unknown_class_is_named() -> None:
     [object(), Plain(), threading.Lock(), print, lambda: 1, Plain, type("X", (), {}), slice(1), iter([])],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_data_is_refused_with_the_way_out(value: object) -> None:
+def test_value_that_is_not_data_is_rejected_with_advice(value: object) -> None:
     with pytest.raises(UnsavableValue, match="register_type"):
         STRICT.encode({"x": value}, "state")
 
@@ -90,12 +90,12 @@ def test_what_is_no_data_is_refused_with_the_way_out(value: object) -> None:
     ],
     ids=shown,
 )
-def test_an_annotation_that_could_not_be_built_again_is_refused(annotation: object) -> None:
+def test_annotation_that_cannot_be_rebuilt_is_rejected(annotation: object) -> None:
     with pytest.raises(UnsavableValue):
         STRICT.encode(annotation, "response_type")
 
 
-def test_a_data_type_that_was_not_declared_is_refused_with_the_way_out() -> None:
+def test_undeclared_data_type_is_rejected_with_advice() -> None:
     @dataclass
     class Here:
         a: int
@@ -104,7 +104,7 @@ def test_a_data_type_that_was_not_declared_is_refused_with_the_way_out() -> None
         STRICT.encode(Here(1), "state")
 
 
-def test_another_class_of_a_declared_name_is_refused() -> None:
+def test_another_class_of_a_declared_name_is_rejected() -> None:
     def make() -> type:
         @dataclass
         class Twin:
@@ -112,11 +112,11 @@ def test_another_class_of_a_declared_name_is_refused() -> None:
 
         return Twin
 
-    one, other = make(), make()
-    codec = JsonCodec(DeclaredTypes(types=frozenset({one})))
-    assert codec.decode(codec.encode(one(1), "v"), "v") == one(1)
+    first, second = make(), make()
+    codec = JsonCodec(DeclaredTypes(types=frozenset({first})))
+    assert codec.decode(codec.encode(first(1), "v"), "v") == first(1)
     with pytest.raises(UnsavableValue, match="was not declared"):
-        codec.encode(other(1), "v")
+        codec.encode(second(1), "v")
 
 
 def test_an_error_of_the_value_itself_is_reported_as_unsavable() -> None:
@@ -136,7 +136,7 @@ def test_an_error_of_the_value_itself_is_reported_as_unsavable() -> None:
 # ---------------------------------------------------------------- cycles and depth
 
 
-def test_a_cycle_is_refused_with_the_path_where_it_closes() -> None:
+def test_a_cycle_is_rejected_with_the_path_where_it_closes() -> None:
     ring: list[Any] = [1]
     ring.append({"back": ring})
     with pytest.raises(
@@ -168,7 +168,7 @@ def cycles() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "value"), cycles().items(), ids=cycles().keys())
-def test_every_kind_of_cycle_is_found(name: str, value: object) -> None:
+def test_every_kind_of_cycle_is_detected(name: str, value: object) -> None:
     with pytest.raises(UnsavableValue, match="it contains itself"):
         STRICT.encode(value, name)
 
@@ -194,7 +194,7 @@ def nested(wrap: Callable[[Any], Any], levels: int, value: Any) -> Any:
 
 @pytest.mark.parametrize("inmost", [LAST.replace(tzinfo=SUMMER), ["x"] * 100, [["x"] * 100], {1: b""}], ids=shown)
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
-def test_what_is_just_not_too_deep_to_save_can_be_loaded(wrap: Callable[[Any], Any], inmost: object) -> None:
+def test_deepest_value_that_can_be_saved_can_be_loaded(wrap: Callable[[Any], Any], inmost: object) -> None:
     deepest = 0
     for levels in range(MAX_DEPTH // 3, MAX_DEPTH + 8):
         value = nested(wrap, levels, inmost)
@@ -208,7 +208,7 @@ def test_what_is_just_not_too_deep_to_save_can_be_loaded(wrap: Callable[[Any], A
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
-def test_ten_thousand_levels_are_refused_and_not_a_recursion_error(wrap: Callable[[Any], Any]) -> None:
+def test_ten_thousand_levels_raise_unsavable_value_not_recursion_error(wrap: Callable[[Any], Any]) -> None:
     value = nested(wrap, 10_000, 1)
     with pytest.raises(UnsavableValue, match="nested more than"):
         STRICT.encode(value, "state")
@@ -220,7 +220,7 @@ def test_a_tree_that_is_too_deep_is_unreadable() -> None:
             STRICT.decode(nested(wrap, 10_000, 1), "state")
 
 
-def test_a_stack_that_is_nearly_full_makes_no_recursion_error() -> None:
+def test_nearly_full_stack_raises_unsavable_value_not_recursion_error() -> None:
     def deeper(levels: int) -> Any:
         return deeper(levels - 1) if levels else STRICT.encode(nested(WRAPPERS["list"], 90, 1), "state")
 

@@ -26,7 +26,7 @@ class Other:
 
 
 @pytest.fixture(autouse=True)
-def _forgets_what_the_test_registers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _clear_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_registered_classes", {})
     monkeypatch.setattr(registry, "_registered_names", {})
     return iter([None])
@@ -41,17 +41,17 @@ def test_a_registered_type_is_saved_and_loaded_by_every_codec() -> None:
     assert codec.decode(codec.encode(Money, "t"), "t") is Money
 
 
-def test_its_name_is_by_default_that_of_the_class() -> None:
+def test_registered_name_defaults_to_the_class_name() -> None:
     register_type(Money, lambda money: money.cents, Money)
     assert JsonCodec().encode(Money(5), "state")["$type"] == f"{__name__}:Money"
 
 
-def test_a_registration_goes_before_what_we_would_do_ourselves() -> None:
+def test_registration_takes_precedence_over_the_built_in_encoding() -> None:
     register_type(Author, lambda author: author.name, Author)
     assert JsonCodec().encode(Author("x"), "state")["$value"] == "x"
 
 
-def test_an_encoder_that_fails_or_gives_no_data_makes_the_value_unsavable() -> None:
+def test_encoder_that_fails_or_returns_no_data_raises_unsavable_value() -> None:
     register_type(Money, lambda money: 1 / 0, Money)
     with pytest.raises(
         UnsavableValue, match=r"Cannot save state\['a'\]: the encoder of .*Money failed: ZeroDivisionError"
@@ -62,7 +62,7 @@ def test_an_encoder_that_fails_or_gives_no_data_makes_the_value_unsavable() -> N
         JsonCodec().encode(Money(1), "state")
 
 
-def test_a_decoder_that_fails_or_gives_something_else_makes_the_value_unreadable() -> None:
+def test_decoder_that_fails_or_returns_another_type_raises_unreadable() -> None:
     def fail(data: Any) -> Money:
         raise LookupError(data)
 
@@ -81,11 +81,11 @@ def test_one_name_cannot_mean_two_classes() -> None:
 
 
 @pytest.mark.parametrize(("cls", "name"), [(int, "x"), (Money, "tuple"), (Money, "type"), (ValueError, None)])
-def test_what_is_built_in_cannot_be_registered(cls: type, name: str | None) -> None:
+def test_built_in_types_and_names_cannot_be_registered(cls: type, name: str | None) -> None:
     with pytest.raises(ValueError, match="is built in"):
         register_type(cls, lambda value: 1, lambda data: data, name=name)
 
 
-def test_an_unregistered_class_is_still_refused_after_all_this() -> None:
+def test_unregistered_class_is_rejected() -> None:
     with pytest.raises(UnsavableValue, match="register_type"):
         STRICT.encode(Money(1), "state")

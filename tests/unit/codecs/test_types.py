@@ -130,7 +130,7 @@ def test_a_module_that_cannot_be_imported_makes_the_value_unreadable(package: Pa
         JsonCodec(PACKAGE).decode({"$type": f"codec_pkg.{module}:Order"}, "state")
 
 
-def test_a_class_of_a_script_is_found_by_the_name_it_has_when_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_of_a_script_is_stored_under_its_import_name(monkeypatch: pytest.MonkeyPatch) -> None:
     main = sys.modules["__main__"]
 
     @dataclass
@@ -147,7 +147,7 @@ def test_a_class_of_a_script_is_found_by_the_name_it_has_when_imported(monkeypat
     assert codec.decode(tree, "state") == Job(1)
 
 
-def test_perdures_own_data_types_need_no_declaration_but_are_not_imported_for_a_name() -> None:
+def test_perdure_types_need_no_declaration_but_are_not_imported_by_name() -> None:
     registry = TypeRegistry()
     assert registry.resolve("perdure:StoredError") is not None
     assert registry.resolve("perdure:JsonCodec") is None
@@ -163,14 +163,14 @@ def test_a_local_class_can_be_declared() -> None:
     assert codec.decode(codec.encode(Local(1), "v"), "v") == Local(1)
 
 
-def test_declaring_a_class_that_is_no_data_type_does_not_make_it_one() -> None:
+def test_declaring_a_class_does_not_make_it_a_data_type() -> None:
     registry = TypeRegistry(DeclaredTypes(types=frozenset({Plain})))
     assert registry.resolve("tests.unit.codecs.samples:Plain") is None
     with pytest.raises(Refusal, match="not a data type"):
         registry.name_of(Plain)
 
 
-def test_for_types_gives_a_strict_codec_of_other_types() -> None:
+def test_for_types_returns_a_strict_codec_for_other_types() -> None:
     codec = JsonCodec(lenient=True).for_types(DeclaredTypes(types=frozenset({Author})))
     assert codec.decode(codec.encode(Author("x"), "v"), "v") == Author("x")
     with pytest.raises(UnreadableValue, match="not declared"):

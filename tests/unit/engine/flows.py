@@ -101,7 +101,7 @@ def crossing(weather: Weather, **options: Any) -> Workflow:
 
 
 class Gate:
-    """Holds an executor until the test opens it, and tells the test when one has arrived."""
+    """Holds an executor until the test opens it. `arrived` is set when an executor waits at the gate."""
 
     def __init__(self) -> None:
         self.arrived = asyncio.Event()
@@ -142,11 +142,11 @@ class Asker(Executor):
             await ctx.request_info(Question(word), self.response_type, request_id=word, **self.terms)
 
     @response_handler
-    async def hear(self, question: Question, verdict: Verdict, ctx: WorkflowContext[Never, str]) -> None:
+    async def receive_verdict(self, question: Question, verdict: Verdict, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"{question.text}: {verdict.is_good} {verdict.marks}")
 
     @response_handler
-    async def hear_words(self, question: Question, answer: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def receive_words(self, question: Question, answer: str, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"{question.text}: {answer}")
 
 

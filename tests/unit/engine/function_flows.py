@@ -1,4 +1,4 @@
-"""What the tests of function workflows share: steps that note their calls, and runs led on by new objects."""
+"""Helpers for tests of function workflows: steps that note their calls, and runs that new objects resume."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ async def answer(
 
 
 def questions(result: WorkflowRunResult) -> dict[Any, str]:
-    """Pending: what is asked -> request id."""
-    return {one.data: str(one.request_id) for one in result.get_request_info_events()}
+    """Pending questions: the data of each question -> its request id."""
+    return {event.data: str(event.request_id) for event in result.get_request_info_events()}
 
 
 async def paused_and_resumed(flow: FunctionalWorkflow[Any, Any], message: Any = "go") -> Any:
-    """The output of a flow that asks "go on?" before it ends, and is answered by another object."""
+    """The output of a flow that asks a last question before it ends. Another object answers the question."""
     storage = InMemoryCheckpointStorage()
     asked = await begin(flow, storage, message)
     assert list(questions(asked)) == ["go on?"]
@@ -84,8 +84,8 @@ async def state_of(storage: InMemoryCheckpointStorage, thread_id: str = THREAD) 
     return dict(head.state)
 
 
-def told(events: list[WorkflowEvent], *kinds: str) -> list[Any]:
-    """(kind, who) of the events of these kinds, in order."""
+def outline(events: list[WorkflowEvent], *kinds: str) -> list[Any]:
+    """(type, executor id) of the events of these kinds, in order."""
     return [(event.type, event.executor_id) for event in events if event.type in kinds]
 
 

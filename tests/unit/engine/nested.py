@@ -115,11 +115,11 @@ class Ask(Executor):
         await ctx.request_info(Question(message), self.response_type, request_id=self.request_id, **self.terms)
 
     @response_handler
-    async def hear(self, question: Question, answer: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def receive_text(self, question: Question, answer: str, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"{question.text}={answer}")
 
     @response_handler
-    async def hear_number(self, question: Question, answer: int, ctx: WorkflowContext[Never, str]) -> None:
+    async def receive_number(self, question: Question, answer: int, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"{question.text}={answer + 1}")
 
 
@@ -155,7 +155,7 @@ class Desk(Executor):
 
 def line(stage: Stage, ids: Sequence[str] = "abc", **options: Any) -> Workflow:
     """A child of one superstep a letter: each executor adds its id, the last one yields. `"x"` gives `"x-a-b-c"`."""
-    executors = [*(Relay(one, stage) for one in ids[:-1]), Give(ids[-1], stage)]
+    executors = [*(Relay(executor_id, stage) for executor_id in ids[:-1]), Give(ids[-1], stage)]
     options = {"name": "line", **options}
     builder = WorkflowBuilder(start_executor=executors[0], **options)
     return (builder.add_chain(executors) if len(executors) > 1 else builder).build()
@@ -202,22 +202,22 @@ async def seen(stream: AsyncIterable[WorkflowEvent]) -> list[WorkflowEvent]:
     return [event async for event in stream]
 
 
-def told(events: Iterable[WorkflowEvent], *kinds: str) -> list[tuple[str, str | None]]:
+def outline(events: Iterable[WorkflowEvent], *kinds: str) -> list[tuple[str, str | None]]:
     """Kind and path of events, in order."""
     return [(event.type, event.executor_id) for event in events if event.type in kinds]
 
 
 def due(level: WorkflowCheckpoint | ChildCheckpoint, path: str = "") -> list[str]:
-    """Whom messages are due to, at any depth, by path."""
-    found = [f"{path}{message.target_id}" for message in level.deliveries]
+    """The targets of due messages, at any depth, by path."""
+    targets = [f"{path}{message.target_id}" for message in level.deliveries]
     for child in level.children.values():
-        found += due(child, f"{path}{child.executor_id}/")
-    return found
+        targets += due(child, f"{path}{child.executor_id}/")
+    return targets
 
 
 async def committed(storage: Any, thread_id: str = THREAD) -> list[WorkflowCheckpoint]:
-    found: list[WorkflowCheckpoint] = await storage.list_checkpoints(thread_id=thread_id)
-    return found
+    checkpoints: list[WorkflowCheckpoint] = await storage.list_checkpoints(thread_id=thread_id)
+    return checkpoints
 
 
 def requests_of(result: Iterable[WorkflowEvent]) -> dict[str, str]:

@@ -43,7 +43,7 @@ class Flaky:
 
 
 class SkippingClock(FakeClock):
-    """Waiting takes no time: one turn after somebody fell asleep it is later. Not for work with a timeout."""
+    """Waiting takes no time: one turn after a sleep begins, the clock is at its end. Not for work with a timeout."""
 
     async def sleep(self, seconds: float) -> None:
         until = self.monotonic() + seconds
@@ -91,8 +91,8 @@ def napping(*seconds: Any, woken: list[str] | None = None, **options: Any) -> Wo
     """Sleeps so long, each in turn, and yields when it has slept."""
 
     async def nap(message: Any, ctx: Context) -> None:
-        for one in seconds:
-            await ctx.sleep(one)
+        for duration in seconds:
+            await ctx.sleep(duration)
         if woken is not None:
             woken.append(message)
         await ctx.yield_output(f"{message} woke")
@@ -140,6 +140,6 @@ def of_kind(events: list[WorkflowEvent], *wanted: str) -> list[WorkflowEvent]:
     return [event for event in events if event.type in wanted]
 
 
-def told(events: list[WorkflowEvent], prefix: str = "executor_") -> list[tuple[str, str | None]]:
-    """Which executor events there are, short: `("failed", "a")`."""
+def executor_outline(events: list[WorkflowEvent], prefix: str = "executor_") -> list[tuple[str, str | None]]:
+    """The executor events, in short form: `("failed", "a")`."""
     return [(event.type.removeprefix(prefix), event.executor_id) for event in events if event.type.startswith(prefix)]

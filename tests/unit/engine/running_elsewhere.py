@@ -1,4 +1,4 @@
-"""A process of its own that runs a thread, and waits in the middle of it until it is told to go on."""
+"""A separate process that runs a thread, and waits in the middle of it until it receives a line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def waiting_workflow(storage: Any, wait: Any) -> Workflow:
 
 @asynccontextmanager
 async def running_elsewhere(place: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The process is in the second superstep of thread `t`. A line to it lets it go on; it says how its run ended."""
+    """The process is in the second superstep of thread `t`. A line resumes it; it prints how its run ended."""
     pipe = asyncio.subprocess.PIPE
     arguments = (sys.executable, "-m", "tests.unit.engine.running_elsewhere", place)
     process = await asyncio.create_subprocess_exec(*arguments, stdin=pipe, stdout=pipe)

@@ -1,4 +1,4 @@
-"""durability="async": what a consumer is told is what the store holds, however far behind the writes are."""
+"""durability="async": events report only what the store holds, however far behind the writes are."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ async def last_stored(storage: StoreCheckpointStorage) -> int:
     return max([event.seq or 0 async for event in read_events(storage, "t", 0, None)], default=0)
 
 
-async def test_a_cursor_of_a_superstep_whose_commit_is_on_its_way_is_one_the_store_has(
+async def test_cursor_of_an_uncommitted_superstep_is_already_stored(
     storage: StoreCheckpointStorage,
 ) -> None:
-    faults, told, stored = Faults(), list[int](), 0
+    faults, cursors, stored = Faults(), list[int](), 0
     flow = countdown(checkpoint_storage=faults.wrap(storage))
     with faults.pause("commit", nth=3) as pause:
         async for event in flow.run(8, thread_id="t", stream=True, durability="async", max_lag=4):
             if event.type == "superstep_completed":
                 assert event.checkpoint is None and event.last_seq is not None
                 assert event.last_seq <= await last_stored(storage)
-                told.append(event.last_seq)
+                cursors.append(event.last_seq)
                 if event.iteration == 4:
                     await pause
                     stored = await last_stored(storage)
                     assert len(await storage.list_checkpoint_ids(thread_id="t")) == 2
                     pause.resume()
-    assert len(told) == 9 and told == sorted(told)
-    assert max(told[:4]) <= stored < told[-1]  # what is held up is in nobody's cursor
+    assert len(cursors) == 9 and cursors == sorted(cursors)
+    assert max(cursors[:4]) <= stored < cursors[-1]  # no cursor includes the held commit
 
 
-async def test_a_saved_checkpoint_is_told_with_its_cursor_and_is_there_for_everybody(
+async def test_checkpoint_saved_event_names_a_stored_checkpoint_and_cursor(
     storage: StoreCheckpointStorage,
 ) -> None:
     flow, saved = countdown(checkpoint_storage=storage), list[WorkflowEvent]()
@@ -59,22 +59,24 @@ async def test_a_saved_checkpoint_is_told_with_its_cursor_and_is_there_for_every
     assert [event.checkpoint for event in saved] == infos
     cursors = [event.last_seq or 0 for event in saved]
     assert cursors == sorted(cursors) and cursors[-1] <= await last_stored(storage)
-    for event in saved:  # what comes after the cursor is what was not part of that checkpoint
-        after = [one async for one in read_events(storage, "t", event.last_seq or 0, None)]
-        assert [one.seq for one in after] == list(range((event.last_seq or 0) + 1, await last_stored(storage) + 1))
+    for event in saved:  # the checkpoint does not include the events after the cursor
+        after = [logged async for logged in read_events(storage, "t", event.last_seq or 0, None)]
+        assert [logged.seq for logged in after] == list(
+            range((event.last_seq or 0) + 1, await last_stored(storage) + 1)
+        )
 
 
-async def test_going_on_from_any_cursor_after_a_crash_neither_repeats_nor_leaves_out(
+async def test_reading_from_any_cursor_after_a_crash_has_no_gap_and_no_repeat(
     storage: StoreCheckpointStorage,
 ) -> None:
-    """What was told and never stored is given again, under seqs that nobody was told to go on from."""
+    """The resumed run emits unstored events again, under seqs that no event has reported as a cursor."""
     faults, events = Faults(), list[WorkflowEvent]()
     flow = countdown(checkpoint_storage=faults.wrap(storage))
     faults.fail("commit", nth=4, error=OSError("the disk is gone"))
     with pytest.raises(Exception, match="the disk is gone"):
         await take_all(flow.run(8, thread_id="t", stream=True, durability="async", max_lag=4), events)
-    told = [event.last_seq for event in events if event.type in ("superstep_completed", "checkpoint_saved")]
-    cursors = [one for one in told if one is not None]
+    reported = [event.last_seq for event in events if event.type in ("superstep_completed", "checkpoint_saved")]
+    cursors = [seq for seq in reported if seq is not None]
     stored = await last_stored(storage)
     assert len(cursors) > 3 and max(cursors) <= stored
     assert (await countdown(checkpoint_storage=storage).run(thread_id="t")).get_outputs() == ["lift-off"]
@@ -83,17 +85,17 @@ async def test_going_on_from_any_cursor_after_a_crash_neither_repeats_nor_leaves
         assert seqs == list(range(cursor + 1, await last_stored(storage) + 1))
 
 
-async def test_with_sync_a_superstep_is_told_with_its_checkpoint(storage: StoreCheckpointStorage) -> None:
-    told: list[WorkflowEvent] = []
+async def test_sync_superstep_completed_event_names_its_checkpoint(storage: StoreCheckpointStorage) -> None:
+    completed: list[WorkflowEvent] = []
     async for event in countdown(checkpoint_storage=storage).run(3, thread_id="t", stream=True):
         if event.type == "superstep_completed":
             assert event.checkpoint is not None and event.last_seq is not None
             assert event.last_seq <= await last_stored(storage)
-            told.append(event)
-    assert len(told) == 4
+            completed.append(event)
+    assert len(completed) == 4
 
 
-async def test_a_failed_run_has_told_no_cursor_that_is_not_stored(storage: StoreCheckpointStorage) -> None:
+async def test_failed_run_reports_only_stored_cursors(storage: StoreCheckpointStorage) -> None:
     events: list[WorkflowEvent] = []
     flow = crossing(Weather(), checkpoint_storage=storage)
     with pytest.raises(ConnectionError):

@@ -1,4 +1,4 @@
-"""How calls of a delivery are told from those of another."""
+"""How the calls of one delivery are distinguished from the calls of another."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from perdure.codecs.json_codec import JsonCodec
 from perdure.engine.steps.calls import Calls
 
 
-def test_the_first_call_of_a_delivery_comes_after_none_of_one_that_is_gone() -> None:
+def test_first_call_of_a_delivery_follows_no_call_of_a_deleted_delivery() -> None:
     owner, codec = object(), JsonCodec()
-    for _ in range(100):  # sooner or later one stands in memory where the other did
+    for _ in range(100):  # sooner or later the new object reuses the memory address of the old one
         gone = Calls(owner, codec)
         gone.mark_returned(gone.identify("write", [], {}, None))
         del gone

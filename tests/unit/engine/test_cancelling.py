@@ -1,4 +1,4 @@
-"""Ending a run early: a cancellation is heeded, whatever handlers and hooks do with it, and undoing is completed."""
+"""Ending a run early: a cancellation takes effect whatever handlers and hooks do, and undoing is completed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def close_the_stream(workflow: Workflow, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("cancel", [cancel_the_task, cancel_the_handle, close_the_stream])
-async def test_a_handler_that_swallows_the_cancellation_ends_its_superstep_and_no_other_follows(
+async def test_run_ends_after_a_superstep_whose_handler_swallows_cancellation(
     cancel: Callable[[Workflow, Gate], Awaitable[None]],
 ) -> None:
     gate, calls = Gate(), list[int]()
@@ -133,7 +133,7 @@ def cleaning_up(gate: Gate, after: list[str]) -> Workflow:
     return alone(work)
 
 
-async def test_a_cancellation_is_heeded_while_a_timeout_inside_the_handler_is_being_handled() -> None:
+async def test_cancellation_while_a_handler_handles_a_timeout_cancels_the_run() -> None:
     gate, after = Gate(), list[str]()
     async with cleaning_up(gate, after).open(thread_id="t") as run:
         await run.send("x")
@@ -156,7 +156,7 @@ async def test_a_run_whose_handler_is_timing_out_is_busy_and_can_be_interrupted(
     assert (await second).get_final_state() is WorkflowRunState.IDLE and after == ["x", "y"]
 
 
-async def test_a_run_in_a_task_that_once_ignored_a_cancellation_is_like_any_other() -> None:
+async def test_run_in_a_task_that_ignored_a_cancellation_can_be_interrupted() -> None:
     gate, ignored = Gate(), asyncio.Event()
     workflow = alone(gate.pass_through)
 
@@ -215,7 +215,7 @@ class Careful(Executor):
 
 @STORAGES
 @pytest.mark.parametrize("times", [2, 3])
-async def test_cancelling_again_while_a_superstep_is_undone_does_not_stop_the_undoing(
+async def test_repeated_cancellation_does_not_stop_the_undoing_of_a_superstep(
     make_storage: Callable[[], Any], times: int
 ) -> None:
     gate, restoring = Gate(), Gate()
@@ -270,7 +270,7 @@ class Fragile(Executor):
 
 
 @STORAGES
-async def test_a_restore_hook_that_fails_hides_no_error_and_is_tried_again_by_the_next_run(
+async def test_failing_restore_hook_keeps_the_handler_error_and_is_retried_later(
     make_storage: Callable[[], Any],
 ) -> None:
     trouble = Trouble()
@@ -285,7 +285,7 @@ async def test_a_restore_hook_that_fails_hides_no_error_and_is_tried_again_by_th
     assert (await workflow.run(thread_id="t")).get_outputs() == [2]
 
 
-async def test_a_restore_hook_that_fails_after_a_cancellation_leaves_it_a_cancellation() -> None:
+async def test_run_stays_cancelled_when_a_restore_hook_fails_afterwards() -> None:
     class Waiting(Fragile):
         @handler
         async def wait(self, gate: Gate, ctx: WorkflowContext) -> None:
@@ -303,7 +303,7 @@ async def test_a_restore_hook_that_fails_after_a_cancellation_leaves_it_a_cancel
     assert workflow.status is WorkflowRunState.CANCELLED
 
 
-async def test_a_store_that_fails_while_a_superstep_is_undone_hides_no_error_and_executors_are_put_back() -> None:
+async def test_failing_store_during_undo_keeps_the_error_and_restores_executors() -> None:
     recording = asyncio.Event()
 
     async def pause(moment: str) -> None:
@@ -325,10 +325,10 @@ async def test_a_store_that_fails_while_a_superstep_is_undone_hides_no_error_and
     assert counting.count == 0 and "superstep_discarded" in kinds(seen)
 
 
-async def test_an_executor_that_did_not_run_is_put_back_too_since_executors_may_share_objects() -> None:
+async def test_executor_that_did_not_run_restores_the_object_it_shares() -> None:
     shared: list[str] = []
 
-    class Keeper(Executor):
+    class Sharing(Executor):
         @handler
         async def keep(self, word: str, ctx: WorkflowContext[str]) -> None:
             await ctx.send_message(word)
@@ -343,14 +343,14 @@ async def test_an_executor_that_did_not_run_is_put_back_too_since_executors_may_
         shared.append(word)
         raise ValueError(word)
 
-    keeper = Keeper("keeper")
-    workflow = WorkflowBuilder(start_executor=keeper).add_edge(keeper, function("spoil", spoil)).build()
+    sharing = Sharing("keeper")
+    workflow = WorkflowBuilder(start_executor=sharing).add_edge(sharing, function("spoil", spoil)).build()
     with pytest.raises(ValueError, match="x"):
         await workflow.run("x")
     assert shared == []
 
 
-# ---------------------------------------------------------------- a CancelledError that nobody sent
+# ---------------------------------------------------------------- a CancelledError without a cancellation of the run
 
 
 async def awaits_a_cancelled_task(word: str, ctx: WorkflowContext[Never, str]) -> None:
@@ -373,7 +373,7 @@ async def test_a_handler_that_ends_cancelled_by_itself_fails_the_run(number: int
     assert "executor_failed" in kinds(seen) and workflow.status is WorkflowRunState.FAILED
 
 
-async def test_a_handle_raises_it_and_gives_no_result_of_an_earlier_run() -> None:
+async def test_handle_raises_handler_cancelled_and_drops_the_earlier_result() -> None:
     async with alone(awaits_a_cancelled_task).open() as run:
         await run.send("good")
         await run.wait()
@@ -386,7 +386,7 @@ async def test_a_handle_raises_it_and_gives_no_result_of_an_earlier_run() -> Non
 # ---------------------------------------------------------------- other ends
 
 
-async def test_what_siblings_raise_when_they_are_cancelled_is_not_reported_by_the_event_loop() -> None:
+async def test_event_loop_does_not_report_errors_of_cancelled_siblings() -> None:
     reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
     both = asyncio.Barrier(3)
@@ -407,7 +407,7 @@ async def test_what_siblings_raise_when_they_are_cancelled_is_not_reported_by_th
 
     await cancelled_run()
     await turns(1)
-    gc.collect()  # what nobody looked at is reported when it is let go of
+    gc.collect()  # the loop reports an unread error when its task is collected
     assert reported == []
 
 
@@ -416,7 +416,7 @@ class Stop(BaseException):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_a_base_exception_fails_the_run_and_the_log_says_so(number: int) -> None:
+async def test_base_exception_fails_the_run_and_the_log_records_it(number: int) -> None:
     storage, stops = InMemoryCheckpointStorage(), [True]
 
     async def stop(word: str, ctx: WorkflowContext[Never, str]) -> None:
@@ -434,7 +434,7 @@ async def test_a_base_exception_fails_the_run_and_the_log_says_so(number: int) -
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x"] * number
 
 
-def test_a_handler_that_leaves_the_program_fails_its_run_first() -> None:
+def test_handler_that_exits_the_program_fails_its_run_first() -> None:
     async def leave(word: str, ctx: Any) -> None:
         raise SystemExit(3)
 
@@ -455,7 +455,7 @@ class WithoutTruth(Exception):
 
 
 @pytest.mark.parametrize("error", [WithoutText(), WithoutTruth()], ids=["str", "bool"])
-async def test_an_error_that_cannot_be_shown_is_raised_as_it_is_and_fails_the_run(error: Exception) -> None:
+async def test_error_that_cannot_be_shown_is_raised_unchanged_and_fails_the_run(error: Exception) -> None:
     async def fail(word: str, ctx: Any) -> None:
         raise error
 

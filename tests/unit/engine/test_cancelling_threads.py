@@ -1,4 +1,4 @@
-"""Workflow.cancel: whoever runs a thread stops, in this process or another, and the thread can be resumed."""
+"""Workflow.cancel: the run of a thread stops, in this process or another, and the thread can be resumed."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ async def test_a_run_that_has_not_committed_its_input_yet_ends_when_it_has() -> 
 
 async def test_the_run_of_another_object_of_this_process_ends_cancelled_too(tmp_path: Path) -> None:
     gate = Gate()
-    async with SqliteCheckpointStorage(tmp_path / "t.db") as one, SqliteCheckpointStorage(tmp_path / "t.db") as other:
-        running = start(gated(gate, checkpoint_storage=one), "x")
+    async with SqliteCheckpointStorage(tmp_path / "t.db") as first, SqliteCheckpointStorage(tmp_path / "t.db") as other:
+        running = start(gated(gate, checkpoint_storage=first), "x")
         await gate.arrived.wait()
         second = gated(gate, checkpoint_storage=other)
         assert await second.cancel("t") is True
@@ -76,7 +76,7 @@ async def test_the_run_of_another_object_of_this_process_ends_cancelled_too(tmp_
         assert (await second.run(thread_id="t")).get_outputs() == ["x"]
 
 
-async def test_a_run_that_is_about_to_be_refused_does_not_hide_the_one_that_moves_the_thread() -> None:
+async def test_cancel_finds_the_owning_run_while_another_run_is_being_rejected() -> None:
     gate, storage, opening = Gate(), awaiting_storage(), Gate()
     running = start(gated(gate, checkpoint_storage=storage), "x")
     await gate.arrived.wait()
@@ -100,7 +100,7 @@ async def test_a_run_that_is_about_to_be_refused_does_not_hide_the_one_that_move
     assert (await running).get_final_state() is WorkflowRunState.CANCELLED
 
 
-async def test_a_run_that_waits_for_its_turn_goes_on_when_the_one_before_it_is_cancelled() -> None:
+async def test_enqueued_run_continues_when_the_run_before_it_is_cancelled() -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=InMemoryCheckpointStorage())
     running = start(workflow, "x")
@@ -114,7 +114,7 @@ async def test_a_run_that_waits_for_its_turn_goes_on_when_the_one_before_it_is_c
 
 
 @STORAGES
-async def test_a_thread_that_nobody_runs_is_left_alone(make_storage: Callable[[], Any]) -> None:
+async def test_cancel_of_a_thread_without_a_run_changes_nothing(make_storage: Callable[[], Any]) -> None:
     gate = Gate()
     gate.opened.set()
     storage = make_storage()
@@ -135,7 +135,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "t.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_dsn"))
 
 
-async def test_a_run_of_another_process_is_fenced_out_and_its_thread_is_resumed_here(place: str) -> None:
+async def test_cancel_fences_out_a_run_of_another_process_and_resumes_here(place: str) -> None:
     async with running_elsewhere(place) as process, storage_at(place) as storage:
         workflow = waiting_workflow(storage, nothing)
         before = await workflow.history("t")
@@ -147,19 +147,19 @@ async def test_a_run_of_another_process_is_fenced_out_and_its_thread_is_resumed_
         assert await workflow.history("t") == before, "no checkpoint was made"
         assert (await statuses(storage))[-1] is WorkflowRunState.CANCELLED
         assert await workflow.cancel("t") is False
-        said, _ = await process.communicate(b"go on\n")
-        assert said.decode().split() == [ThreadConflict.__name__]
+        output, _ = await process.communicate(b"go on\n")
+        assert output.decode().split() == [ThreadConflict.__name__]
         assert (await storage.find_thread("t")).status == "CANCELLED", "nothing of that run is stored any more"
         assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
 
 
-async def test_a_run_that_ended_while_it_was_looked_for_is_not_said_to_be_cancelled(tmp_path: Path) -> None:
+async def test_cancel_does_not_report_a_run_that_ended_meanwhile_as_cancelled(tmp_path: Path) -> None:
     path = str(tmp_path / "t.db")
     async with running_elsewhere(path) as process, storage_at(path) as storage:
         workflow = waiting_workflow(storage, nothing)
         seen = await storage.find_thread("t")
-        said, _ = await process.communicate(b"go on\n")
-        assert said.decode().split() == ["ended"]
+        output, _ = await process.communicate(b"go on\n")
+        assert output.decode().split() == ["ended"]
         assert await stopping._take_from_owner(workflow, storage, seen) is False
         assert (await storage.find_thread("t")).status == "IDLE"
 

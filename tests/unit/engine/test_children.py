@@ -1,4 +1,4 @@
-"""A sub-workflow runs as supersteps of its parent's thread: each is committed, and told under the child's path."""
+"""A sub-workflow runs as supersteps of its parent's thread: each is committed, with events under the child's path."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.unit.engine.nested import (
     due,
     line,
     on_any_storage,
+    outline,
     seen,
-    told,
 )
 
 from perdure import (
@@ -34,19 +34,27 @@ from perdure import (
 
 
 @on_any_storage
-async def test_what_a_child_yields_is_sent_on_by_its_executor(make_storage: Callable[[], Any]) -> None:
+async def test_executor_of_a_child_sends_on_the_outputs_of_the_child(make_storage: Callable[[], Any]) -> None:
     result = await around(line(Stage()), make_storage()).run("x")
     assert result.get_outputs() == ["x-a-b-c"]
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_each_superstep_of_a_child_is_a_checkpoint_that_stands_inside_it() -> None:
+async def test_each_superstep_of_a_child_makes_a_checkpoint_inside_the_child() -> None:
     storage = InMemoryCheckpointStorage()
     await around(line(Stage()), storage).run("x", thread_id=THREAD)
     past = await committed(storage)
-    assert [due(one) for one in past] == [["first"], ["sub"], ["sub/a"], ["sub/b"], ["sub/c"], ["last"], []]
-    assert [one.iteration_count for one in past] == [0, 1, 2, 3, 4, 5, 6]
-    assert [len(one.children) for one in past] == [0, 0, 1, 1, 1, 0, 0]
+    assert [due(checkpoint) for checkpoint in past] == [
+        ["first"],
+        ["sub"],
+        ["sub/a"],
+        ["sub/b"],
+        ["sub/c"],
+        ["last"],
+        [],
+    ]
+    assert [checkpoint.iteration_count for checkpoint in past] == [0, 1, 2, 3, 4, 5, 6]
+    assert [len(checkpoint.children) for checkpoint in past] == [0, 0, 1, 1, 1, 0, 0]
 
 
 async def test_a_checkpoint_names_the_delivery_that_started_a_child() -> None:
@@ -62,7 +70,7 @@ async def test_three_levels_are_committed_one_superstep_after_the_other() -> Non
     storage = InMemoryCheckpointStorage()
     result = await deep(line(Stage(), "ab"), 3, storage).run("x", thread_id=THREAD)
     assert result.get_outputs() == ["x-a-b"]
-    assert [due(one) for one in await committed(storage)] == [
+    assert [due(checkpoint) for checkpoint in await committed(storage)] == [
         ["in"],
         ["l1"],
         ["l1/in"],
@@ -81,15 +89,15 @@ async def test_a_child_may_begin_with_a_child() -> None:
     middle = WorkflowBuilder(name="middle", start_executor=start).build()
     events = await seen(around(middle).run("x", stream=True))
     assert [event.data for event in events if event.type == "output"] == ["x-give"]
-    assert ("executor_completed", "sub/l2/give") in told(events, "executor_completed")
+    assert ("executor_completed", "sub/l2/give") in outline(events, "executor_completed")
 
 
 # ---------------------------------------------------------------- events
 
 
-async def test_events_of_a_child_are_told_under_its_path_and_its_executor_ends_last() -> None:
+async def test_events_of_a_child_have_its_path_and_its_executor_completes_last() -> None:
     events = await seen(around(line(Stage(), "ab")).run("x", stream=True))
-    assert told(events, "executor_invoked", "executor_completed") == [
+    assert outline(events, "executor_invoked", "executor_completed") == [
         ("executor_invoked", "first"),
         ("executor_completed", "first"),
         ("executor_invoked", "sub"),
@@ -101,12 +109,14 @@ async def test_events_of_a_child_are_told_under_its_path_and_its_executor_ends_l
         ("executor_invoked", "last"),
         ("executor_completed", "last"),
     ]
-    assert told(events, "data") == [("data", "sub/b")], "what it yields is progress: the parent makes a message of it"
+    assert outline(events, "data") == [("data", "sub/b")], (
+        "what it yields is progress: the parent makes a message of it"
+    )
 
 
 async def test_events_of_three_levels_bear_the_whole_path() -> None:
     events = await seen(deep(line(Stage(), "a"), 3).run("x", stream=True))
-    assert [path for _, path in told(events, "executor_invoked")] == [
+    assert [path for _, path in outline(events, "executor_invoked")] == [
         "in",
         "l1",
         "l1/in",
@@ -115,7 +125,7 @@ async def test_events_of_three_levels_bear_the_whole_path() -> None:
         "l1/l2/l3",
         "l1/l2/l3/a",
     ]
-    ended = [path for _, path in told(events, "executor_completed")][-4:]
+    ended = [path for _, path in outline(events, "executor_completed")][-4:]
     assert ended == ["l1/l2/l3/a", "l1/l2/l3", "l1/l2", "l1"]
 
 
@@ -131,11 +141,11 @@ async def test_a_consumer_sees_a_child_at_work_before_it_has_ended() -> None:
     assert (await stream.get_final_response()).get_outputs() == ["x-a-b-c"]
 
 
-async def test_a_consumer_sees_each_superstep_of_a_child_before_the_next_one_starts() -> None:
+async def test_consumer_sees_each_superstep_of_a_child_before_the_next_starts() -> None:
     stage = Stage()
     async for event in deep(line(stage, "abc"), 2).run("x", stream=True):
         if event.type == "superstep_completed" and event.executors and event.executors[0].startswith("l1/l2/"):
-            assert stage.calls[-1][0] == event.executors[0][-1], "one that was not told yet has run"
+            assert stage.calls[-1][0] == event.executors[0][-1], "a superstep ran before its predecessor was reported"
 
 
 async def test_a_child_that_never_waits_leaves_turns_to_others() -> None:
@@ -167,7 +177,7 @@ async def test_a_superstep_names_the_executors_that_ran_by_their_paths() -> None
     assert ran == [("first",), ("sub",), ("sub/a", "sub/a"), ("sub/b", "sub/b"), ("last",)]
 
 
-async def test_the_log_of_a_thread_tells_what_happened_in_each_child() -> None:
+async def test_log_of_a_thread_has_the_events_of_each_child() -> None:
     storage = InMemoryCheckpointStorage()
     flow = around(line(Stage(), "a"), storage)
     await flow.run("x y", thread_id=THREAD)
@@ -179,7 +189,7 @@ async def test_the_log_of_a_thread_tells_what_happened_in_each_child() -> None:
     first, second = (child_id for _, _, child_id in inside[::2])
     assert first != second
     assert inside == [(kind, "sub/a", child_id) for child_id in (first, second) for kind in kinds]
-    assert told(logged, "executor_completed").count(("executor_completed", "sub")) == 2
+    assert outline(logged, "executor_completed").count(("executor_completed", "sub")) == 2
     assert [event.seq for event in logged] == list(range(1, len(logged) + 1))
     assert [event.seq for event in later] == [event.seq for event in logged[5:]]
 
@@ -192,7 +202,7 @@ async def test_several_inputs_are_several_children_side_by_side() -> None:
     result = await around(line(stage, "ab"), storage).run("x y z", thread_id=THREAD)
     assert result.get_outputs() == ["x-a-b", "y-a-b", "z-a-b"]
     assert stage.calls == ["a(x)", "a(y)", "a(z)", "b(x-a)", "b(y-a)", "b(z-a)"]
-    assert [due(one) for one in await committed(storage)][2] == ["sub/a", "sub/a", "sub/a"]
+    assert [due(checkpoint) for checkpoint in await committed(storage)][2] == ["sub/a", "sub/a", "sub/a"]
 
 
 async def test_children_do_not_wait_for_each_other() -> None:
@@ -208,7 +218,7 @@ async def test_children_do_not_wait_for_each_other() -> None:
     assert (await asyncio.wait_for(around(child).run("x y z"), 5)).get_outputs() == ["x", "y", "z"]
 
 
-async def test_outputs_come_in_the_order_of_the_inputs_whichever_child_is_quicker() -> None:
+async def test_outputs_follow_the_order_of_inputs_when_a_later_child_is_quicker() -> None:
     first_may_end = asyncio.Event()
 
     @executor
@@ -221,7 +231,7 @@ async def test_outputs_come_in_the_order_of_the_inputs_whichever_child_is_quicke
 
     child = WorkflowBuilder(start_executor=slow_first).build()
     events = await seen(around(child).run("x y", stream=True))
-    assert [event.data for event in events if event.type == "data"] == ["y", "x"], "told as it happens"
+    assert [event.data for event in events if event.type == "data"] == ["y", "x"], "emitted as it happens"
     assert [event.data for event in events if event.type == "output"] == ["x", "y"]
 
 
@@ -243,10 +253,10 @@ async def test_a_child_may_yield_several_times_or_never() -> None:
     child = WorkflowBuilder(start_executor=letters).build()
     events = await seen(around(child).run("ab - c", stream=True))
     assert [event.data for event in events if event.type == "output"] == ["a", "b", "c"]
-    assert told(events, "executor_completed").count(("executor_completed", "sub")) == 3
+    assert outline(events, "executor_completed").count(("executor_completed", "sub")) == 3
 
 
-async def test_a_child_that_sends_into_nowhere_says_so_under_its_path() -> None:
+async def test_undelivered_message_of_a_child_warns_under_its_path() -> None:
     child = WorkflowBuilder(name="lost", start_executor=Relay("lost", Stage())).build()
     first, sub = Split("first"), WorkflowExecutor(child, "sub")
     events = await seen(WorkflowBuilder(start_executor=first).add_edge(first, sub).build().run("x", stream=True))
@@ -277,13 +287,13 @@ async def test_a_function_workflow_may_be_a_child() -> None:
     assert (await around(doubled.build()).run("x")).get_outputs() == ["xx"]
 
 
-async def test_a_workflow_stands_in_a_graph_under_its_own_name() -> None:
+async def test_workflow_in_a_graph_runs_under_its_own_name() -> None:
     first, last = Split("first"), Take("last")
     child = line(Stage(), "ab", name="lines")
     flow = WorkflowBuilder(start_executor=first).add_edge(first, child).add_edge(child, last).build()
     events = await seen(flow.run("x", stream=True))
     assert [event.data for event in events if event.type == "output"] == ["x-a-b"]
-    assert ("executor_invoked", "lines/b") in told(events, "executor_invoked")
+    assert ("executor_invoked", "lines/b") in outline(events, "executor_invoked")
 
 
 async def test_a_childs_own_storage_is_not_used_in_a_parent() -> None:

@@ -1,4 +1,4 @@
-"""Arguments of a run reach the executors of sub-workflows: all of them, those of one, or a single one."""
+"""Arguments of a run reach the executors of sub-workflows: all, those of one sub-workflow, or a single one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from perdure import (
 )
 
 
-async def given(arguments: Any) -> dict[str, Any]:
-    """What every executor of a nesting sees of the run's arguments."""
-    found: dict[str, Any] = {}
+async def seen_arguments(arguments: Any) -> dict[str, Any]:
+    """The run's arguments that each executor of a nesting receives, by path."""
+    seen: dict[str, Any] = {}
 
     def noting(name: str) -> Any:
         async def note(text: str, ctx: WorkflowContext[str, str]) -> None:
-            found[name] = dict(ctx.function_invocation_kwargs)
+            seen[name] = dict(ctx.function_invocation_kwargs)
             await ctx.send_message(text)
 
         return executor(id=name.rpartition("/")[2])(note)
@@ -41,27 +41,31 @@ async def given(arguments: Any) -> dict[str, Any]:
     l1 = WorkflowExecutor(WorkflowBuilder(name="m", start_executor=middle).add_edge(middle, l2).build(), "l1")
     flow = WorkflowBuilder(name="o", start_executor=outer).add_edge(outer, l1).build()
     await flow.run("x", function_invocation_kwargs=arguments)
-    return found
+    return seen
 
 
 async def test_run_arguments_for_all_reach_every_level() -> None:
-    assert await given({"user": 7}) == {"out": {"user": 7}, "l1/mid": {"user": 7}, "l1/l2/in": {"user": 7}}
+    assert await seen_arguments({"user": 7}) == {"out": {"user": 7}, "l1/mid": {"user": 7}, "l1/l2/in": {"user": 7}}
 
 
-async def test_run_arguments_for_a_sub_workflow_reach_all_of_it_and_nobody_else() -> None:
-    assert await given({"l1": {"user": 7}}) == {"out": {}, "l1/mid": {"user": 7}, "l1/l2/in": {"user": 7}}
+async def test_run_arguments_for_a_sub_workflow_reach_all_of_it_and_nothing_else() -> None:
+    assert await seen_arguments({"l1": {"user": 7}}) == {"out": {}, "l1/mid": {"user": 7}, "l1/l2/in": {"user": 7}}
 
 
 async def test_run_arguments_go_to_one_inner_executor_by_the_ids_on_the_way() -> None:
-    assert await given({"l1": {"l2": {"in": {"user": 7}}}}) == {"out": {}, "l1/mid": {}, "l1/l2/in": {"user": 7}}
-    assert await given({"out": {"a": 1}, "l1": {"mid": {"b": 2}}}) == {
+    assert await seen_arguments({"l1": {"l2": {"in": {"user": 7}}}}) == {
+        "out": {},
+        "l1/mid": {},
+        "l1/l2/in": {"user": 7},
+    }
+    assert await seen_arguments({"out": {"a": 1}, "l1": {"mid": {"b": 2}}}) == {
         "out": {"a": 1},
         "l1/mid": {"b": 2},
         "l1/l2/in": {},
     }
 
 
-async def test_a_secret_argument_reaches_an_inner_executor_open_and_is_not_stored() -> None:
+async def test_secret_argument_reaches_an_inner_executor_and_is_not_stored() -> None:
     storage = InMemoryCheckpointStorage()
 
     @executor
@@ -74,7 +78,7 @@ async def test_a_secret_argument_reaches_an_inner_executor_open_and_is_not_store
         assert "s3cr3t" not in json.dumps(checkpoint.to_dict())
 
 
-async def test_run_arguments_are_there_after_a_restart_inside_a_child() -> None:
+async def test_run_arguments_are_kept_after_a_restart_inside_a_child() -> None:
     storage, stage = InMemoryCheckpointStorage(), Stage()
     stage.failing = {"use"}
 

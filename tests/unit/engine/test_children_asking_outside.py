@@ -1,4 +1,4 @@
-"""Propagated questions of sub-workflows: requests of the thread, told and answered under the path of who asked."""
+"""Propagated questions of sub-workflows: requests of the thread, under the path of the executor that asked."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.unit.engine.nested import (
     committed,
     deep,
     on_any_storage,
+    outline,
     requests_of,
-    told,
 )
 
 from perdure import (
@@ -39,7 +39,7 @@ PENDING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 @on_any_storage
 @pytest.mark.parametrize("depth", [1, 2, 3])
-async def test_a_propagated_request_is_one_of_the_thread_under_its_path(
+async def test_propagated_request_is_a_request_of_the_thread_under_its_path(
     depth: int, make_storage: Callable[[], Any]
 ) -> None:
     flow = deep(asking(), depth, make_storage(), propagate_request=True)
@@ -57,7 +57,7 @@ async def test_children_have_ended_when_their_propagated_requests_are_answered()
     flow = deep(asking(), 2, storage, propagate_request=True)
     asked = requests_of(await flow.run("p", thread_id=THREAD))
     done = await flow.run(responses={asked["p"]: "fine"}, thread_id=THREAD)
-    assert [path for _, path in told(done, "executor_completed")] == ["l1/l2/ask", "l1/l2", "l1"]
+    assert [path for _, path in outline(done, "executor_completed")] == ["l1/l2/ask", "l1/l2", "l1"]
     assert (await committed(storage))[-1].children == {}
 
 
@@ -87,17 +87,17 @@ async def test_two_children_that_ask_outside_are_answered_one_at_a_time(first: s
     storage = InMemoryCheckpointStorage()
     flow = around(asking(), storage, propagate_request=True)
     asked = requests_of(await flow.run("p q", thread_id=THREAD))
-    one = await flow.run(responses={asked[first]: "A"}, thread_id=THREAD)
-    assert (one.get_outputs(), one.get_final_state()) == ([f"{first}=A"], PENDING)
+    partial = await flow.run(responses={asked[first]: "A"}, thread_id=THREAD)
+    assert (partial.get_outputs(), partial.get_final_state()) == ([f"{first}=A"], PENDING)
     second = {"p": "q", "q": "p"}[first]
-    assert requests_of(one.get_request_info_events()) == {second: asked[second]}
+    assert requests_of(partial.get_request_info_events()) == {second: asked[second]}
     both = await flow.run(responses={asked[second]: "B"}, thread_id=THREAD)
     assert (both.get_outputs(), both.get_final_state()) == ([f"{second}=B"], WorkflowRunState.IDLE)
     with pytest.raises(AlreadyAnswered):
         await flow.run(responses={asked[first]: "again"}, thread_id=THREAD)
 
 
-async def test_a_wrong_answer_to_a_propagated_request_is_refused_and_it_stays_pending() -> None:
+async def test_wrong_answer_is_rejected_and_the_propagated_request_stays_pending() -> None:
     flow = around(asking(response_type=int), InMemoryCheckpointStorage(), propagate_request=True)
     asked = requests_of(await flow.run("p", thread_id=THREAD))
     with pytest.raises(AnswerRejected, match="expected int"):
@@ -127,7 +127,7 @@ async def interview(name: str, ctx: RunContext) -> str:
     return f"{name} {age} {town}"
 
 
-async def test_function_children_ask_one_question_after_the_other_each_for_itself() -> None:
+async def test_function_children_each_ask_their_own_questions_in_sequence() -> None:
     storage = InMemoryCheckpointStorage()
 
     def again() -> Workflow:

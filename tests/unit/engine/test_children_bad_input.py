@@ -1,4 +1,4 @@
-"""Sub-workflows that cannot be: refused when the graph is built, with an error that names what is wrong."""
+"""Invalid sub-workflows: the build of the graph rejects them with an error that names the problem."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_child_needs_an_id(id: Any) -> None:
         WorkflowExecutor(line(Stage()), id)
 
 
-def test_two_children_may_not_have_one_id() -> None:
+def test_two_children_with_the_same_id_are_rejected() -> None:
     first = Split("first")
     children = [WorkflowExecutor(line(Stage()), "sub"), WorkflowExecutor(line(Stage()), "sub")]
     with pytest.raises(DuplicateExecutorId, match="'sub'"):
@@ -51,7 +51,7 @@ def test_a_child_may_not_have_the_id_of_an_executor() -> None:
         WorkflowBuilder(start_executor=first).add_edge(first, WorkflowExecutor(line(Stage()), "sub")).build()
 
 
-def test_two_workflows_of_one_name_need_executors_of_different_ids() -> None:
+def test_two_workflows_with_the_same_name_need_different_executor_ids() -> None:
     first = Split("first")
     twice = [line(Stage(), name="line"), line(Stage(), name="line")]
     with pytest.raises(DuplicateExecutorId, match="'line'"):
@@ -59,8 +59,8 @@ def test_two_workflows_of_one_name_need_executors_of_different_ids() -> None:
 
 
 @pytest.mark.parametrize("taken", ["sub/b", "sub/inner/b"])
-def test_an_executor_may_not_have_the_path_of_one_in_a_child(taken: str) -> None:
-    """Events could not be told apart."""
+def test_executor_with_the_path_of_an_inner_executor_is_rejected(taken: str) -> None:
+    """Two sources of events would have the same path."""
     start = Relay("b", Stage())
     inner = WorkflowExecutor(line(Stage(), "b"), "inner")
     child = WorkflowBuilder(name="child", start_executor=start).add_edge(start, inner).build()
@@ -70,7 +70,7 @@ def test_an_executor_may_not_have_the_path_of_one_in_a_child(taken: str) -> None
         builder.build()
 
 
-def test_a_child_that_cannot_take_what_is_sent_is_refused() -> None:
+def test_child_that_does_not_accept_the_sent_type_is_rejected() -> None:
     @executor
     async def numbers(number: int, ctx: WorkflowContext[int]) -> None: ...
 
@@ -79,13 +79,13 @@ def test_a_child_that_cannot_take_what_is_sent_is_refused() -> None:
         WorkflowBuilder(start_executor=first).add_edge(first, sub).build()
 
 
-async def test_an_input_that_the_first_executor_of_a_child_does_not_take_is_refused_outside() -> None:
+async def test_input_that_the_first_executor_of_a_child_rejects_fails_the_call() -> None:
     flow = WorkflowBuilder(start_executor=WorkflowExecutor(line(Stage()), "sub")).build()
     with pytest.raises(WrongInputType, match="'sub'"):
         await flow.run(7)
 
 
-async def test_two_children_that_ask_outside_under_one_chosen_id_are_refused() -> None:
+async def test_two_children_that_propagate_the_same_request_id_are_rejected() -> None:
     """A request is known by thread and request id."""
     flow = around(asking(request_id="approval"), InMemoryCheckpointStorage(), propagate_request=True)
     with pytest.raises((DuplicateRequest, SubWorkflowFailed), match="approval"):
@@ -93,7 +93,7 @@ async def test_two_children_that_ask_outside_under_one_chosen_id_are_refused() -
 
 
 async def test_ids_of_a_child_may_be_those_of_its_parent() -> None:
-    """A path tells them apart."""
+    """A path distinguishes them."""
     first, last = Split("a"), Take("b")
     sub = WorkflowExecutor(line(Stage(), "ab"), "sub")
     flow = WorkflowBuilder(start_executor=first).add_edge(first, sub).add_edge(sub, last).build()

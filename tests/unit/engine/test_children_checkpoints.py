@@ -55,10 +55,10 @@ async def look_up(name: str) -> str:
 
 @workflow
 async def slow(name: str, ctx: RunContext) -> str:
-    found = await look_up(name)
+    entry = await look_up(name)
     await ctx.sleep(timedelta(hours=1))
-    answer: str = await ctx.request_info(Question(found), str)
-    return f"{found}={answer}"
+    answer: str = await ctx.request_info(Question(entry), str)
+    return f"{entry}={answer}"
 
 
 async def everything(storage: Any) -> None:
@@ -80,24 +80,27 @@ async def everything(storage: Any) -> None:
 
 
 @pytest.mark.parametrize("make_storage", [InMemoryCheckpointStorage, SixMethods])
-async def test_checkpoints_with_children_and_suspended_deliveries_are_the_same_after_a_round_trip(
+async def test_checkpoints_with_children_and_suspensions_survive_a_round_trip(
     make_storage: Any,
 ) -> None:
     storage = make_storage()
     await everything(storage)
     kept = list(storage.kept.values()) if isinstance(storage, SixMethods) else await storage.list_checkpoints()
-    assert any(one.children for one in kept)
+    assert any(saved.children for saved in kept)
     for checkpoint in kept:
         assert round_trip(checkpoint).to_dict() == checkpoint.to_dict()
         assert due(round_trip(checkpoint)) == due(checkpoint)
-    asleep = [child for one in kept for child in one.children.values() if child.suspended]
+    asleep = [child for saved in kept for child in saved.children.values() if child.suspended]
     assert len(asleep) == 2
     for child in asleep:
-        [one] = child.suspended.values()
-        assert one.due_at is not None and [record.name for record in one.records if record.name] == ["look_up", "sleep"]
+        [sleeper] = child.suspended.values()
+        assert sleeper.due_at is not None and [record.name for record in sleeper.records if record.name] == [
+            "look_up",
+            "sleep",
+        ]
 
 
-async def test_a_child_goes_on_from_a_checkpoint_that_was_copied_to_another_storage_as_json() -> None:
+async def test_child_resumes_from_a_checkpoint_copied_to_another_storage_as_json() -> None:
     here, there = InMemoryCheckpointStorage(), SixMethods()
     await deep(line(Stage(), "abc"), 2, here).run("x", thread_id=THREAD)
     for checkpoint in await committed(here):
@@ -135,7 +138,7 @@ async def interrupted(storage: Any, stage: Stage, depth: int = 1) -> None:
 
 
 @pytest.mark.parametrize(("depth", "where"), [(1, "'l1'"), (2, "'l1' in sub-workflow 'l2'")])
-async def test_a_changed_inner_graph_is_refused_with_the_name_of_the_sub_workflow(depth: int, where: str) -> None:
+async def test_changed_inner_graph_is_rejected_with_the_name_of_its_sub_workflow(depth: int, where: str) -> None:
     storage, stage = InMemoryCheckpointStorage(), Stage()
     await interrupted(storage, stage, depth)
     with pytest.raises(IncompatibleWorkflow, match=f"in sub-workflow {where} executor 'b' is gone"):
@@ -158,7 +161,7 @@ async def test_an_addition_to_an_inner_graph_is_a_warning_that_names_it() -> Non
     assert result.get_outputs() == ["x-a-b-c", "x-a-b-extra"]
 
 
-async def test_with_force_what_was_due_to_a_removed_inner_executor_is_left_out() -> None:
+async def test_force_drops_messages_that_are_due_to_a_removed_inner_executor() -> None:
     storage, stage = InMemoryCheckpointStorage(), Stage()
     await interrupted(storage, stage)
     result = await changed("ac", storage, stage).run(thread_id=THREAD, force=True)
@@ -182,19 +185,19 @@ async def test_a_fork_in_the_middle_of_a_child_takes_the_child_along() -> None:
     storage, stage = InMemoryCheckpointStorage(), Stage()
     flow = deep(line(stage), 2, storage)
     await flow.run("x", thread_id=THREAD)
-    middle = next(one for one in await committed(storage) if due(one) == ["l1/l2/b"])
+    middle = next(checkpoint for checkpoint in await committed(storage) if due(checkpoint) == ["l1/l2/b"])
     stage.calls.clear()
     fork = await deep(line(stage), 2, storage).run(checkpoint_id=middle.checkpoint_id, fork=True, thread_id="fork")
     assert fork.get_outputs() == ["x-a-b-c"]
     assert stage.calls == ["b(x-a)", "c(x-a-b)"]
-    assert [due(one) for one in await committed(storage, "fork")] == [["l1/l2/b"], ["l1/l2/c"], []]
+    assert [due(checkpoint) for checkpoint in await committed(storage, "fork")] == [["l1/l2/b"], ["l1/l2/c"], []]
 
 
-async def test_a_rewind_into_a_child_runs_what_came_after_once_more() -> None:
+async def test_rewind_into_a_child_runs_the_later_supersteps_again() -> None:
     storage, stage = InMemoryCheckpointStorage(), Stage()
     flow = around(line(stage), storage)
     await flow.run("x y", thread_id=THREAD)
-    middle = next(one for one in await committed(storage) if due(one) == ["sub/b", "sub/b"])
+    middle = next(checkpoint for checkpoint in await committed(storage) if due(checkpoint) == ["sub/b", "sub/b"])
     for _ in range(2):
         stage.calls.clear()
         assert (await flow.run(checkpoint_id=middle.checkpoint_id)).get_outputs() == ["x-a-b-c", "y-a-b-c"]
@@ -215,6 +218,6 @@ async def test_messages_of_a_thread_include_those_inside_of_its_children_by_path
     workflow = around(line(Stage()), InMemoryCheckpointStorage())
     await workflow.run("p", thread_id=THREAD)
     messages = await workflow.messages(THREAD)
-    assert [one.delivery_id for one in messages] == list(range(1, len(messages) + 1)), "none is missing"
-    assert [one.target_id for one in messages if "/" in str(one.target_id)] == ["sub/a", "sub/b", "sub/c"]
-    assert [one.source_id for one in messages if one.target_id == "sub/c"] == ["sub/b"]
+    assert [message.delivery_id for message in messages] == list(range(1, len(messages) + 1)), "none is missing"
+    assert [message.target_id for message in messages if "/" in str(message.target_id)] == ["sub/a", "sub/b", "sub/c"]
+    assert [message.source_id for message in messages if message.target_id == "sub/c"] == ["sub/b"]

@@ -22,7 +22,7 @@ PENDING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 
 def asked_inside(clock: FakeClock, storage: Any, **terms: Any) -> Workflow:
-    """Nobody answers the child: its parent has no edge for the question."""
+    """The child gets no answer: its parent has no edge for the question."""
     child = asking(deadline=clock.now() + timedelta(hours=1), **terms)
     first, last, sub = Split("first"), Take("last"), WorkflowExecutor(child, "sub")
     builder = WorkflowBuilder(name="inside", start_executor=first, checkpoint_storage=storage, clock=clock)
@@ -61,7 +61,7 @@ async def test_a_childs_request_without_a_default_expires_under_its_path(depth: 
     assert (await committed(storage))[-1].children == {}
 
 
-async def test_the_default_of_a_question_to_the_parent_is_delivered_when_its_deadline_has_passed() -> None:
+async def test_default_for_a_question_to_the_parent_arrives_after_its_deadline() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
     flow = asked_inside(clock, storage, default="nobody")
     assert (await flow.run("p", thread_id=THREAD)).get_outputs() == []

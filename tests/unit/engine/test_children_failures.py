@@ -1,4 +1,4 @@
-"""A failure inside a sub-workflow is one of the executor that runs it, with the child's error inside."""
+"""A failure inside a sub-workflow is a failure of the executor that runs it, with the child's error inside."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.unit.engine.nested import (
     due,
     line,
     on_any_storage,
+    outline,
     requests_of,
     seen,
-    told,
 )
 
 from perdure import (
@@ -56,7 +56,7 @@ async def events_until_failure(workflow: Workflow, message: str = "x") -> list[W
     return events
 
 
-# ---------------------------------------------------------------- what is raised and told
+# ---------------------------------------------------------------- errors and events
 
 
 @on_any_storage
@@ -68,14 +68,14 @@ async def test_a_failed_child_is_raised_with_its_error_inside(make_storage: Call
     assert (failed.value.executor_id, failed.value.workflow_name) == ("sub", "line")
 
 
-async def test_a_failure_three_levels_down_is_one_of_the_outermost_executor() -> None:
+async def test_failure_three_levels_down_is_a_failure_of_the_outermost_executor() -> None:
     with pytest.raises(SubWorkflowFailed) as failed:
         await deep(line(failing("a"), "a"), 3).run("x")
     assert failed.value.executor_id == "l1"
     assert isinstance(failed.value.error, Boom)
 
 
-async def test_every_executor_around_a_failure_is_told_to_have_failed_from_the_inside_out() -> None:
+async def test_executors_around_a_failure_report_it_from_the_inside_out() -> None:
     events = await events_until_failure(deep(line(failing("a"), "a"), 2))
     failed = [event for event in events if event.type == "executor_failed"]
     assert [event.executor_id for event in failed] == ["l1/l2/a", "l1/l2", "l1"]
@@ -85,10 +85,10 @@ async def test_every_executor_around_a_failure_is_told_to_have_failed_from_the_i
     assert whole.details is not None and whole.details.executor_id == "l1/l2/a"
 
 
-async def test_no_failure_is_told_twice_and_nothing_that_failed_is_told_to_have_ended() -> None:
+async def test_failure_is_reported_once_and_a_failed_executor_never_completes() -> None:
     events = await events_until_failure(around(line(failing("b"))))
     ended = ("executor_completed", "executor_failed")
-    assert told(events, *ended) == [
+    assert outline(events, *ended) == [
         ("executor_completed", "first"),
         ("executor_completed", "sub/a"),
         ("executor_failed", "sub/b"),
@@ -96,11 +96,11 @@ async def test_no_failure_is_told_twice_and_nothing_that_failed_is_told_to_have_
     ]
 
 
-# ---------------------------------------------------------------- nothing is left of it, and the thread goes on
+# ---------------------------------------------------------------- the failure leaves no trace, and the thread resumes
 
 
 @on_any_storage
-async def test_the_thread_goes_on_inside_the_child(make_storage: Callable[[], Any]) -> None:
+async def test_failed_thread_resumes_inside_the_child(make_storage: Callable[[], Any]) -> None:
     stage = failing("b")
     flow = around(line(stage), make_storage())
     await events_until_failure(flow)
@@ -113,11 +113,11 @@ async def test_the_thread_goes_on_inside_the_child(make_storage: Callable[[], An
 async def test_a_failure_inside_a_child_leaves_the_checkpoint_before_as_the_head() -> None:
     stage, storage = failing("b"), InMemoryCheckpointStorage()
     await events_until_failure(around(line(stage), storage))
-    assert [due(one) for one in await committed(storage)][-1] == ["sub/b"]
+    assert [due(checkpoint) for checkpoint in await committed(storage)][-1] == ["sub/b"]
 
 
 class Writer(Executor):
-    """Writes and sends, and fails after that if it is told to."""
+    """Writes and yields, and then fails if its stage does."""
 
     def __init__(self, id: str, stage: Stage) -> None:
         super().__init__(id)
@@ -132,7 +132,7 @@ class Writer(Executor):
 
 
 @on_any_storage
-async def test_what_a_failed_superstep_of_a_child_wrote_and_yielded_leaves_no_trace(
+async def test_writes_and_outputs_of_a_failed_child_superstep_are_discarded(
     make_storage: Callable[[], Any],
 ) -> None:
     stage = failing("write")
@@ -150,8 +150,8 @@ async def test_a_failed_superstep_of_a_child_is_not_in_the_log() -> None:
     await events_until_failure(flow)
     async with flow.open(thread_id=THREAD) as run:
         logged = await seen(run.events(after=0))
-    assert ("executor_invoked", "sub/a") in told(logged, "executor_invoked")
-    assert ("executor_invoked", "sub/b") not in told(logged, "executor_invoked")
+    assert ("executor_invoked", "sub/a") in outline(logged, "executor_invoked")
+    assert ("executor_invoked", "sub/b") not in outline(logged, "executor_invoked")
 
 
 async def test_a_finished_sibling_child_is_not_run_again() -> None:
@@ -172,7 +172,7 @@ async def test_a_finished_sibling_child_is_not_run_again() -> None:
     result = await build().run(thread_id=THREAD)
     assert result.get_outputs() == ["x-g", "x-bad"]
     assert stage.calls == ["g(x)", "bad(x)", "bad(x)"]
-    assert ("executor_bypassed", "good/g") in told(result, "executor_bypassed")
+    assert ("executor_bypassed", "good/g") in outline(result, "executor_bypassed")
 
 
 async def test_without_a_storage_too_a_finished_sibling_child_is_not_run_again() -> None:
@@ -185,8 +185,8 @@ async def test_without_a_storage_too_a_finished_sibling_child_is_not_run_again()
         stage.gates["bad"].set()
 
     first, bad = Split("first"), line(stage, ["bad"], name="two")
-    one = WorkflowBuilder(name="one", start_executor=good).build()
-    flow = WorkflowBuilder(start_executor=first).add_fan_out_edges(first, [one, bad]).build()
+    finished = WorkflowBuilder(name="one", start_executor=good).build()
+    flow = WorkflowBuilder(start_executor=first).add_fan_out_edges(first, [finished, bad]).build()
     await events_until_failure(flow)
     stage.failing.clear()
     await flow.run(thread_id=THREAD)
@@ -240,7 +240,7 @@ async def test_a_conflict_in_one_child_does_not_repeat_its_sibling() -> None:
     assert (stage.calls.count("one(good)"), stage.calls.count("one(bad)")) == (1, 2)
 
 
-async def test_a_value_in_a_childs_state_that_cannot_be_saved_is_named_with_its_child() -> None:
+async def test_unsavable_value_in_the_state_of_a_child_is_named_with_its_child() -> None:
     @executor
     async def start(text: str, ctx: WorkflowContext[str]) -> None:
         ctx.set_state("report", {"author": object()})
@@ -273,9 +273,9 @@ async def test_a_child_has_its_own_superstep_limit() -> None:
     assert "3" in str(failed.value.error)
 
 
-async def test_a_child_that_comes_to_its_limit_is_told_to_have_failed() -> None:
+async def test_child_that_reaches_its_limit_emits_executor_failed() -> None:
     events = await events_until_failure(around(rounds(max_iterations=2)), "abc")
-    assert ("executor_failed", "sub") in told(events, "executor_failed")
+    assert ("executor_failed", "sub") in outline(events, "executor_failed")
 
 
 async def test_the_limit_counts_each_child_by_itself() -> None:
@@ -289,7 +289,7 @@ async def test_supersteps_of_a_child_do_not_count_towards_its_parents_limit() ->
     assert (await builder.build().run("abcdefghijkl")).get_outputs() == ["l"]
 
 
-async def test_a_child_goes_on_counting_after_a_restart() -> None:
+async def test_child_continues_its_superstep_count_after_a_restart() -> None:
     storage, stage = InMemoryCheckpointStorage(), failing("b")
 
     def build() -> Workflow:
@@ -302,7 +302,7 @@ async def test_a_child_goes_on_counting_after_a_restart() -> None:
     assert isinstance(failed.value.error, WorkflowConvergenceException)
 
 
-async def test_an_answer_lets_a_child_count_from_the_beginning() -> None:
+async def test_answer_resets_the_superstep_count_of_a_child() -> None:
     ask = asking().get_start_executor()
     front = Split("front")
     child = WorkflowBuilder(name="asks", start_executor=front, max_iterations=2).add_edge(front, ask).build()

@@ -1,4 +1,4 @@
-"""Every child has executors, memory and state of its own, whoever else runs the same workflow object."""
+"""Every child has executors, memory and state of its own, however many runs share the workflow object."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_later_input_gets_executors_that_have_seen_nothing(kind: type[Co
 
 
 @pytest.mark.parametrize("kind", [Counter, KeptCounter])
-async def test_one_workflow_object_may_stand_twice_in_a_parent(kind: type[Counter]) -> None:
+async def test_one_workflow_object_runs_twice_in_a_parent(kind: type[Counter]) -> None:
     child, first, last = counting(kind), Split("first"), Take("last")
     subs = [WorkflowExecutor(child, "left"), WorkflowExecutor(child, "right")]
     builder = WorkflowBuilder(start_executor=first).add_fan_out_edges(first, subs)
@@ -73,8 +73,8 @@ async def test_one_workflow_object_may_stand_twice_in_a_parent(kind: type[Counte
 
 
 @pytest.mark.parametrize("kind", [Counter, KeptCounter])
-async def test_one_workflow_object_may_stand_in_several_parents_and_run_by_itself(kind: type[Counter]) -> None:
-    """Executors given as instances serve one thread; every other one gets its own."""
+async def test_one_workflow_object_runs_in_several_parents_and_by_itself(kind: type[Counter]) -> None:
+    """Executors that are passed as instances serve one thread; every other thread gets its own."""
     child = counting(kind)
     assert outputs(await child.run("own")) == ["own1"]
     assert outputs(await around(child).run("x")) == ["x1"]
@@ -87,7 +87,7 @@ async def test_a_parent_and_its_child_run_by_themselves_at_the_same_time() -> No
     child = line(stage, "ab")
     parent, other = around(child), around(child, name="other")
     results = await asyncio.gather(child.run("own"), parent.run("x"), other.run("y"))
-    assert [outputs(one) for one in results] == [["own-a-b"], ["x-a-b"], ["y-a-b"]]
+    assert [outputs(result) for result in results] == [["own-a-b"], ["x-a-b"], ["y-a-b"]]
 
 
 @on_any_storage
@@ -97,10 +97,10 @@ async def test_threads_of_a_parent_never_share_the_executors_of_children(
 ) -> None:
     flow = deep(counting(kind), 2, make_storage())
     running = [flow.run(f"x{number}-", thread_id=f"t{number}") for number in range(8)]
-    assert [outputs(one) for one in await asyncio.gather(*running)] == [[f"x{number}-1"] for number in range(8)]
+    assert [outputs(result) for result in await asyncio.gather(*running)] == [[f"x{number}-1"] for number in range(8)]
 
 
-async def test_an_executor_of_a_child_keeps_its_instance_from_superstep_to_superstep() -> None:
+async def test_executor_of_a_child_keeps_its_instance_across_supersteps() -> None:
     class Rounds(Counter):
         @handler
         async def turn(self, left: int, ctx: WorkflowContext[int, str]) -> None:
@@ -117,35 +117,35 @@ async def test_an_executor_of_a_child_keeps_its_instance_from_superstep_to_super
 
 
 class Pair(Executor):
-    """Counts its messages in `self`; goes on to the next executor."""
+    """Collects its messages in `self` and sends them on, three times."""
 
     def __init__(self, id: str, stage: Stage) -> None:
         super().__init__(id)
         self.stage = stage
-        self.heard: list[str] = []
+        self.texts: list[str] = []
 
     @handler
-    async def hear(self, text: str, ctx: WorkflowContext[str, str]) -> None:
-        self.heard.append(text)
+    async def collect(self, text: str, ctx: WorkflowContext[str, str]) -> None:
+        self.texts.append(text)
         await self.stage.play(self.id, text)
-        await (ctx.send_message(text + "!") if len(self.heard) < 3 else ctx.yield_output(" ".join(self.heard)))
+        await (ctx.send_message(text + "!") if len(self.texts) < 3 else ctx.yield_output(" ".join(self.texts)))
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
-        return {"heard": self.heard}
+        return {"heard": self.texts}
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        self.heard = state["heard"]
+        self.texts = state["heard"]
 
 
-def hearing(stage: Stage, storage: Any, depth: int = 1) -> Workflow:
-    one = Pair("hear", stage)
-    return deep(WorkflowBuilder(name="hearing", start_executor=one).add_edge(one, one).build(), depth, storage)
+def collecting(stage: Stage, storage: Any, depth: int = 1) -> Workflow:
+    pair = Pair("hear", stage)
+    return deep(WorkflowBuilder(name="hearing", start_executor=pair).add_edge(pair, pair).build(), depth, storage)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-async def test_what_an_inner_executor_keeps_is_in_the_checkpoint_of_its_child(depth: int) -> None:
+async def test_saved_values_of_an_inner_executor_are_in_its_childs_checkpoint(depth: int) -> None:
     storage = InMemoryCheckpointStorage()
-    await hearing(Stage(), storage, depth).run("x", thread_id=THREAD)
+    await collecting(Stage(), storage, depth).run("x", thread_id=THREAD)
     kept = []
     for checkpoint in await committed(storage):
         level: Any = checkpoint
@@ -159,20 +159,20 @@ async def test_what_an_inner_executor_keeps_is_in_the_checkpoint_of_its_child(de
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-async def test_what_an_inner_executor_keeps_is_restored_from_every_checkpoint(depth: int) -> None:
+async def test_saved_values_of_an_inner_executor_are_restored_from_checkpoints(depth: int) -> None:
     storage = InMemoryCheckpointStorage()
-    flow = hearing(Stage(), storage, depth)
+    flow = collecting(Stage(), storage, depth)
     await flow.run("x", thread_id=THREAD)
     for info in await committed(storage):
-        anew = await hearing(Stage(), storage, depth).run(checkpoint_id=info.checkpoint_id, fork=True)
+        forked = await collecting(Stage(), storage, depth).run(checkpoint_id=info.checkpoint_id, fork=True)
         rewound = await flow.run(checkpoint_id=info.checkpoint_id)
-        assert outputs(anew) == outputs(rewound) == ["x x! x!!"]
+        assert outputs(forked) == outputs(rewound) == ["x x! x!!"]
 
 
 @on_any_storage
 async def test_an_inner_executor_is_put_back_after_a_failed_superstep(make_storage: Callable[[], Any]) -> None:
     stage = Stage()
-    flow = hearing(stage, make_storage(), 2)
+    flow = collecting(stage, make_storage(), 2)
     stage.failing = {"hear"}
     for _ in range(3):
         with pytest.raises(SubWorkflowFailed):
@@ -183,10 +183,10 @@ async def test_an_inner_executor_is_put_back_after_a_failed_superstep(make_stora
 
 async def test_hooks_of_several_children_are_kept_apart() -> None:
     storage, stage = InMemoryCheckpointStorage(), Stage()
-    flow = hearing(stage, storage)
+    flow = collecting(stage, storage)
     assert outputs(await flow.run("x y", thread_id=THREAD)) == ["x x! x!!", "y y! y!!"]
     for checkpoint in await committed(storage):
-        resumed = await hearing(stage, storage).run(checkpoint_id=checkpoint.checkpoint_id, fork=True)
+        resumed = await collecting(stage, storage).run(checkpoint_id=checkpoint.checkpoint_id, fork=True)
         assert outputs(resumed) == ["x x! x!!", "y y! y!!"]
 
 
@@ -218,12 +218,16 @@ async def test_state_of_child_and_parent_are_kept_apart() -> None:
     builder = WorkflowBuilder(start_executor=outer, checkpoint_storage=storage)
     result = await builder.add_edge(outer, sub).add_edge(sub, after).build().run("x", thread_id=THREAD)
     assert outputs(result) == ["child x, parent"]
-    [inside] = [one for one in await committed(storage) if one.children and any(c.state for c in one.children.values())]
+    [inside] = [
+        checkpoint
+        for checkpoint in await committed(storage)
+        if checkpoint.children and any(c.state for c in checkpoint.children.values())
+    ]
     assert [child.state for child in inside.children.values()] == [{"key": "child x"}]
     assert inside.state == {"key": "parent"}
 
 
-async def test_children_write_one_key_in_one_superstep_without_a_conflict() -> None:
+async def test_children_write_the_same_key_in_one_superstep_without_a_conflict() -> None:
     @executor
     async def write(text: str, ctx: WorkflowContext[str]) -> None:
         ctx.set_state("key", text)
@@ -275,7 +279,7 @@ async def test_a_message_is_the_childs_own_copy() -> None:
     assert outputs(await flow.run("x")) == ["x+changed", "x+changed"]
 
 
-async def test_a_failed_child_is_forgotten_with_what_its_executors_kept() -> None:
+async def test_executors_of_a_failed_child_leave_nothing_to_the_next_child() -> None:
     """Without hooks what an executor keeps in `self` is lost with its instance, not handed to the next child."""
     stage = Stage()
 

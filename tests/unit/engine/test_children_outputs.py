@@ -1,4 +1,4 @@
-"""What becomes of a sub-workflow's outputs: messages, outputs of the parent, intermediate ones, or nothing."""
+"""Outputs of a sub-workflow become messages, outputs of the parent, intermediate outputs, or nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_direct_outputs_are_not_sent_on() -> None:
     assert (await flow.run("x")).get_outputs() == ["x-a"]
 
 
-async def test_direct_outputs_are_told_as_they_happen() -> None:
+async def test_direct_outputs_are_emitted_as_they_happen() -> None:
     before_high: list[Any] = []
     async for event in only(two_voices()).run("x", stream=True):
         if event.executor_id == "sub/high" and event.type == "executor_invoked":
@@ -101,7 +101,7 @@ async def test_the_outputs_of_a_resumed_run_are_those_of_the_undisturbed_one() -
 # ---------------------------------------------------------------- designation
 
 
-async def test_a_childs_output_from_decides_what_its_parent_gets() -> None:
+async def test_output_from_of_a_child_selects_the_outputs_its_parent_receives() -> None:
     child = two_voices(output_from=["high"])
     assert (await only(child).run("x")).get_outputs() == ["high x"]
     assert (await around(child).run("x")).get_outputs() == ["high x"]
@@ -141,7 +141,7 @@ async def test_a_parent_may_hide_direct_outputs() -> None:
     assert [kind for kind, _, data in yielded(result) if data == "x-a"] in ([], ["data"])
 
 
-async def test_outputs_that_are_told_again_bear_the_paths_that_they_were_told_under() -> None:
+async def test_replayed_outputs_keep_their_paths() -> None:
     child = two_voices(output_from=["high"], intermediate_output_from=["low"])
     flow = only(only(child), checkpoint_storage=InMemoryCheckpointStorage())
     first = yielded(await flow.run("x", thread_id=THREAD))
@@ -150,7 +150,7 @@ async def test_outputs_that_are_told_again_bear_the_paths_that_they_were_told_un
     assert all(event.replayed for event in again if event.type in ("output", "intermediate"))
 
 
-async def test_hidden_outputs_are_not_told_again() -> None:
+async def test_hidden_outputs_are_not_replayed() -> None:
     first, last = Split("first"), Take("last")
     direct = WorkflowExecutor(line(Stage(), "a"), "sub", allow_direct_output=True)
     builder = WorkflowBuilder(start_executor=first, output_from=[last], checkpoint_storage=InMemoryCheckpointStorage())

@@ -17,8 +17,8 @@ from tests.unit.engine.nested import (
     committed,
     deep,
     line,
+    outline,
     seen,
-    told,
 )
 
 from perdure import (
@@ -56,11 +56,11 @@ def guarded(child: Any, storage: Any = None, clock: Any = None, **policy: Any) -
 async def test_a_failed_child_may_be_skipped() -> None:
     stage = failing("b")
     events = await seen(guarded(line(stage), on_error="skip").run("x", stream=True))
-    assert ("executor_skipped", "sub") in told(events, "executor_skipped")
+    assert ("executor_skipped", "sub") in outline(events, "executor_skipped")
     assert events[-1].state is WorkflowRunState.IDLE
 
 
-async def test_a_sibling_of_a_child_that_is_skipped_goes_on() -> None:
+async def test_sibling_of_a_skipped_child_continues() -> None:
     @executor
     async def picky(text: str, ctx: WorkflowContext[Never, str]) -> None:
         if text == "bad":
@@ -76,21 +76,21 @@ async def test_a_fallback_gets_the_input_of_a_failed_child() -> None:
     assert (await flow.run("x")).get_outputs() == ["x-instead"]
 
 
-async def test_a_failed_child_is_started_again_as_its_policy_says() -> None:
+async def test_failed_child_is_retried_as_its_policy_defines() -> None:
     stage, clock = failing("b"), FakeClock()
 
     @executor
-    async def mends(text: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def recovers(text: str, ctx: WorkflowContext[Never, str]) -> None:
         stage.calls.append(text)
         if len(stage.calls) < 3:
             raise Boom
         await ctx.yield_output(text)
 
-    child = WorkflowBuilder(start_executor=mends).build()
+    child = WorkflowBuilder(start_executor=recovers).build()
     flow = guarded(child, clock=clock, retry=RetryPolicy(3, initial_delay=0))
     events = await seen(flow.run("x", stream=True))
     assert [event.data for event in events if event.type == "output"] == ["x"]
-    assert told(events, "executor_retrying") == [("executor_retrying", "sub")] * 2
+    assert outline(events, "executor_retrying") == [("executor_retrying", "sub")] * 2
 
 
 async def test_a_child_that_takes_too_long_is_cancelled_and_fails() -> None:
@@ -113,11 +113,11 @@ async def test_a_policy_inside_a_child_keeps_its_failure_inside() -> None:
     builder = WorkflowBuilder(name="inner", start_executor=first).add_edge(first, bad).add_edge(bad, last)
     child = builder.add_edge(first, last).with_policy(bad, on_error="skip").build()
     events = await seen(around(child).run("x", stream=True))
-    assert told(events, "executor_skipped") == [("executor_skipped", "sub/b")]
+    assert outline(events, "executor_skipped") == [("executor_skipped", "sub/b")]
     assert [event.data for event in events if event.type == "output"] == ["x-a-c"]
 
 
-async def test_a_join_goes_on_without_a_child_that_is_isolated() -> None:
+async def test_join_continues_without_an_isolated_child() -> None:
     stage = failing("b")
     source, join = Relay("source", stage), Join("join", stage)
     good, bad = (WorkflowExecutor(line(stage, ids, name=ids), f"sub-{ids}", on_error="isolate") for ids in ("a", "b"))
@@ -131,23 +131,23 @@ async def test_the_innermost_policy_meets_the_failure() -> None:
     first = Split("in")
     middle = WorkflowBuilder(name="middle", start_executor=first).add_edge(first, inner).build()
     events = await seen(guarded(middle, on_error="skip").run("x", stream=True))
-    assert told(events, "executor_skipped") == [("executor_skipped", "sub/l2")]
-    assert ("executor_completed", "sub") in told(events, "executor_completed")
+    assert outline(events, "executor_skipped") == [("executor_skipped", "sub/l2")]
+    assert ("executor_completed", "sub") in outline(events, "executor_completed")
 
 
 async def test_a_failure_rises_to_the_first_level_that_has_a_policy() -> None:
     events = await seen(guarded(deep(line(failing("a"), "a"), 2), on_error="skip").run("x", stream=True))
-    assert told(events, "executor_failed")[0] == ("executor_failed", "sub/l1/l2/a")
-    assert told(events, "executor_skipped") == [("executor_skipped", "sub")]
+    assert outline(events, "executor_failed")[0] == ("executor_failed", "sub/l1/l2/a")
+    assert outline(events, "executor_skipped") == [("executor_skipped", "sub")]
 
 
-async def test_what_a_skipped_child_had_asked_outside_is_not_pending_any_more() -> None:
+async def test_propagated_request_of_a_skipped_child_is_no_longer_pending() -> None:
     stage, storage = failing("b"), InMemoryCheckpointStorage()
     first, ask, between, bad = Split("first"), Ask(), Relay("a", stage), Give("b", stage)
     builder = WorkflowBuilder(name="child", start_executor=first).add_fan_out_edges(first, [ask, between])
     flow = guarded(builder.add_edge(between, bad).build(), storage, propagate_request=True, on_error="skip")
     result = await flow.run("x", thread_id=THREAD)
-    assert told(result, "request_info") == [("request_info", "sub/ask")]
+    assert outline(result, "request_info") == [("request_info", "sub/ask")]
     assert result.get_request_info_events() == []
     assert result.get_final_state() is WorkflowRunState.IDLE
     assert (await committed(storage))[-1].children == {}
@@ -178,7 +178,7 @@ async def test_the_attempts_of_a_child_are_counted_across_restarts() -> None:
     assert (stage.called("a"), stage.called("b")) == (3, 3), "each attempt is a new child, from its first executor on"
 
 
-async def test_an_attempt_at_a_child_starts_with_nothing_of_the_one_before() -> None:
+async def test_retry_of_a_child_starts_without_state_of_the_failed_attempt() -> None:
     tries: list[Any] = []
 
     class Fragile(Executor):
@@ -210,7 +210,7 @@ async def test_an_attempt_at_a_child_starts_with_nothing_of_the_one_before() -> 
 # ---------------------------------------------------------------- steps and sleeps in children
 
 
-async def test_a_recorded_step_inside_a_child_is_not_run_again_after_its_handler_failed() -> None:
+async def test_recorded_step_in_a_child_is_not_called_again_after_a_failure() -> None:
     stage, storage = failing("use"), InMemoryCheckpointStorage()
 
     async def fetch(text: str) -> str:
@@ -220,9 +220,9 @@ async def test_a_recorded_step_inside_a_child_is_not_run_again_after_its_handler
     def build() -> Workflow:
         @executor
         async def use(text: str, ctx: WorkflowContext[Never, str]) -> None:
-            found = await ctx.step(fetch, text)
+            fetched = await ctx.step(fetch, text)
             await stage.play("use", text)
-            await ctx.yield_output(found)
+            await ctx.yield_output(fetched)
 
         return deep(WorkflowBuilder(name="using", start_executor=use).build(), 2, storage)
 
@@ -232,10 +232,10 @@ async def test_a_recorded_step_inside_a_child_is_not_run_again_after_its_handler
     result = await build().run(thread_id=THREAD)
     assert result.get_outputs() == ["X"]
     assert stage.calls == ["fetch", "use(x)", "use(x)"]
-    assert ("executor_bypassed", "l1/l2/use/fetch") in told(result, "executor_bypassed")
+    assert ("executor_bypassed", "l1/l2/use/fetch") in outline(result, "executor_bypassed")
 
 
-async def test_a_child_that_sleeps_lets_its_siblings_go_on_and_the_run_waits_for_it() -> None:
+async def test_siblings_of_a_sleeping_child_continue_and_the_run_waits_for_it() -> None:
     clock = FakeClock()
 
     @workflow

@@ -17,8 +17,8 @@ from tests.unit.engine.nested import (
     asking,
     committed,
     on_any_storage,
+    outline,
     seen,
-    told,
 )
 
 from perdure import (
@@ -48,7 +48,7 @@ async def test_an_executor_of_the_parent_answers_a_childs_question(make_storage:
     assert result.get_request_info_events() == []
 
 
-async def test_the_parents_executor_sees_who_asked_what() -> None:
+async def test_executor_of_the_parent_receives_the_question_and_its_source() -> None:
     taken: list[SubWorkflowRequestMessage] = []
 
     class Watching(Executor):
@@ -66,9 +66,9 @@ async def test_the_parents_executor_sees_who_asked_what() -> None:
     assert event.source_executor_id == "sub/ask"
 
 
-async def test_a_consumer_is_not_asked_what_the_parent_answers() -> None:
+async def test_consumer_does_not_see_questions_that_the_parent_answers() -> None:
     events = await seen(answered_by(Clerk("clerk"), asking()).run("p", stream=True))
-    assert told(events, "request_info") == []
+    assert outline(events, "request_info") == []
     assert all(event.state is not WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS for event in events)
 
 
@@ -96,8 +96,10 @@ class LastFirst(Executor):
         self, request: SubWorkflowRequestMessage, ctx: WorkflowContext[SubWorkflowResponseMessage]
     ) -> None:
         self.waiting.insert(0, request)
-        for one in self.waiting if len(self.waiting) == 2 else ():
-            await ctx.send_message(one.create_response(f"yes {one.source_event.data.text}"), target_id=one.executor_id)
+        for waiting in self.waiting if len(self.waiting) == 2 else ():
+            await ctx.send_message(
+                waiting.create_response(f"yes {waiting.source_event.data.text}"), target_id=waiting.executor_id
+            )
 
 
 @pytest.mark.parametrize("request_id", [None, "approval"], ids=["a made id", "the same chosen id"])
@@ -112,7 +114,7 @@ async def test_a_childs_answer_must_be_of_the_type_that_it_asked_for() -> None:
     events: list[WorkflowEvent] = []
     with pytest.raises(AnswerRejected, match="expected int, got str"):
         await collect(answered_by(Clerk("clerk"), asking(response_type=int)).run("p", stream=True), events)
-    assert told(events, "executor_failed") == [("executor_failed", "clerk")]
+    assert outline(events, "executor_failed") == [("executor_failed", "clerk")]
 
 
 async def test_an_answer_made_by_hand_is_checked_by_the_child() -> None:
@@ -141,7 +143,7 @@ async def test_a_second_answer_in_the_same_superstep_is_dropped_with_a_warning()
     assert any("has an answer already" in str(event.data) for event in events if event.type == "warning")
 
 
-async def test_an_answer_to_a_question_that_nobody_asked_is_dropped_with_a_warning() -> None:
+async def test_answer_to_an_unknown_question_is_dropped_with_a_warning() -> None:
     class Confused(Executor):
         @handler
         async def answer(

@@ -1,4 +1,4 @@
-"""Edits: a thread is changed where it stands, as its next commit, and what runs next goes on from that."""
+"""Edits: the next commit changes the head of a thread, and the next run starts from it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_the_next_run_sees_the_edited_state(make_storage: Callable[[], Any
     assert (await again.run("honey", thread_id="t")).get_outputs() == [(["milk", "honey"], "honey")]
 
 
-async def test_what_the_caller_does_with_its_values_later_changes_nothing() -> None:
+async def test_later_changes_to_the_callers_values_do_not_change_the_thread() -> None:
     workflow = noting(InMemoryCheckpointStorage())
     await workflow.run("tea", thread_id="t")
     mine = ["milk"]
@@ -94,7 +94,7 @@ async def test_a_request_that_waits_is_answered_after_an_edit(make_storage: Call
     assert made.status == "IDLE_WITH_PENDING_REQUESTS"
     assert list((await head_of(workflow)).pending_request_info_events) == ["ready"]
     if isinstance(storage, StoreCheckpointStorage):
-        assert [one.request_id for one in await storage.pending_requests()] == ["ready"]
+        assert [request.request_id for request in await storage.pending_requests()] == ["ready"]
     result = await workflow.run(responses={"ready": Verdict(is_good=True)}, thread_id="t")
     assert result.get_outputs() == ["ready: True []"]
 
@@ -119,7 +119,7 @@ def sided(seen: list[str], weather: list[bool], storage: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("is_same_object", [True, False])
-async def test_what_is_recorded_since_the_head_stays_recorded(is_same_object: bool) -> None:
+async def test_edit_keeps_the_records_made_since_the_head(is_same_object: bool) -> None:
     seen: list[str] = []
     weather, storage = [True], awaiting_storage()
     workflow = sided(seen, weather, storage)
@@ -151,7 +151,7 @@ async def test_what_is_recorded_since_the_head_stays_recorded(is_same_object: bo
         (lambda workflow: workflow.clear("t", on_busy="wait"), InvalidRun),
     ],
 )
-async def test_what_is_refused_writes_nothing_and_leaves_the_thread_free(
+async def test_rejected_edit_writes_nothing_and_leaves_the_thread_free(
     make_storage: Callable[[], Any], edit: Callable[[Workflow], Any], error: type[Exception]
 ) -> None:
     workflow = noting(make_storage())
@@ -169,7 +169,7 @@ def _breaks(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
 
 
 @pytest.mark.parametrize("is_same_object", [True, False])
-async def test_a_thread_that_is_being_run_is_not_edited_but_waited_for_where_that_is_asked(
+async def test_edit_of_a_running_thread_is_rejected_or_waits_when_enqueued(
     is_same_object: bool,
 ) -> None:
     gate, storage = Gate(), InMemoryCheckpointStorage()
@@ -190,7 +190,7 @@ async def test_a_thread_that_is_being_run_is_not_edited_but_waited_for_where_tha
 
 
 @STORAGES
-async def test_a_thread_that_there_is_not_is_not_made_by_an_edit(make_storage: Callable[[], Any]) -> None:
+async def test_edit_of_an_unknown_thread_is_rejected_and_makes_no_thread(make_storage: Callable[[], Any]) -> None:
     workflow = noting(make_storage())
     for refused in (workflow.update_state("t", {"a": 1}), workflow.clear("t"), workflow.describe("t", {"name": "n"})):
         with pytest.raises(ThreadNotFound):
@@ -214,22 +214,22 @@ async def test_a_thread_that_was_moved_without_the_storage_is_saved_and_edited()
 
 @STORAGES
 @pytest.mark.parametrize("is_same_object", [True, False])
-async def test_an_edit_is_given_the_head_with_the_workflows_own_types(
+async def test_edit_receives_the_head_with_the_types_of_the_workflow(
     make_storage: Callable[[], Any], is_same_object: bool
 ) -> None:
     storage = make_storage()
     workflow = tallying(checkpoint_storage=storage)
     await workflow.run("a", thread_id="t")
-    given: list[Any] = []
+    received: list[Any] = []
 
     def change(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
         memory = head.executors["tally"]
-        given.append(memory.saved)
+        received.append(memory.saved)
         edited = msgspec.structs.replace(memory, saved={"count": 41})
         return msgspec.structs.replace(head, executors={"tally": edited})
 
     await workflow.edit("t", change)
-    assert given == [{"count": 1}]
+    assert received == [{"count": 1}]
     again = workflow if is_same_object else tallying(Tally(), checkpoint_storage=storage)
     assert (await again.run("b", thread_id="t")).get_outputs() == [42]
 
@@ -239,7 +239,7 @@ async def test_an_edit_is_given_the_head_with_the_workflows_own_types(
 
 @STORAGES
 @pytest.mark.parametrize("is_same_object", [True, False])
-async def test_the_next_message_to_a_cleared_thread_begins_anew(
+async def test_next_message_to_a_cleared_thread_starts_from_an_empty_state(
     make_storage: Callable[[], Any], is_same_object: bool
 ) -> None:
     storage = make_storage()
@@ -303,7 +303,7 @@ async def test_a_message_that_waits_in_the_inbox_is_gone_with_a_clear() -> None:
     assert (await workflow.run("milk", thread_id="t")).get_outputs() == [(["milk"], "milk")]
 
 
-async def test_the_event_log_of_a_cleared_thread_stays_and_goes_on() -> None:
+async def test_event_log_of_a_cleared_thread_stays_and_continues() -> None:
     workflow = noting(InMemoryCheckpointStorage())
     await workflow.run("tea", thread_id="t")
     before = [event.seq or 0 async for event in workflow.follow("t", after=0, until_idle=True)]
@@ -314,12 +314,12 @@ async def test_the_event_log_of_a_cleared_thread_stays_and_goes_on() -> None:
     assert after == sorted(set(after))
 
 
-# ---------------------------------------------------------------- what is said of a thread
+# ---------------------------------------------------------------- the description of a thread
 
 
 @STORAGES
 @pytest.mark.parametrize("is_same_object", [True, False])
-async def test_what_is_said_of_a_thread_goes_from_commit_to_commit(
+async def test_description_of_a_thread_is_kept_from_commit_to_commit(
     make_storage: Callable[[], Any], is_same_object: bool
 ) -> None:
     storage = make_storage()
@@ -328,30 +328,32 @@ async def test_what_is_said_of_a_thread_goes_from_commit_to_commit(
     first = (await workflow.history("t"))[0]
     await workflow.describe("t", {"name": "Shopping", "tags": ["a", {"b": 1.5}]})
     await workflow.describe("t", {"tags": None, "owner": "ann"})
-    said = {"name": "Shopping", "owner": "ann"}
+    description = {"name": "Shopping", "owner": "ann"}
 
-    async def said_now(thread_id: str = "t") -> Any:
+    async def current_metadata(thread_id: str = "t") -> Any:
         return (await head_of(workflow, thread_id)).metadata
 
-    assert await said_now() == {"about": said}
+    assert await current_metadata() == {"about": description}
     again = workflow if is_same_object else noting(storage)
     await again.run("milk", thread_id="t")
-    assert await said_now() == {"about": said}
+    assert await current_metadata() == {"about": description}
     named = (await workflow.history("t"))[0]
     await again.rewind("t", first)
-    assert await said_now() == {"about": said}, "a rewind goes back in what the thread holds, not in its name"
+    assert await current_metadata() == {"about": description}, (
+        "a rewind goes back in what the thread holds, not in its name"
+    )
     await again.run(checkpoint_id=first)
-    assert await said_now() == {"about": said}
+    assert await current_metadata() == {"about": description}
     assert (await again.run("honey", thread_id="t")).get_outputs() == [(["tea", "honey"], "honey")]
     await again.fork(named, thread_id="fork")
-    assert await said_now("fork") == {"about": said}
+    assert await current_metadata("fork") == {"about": description}
     await again.run(checkpoint_id=named, fork=True, thread_id="fork by run")
-    assert await said_now("fork by run") == {"about": said}
+    assert await current_metadata("fork by run") == {"about": description}
     await again.update_state("t", {"last": "x"})
     await again.clear("t")
-    assert await said_now() == {"about": said}
-    await again.describe("t", dict.fromkeys(said))
-    assert await said_now() == {}
+    assert await current_metadata() == {"about": description}
+    await again.describe("t", dict.fromkeys(description))
+    assert await current_metadata() == {}
 
 
 async def test_a_damaged_head_does_not_keep_a_thread_from_going_back() -> None:
@@ -368,7 +370,7 @@ async def test_a_damaged_head_does_not_keep_a_thread_from_going_back() -> None:
     assert (await head_of(workflow)).metadata == {"about": {"name": "early"}}
 
 
-async def test_a_thread_of_which_nothing_is_said_is_stored_as_ever() -> None:
+async def test_thread_without_a_description_is_stored_without_metadata() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = noting(storage)
     await workflow.run("tea", thread_id="t")

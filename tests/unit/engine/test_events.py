@@ -1,4 +1,4 @@
-"""What a consumer is told, in which order, with which fields."""
+"""The events that a consumer receives: their order and their fields."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def streamed_until_failure(workflow: Workflow, message: Any, error: type[E
     return seen
 
 
-async def test_a_run_is_told_from_start_to_final_status() -> None:
+async def test_run_emits_events_from_start_to_final_status() -> None:
     superstep = ["superstep_started", "executor_invoked", "executor_completed", "superstep_completed"]
     with_output = [*superstep[:2], "output", *superstep[2:]]
     events = await streamed(shouting(), "hi")
@@ -56,14 +56,16 @@ async def test_a_run_is_told_from_start_to_final_status() -> None:
     assert [event.executor_id for event in events if event.executor_id] == ["shout", "shout"] + ["deliver"] * 3
 
 
-async def test_with_a_storage_each_checkpoint_is_told_before_its_superstep_ends() -> None:
+async def test_checkpoint_saved_is_emitted_before_its_superstep_completes() -> None:
     events = await streamed(shouting(checkpoint_storage=InMemoryCheckpointStorage()), "hi")
-    told = [kind for kind in kinds(events) if kind in ("checkpoint_saved", "superstep_started", "superstep_completed")]
-    one = ["superstep_started", "checkpoint_saved", "superstep_completed"]
-    assert told == ["checkpoint_saved", *one, *one]
+    emitted = [
+        kind for kind in kinds(events) if kind in ("checkpoint_saved", "superstep_started", "superstep_completed")
+    ]
+    superstep = ["superstep_started", "checkpoint_saved", "superstep_completed"]
+    assert emitted == ["checkpoint_saved", *superstep, *superstep]
 
 
-async def test_invoked_and_completed_carry_what_went_in_and_what_came_out() -> None:
+async def test_invoked_and_completed_events_carry_inputs_and_outputs() -> None:
     events = await streamed(shouting(), "hi")
     data = [event.data for event in events if event.type in ("executor_invoked", "executor_completed")]
     assert data == ["hi", ["HI"], "HI", ["<HI>"]]
@@ -74,7 +76,7 @@ async def test_an_executor_that_gave_nothing_completes_with_none() -> None:
     assert [event.data for event in events if event.type == "executor_completed"] == [None]
 
 
-async def test_superstep_completed_says_who_ran_and_what_is_still_due() -> None:
+async def test_superstep_completed_names_executors_and_pending_work() -> None:
     storage = InMemoryCheckpointStorage()
     start, left, right = relay("start"), sink("left"), sink("right")
     builder = WorkflowBuilder(name="fan", start_executor=start, checkpoint_storage=storage)
@@ -94,12 +96,12 @@ async def test_without_a_storage_superstep_completed_has_no_checkpoint() -> None
     assert {event.checkpoint for event in events if event.type == "superstep_completed"} == {None}
 
 
-async def test_a_superstep_that_asked_says_that_a_request_is_pending() -> None:
+async def test_superstep_completed_reports_a_pending_request() -> None:
     (completed,) = [event for event in await streamed(asking(), "why") if event.type == "superstep_completed"]
     assert completed.has_pending_requests is True
 
 
-async def test_a_request_is_told_with_everything_an_answerer_needs() -> None:
+async def test_request_info_event_has_everything_that_an_answer_needs() -> None:
     (request,) = [event for event in await streamed(asking(str), "why") if event.type == "request_info"]
     assert request.request_id == "why" and request.source_executor_id == "asker"
     assert request.data.text == "why" and request.request_type is type(request.data) and request.response_type is str
@@ -110,15 +112,15 @@ async def test_live_events_have_no_seq() -> None:
     assert {event.seq for event in events} == {None}
 
 
-async def test_a_failure_is_told_with_executor_error_and_traceback() -> None:
+async def test_failure_events_carry_executor_error_and_traceback() -> None:
     events = await streamed_until_failure(crossing(Weather()), "cart", ConnectionError)
     assert kinds(events)[-4:] == ["executor_failed", "superstep_discarded", "failed", "status"]
-    one, other = (event.details for event in events if event.type in ("executor_failed", "failed"))
-    for details in (one, other):
+    of_executor, of_run = (event.details for event in events if event.type in ("executor_failed", "failed"))
+    for details in (of_executor, of_run):
         assert isinstance(details, WorkflowErrorDetails)
         assert (details.error_type, details.message) == ("ConnectionError", "the bridge is closed")
         assert details.traceback is not None and "pass_through" in details.traceback
-    assert one is not None and one.executor_id == "bridge"
+    assert of_executor is not None and of_executor.executor_id == "bridge"
     assert events[-1].state is WorkflowRunState.FAILED
 
 
@@ -144,12 +146,12 @@ async def test_a_plain_run_goes_from_in_progress_to_idle() -> None:
     assert states(await streamed(shouting(), "hi")) == ["IN_PROGRESS", "IDLE"]
 
 
-async def test_a_run_that_asks_says_so_at_the_first_request_and_at_the_end() -> None:
+async def test_run_that_asks_emits_pending_statuses_at_first_request_and_end() -> None:
     expected = ["IN_PROGRESS", "IN_PROGRESS_PENDING_REQUESTS", "IDLE_WITH_PENDING_REQUESTS"]
     assert states(await streamed(asking(), "two questions")) == expected
 
 
-async def test_the_result_holds_statuses_only_if_asked_and_the_timeline_always() -> None:
+async def test_result_holds_statuses_only_on_request_and_the_timeline_always() -> None:
     workflow = shouting()
     without, with_them = await workflow.run("a"), await workflow.run("b", include_status_events=True)
     assert states(without) == [] and states(with_them) == ["IN_PROGRESS", "IDLE"]
@@ -170,13 +172,13 @@ async def test_the_status_of_the_workflow_follows_its_own_thread() -> None:
     assert statuses == [WorkflowRunState.IDLE, WorkflowRunState.IN_PROGRESS, WorkflowRunState.IDLE]
 
 
-async def test_the_status_of_a_workflow_that_asked_says_so() -> None:
+async def test_status_of_a_workflow_that_asked_is_pending_requests() -> None:
     workflow = asking()
     await workflow.run("why")
     assert workflow.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 
-async def test_the_status_of_a_workflow_whose_run_failed_is_failed_until_it_is_resumed() -> None:
+async def test_status_of_a_workflow_is_failed_until_its_failed_run_is_resumed() -> None:
     weather = Weather()
     workflow = crossing(weather)
     await streamed_until_failure(workflow, "cart", ConnectionError)
@@ -213,7 +215,7 @@ async def test_without_a_storage_the_result_has_no_checkpoint() -> None:
     assert (await shouting().run("hi")).checkpoint_id is None
 
 
-async def test_intermediate_outputs_stand_apart_and_hidden_ones_are_not_told() -> None:
+async def test_intermediate_outputs_are_separate_and_hidden_outputs_are_left_out() -> None:
     steps = [relay_and_yield(name) for name in ("hidden", "draft", "final")]
     builder = WorkflowBuilder(start_executor=steps[0], output_from=[steps[2]], intermediate_output_from=[steps[1]])
     result = await builder.add_chain(steps).build().run("x")
@@ -231,21 +233,21 @@ def relay_and_yield(name: str) -> Any:
     return function(name, work)
 
 
-async def test_what_a_consumer_does_to_an_output_does_not_change_the_thread() -> None:
+async def test_change_of_an_output_by_a_consumer_does_not_change_the_thread() -> None:
     workflow = alone(lambda message, ctx: ctx.yield_output([message]))
     result = await workflow.run("mine", thread_id="t")
     result.get_outputs()[0].append("changed by the consumer")
     assert (await workflow.run(thread_id="t")).get_outputs() == [["mine"]]
 
 
-async def test_what_a_consumer_does_to_a_question_does_not_change_what_was_asked() -> None:
+async def test_change_of_a_question_by_a_consumer_does_not_change_the_request() -> None:
     workflow = asking(str)
     (request,) = (await workflow.run("why")).get_request_info_events()
     request.data.text = "changed by the consumer"
     assert (await workflow.run(responses={"why": "so"})).get_outputs() == ["why: so"]
 
 
-async def test_what_a_consumer_does_to_an_input_does_not_change_what_is_delivered_again() -> None:
+async def test_change_of_an_input_by_a_consumer_does_not_change_its_redelivery() -> None:
     weather = Weather()
     workflow = crossing(weather)
     for event in await streamed_until_failure(workflow, ["cart"], ConnectionError):
@@ -265,19 +267,19 @@ async def test_an_executors_own_event_is_marked_as_such() -> None:
 
 
 @pytest.mark.parametrize("kind", ["started", "status", "failed", "output", "intermediate"])
-async def test_an_executor_cannot_forge_what_only_the_engine_may_say(kind: str) -> None:
+async def test_executor_cannot_forge_events_of_the_engine(kind: str) -> None:
     result = await alone(lambda message, ctx: ctx.add_event(WorkflowEvent(kind, "forged"))).run("x")
     assert not [event for event in result if event.data == "forged"]
     assert warnings_of(result) == [f"Executor 'only' tried to add a {kind!r} event; only the engine emits those."]
 
 
-async def test_a_handler_knows_whether_somebody_watches() -> None:
+async def test_handler_knows_whether_its_run_is_streamed() -> None:
     workflow = alone(lambda message, ctx: ctx.yield_output(ctx.is_streaming()))
     assert (await workflow.run("x")).get_outputs() == [False]
     assert (await workflow.run("x", stream=True)).get_outputs() == [True]
 
 
-async def test_iterations_are_counted_anew_for_each_message() -> None:
+async def test_iterations_are_counted_from_one_for_each_message() -> None:
     workflow = countdown()
     for message in (2, 1):
         result = await workflow.run(message)
@@ -285,14 +287,14 @@ async def test_iterations_are_counted_anew_for_each_message() -> None:
         assert counted == list(range(1, message + 2))
 
 
-async def test_events_made_by_hand_are_those_that_a_run_tells() -> None:
+async def test_events_made_by_hand_equal_the_events_of_a_run() -> None:
     """So that a consumer can be tested without a workflow."""
-    told = [event async for event in shouting().run("hi", stream=True)]
+    emitted = [event async for event in shouting().run("hi", stream=True)]
     made = [
         WorkflowEvent.started(),
         WorkflowEvent.status(WorkflowRunState.IN_PROGRESS),
         WorkflowEvent.superstep_started(1),
         WorkflowEvent.executor_invoked("shout", "hi"),
     ]
-    assert told[: len(made)] == made
-    assert WorkflowEvent.output("deliver", "<HI>") in told
+    assert emitted[: len(made)] == made
+    assert WorkflowEvent.output("deliver", "<HI>") in emitted

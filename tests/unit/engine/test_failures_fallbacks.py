@@ -11,11 +11,11 @@ from tests.unit.engine.policy_flows import (
     Context,
     Flaky,
     chained,
+    executor_outline,
     failing,
     fan,
     relay,
     sink,
-    told,
     worker,
 )
 
@@ -57,7 +57,7 @@ async def test_the_fallback_runs_in_the_next_superstep_with_the_same_message() -
     assert sum(event.type == "superstep_completed" for event in result) == 3
 
 
-async def test_a_join_takes_what_the_fallback_sends_for_the_failed_sender() -> None:
+async def test_join_takes_the_message_of_a_fallback_for_the_failed_sender() -> None:
     result = await fan(broken(on_error=relay("spare")), relay("calm")).run("x")
     assert result.get_outputs() == [["x-spare", "x-calm"]]
 
@@ -66,10 +66,10 @@ async def test_fallbacks_may_have_fallbacks() -> None:
     last = relay("last")
     result = await chained(broken("a", on_error=broken("b", on_error=broken("c", on_error=last))), sink()).run("x")
     assert result.get_outputs() == ["x-last"]
-    assert [executor_id for kind, executor_id in told(result) if kind == "skipped"] == ["a", "b", "c"]
+    assert [executor_id for kind, executor_id in executor_outline(result) if kind == "skipped"] == ["a", "b", "c"]
 
 
-async def test_a_chain_of_fallbacks_sends_from_wherever_it_ends() -> None:
+async def test_chain_of_fallbacks_sends_from_its_last_fallback() -> None:
     result = await chained(broken("a", on_error=relay("b", on_error=relay("c"))), sink()).run("x")
     assert result.get_outputs() == ["x-b"]
 
@@ -84,7 +84,7 @@ async def test_a_fallback_shared_by_two_executors_stands_in_for_each() -> None:
     assert sorted(str(event.executor_id) for event in result if event.type == "output") == ["of left", "of right"]
 
 
-async def test_a_fallback_that_is_isolated_is_missed_in_the_place_of_the_first() -> None:
+async def test_join_continues_without_a_fallback_that_is_isolated() -> None:
     spare = broken("spare", on_error="isolate")
     result = await fan(broken(on_error=spare), relay("calm")).run("x")
     assert result.get_outputs() == [["x-calm"]]
@@ -138,7 +138,7 @@ async def test_a_fallback_due_at_a_crash_is_done_by_the_next_process() -> None:
     assert len(first.calls) == 1, "what was given up is not tried again"
 
 
-async def test_the_fallback_of_a_recorded_failure_runs_although_a_sibling_ended_the_superstep() -> None:
+async def test_fallback_of_a_recorded_failure_runs_after_a_sibling_fails_the_run() -> None:
     storage, first, stops = InMemoryCheckpointStorage(), Flaky(ALWAYS), Flaky(1)
 
     def build() -> Workflow:
@@ -152,7 +152,7 @@ async def test_the_fallback_of_a_recorded_failure_runs_although_a_sibling_ended_
 
 
 @pytest.mark.parametrize("is_same", [True, False], ids=["same object", "new object"])
-async def test_a_fallback_that_ended_beside_a_failure_is_replayed_along_the_edges_it_stands_in_for(
+async def test_fallback_completed_beside_a_failure_is_replayed_along_its_edges(
     is_same: bool,
 ) -> None:
     storage, spare, stops = InMemoryCheckpointStorage(), Flaky(0), Flaky(2)

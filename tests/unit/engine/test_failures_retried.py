@@ -17,13 +17,13 @@ from tests.unit.engine.policy_flows import (
     asleep,
     cancelled,
     chained,
+    executor_outline,
     failing,
     fan,
     of_kind,
     relay,
     sink,
     started,
-    told,
     worker,
 )
 
@@ -85,7 +85,7 @@ async def test_each_attempt_waits_for_its_delay() -> None:
     assert (await run).get_outputs() == ["x-flaky"]
 
 
-async def test_a_retry_is_told_with_its_attempt_its_delay_and_its_error() -> None:
+async def test_retry_event_has_its_attempt_delay_and_error() -> None:
     result = await flaky_chain(Flaky(2), clock=SkippingClock()).run("x")
     retrying = of_kind(result, "executor_retrying")
     assert [event.data for event in retrying] == [
@@ -96,23 +96,23 @@ async def test_a_retry_is_told_with_its_attempt_its_delay_and_its_error() -> Non
         ("Boom", "attempt 1"),
         ("Boom", "attempt 2"),
     ]
-    assert [pair for pair in told(result) if pair[1] == "flaky"] == [
+    assert [pair for pair in executor_outline(result) if pair[1] == "flaky"] == [
         ("invoked", "flaky"),
         *[("failed", "flaky"), ("retrying", "flaky")] * 2,
         ("completed", "flaky"),
     ]
 
 
-async def test_the_log_tells_retries_in_the_same_order_as_the_stream() -> None:
+async def test_log_has_retries_in_the_same_order_as_the_stream() -> None:
     workflow = flaky_chain(Flaky(2), clock=SkippingClock(), checkpoint_storage=InMemoryCheckpointStorage())
     streamed = [event async for event in workflow.run("x", thread_id="t", stream=True)]
     async with workflow.open(thread_id="t") as handle:
         logged = [event async for event in handle.events(after=0)]
-    assert told(logged) == told(streamed)
-    assert told(logged)[0] == ("invoked", "flaky")
+    assert executor_outline(logged) == executor_outline(streamed)
+    assert executor_outline(logged)[0] == ("invoked", "flaky")
 
 
-async def test_a_predicate_that_fails_itself_ends_the_run_as_a_failure_of_its_executor() -> None:
+async def test_failing_retry_predicate_fails_the_run_with_its_executor() -> None:
     def broken(error: BaseException) -> bool:
         raise KeyError("which errors were they?")
 
@@ -120,8 +120,8 @@ async def test_a_predicate_that_fails_itself_ends_the_run_as_a_failure_of_its_ex
     workflow = flaky_chain(Flaky(1), retry=RetryPolicy(3, retry_on=broken))
     with pytest.raises(KeyError) as failed:
         await take_all(workflow.run("x", thread_id="t", stream=True), events)
-    assert isinstance(failed.value.__context__, Boom), "what it was asked about is told too"
-    assert ("failed", "flaky") in told(events)
+    assert isinstance(failed.value.__context__, Boom), "the error that the predicate received is kept"
+    assert ("failed", "flaky") in executor_outline(events)
     assert [event.details.executor_id for event in of_kind(events, "failed") if event.details] == ["flaky"]
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x-flaky"]
 
@@ -133,7 +133,7 @@ async def test_waiting_for_retries_does_not_count_towards_the_superstep_limit() 
 
 
 async def test_a_handler_cancelled_from_within_fails_and_is_tried_again() -> None:
-    """Nobody cancelled the run: it is a failure of the executor like any other."""
+    """The run was not cancelled: it is a failure of the executor like any other."""
     calls: list[str] = []
 
     async def work(message: str, ctx: Context) -> None:
@@ -178,7 +178,7 @@ async def test_a_restart_in_the_middle_of_a_delay_waits_only_the_rest() -> None:
     assert (await run).get_outputs() == ["x-flaky"]
 
 
-async def test_an_interrupted_retry_can_be_resumed_by_the_same_object_without_a_storage() -> None:
+async def test_interrupted_retry_is_resumed_by_the_same_object_without_a_storage() -> None:
     clock, flaky = FakeClock(), Flaky(1)
     workflow = flaky_chain(flaky, clock=clock)
     run = started(workflow.run("x", thread_id="t"))
@@ -201,7 +201,7 @@ async def test_another_process_may_have_another_policy() -> None:
     assert (await patient.run(thread_id="t")).get_outputs() == ["x-flaky"]
 
 
-async def test_attempts_begin_anew_when_a_run_has_failed_for_good() -> None:
+async def test_attempts_restart_from_one_after_the_run_has_failed() -> None:
     storage, flaky = InMemoryCheckpointStorage(), Flaky(5)
 
     def build() -> Workflow:
@@ -256,7 +256,7 @@ class Diligent(Executor):
 
 @pytest.mark.parametrize("with_storage", [False, True])
 @pytest.mark.parametrize("retry", [AT_ONCE, THRICE], ids=["at once", "later"])
-async def test_what_a_failed_attempt_did_leaves_no_trace(with_storage: bool, retry: RetryPolicy) -> None:
+async def test_failed_attempt_leaves_no_trace(with_storage: bool, retry: RetryPolicy) -> None:
     storage = InMemoryCheckpointStorage()
     start, end = Diligent(flaky := Flaky(2), retry=retry), sink()
     builder = WorkflowBuilder(
@@ -286,14 +286,14 @@ async def test_events_of_the_log_are_those_of_the_attempt_that_counted() -> None
     assert [event.data for event in outputs] == ["count 1"]
 
 
-async def test_an_output_of_a_failed_attempt_is_no_event_of_the_result() -> None:
-    """A stream tells it as it happens, and then that the attempt failed; the list of a result tells what counts."""
+async def test_output_of_a_failed_attempt_is_not_among_the_events_of_the_result() -> None:
+    """A stream emits it as it happens, and then the failure. A result lists only events of successful attempts."""
     workflow = WorkflowBuilder(start_executor=Diligent(Flaky(2), retry=AT_ONCE), state={"notes": append}).build()
     result = await workflow.run([])
     assert [event.data for event in of_kind(result, "output")] == result.get_outputs() == ["count 1"]
 
 
-# ---------------------------------------------------------------- everybody else
+# ---------------------------------------------------------------- other deliveries
 
 
 async def test_siblings_are_committed_meanwhile_and_not_run_again() -> None:
@@ -310,10 +310,10 @@ async def test_siblings_are_committed_meanwhile_and_not_run_again() -> None:
     result = await build().run(thread_id="t")
     assert result.get_outputs() == [["x-flaky", "x-calm"]]
     assert (len(flaky.calls), len(calm.calls)) == (2, 1)
-    assert "bypassed" not in dict(told(result)), "its superstep is committed, so there is nothing to replay"
+    assert "bypassed" not in dict(executor_outline(result)), "its superstep is committed, so there is nothing to replay"
 
 
-async def test_other_branches_go_on_while_one_waits_for_its_retry() -> None:
+async def test_other_branches_continue_while_a_branch_waits_for_its_retry() -> None:
     clock, seen = FakeClock(), list[str]()
     source = worker("source", lambda message, ctx: ctx.send_message(message))
     late, early = failing("late", Flaky(1), retry=THRICE), [relay(f"early{place}") for place in range(3)]
@@ -346,7 +346,7 @@ async def test_a_second_message_to_the_executor_need_not_wait_for_the_first() ->
     assert calls == [1, 2, 3, 1]
 
 
-async def test_a_failing_sibling_ends_the_superstep_and_the_failed_attempt_is_remembered() -> None:
+async def test_failed_attempt_stays_recorded_when_a_sibling_fails_the_superstep() -> None:
     storage, flaky, stops = InMemoryCheckpointStorage(), Flaky(1), Flaky(1)
 
     def build() -> Workflow:
@@ -361,8 +361,8 @@ async def test_a_failing_sibling_ends_the_superstep_and_the_failed_attempt_is_re
 
 
 @pytest.mark.parametrize("is_same", [True, False], ids=["same object", "new object"])
-async def test_what_waits_beside_a_failure_keeps_its_steps_and_attempts(is_same: bool) -> None:
-    """The sibling is mended and its superstep committed before the time of the retry has come."""
+async def test_delivery_that_waits_beside_a_failure_keeps_steps_and_attempts(is_same: bool) -> None:
+    """The sibling succeeds, and its superstep is committed before the retry is due."""
     storage, clock, flaky, stops, steps = InMemoryCheckpointStorage(), SkippingClock(), Flaky(2), Flaky(1), list[str]()
 
     async def note() -> None:

@@ -12,12 +12,12 @@ from tests.unit.engine.policy_flows import (
     Flaky,
     SkippingClock,
     chained,
+    executor_outline,
     failing,
     fan,
     of_kind,
     relay,
     sink,
-    told,
     worker,
 )
 
@@ -52,7 +52,7 @@ def broken(name: str = "broken", **policy: Any) -> Executor:
 # ---------------------------------------------------------------- stop
 
 
-async def test_stop_is_what_happens_without_a_policy() -> None:
+async def test_failure_without_a_policy_stops_the_run() -> None:
     for policy in ({}, {"on_error": "stop"}):
         with pytest.raises(Boom):
             await fan(broken(**policy), relay("calm")).run("x")
@@ -62,14 +62,14 @@ async def test_stop_is_what_happens_without_a_policy() -> None:
 
 
 @pytest.mark.parametrize(("mode", "joined"), [("skip", []), ("isolate", [["x-a", "x-c"]])])
-async def test_a_join_waits_for_ever_after_skip_and_goes_on_after_isolate(mode: str, joined: list[Any]) -> None:
+async def test_join_waits_forever_after_skip_and_continues_after_isolate(mode: str, joined: list[Any]) -> None:
     result = await fan(relay("a"), broken(on_error=mode), relay("c")).run("x")
     assert result.get_outputs() == joined
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
 @pytest.mark.parametrize("mode", ["skip", "isolate"])
-async def test_what_a_skipped_delivery_did_leaves_no_trace(mode: str) -> None:
+async def test_skipped_delivery_leaves_no_trace(mode: str) -> None:
     storage = InMemoryCheckpointStorage()
     result = await chained(broken(on_error=mode), sink(), checkpoint_storage=storage).run("x", thread_id="t")
     assert result.get_outputs() == []
@@ -78,7 +78,7 @@ async def test_what_a_skipped_delivery_did_leaves_no_trace(mode: str) -> None:
     assert (head.state, head.executors, head.messages, head.suspended) == ({}, {}, {}, {})
 
 
-async def test_a_skip_is_told_in_the_stream_and_in_the_log() -> None:
+async def test_skip_is_reported_in_the_stream_and_in_the_log() -> None:
     workflow = fan(broken(on_error="skip"), relay("calm"), checkpoint_storage=InMemoryCheckpointStorage())
     streamed = [event async for event in workflow.run("x", thread_id="t", stream=True)]
     async with workflow.open(thread_id="t") as handle:
@@ -90,10 +90,10 @@ async def test_a_skip_is_told_in_the_stream_and_in_the_log() -> None:
         assert about[-1].details is not None and about[-1].details.message == "broken"
 
 
-async def test_the_event_says_how_the_failure_was_met() -> None:
+async def test_executor_skipped_event_names_the_policy_that_applied() -> None:
     modes: list[Any] = ["skip", "isolate", relay("spare")]
     results = [await chained(broken(on_error=mode), sink()).run("x") for mode in modes]
-    assert [of_kind(one, "executor_skipped")[0].data for one in results] == ["skip", "isolate", "fallback spare"]
+    assert [of_kind(result, "executor_skipped")[0].data for result in results] == ["skip", "isolate", "fallback spare"]
 
 
 async def test_retries_come_first() -> None:
@@ -103,7 +103,7 @@ async def test_retries_come_first() -> None:
     assert result.get_outputs() == [["x-calm"]]
 
 
-async def test_an_isolated_sender_is_missed_once_and_waited_for_again_the_next_time() -> None:
+async def test_join_omits_an_isolated_sender_once_and_waits_for_it_the_next_time() -> None:
     flaky = Flaky(1)
     workflow = fan(failing("flaky", flaky, on_error="isolate"), relay("calm"))
     assert (await workflow.run("x", thread_id="t")).get_outputs() == [["x-calm"]]
@@ -119,7 +119,7 @@ async def test_nothing_is_joined_when_every_sender_is_isolated() -> None:
     assert head is not None and head.buffers == {}
 
 
-async def test_an_isolated_sender_that_fails_before_the_others_have_sent_is_not_waited_for() -> None:
+async def test_join_does_not_wait_for_a_sender_that_was_isolated_earlier() -> None:
     """The others come a superstep later, and another process waits for them."""
     storage = InMemoryCheckpointStorage()
     stops = Flaky(1)
@@ -138,7 +138,7 @@ async def test_an_isolated_sender_that_fails_before_the_others_have_sent_is_not_
 
 
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-async def test_deliveries_before_and_after_a_skipped_one_keep_what_they_did(durability: Any) -> None:
+async def test_deliveries_before_and_after_a_skipped_delivery_keep_their_effects(durability: Any) -> None:
     class Tally(Executor):
         def __init__(self) -> None:
             super().__init__("tally", on_error="skip")
@@ -167,7 +167,7 @@ async def test_deliveries_before_and_after_a_skipped_one_keep_what_they_did(dura
     assert result.get_outputs() == [(["one"], ["one"]), (["one", "two"], ["one", "two"])]
 
 
-async def test_a_skipped_delivery_is_not_tried_again_when_a_sibling_ends_the_superstep() -> None:
+async def test_skipped_delivery_is_not_retried_after_a_sibling_fails_the_run() -> None:
     storage, skipped, stops = InMemoryCheckpointStorage(), Flaky(ALWAYS), Flaky(1)
 
     def build() -> Workflow:
@@ -183,10 +183,10 @@ async def test_a_skipped_delivery_is_not_tried_again_when_a_sibling_ends_the_sup
 async def test_a_policy_of_the_builder_counts() -> None:
     start = broken()
     result = await WorkflowBuilder(start_executor=start).with_policy(start, on_error="skip").build().run("x")
-    assert told(result) == [("invoked", "broken"), ("failed", "broken"), ("skipped", "broken")]
+    assert executor_outline(result) == [("invoked", "broken"), ("failed", "broken"), ("skipped", "broken")]
 
 
-async def test_an_exception_that_is_no_error_ends_the_run_whatever_the_policy_says() -> None:
+async def test_base_exception_ends_the_run_under_any_policy() -> None:
     class Stop(BaseException):
         """Not an error: nothing that a policy may step over."""
 
@@ -209,7 +209,7 @@ class Asks(Executor):
         await ctx.request_info(message, str, request_id="q")
 
     @response_handler
-    async def hear(self, question: str, answer: str, ctx: WorkflowContext[str, str]) -> None:
+    async def receive(self, question: str, answer: str, ctx: WorkflowContext[str, str]) -> None:
         raise Boom(answer)
 
 
@@ -218,7 +218,7 @@ async def test_an_answer_whose_handler_fails_is_skipped_like_a_message() -> None
     await workflow.run("why?", thread_id="t")
     result = await workflow.run(responses={"q": "because"}, thread_id="t")
     assert result.get_final_state() is WorkflowRunState.IDLE
-    assert told(result)[-1] == ("skipped", "asks")
+    assert executor_outline(result)[-1] == ("skipped", "asks")
 
 
 async def test_an_answer_that_the_fallback_cannot_take_stops_the_run() -> None:
@@ -229,15 +229,15 @@ async def test_an_answer_that_the_fallback_cannot_take_stops_the_run() -> None:
 
 
 async def test_an_answer_goes_to_a_fallback_that_can_take_it() -> None:
-    class Hears(Executor):
+    class Receives(Executor):
         @handler
         async def take(self, message: str, ctx: WorkflowContext[str, str]) -> None: ...
 
         @response_handler
-        async def hear(self, question: str, answer: str, ctx: WorkflowContext[str, str]) -> None:
+        async def receive(self, question: str, answer: str, ctx: WorkflowContext[str, str]) -> None:
             await ctx.yield_output(f"{question} {answer} {ctx.request_id}")
 
-    workflow = WorkflowBuilder(start_executor=Asks(on_error=Hears("hears"))).build()
+    workflow = WorkflowBuilder(start_executor=Asks(on_error=Receives("hears"))).build()
     await workflow.run("why?", thread_id="t")
     assert (await workflow.run(responses={"q": "because"}, thread_id="t")).get_outputs() == ["why? because q"]
 
@@ -247,7 +247,7 @@ async def test_an_answer_is_tried_again_with_its_question() -> None:
 
     class Retries(Asks):
         @response_handler
-        async def hear(self, question: str, answer: str, ctx: WorkflowContext[str, str]) -> None:
+        async def receive(self, question: str, answer: str, ctx: WorkflowContext[str, str]) -> None:
             tries.append(f"{question} {answer} {ctx.request_id}")
             if len(tries) < 3:
                 raise Boom

@@ -1,4 +1,4 @@
-"""What cannot be a function workflow or a step is refused with an error that says what to do."""
+"""Invalid function workflows and steps are rejected with an error that names the remedy."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def a_sync_function(message: str) -> str:
 
 
 @pytest.mark.parametrize("function", [an_async_generator, a_generator])
-def test_a_generator_is_no_workflow(function: Any) -> None:
+def test_generator_is_rejected_as_a_workflow(function: Any) -> None:
     with pytest.raises(TypeError, match=f"'{function.__name__}' is a generator"):
         workflow(function)
 
 
-def test_a_function_that_is_not_async_is_no_workflow() -> None:
+def test_function_that_is_not_async_is_rejected_as_a_workflow() -> None:
     with pytest.raises(TypeError, match=r"'a_sync_function' must be an `async def`.*@step"):
         workflow(a_sync_function)  # type: ignore[arg-type]  # what the test is about
 
 
 @pytest.mark.parametrize("thing", [3, "flow", None.__class__, object()])
-def test_what_is_no_function_is_no_workflow(thing: Any) -> None:
+def test_object_that_is_not_a_function_is_rejected_as_a_workflow(thing: Any) -> None:
     with pytest.raises(TypeError, match="@workflow"):
         workflow(name="x")(thing)
 
@@ -56,7 +56,7 @@ async def needs_a_keyword(message: str, *, size: int) -> None: ...
 
 
 @pytest.mark.parametrize("function", [two_messages, two_contexts, message_too_many, needs_a_keyword])
-def test_parameters_that_nobody_could_fill_are_refused(function: Any) -> None:
+def test_parameters_that_a_run_cannot_fill_are_rejected(function: Any) -> None:
     with pytest.raises(TypeError, match=f"'{function.__name__}' takes .*expected a message, a RunContext, or both"):
         workflow(function)
 
@@ -83,7 +83,7 @@ async def test_parameters_by_name_only_are_filled_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", 7])
-def test_a_name_that_is_none_is_refused(name: Any) -> None:
+def test_invalid_name_is_rejected(name: Any) -> None:
     async def flow(message: str) -> None: ...
 
     with pytest.raises(ValueError, match="name"):
@@ -92,7 +92,7 @@ def test_a_name_that_is_none_is_refused(name: Any) -> None:
         step(name=name)(flow)
 
 
-def test_what_is_no_storage_is_refused_where_it_is_given() -> None:
+def test_object_that_is_not_a_storage_is_rejected_at_definition_and_build() -> None:
     async def flow(message: str) -> None: ...
 
     with pytest.raises(InvalidRun, match="is not a checkpoint storage"):
@@ -111,7 +111,7 @@ async def test_a_step_called_outside_of_a_workflow_names_the_plain_function() ->
     assert await fetch.function(1) == 1
 
 
-async def test_a_workflow_called_like_a_function_outside_of_one_names_run() -> None:
+async def test_workflow_called_as_a_function_outside_of_a_workflow_names_run() -> None:
     @workflow
     async def flow(message: str) -> str:
         return message
@@ -121,16 +121,16 @@ async def test_a_workflow_called_like_a_function_outside_of_one_names_run() -> N
 
 
 @pytest.mark.parametrize("function", [an_async_generator, a_generator])
-def test_a_generator_is_no_step(function: Any) -> None:
+def test_generator_is_rejected_as_a_step(function: Any) -> None:
     with pytest.raises(TypeError, match="generator"):
         step(function)
 
 
-async def test_what_is_no_function_is_no_step() -> None:
+async def test_result_of_a_call_is_rejected_as_a_step() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
-        given: Any = a_sync_function("called already")
-        await ctx.step(given)
+        value: Any = a_sync_function("called already")
+        await ctx.step(value)
 
     with pytest.raises(TypeError, match="Pass the function, not what it returns"):
         await begin(flow, None)

@@ -1,4 +1,4 @@
-"""Code that changed since the recording: warned of by name, and no result is given to the wrong call."""
+"""Code that changed since the recording: a warning names the step, and no call gets the result of another."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Steps:
 
 
 async def changed(before: Body, after: Body) -> tuple[Any, list[str], Steps]:
-    """Output, warnings and steps of a function that paused as `before` and went on as `after`."""
+    """Output, warnings and steps of a function that paused as `before` and resumed as `after`."""
     steps, storage = Steps(), InMemoryCheckpointStorage()
     body = before
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> Any:
-        found = await body(steps, ctx)
+        output = await body(steps, ctx)
         await ctx.request_info("go on?", str)
-        return found
+        return output
 
     asked = await begin(flow, storage)
     steps.version, body = "new", after
@@ -55,7 +55,7 @@ async def test_the_same_code_gives_no_warning() -> None:
     assert (output, warnings, steps.calls) == (["fetch 1 old", "send 2 old"], [], [])
 
 
-async def test_a_removed_step_is_warned_of_and_its_result_given_to_nobody() -> None:
+async def test_removed_step_warns_and_its_result_goes_to_no_other_step() -> None:
     async def only_send(steps: Steps, ctx: RunContext) -> list[str]:
         return [await steps.send(2)]
 
@@ -64,7 +64,7 @@ async def test_a_removed_step_is_warned_of_and_its_result_given_to_nobody() -> N
     assert any("without reaching" in text and "'fetch'" in text and "'send'" not in text for text in warnings)
 
 
-async def test_a_renamed_step_is_called_and_the_old_one_warned_of() -> None:
+async def test_renamed_step_is_called_and_its_old_name_gives_a_warning() -> None:
     async def check_and_send(steps: Steps, ctx: RunContext) -> list[str]:
         return [await steps.check(1), await steps.send(2)]
 
@@ -73,7 +73,7 @@ async def test_a_renamed_step_is_called_and_the_old_one_warned_of() -> None:
     assert any("without reaching" in text and "'fetch'" in text for text in warnings)
 
 
-async def test_reordered_steps_keep_their_own_results_and_are_warned_of() -> None:
+async def test_reordered_steps_keep_their_results_and_give_a_warning() -> None:
     async def send_and_fetch(steps: Steps, ctx: RunContext) -> list[str]:
         return [await steps.send(2), await steps.fetch(1)]
 
@@ -109,7 +109,7 @@ async def test_a_step_added_at_the_end_gives_no_warning() -> None:
     assert warnings == []
 
 
-async def test_a_question_asked_in_other_words_is_asked_again_and_the_old_answer_given_to_nobody() -> None:
+async def test_reworded_question_is_asked_again_and_its_old_answer_is_not_used() -> None:
     async def ask(steps: Steps, ctx: RunContext) -> Any:
         return await ctx.request_info(f"sure? ({steps.version})", str)
 
@@ -122,12 +122,12 @@ async def test_a_question_asked_in_other_words_is_asked_again_and_the_old_answer
     asked = await answer(flow, storage, await begin(flow, storage), {"sure? (old)": "yes"})
     steps.version = "new"
     again = await answer(flow, storage, asked, {"go on?": "y"})
-    assert [one.data for one in again.get_request_info_events()] == ["sure? (new)"]
+    assert [event.data for event in again.get_request_info_events()] == ["sure? (new)"]
     result = await answer(flow, storage, again, {"sure? (new)": "no"})
     assert result.get_outputs() == [["no", "y"]]
 
 
-async def test_steps_made_one_after_the_other_may_be_made_at_once_and_keep_their_results() -> None:
+async def test_sequential_steps_that_become_concurrent_keep_their_results() -> None:
     async def at_once(steps: Steps, ctx: RunContext) -> list[str]:
         return list(await asyncio.gather(steps.fetch(1), steps.send(2)))
 
@@ -136,7 +136,7 @@ async def test_steps_made_one_after_the_other_may_be_made_at_once_and_keep_their
     assert any("'send'" in text for text in warnings)
 
 
-async def test_steps_made_at_once_may_be_made_one_after_the_other_and_keep_their_results() -> None:
+async def test_concurrent_steps_that_become_sequential_keep_their_results() -> None:
     async def at_once(steps: Steps, ctx: RunContext) -> list[str]:
         return list(await asyncio.gather(steps.fetch(1), steps.send(2)))
 
@@ -144,7 +144,7 @@ async def test_steps_made_at_once_may_be_made_one_after_the_other_and_keep_their
     assert (output, steps.calls) == (["fetch 1 old", "send 2 old"], [])
 
 
-async def test_a_loop_that_grew_or_shrank_keeps_the_results_of_the_rounds_that_it_still_makes() -> None:
+async def test_loop_that_grows_or_shrinks_keeps_the_results_of_its_rounds() -> None:
     async def rounds(steps: Steps, ctx: RunContext, number: int) -> list[str]:
         return [await steps.fetch(n) for n in range(number)]
 

@@ -13,11 +13,11 @@ from perdure import InMemoryCheckpointStorage, NoStorage, RunContext, get_run_co
 def trip() -> Any:
     @workflow(name="trip")
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = []
+        answers = []
         for question in ("where?", "when?", "who?"):
-            found.append(await ctx.request_info(question, str))
-            ctx.set_state(question, found[-1])
-        return found
+            answers.append(await ctx.request_info(question, str))
+            ctx.set_state(question, answers[-1])
+        return answers
 
     return flow
 
@@ -26,13 +26,13 @@ async def answered_twice(flow: Any, storage: Any) -> tuple[list[str], Any]:
     """The checkpoints at which each of the three questions was open, and the last result."""
     asked = await begin(flow, storage)
     rests = [str(asked.checkpoint_id)]
-    for question, given in (("where?", "york"), ("when?", "now")):
-        asked = await answer(flow, storage, asked, {question: given})
+    for question, reply in (("where?", "york"), ("when?", "now")):
+        asked = await answer(flow, storage, asked, {question: reply})
         rests.append(str(asked.checkpoint_id))
     return rests, asked
 
 
-async def test_a_paused_function_is_rewound_to_an_earlier_question_and_answered_differently() -> None:
+async def test_paused_function_is_rewound_to_a_question_and_answered_differently() -> None:
     flow, storage = trip(), InMemoryCheckpointStorage()
     rests, _ = await answered_twice(flow, storage)
     back = await resume(flow, storage, thread_id=None, checkpoint_id=rests[1])
@@ -44,7 +44,7 @@ async def test_a_paused_function_is_rewound_to_an_earlier_question_and_answered_
     assert result.get_outputs() == [["york", "never", "us"]]
 
 
-async def test_rewound_and_answered_in_one_call() -> None:
+async def test_paused_function_is_rewound_and_answered_in_one_call() -> None:
     flow, storage = trip(), InMemoryCheckpointStorage()
     asked = await begin(flow, storage)
     at = asked.checkpoint_id
@@ -54,7 +54,7 @@ async def test_rewound_and_answered_in_one_call() -> None:
     assert (await answer(flow, storage, again, {"who?": "us"})).get_outputs() == [["bath", "now", "us"]]
 
 
-async def test_a_paused_function_is_forked_and_both_go_their_own_way() -> None:
+async def test_paused_function_and_its_fork_continue_independently() -> None:
     flow, storage = trip(), InMemoryCheckpointStorage()
     rests, asked = await answered_twice(flow, storage)
     fork = await resume(flow, storage, checkpoint_id=rests[1], fork=True, thread_id="other")
@@ -69,16 +69,16 @@ async def test_any_checkpoint_of_a_finished_function_can_be_resumed() -> None:
     flow, storage = trip(), InMemoryCheckpointStorage()
     _, asked = await answered_twice(flow, storage)
     await answer(flow, storage, asked, {"who?": "us"})
-    given = {"where?": "york", "when?": "now", "who?": "us"}
+    replies = {"where?": "york", "when?": "now", "who?": "us"}
     for place, info in enumerate(await storage.list_checkpoints(thread_id=THREAD)):
         result = await resume(flow, storage, checkpoint_id=info.checkpoint_id, fork=True, thread_id=f"fork {place}")
         while questions(result):
-            answers = {question: given[question] for question in questions(result)}
+            answers = {question: replies[question] for question in questions(result)}
             result = await answer(flow, storage, result, answers, thread_id=f"fork {place}")
         assert result.get_outputs() == [["york", "now", "us"]], f"from checkpoint {place}"
 
 
-async def test_steps_recorded_after_the_checkpoint_are_done_again_after_a_rewind_with_other_outside_keys() -> None:
+async def test_steps_after_a_rewind_run_again_with_other_idempotency_keys() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
 
     def look(_: Any) -> str:
@@ -100,12 +100,12 @@ async def test_steps_recorded_after_the_checkpoint_are_done_again_after_a_rewind
     assert first.get_outputs() != again.get_outputs()
 
 
-async def test_without_a_storage_there_is_no_checkpoint_to_go_back_to() -> None:
+async def test_checkpoint_id_without_a_storage_is_rejected() -> None:
     with pytest.raises(NoStorage):
         await trip().run(checkpoint_id="some")
 
 
-async def test_a_handle_goes_back_to_a_checkpoint_of_a_paused_function() -> None:
+async def test_handle_restores_a_checkpoint_of_a_paused_function() -> None:
     flow, storage = trip(), InMemoryCheckpointStorage()
     rests, _ = await answered_twice(flow, storage)
     async with flow.build(storage).open(thread_id=THREAD) as run:

@@ -70,7 +70,7 @@ async def test_a_step_in_finally_is_not_called_while_the_function_sleeps() -> No
     assert calls == ["lock", "work", "unlock"]
 
 
-async def test_a_step_in_finally_is_not_called_while_somebody_is_asked() -> None:
+async def test_step_in_finally_is_not_called_while_a_question_is_pending() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     flow = locking(calls, lambda ctx: ctx.request_info("ok?", str))
     asked = await begin(flow, storage)
@@ -112,7 +112,7 @@ async def test_a_step_in_the_finally_of_a_handler_is_not_called_while_it_sleeps(
     assert result.get_outputs() == ["done"] and calls == ["work", "unlock"]
 
 
-async def test_what_a_function_writes_after_it_caught_its_suspension_does_not_count() -> None:
+async def test_writes_of_a_function_that_caught_its_suspension_are_discarded() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -144,7 +144,7 @@ async def test_a_connection_of_a_function_is_closed_completely_at_each_pause() -
     assert log == ["open", "closed", "open", "closed"]
 
 
-async def test_a_handler_whose_cleaning_up_takes_time_sleeps_and_its_run_is_not_cancelled() -> None:
+async def test_handler_with_slow_cleanup_sleeps_and_its_run_is_not_cancelled() -> None:
     log: list[str] = []
 
     async def work(message: Any, ctx: Context) -> None:
@@ -176,7 +176,7 @@ async def test_an_error_that_code_makes_of_its_suspension_is_dropped_with_it(gro
     assert (await begin(flow, None, clock=SkippingClock())).get_outputs() == ["done"]
 
 
-async def test_a_function_that_never_gives_up_its_sleep_fails_and_leaves_the_event_loop_to_others() -> None:
+async def test_function_that_catches_every_suspension_fails_and_does_not_block() -> None:
     turns = 0
 
     async def turn() -> None:
@@ -239,7 +239,7 @@ def first_answer_wins() -> FunctionalWorkflow[Any, Any]:
     return flow
 
 
-async def test_a_question_that_lost_a_race_is_withdrawn_before_the_function_ends_and_sleepers_are_waited_for() -> None:
+async def test_question_that_lost_a_race_is_withdrawn_before_the_function_ends() -> None:
     storage, clock = InMemoryCheckpointStorage(), SkippingClock()
     flow = first_answer_wins()
     await begin(flow, storage, clock=clock)
@@ -254,7 +254,7 @@ async def test_a_question_that_lost_a_race_is_withdrawn_before_the_function_ends
 # ---------------------------------------------------------------- request ids that are used again
 
 
-async def test_a_request_id_used_again_asks_again_and_the_first_answer_does_not_count_twice() -> None:
+async def test_reused_request_id_asks_again_and_ignores_the_first_answer() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -268,7 +268,7 @@ async def test_a_request_id_used_again_asks_again_and_the_first_answer_does_not_
     assert result.get_outputs() == [["yes", "no"]]
 
 
-async def test_a_second_message_that_asks_by_a_pending_id_is_refused_and_asks_once_the_first_is_answered() -> None:
+async def test_second_message_with_a_pending_id_is_rejected_and_asks_later() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow

@@ -1,4 +1,4 @@
-"""Function workflows are plain async code: what it does with its steps is done as written, also after a pause."""
+"""Function workflows are plain async code: their control flow works as written, also after a pause."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tests.unit.engine.function_flows import Calls, begin, paused_and_resumed, r
 from perdure import InMemoryCheckpointStorage, RunContext, workflow
 
 
-async def test_a_loop_with_a_condition_goes_the_same_way_when_it_is_resumed() -> None:
+async def test_loop_with_a_condition_takes_the_same_branches_when_resumed() -> None:
     calls = Calls()
     double = calls.step(lambda n: n * 2)
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[int]:
-        found, n = [], 1
+        kept, n = [], 1
         while n < 20:
             n = await double(n)
             if n % 3 == 1:
                 continue
-            found.append(n)
+            kept.append(n)
         await ctx.request_info("go on?", str)
-        return found
+        return kept
 
     assert await paused_and_resumed(flow) == [2, 8, 32]
     assert calls == [1, 2, 4, 8, 16]
@@ -36,9 +36,9 @@ async def test_gather_gives_each_its_own_result_in_the_order_of_its_arguments() 
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[int]:
-        found = await asyncio.gather(*(square(n) for n in (3, 1, 2)))
+        squares = await asyncio.gather(*(square(n) for n in (3, 1, 2)))
         await ctx.request_info("go on?", str)
-        return list(found) + list(await asyncio.gather(square(5), square(4)))
+        return list(squares) + list(await asyncio.gather(square(5), square(4)))
 
     assert await paused_and_resumed(flow) == [9, 1, 4, 25, 16]
     assert calls == [3, 1, 2, 5, 4]
@@ -59,7 +59,7 @@ async def test_a_task_group_gives_each_task_its_own_result() -> None:
     assert calls == [1, 2, 3]
 
 
-async def test_the_questions_of_a_task_group_may_be_answered_while_other_tasks_have_ended() -> None:
+async def test_question_of_a_task_group_is_answered_after_other_tasks_have_ended() -> None:
     calls = Calls()
     note = calls.step()
 
@@ -91,7 +91,7 @@ class Relays:
         return name
 
 
-async def test_whichever_ended_first_is_first_again_when_it_is_replayed() -> None:
+async def test_task_that_ended_first_is_first_again_in_a_replay() -> None:
     relays = Relays()
 
     @workflow
@@ -109,15 +109,15 @@ async def test_whichever_ended_first_is_first_again_when_it_is_replayed() -> Non
     assert relays.calls == ["a", "b"]
 
 
-async def test_as_completed_gives_results_in_the_order_in_which_they_came_the_first_time() -> None:
+async def test_as_completed_gives_replayed_results_in_their_first_order() -> None:
     relays = Relays()
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
         came: list[str] = []
-        for expected, one in zip("cab", asyncio.as_completed([relays.step(name) for name in "abc"]), strict=True):
+        for expected, result in zip("cab", asyncio.as_completed([relays.step(name) for name in "abc"]), strict=True):
             relays.end(expected)
-            came.append(await one)
+            came.append(await result)
         await ctx.request_info("go on?", str)
         return came
 
@@ -125,7 +125,7 @@ async def test_as_completed_gives_results_in_the_order_in_which_they_came_the_fi
     assert sorted(relays.calls) == ["a", "b", "c"]
 
 
-async def test_the_loser_of_a_race_is_not_called_again_each_time_the_function_is_resumed() -> None:
+async def test_loser_of_a_race_is_not_called_again_when_the_function_resumes() -> None:
     calls = Calls()
     quick, never = calls.step(), asyncio.Event()
     lost = calls.step(name="lost")
@@ -211,9 +211,9 @@ async def test_gathered_errors_are_values_again() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = await asyncio.gather(fail(1), note(2), return_exceptions=True)
+        results = await asyncio.gather(fail(1), note(2), return_exceptions=True)
         await ctx.request_info("go on?", str)
-        return [repr(one) for one in found]
+        return [repr(result) for result in results]
 
     assert await paused_and_resumed(flow) == ["OSError('gone')", "2"]
     assert calls == [1, 2]
@@ -232,15 +232,15 @@ async def test_steps_called_in_a_step_are_part_of_it_and_not_called_again() -> N
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> int:
-        found = await outer(1)
+        result = await outer(1)
         await ctx.request_info("go on?", str)
-        return int(found)
+        return int(result)
 
     assert await paused_and_resumed(flow) == 3
     assert calls == ["outer", 1, 2]
 
 
-async def test_an_inner_step_is_not_called_again_if_the_outer_one_was_interrupted() -> None:
+async def test_inner_step_is_not_called_again_after_its_outer_step_failed() -> None:
     calls = Calls()
     inner, outer = calls.step(), calls.step(name="outer")
 
@@ -273,9 +273,9 @@ async def test_a_function_may_call_itself_with_steps_at_every_depth() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> int:
-        found = await factorial(4)
+        product = await factorial(4)
         await ctx.request_info("go on?", str)
-        return found
+        return product
 
     assert await paused_and_resumed(flow) == 24
     assert calls == [4, 3, 2, 1]
@@ -299,7 +299,7 @@ async def test_a_workflow_called_in_another_records_its_steps_with_the_caller() 
     assert calls == [1, 2]
 
 
-async def test_a_workflow_called_in_another_takes_its_context_in_any_place_and_none_if_it_wants_none() -> None:
+async def test_called_workflow_takes_its_context_in_any_place_or_not_at_all() -> None:
     @workflow
     async def last(message: str, ctx: RunContext) -> str:
         return f"{message} {ctx.thread_id}"
@@ -359,7 +359,7 @@ async def test_a_timeout_around_a_step_cancels_it_and_is_caught_again() -> None:
     assert (await begin(flow, None)).get_outputs() == ["too late, cancelled: True"]
 
 
-async def test_a_step_cancelled_once_is_performed_when_the_function_calls_it_again() -> None:
+async def test_cancelled_step_is_performed_when_the_function_calls_it_again() -> None:
     calls = Calls()
     fetch = calls.step(name="fetch")
 
@@ -375,10 +375,10 @@ async def test_a_step_cancelled_once_is_performed_when_the_function_calls_it_aga
     async def flow(_: str, ctx: RunContext) -> str:
         try:
             async with asyncio.timeout(0):
-                found = await fetch("x")
+                result = await fetch("x")
         except TimeoutError:
-            found = await fetch("x")
+            result = await fetch("x")
         await ctx.request_info("go on?", str)
-        return str(found)
+        return str(result)
 
     assert await paused_and_resumed(flow) == "got x"

@@ -1,4 +1,4 @@
-"""What is told of a function workflow: as it happens, once, under the names of its steps."""
+"""Events of a function workflow: emitted as they happen, once, under the names of its steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tests.unit.engine.flows import kinds
-from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, raising, resume, told
+from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, outline, raising, resume
 from tests.unit.engine.policy_flows import SkippingClock
 
 from perdure import InMemoryCheckpointStorage, RunContext, WorkflowEvent, workflow
@@ -37,12 +37,12 @@ async def test_an_event_of_a_step_that_still_runs_arrives() -> None:
     was_seen = asyncio.Event()
     slow = Calls().step(name="slow")
 
-    async def tell_and_wait(ctx: RunContext) -> str:
+    async def emit_and_wait(ctx: RunContext) -> str:
         await ctx.add_event(WorkflowEvent("data", "half way"))
         await was_seen.wait()
         return "done"
 
-    slow.function = tell_and_wait
+    slow.function = emit_and_wait
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> Any:
@@ -55,7 +55,7 @@ async def test_an_event_of_a_step_that_still_runs_arrives() -> None:
     assert (await stream.get_final_response()).get_outputs() == ["done"]
 
 
-async def test_steps_are_told_under_their_names_between_beginning_and_end_of_the_function() -> None:
+async def test_steps_emit_events_under_their_names_while_the_function_runs() -> None:
     calls = Calls()
     good, bad = calls.step(name="good"), calls.step(raising(ValueError("no")), name="bad")
 
@@ -69,7 +69,7 @@ async def test_steps_are_told_under_their_names_between_beginning_and_end_of_the
         return "never"
 
     result = await begin(flow, None)
-    assert told(result, *STEPS, "output") == [
+    assert outline(result, *STEPS, "output") == [
         ("executor_invoked", "flow"),
         ("executor_invoked", "good"),
         ("executor_completed", "good"),
@@ -78,12 +78,12 @@ async def test_steps_are_told_under_their_names_between_beginning_and_end_of_the
         ("output", "flow"),
         ("executor_completed", "flow"),
     ]
-    assert [one.data for one in result if (one.type, one.executor_id) == ("executor_completed", "good")] == [1]
-    (failed,) = [one for one in result if one.type == "executor_failed"]
+    assert [event.data for event in result if (event.type, event.executor_id) == ("executor_completed", "good")] == [1]
+    (failed,) = [event for event in result if event.type == "executor_failed"]
     assert failed.details is not None and failed.details.message == "no"
 
 
-async def test_a_recorded_step_is_told_as_bypassed_once_a_run_with_its_result() -> None:
+async def test_recorded_step_emits_bypassed_once_a_run_with_its_result() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     note = calls.step(name="note")
 
@@ -99,14 +99,14 @@ async def test_a_recorded_step_is_told_as_bypassed_once_a_run_with_its_result() 
     assert "executor_bypassed" not in kinds(first)
     second = await answer(flow, storage, first, {"one?": "1"}, clock=SkippingClock())
     third = await answer(flow, storage, second, {"two?": "2"}, clock=SkippingClock())
-    assert [[one.data for one in run if one.type == "executor_bypassed"] for run in (second, third)] == [
+    assert [[event.data for event in run if event.type == "executor_bypassed"] for run in (second, third)] == [
         ["a"],
         ["a", "b"],
     ]
-    assert told(second, "executor_invoked", "executor_completed").count(("executor_invoked", "note")) == 1
+    assert outline(second, "executor_invoked", "executor_completed").count(("executor_invoked", "note")) == 1
 
 
-async def test_events_of_the_function_are_told_again_in_a_later_run_marked_replayed_and_in_the_log_once() -> None:
+async def test_later_run_marks_repeated_events_replayed_and_logs_them_once() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -117,14 +117,16 @@ async def test_events_of_the_function_are_told_again_in_a_later_run_marked_repla
 
     first = await begin(flow, storage)
     second = await answer(flow, storage, first, {"go on?": "y"})
-    heard = [[(one.data, one.replayed) for one in run if one.type == "group_chat"] for run in (first, second)]
-    assert heard == [[("hello", False)], [("hello", True), ("goodbye", False)]]
+    received = [
+        [(event.data, event.replayed) for event in run if event.type == "group_chat"] for run in (first, second)
+    ]
+    assert received == [[("hello", False)], [("hello", True), ("goodbye", False)]]
     async with flow.build(storage).open(thread_id=THREAD) as handle:
         logged = [event.data async for event in handle.events(after=0) if event.type == "group_chat"]
     assert logged == ["hello", "goodbye"]
 
 
-async def test_events_told_before_a_sleep_are_not_told_twice_in_the_same_run() -> None:
+async def test_events_before_a_sleep_are_not_repeated_in_the_same_run() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
         for n in range(3):
@@ -132,10 +134,10 @@ async def test_events_told_before_a_sleep_are_not_told_twice_in_the_same_run() -
             await ctx.sleep(0.001)
 
     result = await begin(flow, InMemoryCheckpointStorage())
-    assert [one.data for one in result if one.type == "data"] == [0, 1, 2]
+    assert [event.data for event in result if event.type == "data"] == [0, 1, 2]
 
 
-async def test_two_equal_events_are_told_twice_and_no_more() -> None:
+async def test_two_equal_events_are_emitted_exactly_twice() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
         await ctx.add_event(WorkflowEvent("data", "tick"))
@@ -144,10 +146,10 @@ async def test_two_equal_events_are_told_twice_and_no_more() -> None:
         await ctx.sleep(0.001)
 
     result = await begin(flow, None)
-    assert [one.data for one in result if one.type == "data"] == ["tick", "tick"]
+    assert [event.data for event in result if event.type == "data"] == ["tick", "tick"]
 
 
-async def test_the_returned_value_is_the_output_and_none_is_no_output() -> None:
+async def test_returned_value_is_the_output_and_none_gives_no_output() -> None:
     @workflow
     async def flow(message: str) -> str | None:
         return message or None
@@ -165,13 +167,13 @@ async def test_falsy_values_are_outputs() -> None:
     assert (await begin(flow, None, 0)).get_outputs() == [[]]
 
 
-async def test_a_function_knows_whether_somebody_watches() -> None:
+async def test_function_knows_whether_its_run_is_streamed() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> bool:
         return ctx.is_streaming()
 
     assert (await flow.run("go")).get_outputs() == [False]
-    assert [one.data async for one in flow.run("go", stream=True) if one.type == "output"] == [True]
+    assert [event.data async for event in flow.run("go", stream=True) if event.type == "output"] == [True]
 
 
 async def test_a_resumed_finished_thread_gives_its_output_again_marked_replayed() -> None:
@@ -185,7 +187,7 @@ async def test_a_resumed_finished_thread_gives_its_output_again_marked_replayed(
     await begin(flow, storage)
     again = await resume(flow, storage)
     assert again.get_outputs() == ["x"]
-    assert [one.replayed for one in again if one.type == "output"] == [True]
+    assert [event.replayed for event in again if event.type == "output"] == [True]
 
 
 async def test_only_the_engine_may_make_its_events() -> None:
@@ -195,4 +197,4 @@ async def test_only_the_engine_may_make_its_events() -> None:
 
     result = await begin(flow, None)
     assert result.get_outputs() == []
-    assert [one.data for one in result if one.type == "warning"] != []
+    assert [event.data for event in result if event.type == "warning"] != []

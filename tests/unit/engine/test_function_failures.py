@@ -1,4 +1,4 @@
-"""Function workflows that fail or are cancelled: resumed, they repeat what failed and nothing that was recorded."""
+"""Function workflows that fail or are cancelled: a resume repeats the failed steps and no recorded step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_failed_function_is_resumed_at_the_step_that_failed(is_stored: b
     assert bridge.calls == [1, 2, 2, 3]
 
 
-async def test_what_ended_beside_a_failed_step_is_not_repeated() -> None:
+async def test_steps_that_ended_beside_a_failed_step_are_not_repeated() -> None:
     bridge, storage = Bridge(), InMemoryCheckpointStorage()
 
     @workflow
@@ -59,13 +59,13 @@ async def test_what_ended_beside_a_failed_step_is_not_repeated() -> None:
     assert bridge.calls == [1, 2, 3, 3]
 
 
-async def test_a_function_that_fails_with_the_errors_of_a_task_group_is_resumed_at_each_of_them() -> None:
+async def test_function_resumes_at_every_failed_step_of_a_task_group() -> None:
     bridge, storage = Bridge(), InMemoryCheckpointStorage()
 
     @workflow
     async def flow(_: str) -> list[Any]:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in (bridge.note(1), bridge.cross(2), bridge.cross(3))]
+            tasks = [group.create_task(call) for call in (bridge.note(1), bridge.cross(2), bridge.cross(3))]
         return [task.result() for task in tasks]
 
     with pytest.raises(ExceptionGroup):
@@ -75,7 +75,7 @@ async def test_a_function_that_fails_with_the_errors_of_a_task_group_is_resumed_
     assert bridge.calls.count(1) == 1
 
 
-async def test_a_step_that_a_failing_task_group_cancelled_is_called_again_when_it_is_resumed() -> None:
+async def test_step_cancelled_by_a_failing_task_group_is_called_again_on_resume() -> None:
     bridge, storage = Bridge(), InMemoryCheckpointStorage()
     slow = bridge.calls.step(name="slow")
 
@@ -116,7 +116,7 @@ async def test_a_step_whose_error_was_raised_as_another_is_tried_again() -> None
     assert (await resume(flow, storage)).get_outputs() == ["crossed 1"]
 
 
-async def test_a_caught_error_stays_recorded_though_the_function_fails_later_because_of_another() -> None:
+async def test_caught_error_stays_recorded_when_another_error_fails_the_function() -> None:
     bridge, storage = Bridge(), InMemoryCheckpointStorage()
     detour = bridge.calls.step(lambda _: raise_if(bridge.error), name="detour")
 
@@ -144,18 +144,18 @@ def raise_if(error: Exception | None) -> None:
 async def test_an_error_of_the_function_itself_repeats_no_step() -> None:
     bridge, storage = Bridge(), InMemoryCheckpointStorage()
     bridge.error = None
-    is_mended = False
+    is_fixed = False
 
     @workflow
     async def flow(_: str) -> Any:
-        found = await bridge.cross(1)
-        if not is_mended:
+        crossed = await bridge.cross(1)
+        if not is_fixed:
             raise ZeroDivisionError
-        return found
+        return crossed
 
     with pytest.raises(ZeroDivisionError):
         await begin(flow, storage)
-    is_mended = True
+    is_fixed = True
     assert (await resume(flow, storage)).get_outputs() == ["crossed 1"]
     assert bridge.calls == [1]
 
@@ -178,7 +178,7 @@ async def test_a_function_that_fails_after_an_answer_keeps_the_answer() -> None:
 # ---------------------------------------------------------------- cancelled
 
 
-async def test_a_function_cancelled_in_the_middle_of_a_step_repeats_only_that_step() -> None:
+async def test_function_cancelled_in_a_step_repeats_only_that_step() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     entered, never, cancelled = asyncio.Event(), asyncio.Event(), []
     note, slow = calls.step(name="note"), calls.step(name="slow")
@@ -233,7 +233,7 @@ async def test_a_loser_in_flight_loses_again_before_it_is_called_again() -> None
     assert calls == ["slow", "quick"]
 
 
-async def test_an_interrupted_function_says_cancelled_and_is_resumable() -> None:
+async def test_interrupted_function_has_status_cancelled_and_is_resumable() -> None:
     calls, entered = Calls(), asyncio.Event()
     note, slow = calls.step(name="note"), calls.step(name="slow")
 

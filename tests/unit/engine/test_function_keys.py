@@ -24,11 +24,11 @@ class Numbers:
     """A step that gives another number at every call: a result in the wrong place shows."""
 
     def __init__(self) -> None:
-        self.given: list[Any] = []
+        self.received: list[Any] = []
 
     async def give(self, *arguments: Any, **keywords: Any) -> str:
-        self.given.append((arguments, keywords))
-        return f"{len(self.given)}: {arguments} {keywords}"
+        self.received.append((arguments, keywords))
+        return f"{len(self.received)}: {arguments} {keywords}"
 
 
 async def test_equal_calls_one_after_the_other_have_results_of_their_own() -> None:
@@ -36,12 +36,12 @@ async def test_equal_calls_one_after_the_other_have_results_of_their_own() -> No
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = [await ctx.step(numbers.give, "same") for _ in range(3)]
+        results = [await ctx.step(numbers.give, "same") for _ in range(3)]
         await ctx.request_info("go on?", str)
-        return [one[0] for one in found]
+        return [result[0] for result in results]
 
     assert await paused_and_resumed(flow) == ["1", "2", "3"]
-    assert len(numbers.given) == 3
+    assert len(numbers.received) == 3
 
 
 async def test_equal_calls_at_the_same_time_have_results_of_their_own() -> None:
@@ -49,15 +49,15 @@ async def test_equal_calls_at_the_same_time_have_results_of_their_own() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = await asyncio.gather(*(ctx.step(numbers.give, "same") for _ in range(3)))
+        results = await asyncio.gather(*(ctx.step(numbers.give, "same") for _ in range(3)))
         await ctx.request_info("go on?", str)
-        return [one[0] for one in found]
+        return [result[0] for result in results]
 
     assert await paused_and_resumed(flow) == ["1", "2", "3"]
-    assert len(numbers.given) == 3
+    assert len(numbers.received) == 3
 
 
-async def test_of_equal_calls_at_the_same_time_only_the_unfinished_one_is_made_again() -> None:
+async def test_only_the_failed_call_of_equal_concurrent_calls_is_made_again() -> None:
     started: list[int] = []
     is_up = False
 
@@ -71,11 +71,11 @@ async def test_of_equal_calls_at_the_same_time_only_the_unfinished_one_is_made_a
 
     @workflow
     async def flow(_: str) -> list[int]:
-        found = await asyncio.gather(fetch(), fetch(), fetch(), return_exceptions=True)
-        for one in found:
-            if isinstance(one, ConnectionError):
-                raise one
-        return [one for one in found if isinstance(one, int)]
+        results = await asyncio.gather(fetch(), fetch(), fetch(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, ConnectionError):
+                raise result
+        return [result for result in results if isinstance(result, int)]
 
     storage = InMemoryCheckpointStorage()
     with pytest.raises(ConnectionError):
@@ -90,16 +90,16 @@ async def test_arguments_by_name_are_arguments_in_any_order() -> None:
 
     @workflow
     async def flow(asked: str, ctx: RunContext) -> list[str]:
-        found = [await fetch(page=1, size=2), await fetch(page=2, size=1), await fetch(1, 2)]
+        results = [await fetch(page=1, size=2), await fetch(page=2, size=1), await fetch(1, 2)]
         if await ctx.request_info("go on?", str) == "yes":
-            found.append(await fetch(size=7, page=8))
-        return found
+            results.append(await fetch(size=7, page=8))
+        return results
 
-    assert [one[0] for one in await paused_and_resumed(flow)] == ["1", "2", "3", "4"]
-    assert numbers.given[-1] == ((), {"size": 7, "page": 8})
+    assert [result[0] for result in await paused_and_resumed(flow)] == ["1", "2", "3", "4"]
+    assert numbers.received[-1] == ((), {"size": 7, "page": 8})
 
 
-async def test_the_order_of_arguments_by_name_does_not_make_another_call_of_it() -> None:
+async def test_order_of_keyword_arguments_does_not_change_the_identity_of_a_call() -> None:
     numbers = Numbers()
     fetch = step(name="fetch")(numbers.give)
     runs: list[int] = []
@@ -107,31 +107,31 @@ async def test_the_order_of_arguments_by_name_does_not_make_another_call_of_it()
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
         runs.append(1)
-        found = await (fetch(page=1, size=2) if len(runs) == 1 else fetch(size=2, page=1))
+        result = await (fetch(page=1, size=2) if len(runs) == 1 else fetch(size=2, page=1))
         await ctx.request_info("go on?", str)
-        return str(found)
+        return str(result)
 
     assert await paused_and_resumed(flow) == "1: () {'page': 1, 'size': 2}"
-    assert len(numbers.given) == 1
+    assert len(numbers.received) == 1
 
 
-async def test_dataclasses_are_told_apart_by_what_they_hold() -> None:
+async def test_dataclass_arguments_are_distinguished_by_their_values() -> None:
     calls = Calls()
     price = calls.step(lambda order: f"price of {order.item}")
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
         orders = [Order("tea", [1]), Order("tea", [2]), Order("milk", [1])]
-        found = await asyncio.gather(*map(price, orders))
+        prices = await asyncio.gather(*map(price, orders))
         await ctx.request_info("go on?", str)
-        return [*found, await price(Order("tea", [1]))]
+        return [*prices, await price(Order("tea", [1]))]
 
     assert await paused_and_resumed(flow) == ["price of tea", "price of tea", "price of milk", "price of tea"]
     assert calls == [Order("tea", [1]), Order("tea", [2]), Order("milk", [1]), Order("tea", [1])]
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, "1"), (1, True), (1, 1.0), (None, "None"), ([1], (1,)), ("", b"")])
-async def test_arguments_that_look_alike_are_different_calls(one: Any, other: Any) -> None:
+@pytest.mark.parametrize(("value", "other"), [(1, "1"), (1, True), (1, 1.0), (None, "None"), ([1], (1,)), ("", b"")])
+async def test_arguments_that_look_alike_are_different_calls(value: Any, other: Any) -> None:
     calls = Calls()
     kind = calls.step(lambda value: type(value).__name__)
     first = True
@@ -139,42 +139,42 @@ async def test_arguments_that_look_alike_are_different_calls(one: Any, other: An
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
         nonlocal first
-        given, first = (one if first else other), False
-        found = await kind(given)
+        argument, first = (value if first else other), False
+        result = await kind(argument)
         await ctx.request_info("go on?", str)
-        return str(found)
+        return str(result)
 
     assert await paused_and_resumed(flow) == type(other).__name__
 
 
-async def test_changing_an_argument_after_the_call_does_not_make_another_call_of_it() -> None:
+async def test_change_of_an_argument_after_the_call_does_not_change_its_identity() -> None:
     calls = Calls()
     note = calls.step(len)
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> int:
         order: list[str] = []
-        found = await note(order)
+        length = await note(order)
         order.append("changed")
         await ctx.request_info("go on?", str)
-        return int(found)
+        return int(length)
 
     assert await paused_and_resumed(flow) == 0
     assert len(calls) == 1
 
 
-async def test_what_the_caller_does_to_a_result_does_not_change_what_was_recorded() -> None:
+async def test_change_of_a_result_by_the_caller_does_not_change_the_record() -> None:
     calls = Calls()
     fetch = calls.step(lambda _: [1])
     seen: list[Any] = []
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> Any:
-        found = await fetch("x")
-        seen.append(list(found))
-        found.append("mine")
+        result = await fetch("x")
+        seen.append(list(result))
+        result.append("mine")
         await ctx.request_info("go on?", str)
-        return found
+        return result
 
     assert await paused_and_resumed(flow) == [1, "mine"]
     assert seen == [[1], [1]]
@@ -185,7 +185,7 @@ async def test_with_a_key_the_arguments_do_not_matter_and_need_not_be_encodable(
         def __init__(self) -> None:
             self.calls = 0
 
-        async def fetch(self, made_anew: object) -> str:
+        async def fetch(self, new_object: object) -> str:
             self.calls += 1
             return f"page {self.calls}"
 
@@ -193,9 +193,9 @@ async def test_with_a_key_the_arguments_do_not_matter_and_need_not_be_encodable(
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = [await ctx.step(client.fetch, object(), key=f"page-{n}") for n in (1, 2)]
+        pages = [await ctx.step(client.fetch, object(), key=f"page-{n}") for n in (1, 2)]
         await ctx.request_info("go on?", str)
-        return found
+        return pages
 
     assert await paused_and_resumed(flow) == ["page 1", "page 2"]
     assert client.calls == 2
@@ -206,12 +206,12 @@ async def test_the_same_key_is_the_same_step_at_once_and_later() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = list(await asyncio.gather(*(ctx.step(numbers.give, n, key="once") for n in range(3))))
+        results = list(await asyncio.gather(*(ctx.step(numbers.give, n, key="once") for n in range(3))))
         await ctx.request_info("go on?", str)
-        return [*found, await ctx.step(numbers.give, 9, key="once")]
+        return [*results, await ctx.step(numbers.give, 9, key="once")]
 
     assert await paused_and_resumed(flow) == ["1: (0,) {}"] * 4
-    assert len(numbers.given) == 1
+    assert len(numbers.received) == 1
 
 
 async def test_a_key_is_not_mistaken_for_arguments_nor_for_that_of_another_step() -> None:
@@ -219,19 +219,19 @@ async def test_a_key_is_not_mistaken_for_arguments_nor_for_that_of_another_step(
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = [
+        results = [
             await ctx.step(numbers.give, key="a", name="x"),
             await ctx.step(numbers.give, key="a", name="y"),
             await ctx.step(numbers.give, "a", name="x"),
             await ctx.step(numbers.give, name="x"),
         ]
         await ctx.request_info("go on?", str)
-        return [one[0] for one in found]
+        return [result[0] for result in results]
 
     assert await paused_and_resumed(flow) == ["1", "2", "3", "4"]
 
 
-async def test_a_method_is_a_step_whose_instance_is_no_argument() -> None:
+async def test_instance_of_a_method_step_is_not_part_of_its_arguments() -> None:
     class Shop:
         def __init__(self) -> None:
             self.lock = object()  # cannot be encoded
@@ -246,47 +246,47 @@ async def test_a_method_is_a_step_whose_instance_is_no_argument() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        found = await shop.sell("tea")
+        result = await shop.sell("tea")
         await ctx.request_info("go on?", str)
-        return str(found)
+        return str(result)
 
     assert await paused_and_resumed(flow) == "sold tea"
     assert shop.sold == ["tea"]
 
 
-async def test_a_partial_is_found_by_the_name_of_its_function_and_told_apart_by_what_it_binds() -> None:
+async def test_partial_is_identified_by_its_function_and_its_bound_arguments() -> None:
     numbers = Numbers()
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = await asyncio.gather(*(ctx.step(partial(numbers.give, bound)) for bound in ("a", "b")))
+        results = await asyncio.gather(*(ctx.step(partial(numbers.give, bound)) for bound in ("a", "b")))
         await ctx.request_info("go on?", str)
-        return list(found)
+        return list(results)
 
     assert await paused_and_resumed(flow) == ["1: ('a',) {}", "2: ('b',) {}"]
-    assert len(numbers.given) == 2
+    assert len(numbers.received) == 2
 
 
-async def test_a_context_among_the_arguments_does_not_make_another_call_of_it() -> None:
-    given: list[str] = []
+async def test_context_argument_does_not_change_the_identity_of_a_call() -> None:
+    names: list[str] = []
 
     @step
     async def look(ctx: RunContext, name: str) -> str:
-        given.append(name)
+        names.append(name)
         return f"{name} {ctx.thread_id}"
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        found = await look(ctx, "tea")
+        result = await look(ctx, "tea")
         await ctx.request_info("go on?", str)
-        return found
+        return result
 
     assert await paused_and_resumed(flow) == "tea t"
-    assert given == ["tea"]
+    assert names == ["tea"]
 
 
 @pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_arguments_that_cannot_be_encoded_are_refused_with_the_way_out(storage: Any) -> None:
+async def test_arguments_that_cannot_be_encoded_are_rejected_with_a_remedy(storage: Any) -> None:
     calls = Calls()
     note = calls.step(name="fetch")
 
@@ -300,7 +300,7 @@ async def test_arguments_that_cannot_be_encoded_are_refused_with_the_way_out(sto
     assert calls == []
 
 
-async def test_two_functions_under_one_name_are_refused_before_the_second_is_called() -> None:
+async def test_second_function_under_a_taken_name_is_rejected_before_its_call() -> None:
     calls = Calls()
 
     async def other(value: str) -> None:
@@ -316,7 +316,7 @@ async def test_two_functions_under_one_name_are_refused_before_the_second_is_cal
     assert calls == ["first"]
 
 
-async def test_another_run_may_call_another_function_by_the_name_for_its_records_are_its_own() -> None:
+async def test_another_run_may_use_a_step_name_for_another_function() -> None:
     calls = Calls()
 
     async def other(value: str) -> str:
@@ -331,7 +331,7 @@ async def test_another_run_may_call_another_function_by_the_name_for_its_records
     assert outputs == [["same"], ["other same"]]
 
 
-async def test_the_same_code_made_anew_in_a_loop_is_the_same_function() -> None:
+async def test_same_code_defined_again_in_a_loop_is_the_same_function() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[int]:
         return [await ctx.step(lambda n=n: n * 2, name="double", key=str(n)) for n in range(3)]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, begin, paused_and_resumed, resume, told
+from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, begin, outline, paused_and_resumed, resume
 from tests.unit.engine.policy_flows import SkippingClock
 
 from perdure import InMemoryCheckpointStorage, RetryPolicy, RunContext, TimedOut, get_run_context, step, workflow
@@ -28,9 +28,9 @@ async def test_a_step_that_is_not_async_runs_in_a_thread_and_is_recorded() -> No
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> int:
-        found = await crunch(21)
+        doubled = await crunch(21)
         await ctx.request_info("go on?", str)
-        return found
+        return doubled
 
     assert await paused_and_resumed(flow) == 42
     assert len(threads) == 1 and threads[0] is not threading.main_thread()
@@ -61,14 +61,14 @@ async def test_a_step_in_a_thread_has_the_context() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[Any]:
-        found = await look("k")
+        thread_id = await look("k")
         await ctx.request_info("go on?", str)
-        return [found, ctx.get_state("k")]
+        return [thread_id, ctx.get_state("k")]
 
     assert await paused_and_resumed(flow) == [THREAD, "seen"]
 
 
-async def test_what_a_step_in_a_thread_raises_is_raised_in_the_function() -> None:
+async def test_error_of_a_step_in_a_thread_is_raised_in_the_function() -> None:
     @step
     def fail() -> None:
         raise KeyError("missing")
@@ -140,7 +140,7 @@ class Flaky:
         return flow
 
 
-async def test_a_step_is_tried_again_after_its_delay_and_each_attempt_is_told() -> None:
+async def test_step_is_retried_after_its_delay_and_each_retry_emits_an_event() -> None:
     flaky, clock = Flaky(2), FakeClock()
     run = asyncio.create_task(begin(flaky.flow(retry=RetryPolicy(3, initial_delay=10)), None, clock=clock))
     for seconds, calls in ((10, 1), (20, 2)):
@@ -149,7 +149,7 @@ async def test_a_step_is_tried_again_after_its_delay_and_each_attempt_is_told() 
         clock.advance(seconds)
     result = await run
     assert result.get_outputs() == [3]
-    retried = [(one.executor_id, one.data) for one in result if one.type == "executor_retrying"]
+    retried = [(event.executor_id, event.data) for event in result if event.type == "executor_retrying"]
     assert retried == [
         ("fetch", {"attempt": 1, "delay_seconds": 10.0}),
         ("fetch", {"attempt": 2, "delay_seconds": 20.0}),
@@ -182,7 +182,7 @@ async def test_attempts_are_counted_across_processes() -> None:
     assert flaky.calls == 2
     run = asyncio.create_task(resume(flow, storage, clock=clock))
     await clock.wait_for_sleepers()
-    assert flaky.calls == 2  # the delay goes on, too
+    assert flaky.calls == 2  # the delay continues, too
     clock.advance(20)
     with pytest.raises(ConnectionError):
         await run
@@ -231,7 +231,7 @@ async def test_steps_have_keys_of_their_own_for_outside_services() -> None:
     assert len(set(keys)) == 4
 
 
-async def test_the_other_branch_goes_on_while_one_waits_to_be_tried_again() -> None:
+async def test_other_branch_continues_while_a_branch_waits_for_its_retry() -> None:
     flaky, clock, calls = Flaky(1), FakeClock(), Calls()
     fetch, note = step(name="fetch", retry=RetryPolicy(2, initial_delay=60))(flaky.fetch), calls.step()
 
@@ -275,14 +275,14 @@ def hanging(cancelled: asyncio.Event, **policy: Any) -> Any:
     return flow
 
 
-async def test_a_step_that_takes_too_long_is_cancelled_and_awaited_and_its_caller_told() -> None:
+async def test_step_that_takes_too_long_is_cancelled_and_raises_timed_out() -> None:
     clock, cancelled = FakeClock(), asyncio.Event()
     run = asyncio.create_task(begin(hanging(cancelled), InMemoryCheckpointStorage(), clock=clock))
     await clock.wait_for_sleepers()
     clock.advance(30)
     result = await run
     assert result.get_outputs() == [f"{TimedOut.__name__}, cancelled: True"]
-    assert ("executor_failed", "hang") in told(result, "executor_failed")
+    assert ("executor_failed", "hang") in outline(result, "executor_failed")
 
 
 async def test_a_timeout_counts_as_a_failed_attempt() -> None:
@@ -293,7 +293,7 @@ async def test_a_timeout_counts_as_a_failed_attempt() -> None:
         clock.advance(seconds)
     result = await run
     assert result.get_outputs() == ["TimedOut, cancelled: True"]
-    assert len(told(result, "executor_retrying")) == 1
+    assert len(outline(result, "executor_retrying")) == 1
 
 
 async def test_a_step_in_time_is_not_disturbed() -> None:
@@ -307,17 +307,17 @@ async def test_a_step_in_time_is_not_disturbed() -> None:
 # ---------------------------------------------------------------- what stands in for a failed step
 
 
-async def test_a_skipped_step_gives_none_and_an_isolated_one_its_error() -> None:
+async def test_skipped_step_returns_none_and_an_isolated_step_returns_its_error() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = [await ctx.step(Flaky(9).fetch, name=mode, on_error=mode) for mode in ("skip", "isolate")]
+        results = [await ctx.step(Flaky(9).fetch, name=mode, on_error=mode) for mode in ("skip", "isolate")]
         await ctx.request_info("go on?", str)
-        return [repr(one) for one in found]
+        return [repr(result) for result in results]
 
     assert await paused_and_resumed(flow) == ["None", "ConnectionError('down')"]
 
 
-async def test_a_fallback_is_called_with_the_same_arguments_and_its_result_recorded() -> None:
+async def test_fallback_is_called_with_the_same_arguments_and_is_recorded() -> None:
     calls = Calls()
 
     async def fetch(page: int) -> str:
@@ -329,15 +329,15 @@ async def test_a_fallback_is_called_with_the_same_arguments_and_its_result_recor
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        found = await ctx.step(fetch, 7, on_error=from_cache)
+        result = await ctx.step(fetch, 7, on_error=from_cache)
         await ctx.request_info("go on?", str)
-        return str(found)
+        return str(result)
 
     assert await paused_and_resumed(flow) == "cached 7"
     assert calls == [7]
 
 
 @pytest.mark.parametrize("policy", [{"retry": 0}, {"retry": "3"}, {"timeout": 0}, {"timeout": -1}, {"on_error": None}])
-def test_what_is_no_policy_is_refused_where_it_is_written(policy: dict[str, Any]) -> None:
+def test_invalid_policy_is_rejected_at_its_definition(policy: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expect"):
         step(name="fetch", **policy)(Flaky(0).fetch)

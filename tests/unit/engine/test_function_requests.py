@@ -55,8 +55,8 @@ async def test_questions_one_after_the_other_are_each_asked_once(is_stored: bool
     same = flow.build()
     result = await begin(flow, storage) if is_stored else await same.run("go", thread_id=THREAD)
     asked = [list(questions(result))]
-    for given in ("ann", "7", "york"):
-        responses = dict.fromkeys(questions(result).values(), given)
+    for reply in ("ann", "7", "york"):
+        responses = dict.fromkeys(questions(result).values(), reply)
         workflow = flow.build(storage) if is_stored else same
         result = await workflow.run(responses=responses, thread_id=THREAD)
         asked.append(list(questions(result)))
@@ -66,11 +66,11 @@ async def test_questions_one_after_the_other_are_each_asked_once(is_stored: bool
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_an_answered_question_is_not_told_again_as_a_new_one() -> None:
+async def test_answered_question_is_not_emitted_again_as_a_new_question() -> None:
     flow, storage = interview(Calls()), InMemoryCheckpointStorage()
     first = await begin(flow, storage)
     second = await answer(flow, storage, first, {"name?": "ann"})
-    assert [one.data for one in second if one.type == "request_info"] == ["age?"]
+    assert [event.data for event in second if event.type == "request_info"] == ["age?"]
 
 
 def survey(*topics: str) -> Any:
@@ -81,7 +81,7 @@ def survey(*topics: str) -> Any:
     return survey
 
 
-async def test_several_questions_at_once_are_answered_in_any_order_some_at_a_time() -> None:
+async def test_concurrent_questions_are_answered_in_any_order_and_in_parts() -> None:
     flow, storage = survey("a", "b", "c", "d"), InMemoryCheckpointStorage()
     result = await begin(flow, storage)
     assert list(questions(result)) == ["a", "b", "c", "d"]
@@ -94,14 +94,14 @@ async def test_several_questions_at_once_are_answered_in_any_order_some_at_a_tim
     assert result.get_outputs() == [["1", "2", "3", "4"]]
 
 
-async def test_answers_reach_what_waits_for_them_while_other_questions_are_open() -> None:
+async def test_answer_reaches_its_branch_while_other_questions_are_open() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     note = calls.step()
 
     async def ask_and_note(ctx: RunContext, topic: str) -> str:
-        given = await ctx.request_info(topic, str)
-        await note(f"{topic}={given}")
-        return f"{given} {await ctx.request_info(f'sure of {topic}?', str)}"
+        reply = await ctx.request_info(topic, str)
+        await note(f"{topic}={reply}")
+        return f"{reply} {await ctx.request_info(f'sure of {topic}?', str)}"
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
@@ -117,10 +117,10 @@ async def test_answers_reach_what_waits_for_them_while_other_questions_are_open(
     assert calls == ["b=2", "a=1"]
 
 
-async def test_two_equal_questions_are_two() -> None:
+async def test_two_equal_questions_are_two_requests() -> None:
     flow, storage = survey("same", "same"), InMemoryCheckpointStorage()
     asked = (await begin(flow, storage)).get_request_info_events()
-    ids = [str(one.request_id) for one in asked]
+    ids = [str(event.request_id) for event in asked]
     assert len(set(ids)) == 2
     await resume(flow, storage, responses={ids[1]: "second"})
     result = await resume(flow, storage, responses={ids[0]: "first"})
@@ -140,7 +140,7 @@ async def test_an_equal_question_asked_later_is_asked_again() -> None:
     assert (await answer(flow, storage, second, {"more?": "no"})).get_outputs() == [["yes", "no"]]
 
 
-async def test_a_question_has_the_id_that_it_is_given() -> None:
+async def test_question_has_the_request_id_that_the_function_passes() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -153,7 +153,7 @@ async def test_a_question_has_the_id_that_it_is_given() -> None:
     assert (await resume(flow, storage, responses={"review-1": {"is_good": True}})).get_outputs() == [True]
 
 
-async def test_an_answer_of_the_wrong_type_is_refused_and_the_question_stays_open() -> None:
+async def test_answer_of_the_wrong_type_is_rejected_and_the_question_stays_open() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -175,7 +175,7 @@ async def test_one_wrong_answer_among_several_keeps_all_questions_open() -> None
     assert list(questions(await resume(flow, storage))) == ["a", "b"]
 
 
-async def test_a_second_answer_and_one_to_no_question_are_refused() -> None:
+async def test_second_answer_and_answer_to_an_unknown_question_are_rejected() -> None:
     flow, storage = survey("a", "b"), InMemoryCheckpointStorage()
     asked = await begin(flow, storage)
     await answer(flow, storage, asked, {"a": "1"})
@@ -186,7 +186,7 @@ async def test_a_second_answer_and_one_to_no_question_are_refused() -> None:
     assert (await answer(flow, storage, asked, {"b": "2"})).get_outputs() == [["1", "2"]]
 
 
-async def test_what_is_done_to_an_answer_does_not_change_what_was_recorded() -> None:
+async def test_change_of_an_answer_does_not_change_the_record() -> None:
     storage = InMemoryCheckpointStorage()
     seen: list[Any] = []
 
@@ -215,8 +215,8 @@ async def test_a_question_in_a_step_is_answered_and_the_step_then_recorded() -> 
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        heard = await asking(ctx)
-        return f"{heard}, {await ctx.request_info('sure?', str)}"
+        reply = await asking(ctx)
+        return f"{reply}, {await ctx.request_info('sure?', str)}"
 
     asked = await answer(flow, storage, await begin(flow, storage), {"name?": "ann"})
     assert (await answer(flow, storage, asked, {"sure?": "yes"})).get_outputs() == ["heard ann, yes"]
@@ -275,7 +275,7 @@ async def test_an_answer_in_time_stands_when_the_deadline_passes() -> None:
     assert (await answer(flow, storage, asked, {"sure?": "no"}, clock=clock)).get_outputs() == [["yes", "no"]]
 
 
-async def test_an_expired_question_is_expired_again_when_the_function_is_replayed() -> None:
+async def test_expired_question_expires_again_when_the_function_is_replayed() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
 
     @workflow
@@ -305,10 +305,10 @@ async def test_an_open_handle_passes_the_deadline_by_itself() -> None:
     assert outputs == ["got silence"]
 
 
-# ---------------------------------------------------------------- questions that nobody waits for any more
+# ---------------------------------------------------------------- questions that no branch waits for any more
 
 
-async def test_a_question_that_the_function_does_not_wait_for_any_more_is_withdrawn_when_it_ends() -> None:
+async def test_question_without_a_waiting_branch_is_withdrawn_at_the_end() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow

@@ -49,14 +49,14 @@ async def test_runs_without_a_thread_id_continue_the_thread_of_the_definition() 
 
 async def test_each_built_workflow_has_threads_of_its_own() -> None:
     flow = greeting()
-    one, other = flow.build(), flow.build()
-    asked = await one.run("ann", thread_id=THREAD)
+    first, other = flow.build(), flow.build()
+    asked = await first.run("ann", thread_id=THREAD)
     with pytest.raises(ThreadNotFound):
         await other.run(responses={questions(asked)["how?"]: "hi"}, thread_id=THREAD)
-    assert (type(one), one.name) == (Workflow, "greeting")
+    assert (type(first), first.name) == (Workflow, "greeting")
 
 
-async def test_the_storage_of_the_definition_is_used_by_run_and_build_unless_another_is_given() -> None:
+async def test_run_and_build_use_the_storage_of_the_definition_by_default() -> None:
     own, other = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
     flow = greeting(own)
     asked = await flow.run("ann", thread_id=THREAD)
@@ -64,8 +64,8 @@ async def test_the_storage_of_the_definition_is_used_by_run_and_build_unless_ano
     assert result.get_outputs() == ["hi ann 1"]
     await flow.build(other).run("bob", thread_id="b")
     await flow.run("cid", thread_id="c", checkpoint_storage=other)
-    assert {one.thread_id for one in await own.list_checkpoints()} == {THREAD}
-    assert {one.thread_id for one in await other.list_checkpoints()} == {"b", "c"}
+    assert {checkpoint.thread_id for checkpoint in await own.list_checkpoints()} == {THREAD}
+    assert {checkpoint.thread_id for checkpoint in await other.list_checkpoints()} == {"b", "c"}
 
 
 async def test_the_storage_may_be_given_by_name() -> None:
@@ -74,7 +74,7 @@ async def test_the_storage_may_be_given_by_name() -> None:
     assert await storage.get_latest(workflow_name="greeting") is not None
 
 
-async def test_several_runs_of_one_thread_each_begin_from_the_top_and_record_their_own_steps() -> None:
+async def test_each_run_of_a_thread_begins_from_the_top_with_steps_of_its_own() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     note = calls.step(lambda value: f"{value} {len(calls)}")
 
@@ -85,11 +85,11 @@ async def test_several_runs_of_one_thread_each_begin_from_the_top_and_record_the
     assert [(await begin(flow, storage)).get_outputs()[0] for _ in range(3)] == ["same 1", "same 2", "same 3"]
 
 
-async def test_a_new_message_while_a_question_is_open_starts_the_function_beside_it() -> None:
+async def test_new_message_during_an_open_question_starts_the_function_again() -> None:
     flow, storage = greeting(), InMemoryCheckpointStorage()
     first = await begin(flow, storage, "ann")
     second = await begin(flow, storage, "bob")
-    ids = [str(one.request_id) for one in second.get_request_info_events()]
+    ids = [str(event.request_id) for event in second.get_request_info_events()]
     assert len(ids) == 2 and ids[0] == questions(first)["how?"]
     result = await resume(flow, storage, responses={ids[1]: "yo"})
     assert result.get_outputs() == ["yo bob 1"]
@@ -113,7 +113,7 @@ async def test_two_threads_run_at_the_same_time_and_see_nothing_of_each_other() 
 
     built = flow.build(InMemoryCheckpointStorage())
     results = await asyncio.gather(*(built.run(name, thread_id=f"of {name}") for name in ("ann", "bob")))
-    assert [one.get_outputs()[0] for one in results] == [["ann of ann", "ann"], ["bob of bob", "bob"]]
+    assert [result.get_outputs()[0] for result in results] == [["ann of ann", "ann"], ["bob of bob", "bob"]]
 
 
 # ---------------------------------------------------------------- busy threads, handles, streams
@@ -139,10 +139,10 @@ async def test_a_busy_thread_rejects_or_enqueues_as_asked() -> None:
         await built.run("two", thread_id=THREAD)
     second = asyncio.create_task(built.run("two", thread_id=THREAD, on_busy="enqueue"))
     may_end.set()
-    assert [one.get_outputs() for one in await asyncio.gather(first, second)] == [["one"], ["two"]]
+    assert [result.get_outputs() for result in await asyncio.gather(first, second)] == [["one"], ["two"]]
 
 
-async def test_a_run_that_interrupts_a_function_lets_it_go_on_from_its_recorded_steps() -> None:
+async def test_interrupted_function_continues_from_its_recorded_steps() -> None:
     calls, entered, is_open = Calls(), asyncio.Event(), False
     note, wait = calls.step(name="note"), calls.step(name="wait")
 
@@ -168,19 +168,19 @@ async def test_a_run_that_interrupts_a_function_lets_it_go_on_from_its_recorded_
     assert calls == ["one", "two"]
 
 
-async def test_a_function_saved_only_at_the_end_of_its_runs_asks_and_goes_on() -> None:
+async def test_function_with_durability_exit_asks_and_resumes() -> None:
     flow, storage = greeting(), InMemoryCheckpointStorage()
     asked = await begin(flow, storage, "ann", durability="exit")
     result = await answer(flow, storage, asked, {"how?": "hi"}, durability="exit")
     assert result.get_outputs() == ["hi ann 1"]
 
 
-async def test_a_message_for_an_interrupted_function_is_refused_until_it_is_resumed() -> None:
-    storage, is_mended = InMemoryCheckpointStorage(), False
+async def test_message_to_a_failed_function_is_rejected_until_it_is_resumed() -> None:
+    storage, is_up = InMemoryCheckpointStorage(), False
 
     @workflow
     async def flow(message: str) -> str:
-        if not is_mended:
+        if not is_up:
             raise OSError("down")
         return message
 
@@ -188,7 +188,7 @@ async def test_a_message_for_an_interrupted_function_is_refused_until_it_is_resu
         await begin(flow, storage, "one")
     with pytest.raises(ThreadNotIdle):
         await begin(flow, storage, "two")
-    is_mended = True
+    is_up = True
     assert (await resume(flow, storage)).get_outputs() == ["one"]
 
 
@@ -268,25 +268,25 @@ async def test_the_context_may_come_first_and_may_be_known_by_name_or_type() -> 
         assert (await begin(flow, None, "hi")).get_outputs() == ["hi t"]
 
 
-async def test_the_context_is_found_in_the_function_and_its_steps_and_nowhere_else() -> None:
-    found: list[Any] = []
+async def test_run_context_exists_in_the_function_and_its_steps_only() -> None:
+    contexts: list[Any] = []
 
     @step
     async def look() -> None:
-        found.append(get_run_context())
+        contexts.append(get_run_context())
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
-        found.append(get_run_context() is ctx)
+        contexts.append(get_run_context() is ctx)
         await asyncio.gather(look(), look())
 
     assert get_run_context() is None
     await begin(flow, None)
     assert get_run_context() is None
-    assert found[0] is True and None not in found
+    assert contexts[0] is True and None not in contexts
 
 
-async def test_a_function_stands_in_a_graph_as_an_executor() -> None:
+async def test_function_runs_in_a_graph_as_an_executor() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     note = calls.step()
 

@@ -1,4 +1,4 @@
-"""Failures that code has met: what it undid because of them stays undone, and the failure stays with it."""
+"""Failures after which code compensated: the compensation is kept, and the failure stays recorded with it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def saga(calls: Calls, *, raise_as: type[Exception] | None = None) -> Functional
     return flow
 
 
-async def test_a_failure_after_which_code_compensated_fails_a_resume_the_same_way() -> None:
+async def test_compensated_failure_fails_a_resume_the_same_way() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     flow = saga(calls)
     for attempt in (begin, resume, resume):
@@ -68,7 +68,7 @@ async def test_a_compensated_failure_that_was_raised_as_another_stays_too() -> N
     assert calls == ["reserve", "charge", "release"]
 
 
-async def test_a_failure_after_which_a_sibling_that_it_cancelled_cleaned_up_stays() -> None:
+async def test_failure_stays_when_the_sibling_it_cancelled_has_cleaned_up() -> None:
     calls, storage, begun = Calls(), InMemoryCheckpointStorage(), asyncio.Event()
     clean, flaky = calls.step(name="clean"), Flaky()
 
@@ -97,12 +97,12 @@ async def test_a_failure_after_which_a_sibling_that_it_cancelled_cleaned_up_stay
     for attempt in (begin, resume):
         with pytest.raises(ExceptionGroup) as failed:
             await attempt(flow, storage)
-        assert [str(one) for one in failed.value.exceptions] == ["attempt 1"]
+        assert [str(error) for error in failed.value.exceptions] == ["attempt 1"]
     assert calls == ["hang", "bad", "clean"]
 
 
 def guarded(log: list[str], *, failures: int = 1, cleans: bool = True, **policy: Any) -> Workflow:
-    """A handler that works in a step and, unless told otherwise, unlocks in another at the end."""
+    """A handler that works in a step and then unlocks in another, if `cleans`."""
     flaky = Flaky(failures)
 
     def work(name: str) -> None:
@@ -125,7 +125,7 @@ async def keep_all(stream: AsyncIterable[WorkflowEvent], events: list[WorkflowEv
         events.append(event)  # one by one: those before an error are wanted
 
 
-async def test_an_executor_that_cleaned_up_with_a_step_is_not_tried_again_in_vain() -> None:
+async def test_executor_that_cleaned_up_with_a_step_is_not_retried() -> None:
     log, events = list[str](), list[WorkflowEvent]()
     guarding = guarded(log, retry=RetryPolicy(3, initial_delay=60))
     with pytest.raises(Boom, match="attempt 1"):
@@ -134,7 +134,7 @@ async def test_an_executor_that_cleaned_up_with_a_step_is_not_tried_again_in_vai
     assert of_kind(events, "executor_failed") and not of_kind(events, "executor_retrying")
 
 
-async def test_an_executor_that_recorded_nothing_after_its_failure_is_tried_again() -> None:
+async def test_executor_that_recorded_nothing_after_its_failure_is_retried() -> None:
     log: list[str] = []
     result = await guarded(log, failures=2, cleans=False, retry=AT_ONCE).run("x")
     assert result.get_outputs() == ["done"] and log == ["work"] * 3
@@ -148,10 +148,10 @@ async def test_a_child_that_cleaned_up_is_tried_again_from_its_beginning() -> No
     assert calls == ["reserve", "charge", "release", "reserve", "charge"]
 
 
-# ---------------------------------------------------------------- what is told of a failure
+# ---------------------------------------------------------------- the errors that a caller receives
 
 
-async def test_a_recorded_error_comes_back_with_what_it_was_raised_from() -> None:
+async def test_recorded_error_is_restored_with_its_causes() -> None:
     seen: list[list[str]] = []
 
     @step
@@ -179,7 +179,7 @@ async def test_a_recorded_error_comes_back_with_what_it_was_raised_from() -> Non
     assert seen == [["ConnectionError('service')", "TimeoutError('read')", "KeyError('socket')"]] * 2
 
 
-async def test_the_failure_of_a_child_is_told_in_sentences_with_one_full_stop_each() -> None:
+async def test_error_of_a_failed_child_ends_each_sentence_with_one_full_stop() -> None:
     @workflow
     async def child(_: str) -> None:
         raise Boom("The bank is closed. Try again..")
@@ -189,7 +189,7 @@ async def test_the_failure_of_a_child_is_told_in_sentences_with_one_full_stop_ea
     assert "Boom: The bank is closed. Try again. The superstep was discarded" in str(failed.value)
 
 
-# ---------------------------------------------------------------- policies are what was written
+# ---------------------------------------------------------------- values of policies
 
 
 class Plain(Executor):
@@ -213,7 +213,7 @@ def test_a_misspelt_policy_is_refused(misspelt: dict[str, Any]) -> None:
     assert Plain("plain", colour="blue").id == "plain", "what a class hands on for itself is let through"
 
 
-def test_a_first_delay_beyond_the_usual_longest_one_is_waited_for() -> None:
+def test_first_delay_may_exceed_the_default_maximum_delay() -> None:
     policy = RetryPolicy(3, initial_delay=3600)
     assert [policy.delay_after(attempts) for attempts in (1, 2)] == [3600, 3600]
     with pytest.raises(ValueError, match=r"max_delay=60\) is shorter than initial_delay=3600"):

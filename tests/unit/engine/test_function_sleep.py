@@ -1,4 +1,4 @@
-"""Sleeping in a function workflow: until the same time whatever happens meanwhile, and as often as one likes."""
+"""Sleeping in a function workflow: until the same time whatever happens meanwhile, and any number of times."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def cancelled_while_asleep(flow: Any, storage: Any, clock: FakeClock) -> N
     await asyncio.wait([run])
 
 
-async def test_a_sleep_goes_on_in_another_process_until_the_same_time() -> None:
+async def test_sleep_continues_in_another_process_until_the_same_time() -> None:
     clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
     flow = napping(calls, 60)
     await cancelled_while_asleep(flow, storage, clock)
@@ -60,7 +60,7 @@ async def test_a_sleep_goes_on_in_another_process_until_the_same_time() -> None:
     assert calls == [0]
 
 
-async def test_a_sleep_whose_time_came_while_nobody_was_there_is_over_at_once() -> None:
+async def test_sleep_that_came_due_between_runs_ends_at_once() -> None:
     clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
     flow = napping(calls, 60)
     await cancelled_while_asleep(flow, storage, clock)
@@ -73,17 +73,17 @@ async def test_a_sleeper_is_kept_in_the_checkpoint_with_its_time() -> None:
     await cancelled_while_asleep(napping(Calls(), 60), storage, clock)
     head = await storage.get_latest(thread_id=THREAD)
     assert head is not None
-    assert [one.due_at for one in head.suspended.values()] == [clock.now() + timedelta(seconds=60)]
+    assert [sleeper.due_at for sleeper in head.suspended.values()] == [clock.now() + timedelta(seconds=60)]
 
 
 @pytest.mark.parametrize("kind", ["seconds", "timedelta", "time"])
-async def test_one_may_sleep_for_a_duration_or_until_a_time(kind: str) -> None:
+async def test_function_may_sleep_for_a_duration_or_until_a_time(kind: str) -> None:
     clock = FakeClock()
-    given: Any = {"seconds": 90, "timedelta": timedelta(seconds=90), "time": clock.now() + timedelta(seconds=90)}[kind]
+    until: Any = {"seconds": 90, "timedelta": timedelta(seconds=90), "time": clock.now() + timedelta(seconds=90)}[kind]
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
-        await ctx.sleep(given)
+        await ctx.sleep(until)
 
     began = clock.now()
     run = asyncio.create_task(begin(flow, None, clock=clock))
@@ -93,11 +93,11 @@ async def test_one_may_sleep_for_a_duration_or_until_a_time(kind: str) -> None:
     assert clock.now() - began == timedelta(seconds=90)
 
 
-@pytest.mark.parametrize("given", [-1, "soon", None, float("nan"), float("inf")])
-async def test_what_is_no_duration_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("duration", [-1, "soon", None, float("nan"), float("inf")])
+async def test_invalid_duration_is_rejected(duration: Any) -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> None:
-        await ctx.sleep(given)
+        await ctx.sleep(duration)
 
     with pytest.raises(ValueError, match=r"ctx\.sleep"):
         await begin(flow, None)
@@ -127,7 +127,7 @@ async def test_sleepers_side_by_side_wake_in_the_order_of_their_times() -> None:
     assert woken == [10, 20, 30]
 
 
-async def test_a_step_goes_on_while_another_branch_sleeps_and_keeps_it_in_memory() -> None:
+async def test_running_step_continues_and_keeps_a_sleeping_branch_in_memory() -> None:
     clock, may_end, order = FakeClock(), asyncio.Event(), Calls()
     slow, note = order.step(name="slow"), order.step(name="note")
 
@@ -153,7 +153,7 @@ async def test_a_step_goes_on_while_another_branch_sleeps_and_keeps_it_in_memory
     assert order == ["slept", "slow ended"]
 
 
-async def test_a_polling_loop_of_120_sleeps_does_not_reach_the_limit_of_supersteps() -> None:
+async def test_polling_loop_of_120_sleeps_does_not_reach_the_superstep_limit() -> None:
     polls: list[int] = []
 
     @workflow
@@ -171,17 +171,17 @@ async def test_a_polling_loop_of_120_sleeps_does_not_reach_the_limit_of_superste
     assert (await built.run("go", thread_id=THREAD)).get_outputs() == [120]
 
 
-async def test_a_run_does_not_wait_for_a_sleeper_while_somebody_is_asked() -> None:
+async def test_run_does_not_wait_for_a_sleeper_while_a_question_is_pending() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        found = await asyncio.gather(ctx.sleep(60), ctx.request_info("ok?", str))
-        return str(found[1])
+        results = await asyncio.gather(ctx.sleep(60), ctx.request_info("ok?", str))
+        return str(results[1])
 
     asked = await begin(flow, storage, clock=clock)
     assert asked.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     run = asyncio.create_task(resume(flow, storage, clock=clock, responses={questions(asked)["ok?"]: "yes"}))
-    await clock.wait_for_sleepers()  # nobody is asked any more: now it waits
+    await clock.wait_for_sleepers()  # no question is pending any more: now it waits
     clock.advance(60)
     assert (await run).get_outputs() == ["yes"]

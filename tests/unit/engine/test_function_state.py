@@ -1,4 +1,4 @@
-"""State of a function workflow: what steps and the function set is there after a replay, and nothing twice."""
+"""State of a function workflow: a replay restores every write of the function and its steps, each once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from perdure import InMemoryCheckpointStorage, InvalidRun, RunContext, get_run_c
 
 
 def context() -> RunContext:
-    found = get_run_context()
-    assert found is not None
-    return found
+    current = get_run_context()
+    assert current is not None
+    return current
 
 
 async def paused_state(flow: Any) -> dict[str, Any]:
-    """The state of a flow that asks "go on?" before it ends, after it was answered by another object."""
+    """The state of a flow that asks a last question, after another object has answered it."""
     storage = InMemoryCheckpointStorage()
     await answer(flow, storage, await begin(flow, storage), {"go on?": "yes"})
     return await state_of(storage)
 
 
-async def test_state_set_in_a_replayed_step_is_there() -> None:
+async def test_state_set_in_a_replayed_step_is_restored() -> None:
     calls = Calls()
     note = calls.step(lambda name: context().set_state("user", name))
 
@@ -56,7 +56,7 @@ async def test_state_deleted_in_a_replayed_step_is_gone() -> None:
     assert await paused_state(flow) == {"final": 2}
 
 
-async def test_state_changed_in_place_in_a_replayed_step_is_there_once() -> None:
+async def test_state_changed_in_place_in_a_replayed_step_is_applied_once() -> None:
     add = Calls().step(lambda word: context().get_state("words").append(word))
 
     @workflow
@@ -86,7 +86,7 @@ async def test_a_list_that_the_function_holds_stays_part_of_the_state() -> None:
     assert await paused_state(flow) == {"words": ["before", "between", "after"]}
 
 
-async def test_a_list_that_the_function_and_its_steps_change_in_turn_has_all_of_it_in_order() -> None:
+async def test_list_changed_in_turn_by_function_and_steps_has_all_items_in_order() -> None:
     add = Calls().step(lambda word: context().get_state("words").append(word))
 
     @workflow
@@ -131,7 +131,7 @@ async def test_steps_at_the_same_time_write_keys_and_change_values_of_their_own(
     assert await paused_state(flow) == {"a": "ended", "b": "ended", "lists": {"a": both, "b": both}}
 
 
-async def test_what_a_step_in_flight_changed_in_place_is_not_kept_with_a_step_that_ends_meanwhile() -> None:
+async def test_changes_of_a_step_in_flight_are_not_recorded_with_another_step() -> None:
     is_changed, has_quick_ended, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
     calls = Calls()
     quick, slow = calls.step(name="quick"), calls.step(name="slow")
@@ -187,7 +187,7 @@ async def test_writes_of_a_failed_attempt_of_a_step_do_not_count() -> None:
     assert await state_of(storage) == {"try 2": True}
 
 
-async def test_a_function_that_is_resumed_reads_the_state_as_it_was_when_it_began() -> None:
+async def test_resumed_function_reads_the_state_as_it_was_when_it_began() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -203,7 +203,7 @@ async def test_a_function_that_is_resumed_reads_the_state_as_it_was_when_it_bega
     assert await state_of(storage) == {"count": 2}
 
 
-async def test_nothing_that_a_function_wrote_is_there_before_it_has_ended() -> None:
+async def test_writes_of_a_function_are_not_stored_before_it_ends() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -242,7 +242,7 @@ async def test_the_whole_state_is_a_mapping() -> None:
     assert (await begin(flow, None)).get_outputs() == [{"b": [2, 3], "size": 1, "has a": False}]
 
 
-async def test_a_list_made_by_setdefault_is_the_one_in_the_state() -> None:
+async def test_list_made_by_setdefault_is_part_of_the_state() -> None:
     @workflow
     async def flow(_: str, ctx: RunContext) -> Any:
         ctx.state.setdefault("words", []).append("one")

@@ -1,4 +1,4 @@
-"""What a function workflow cannot store: the run fails and says which, or goes on and says what that costs."""
+"""Values that a function workflow cannot store: the run fails and names the value, or continues with a warning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_run_and_names_the_step()
     async def flow(_: str) -> str:
         try:
             await connect(1)
-        except Exception:  # noqa: BLE001  # whatever the function makes of it, the run must not go on unsaved
+        except Exception:  # noqa: BLE001  # whatever the function does with it, the run must not continue unsaved
             return "went on"
         return "fine"
 
@@ -45,9 +45,9 @@ async def test_without_a_storage_a_result_may_be_any_object() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
-        found = await connect(1)
+        connection = await connect(1)
         await ctx.request_info("go on?", str)
-        return type(found).__name__
+        return type(connection).__name__
 
     built = flow.build()
     asked = await built.run("go", thread_id=THREAD)
@@ -55,7 +55,7 @@ async def test_without_a_storage_a_result_may_be_any_object() -> None:
     assert (await built.run(responses=responses, thread_id=THREAD)).get_outputs() == ["Socket"]
 
 
-async def test_state_that_cannot_be_stored_names_its_key_when_a_step_that_set_it_is_recorded() -> None:
+async def test_unsavable_state_set_in_a_step_fails_and_names_its_key() -> None:
     def set_it(_: Any) -> None:
         context = get_run_context()
         assert context is not None
@@ -77,7 +77,7 @@ class OddError(Exception):
         self.socket = socket
 
 
-async def test_an_error_that_cannot_be_stored_is_caught_and_its_step_called_again_with_a_warning(
+async def test_step_whose_error_cannot_be_stored_warns_and_is_called_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
@@ -104,7 +104,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-async def test_an_error_of_ones_own_comes_back_as_what_it_was() -> None:
+async def test_custom_error_is_restored_with_its_type_and_attributes() -> None:
     calls, storage = Calls(), InMemoryCheckpointStorage()
     ask = calls.step(raising(Refused("too dear")))
 
@@ -133,7 +133,7 @@ class FullDisk(MemoryStore):
         await super().append_journal(lease, entry)
 
 
-async def test_a_journal_that_cannot_be_written_is_no_failure_of_the_step_but_of_the_run() -> None:
+async def test_failing_journal_fails_the_run_and_not_the_step() -> None:
     calls, storage = Calls(), StoreCheckpointStorage(FullDisk())
     pay, refund = calls.step(name="pay"), calls.step(name="refund")
 
@@ -152,7 +152,7 @@ async def test_a_journal_that_cannot_be_written_is_no_failure_of_the_step_but_of
     assert calls == ["pay", "pay"]  # it was not recorded
 
 
-async def test_a_journal_that_cannot_be_written_within_a_step_is_not_recorded_as_its_failure() -> None:
+async def test_failing_journal_inside_a_step_is_not_recorded_as_its_failure() -> None:
     calls, storage = Calls(), StoreCheckpointStorage(FullDisk())
     inner, outer = calls.step(name="inner"), calls.step(name="outer")
 
@@ -170,7 +170,7 @@ async def test_a_journal_that_cannot_be_written_within_a_step_is_not_recorded_as
     assert (await resume(flow, storage)).get_outputs() == ["outer 1"]
 
 
-async def test_code_that_tries_for_ever_ends_with_the_storage_that_failed() -> None:
+async def test_code_that_retries_forever_ends_when_the_storage_fails() -> None:
     calls, faults = Calls(), Faults()
     fetch = calls.step(name="fetch")
     faults.fail("journal", error=OSError("disk full for a moment"))

@@ -14,10 +14,10 @@ from tests.unit.engine.policy_flows import (
     Flaky,
     SkippingClock,
     chained,
+    executor_outline,
     failing,
     relay,
     sink,
-    told,
     worker,
 )
 
@@ -46,7 +46,7 @@ def counting(calls: Calls) -> Any:
     [{}, {"on_error": "skip"}, {"on_error": "isolate"}, {"retry": AT_ONCE}],
     ids=["no policy", "skip", "isolate", "retry"],
 )
-async def test_a_storage_that_fails_inside_a_child_fails_the_run_and_repeats_no_step(policy: dict[str, Any]) -> None:
+async def test_failing_storage_inside_a_child_fails_the_run_and_keeps_its_steps(policy: dict[str, Any]) -> None:
     calls, faults = Calls(), Faults()
     flow = around(counting(calls), faults.wrap(InMemoryCheckpointStorage()), **policy)
     faults.fail("journal", nth=2, error=OSError("disk full"))
@@ -78,7 +78,7 @@ async def test_an_error_may_have_attributes_of_any_name() -> None:
 
 
 @pytest.mark.parametrize("on_error", ["stop", "isolate"])
-async def test_a_sub_workflow_as_a_fallback_sends_along_the_edges_of_the_failed_executor(on_error: str) -> None:
+async def test_sub_workflow_fallback_uses_the_edges_of_the_failed_executor(on_error: str) -> None:
     broken = sink("inner") if on_error == "stop" else failing("inner", Flaky(9))
     fallback = WorkflowExecutor(chained(relay("first"), broken), "fallback", on_error=on_error)
     start = relay("start")
@@ -106,12 +106,12 @@ async def test_the_timeout_of_a_child_does_not_count_the_time_of_others() -> Non
 
 
 @pytest.mark.parametrize("policy", [{"on_error": "skip"}, {"retry": AT_ONCE}], ids=["skip", "retry"])
-async def test_the_log_says_where_inside_a_child_it_failed(policy: dict[str, Any]) -> None:
+async def test_log_names_the_inner_executor_that_failed(policy: dict[str, Any]) -> None:
     flaky = failing("inner", Flaky())
     flow = around(chained(flaky, sink("end")), InMemoryCheckpointStorage(), **policy)
     await flow.run("x", thread_id=THREAD)
     async with flow.open(thread_id=THREAD) as handle:
-        logged = told([event async for event in handle.events(after=0)])
+        logged = executor_outline([event async for event in handle.events(after=0)])
     at = logged.index(("failed", "sub/inner"))
     assert ("invoked", "sub/inner") in logged[:at]
     assert ("failed", "sub") in logged[at:]
@@ -120,7 +120,7 @@ async def test_the_log_says_where_inside_a_child_it_failed(policy: dict[str, Any
 # ---------------------------------------------------------------- questions of children, answered too late
 
 
-async def test_an_answer_of_the_parent_that_comes_after_the_deadline_is_dropped_with_a_warning() -> None:
+async def test_answer_of_the_parent_after_the_deadline_is_dropped_with_a_warning() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
     child = asking(deadline=clock.now() + timedelta(seconds=5), default="nobody")
     flow = answered_by(Desk("desk"), child, storage, clock=clock)
@@ -133,13 +133,13 @@ async def test_an_answer_of_the_parent_that_comes_after_the_deadline_is_dropped_
     assert again.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_the_deadline_of_a_childs_question_passes_while_the_run_waits_for_a_sleeper() -> None:
+async def test_deadline_of_a_childs_question_passes_while_the_run_sleeps() -> None:
     clock = SkippingClock()
-    heard: list[float] = []
-    start, last = relay("start"), worker("last", lambda *_: heard.append(clock.monotonic()), accepts=str)
+    times: list[float] = []
+    start, last = relay("start"), worker("last", lambda *_: times.append(clock.monotonic()), accepts=str)
     deadline = clock.now() + timedelta(seconds=5)
     sub = WorkflowExecutor(asking(deadline=deadline, default="nobody"), "sub")
     napping = worker("napping", lambda message, ctx: ctx.sleep(1000))
     builder = WorkflowBuilder(name="waiting", start_executor=start, clock=clock)
     await builder.add_fan_out_edges(start, [sub, napping]).add_edge(sub, last).build().run("who")
-    assert (heard, clock.monotonic()) == ([5.0], 1000.0)
+    assert (times, clock.monotonic()) == ([5.0], 1000.0)

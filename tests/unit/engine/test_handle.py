@@ -46,7 +46,7 @@ async def until_rest(run: RunHandle) -> list[WorkflowEvent]:
     return [event async for event in run.events()]
 
 
-async def test_messages_are_sent_one_after_the_other_and_watched() -> None:
+async def test_handle_sends_messages_in_sequence_and_watches_their_events() -> None:
     async with shouting().open(thread_id="t") as run:
         for word in ("hi", "ho"):
             await run.send(word)
@@ -76,7 +76,7 @@ async def test_waiting_gives_the_result() -> None:
 
 
 def slow_then_echo(gate: Gate, **options: Any) -> Workflow:
-    """`start` echoes; told to be slow, it waits at the gate first."""
+    """`start` echoes its message. For the message "slow" it waits at the gate first."""
 
     async def work(message: str, ctx: Any) -> None:
         if message == "slow":
@@ -99,7 +99,7 @@ async def test_a_message_sent_while_a_superstep_runs_is_delivered_in_the_next(ma
         assert outputs(events) == ["slow", "quick"] and kinds(events).count("started") == 1
 
 
-async def test_messages_sent_before_the_first_has_begun_wait_for_nobody() -> None:
+async def test_messages_sent_before_the_first_begins_are_all_delivered() -> None:
     gate = Gate()
     async with slow_then_echo(gate).open() as run:
         await run.send("slow")
@@ -108,7 +108,7 @@ async def test_messages_sent_before_the_first_has_begun_wait_for_nobody() -> Non
         assert outputs(await until_rest(run)) == ["slow", "quick"]
 
 
-async def test_a_message_of_the_wrong_type_is_refused_and_what_runs_goes_on() -> None:
+async def test_message_of_the_wrong_type_is_rejected_and_the_run_continues() -> None:
     gate = Gate()
     wrong: Any = 5
     async with slow_then_echo(gate).open() as run:
@@ -133,7 +133,7 @@ async def test_a_request_is_answered_through_the_handle() -> None:
         assert outputs(await until_rest(run)) == ["why: True []"]
 
 
-async def test_a_wrong_answer_is_raised_by_the_events_and_the_handle_stays_usable() -> None:
+async def test_events_raise_a_wrong_answer_and_the_handle_stays_usable() -> None:
     async with asking().open() as run:
         await run.send("why")
         await until_rest(run)
@@ -144,7 +144,7 @@ async def test_a_wrong_answer_is_raised_by_the_events_and_the_handle_stays_usabl
         assert outputs(await until_rest(run)) == ["why: True []"]
 
 
-async def test_restoring_goes_on_from_the_checkpoint_into_the_same_handle() -> None:
+async def test_restore_continues_from_the_checkpoint_in_the_same_handle() -> None:
     storage = InMemoryCheckpointStorage()
     async with shouting(checkpoint_storage=storage).open(thread_id="t") as run:
         await run.send("hi")
@@ -157,7 +157,7 @@ async def test_restoring_goes_on_from_the_checkpoint_into_the_same_handle() -> N
     assert len(await storage.list_checkpoint_ids(thread_id="t")) == 6
 
 
-async def test_restoring_cancels_what_runs() -> None:
+async def test_restore_cancels_the_current_run() -> None:
     gate = Gate()
     workflow = slow_then_echo(gate, checkpoint_storage=InMemoryCheckpointStorage())
     async with workflow.open() as run:
@@ -172,7 +172,7 @@ async def test_restoring_cancels_what_runs() -> None:
         assert outputs(await until_rest(run)) == ["second"]
 
 
-async def test_restoring_an_unknown_checkpoint_is_told_and_the_thread_stays_where_it_was() -> None:
+async def test_restore_of_an_unknown_checkpoint_raises_and_keeps_the_thread() -> None:
     async with shouting(checkpoint_storage=InMemoryCheckpointStorage()).open() as run:
         await run.send("hi")
         await until_rest(run)
@@ -189,7 +189,7 @@ async def test_restoring_needs_a_storage() -> None:
             await run.restore("c")
 
 
-async def test_cancelling_ends_what_runs_and_the_thread_can_be_resumed() -> None:
+async def test_cancel_ends_the_current_run_and_the_thread_can_be_resumed() -> None:
     gate = Gate()
     async with gated(gate).open() as run:
         await run.send("x")
@@ -211,7 +211,7 @@ async def test_cancelling_with_nothing_at_work_does_nothing() -> None:
         assert run.result is not None and run.result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_leaving_the_block_cancels_what_runs_and_frees_the_thread() -> None:
+async def test_leaving_the_block_cancels_the_current_run_and_frees_the_thread() -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=InMemoryCheckpointStorage())
     async with workflow.open(thread_id="t") as run:
@@ -221,7 +221,7 @@ async def test_leaving_the_block_cancels_what_runs_and_frees_the_thread() -> Non
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
 
 
-async def test_a_failure_is_raised_after_its_events_and_the_thread_can_be_resumed() -> None:
+async def test_failure_is_raised_after_its_events_and_the_thread_can_be_resumed() -> None:
     weather = Weather()
     async with crossing(weather).open() as run:
         await run.send("cart")
@@ -234,7 +234,7 @@ async def test_a_failure_is_raised_after_its_events_and_the_thread_can_be_resume
         assert outputs(await until_rest(run)) == ["cart"]
 
 
-async def test_waiting_raises_what_the_run_raised_once() -> None:
+async def test_wait_raises_the_error_of_the_run_once() -> None:
     async with crossing(Weather()).open() as run:
         await run.send("cart")
         with pytest.raises(ConnectionError):
@@ -303,7 +303,7 @@ async def test_the_log_is_read_from_a_cursor_without_gap_or_repeat() -> None:
         assert [event async for event in run.events(after=4)] == logged[4:]
 
 
-async def test_a_completed_superstep_gives_the_cursor_to_go_on_from() -> None:
+async def test_superstep_completed_event_has_the_cursor_to_continue_from() -> None:
     async with shouting(checkpoint_storage=InMemoryCheckpointStorage()).open() as run:
         await run.send("hi")
         first, *_ = [event for event in await until_rest(run) if event.type == "superstep_completed"]
@@ -320,7 +320,7 @@ async def test_the_log_holds_outputs_and_no_payload_of_messages() -> None:
         assert {event.data for event in logged if event.type.startswith("executor_")} == {None}
 
 
-async def test_the_log_waits_for_what_is_still_at_work() -> None:
+async def test_log_waits_for_the_current_run() -> None:
     gate = Gate()
     async with slow_then_echo(gate, checkpoint_storage=InMemoryCheckpointStorage()).open() as run:
         await run.send("slow")
@@ -346,7 +346,7 @@ def with_deadline(clock: FakeClock, hours: float = 1, **terms: Any) -> Workflow:
     return asking(terms={"deadline": clock.now() + timedelta(hours=hours), **terms}, clock=clock)
 
 
-async def test_a_deadline_that_passes_while_the_handle_is_open_delivers_the_default() -> None:
+async def test_deadline_that_passes_in_an_open_handle_delivers_the_default() -> None:
     clock = FakeClock()
     async with with_deadline(clock, default=Verdict(False)).open() as run:
         await run.send("why")
@@ -370,7 +370,7 @@ async def test_a_deadline_that_passes_without_a_default_is_an_error_event() -> N
         assert seen[-1].state is WorkflowRunState.IDLE
 
 
-async def test_events_go_on_until_a_deadline_has_passed() -> None:
+async def test_events_continue_until_a_deadline_has_passed() -> None:
     clock = FakeClock()
     async with with_deadline(clock, default=Verdict(False)).open() as run:
         await run.send("why")

@@ -50,7 +50,7 @@ def with_deadline(clock: FakeClock, gate: Gate, storage: Any) -> Workflow:
 
 
 @STORAGES
-async def test_no_deadline_is_kept_by_a_handle_that_was_left_while_a_run_went_on(
+async def test_handle_left_during_a_run_keeps_no_deadline(
     make_storage: Callable[[], Any],
 ) -> None:
     clock, gate = FakeClock(), Gate()
@@ -83,7 +83,7 @@ async def test_a_cancelled_handle_waits_for_no_deadline_until_it_is_resumed() ->
         assert result is not None and result.get_outputs() == ["asked: False []"]
 
 
-async def test_deadlines_are_kept_in_every_thread_of_a_storage_not_only_the_first() -> None:
+async def test_deadlines_are_kept_in_every_thread_of_a_storage() -> None:
     clock = FakeClock()
     terms = {"deadline": clock.now() + timedelta(hours=1), "default": Verdict(True)}
     workflow = asking(terms=terms, checkpoint_storage=InMemoryCheckpointStorage(), clock=clock)
@@ -111,7 +111,7 @@ async def test_answers_given_by_several_tasks_at_once_are_all_accepted(make_stor
         assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_answers_given_by_several_tasks_while_something_runs_wait_for_it_and_each_other() -> None:
+async def test_answers_of_several_tasks_wait_for_the_run_and_for_each_other() -> None:
     gate = Gate()
     workflow = WorkflowBuilder(start_executor=SlowAsker(gate), checkpoint_storage=InMemoryCheckpointStorage()).build()
     async with workflow.open(thread_id="t") as run:
@@ -127,22 +127,22 @@ async def test_answers_given_by_several_tasks_while_something_runs_wait_for_it_a
         assert result is not None and result.get_request_info_events() == []
 
 
-async def test_those_who_still_wait_for_their_turn_when_the_handle_is_left_start_nothing() -> None:
+async def test_calls_that_wait_when_the_handle_is_left_start_nothing() -> None:
     gate = Gate()
     workflow = gated(gate)
     async with asyncio.timeout(10), workflow.open(thread_id="t") as run:
         await run.send("x")
         await gate.arrived.wait()
-        waiting = [asyncio.ensure_future(one) for one in (run.resume(), run.respond({"q": 1}), run.resume())]
+        waiting = [asyncio.ensure_future(call) for call in (run.resume(), run.respond({"q": 1}), run.resume())]
         await turns(2)
-    for one in waiting:
+    for call in waiting:
         with pytest.raises(InvalidRun, match="This handle is closed"):
-            await one
+            await call
     gate.opened.set()
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
 
 
-async def test_cancelling_also_ends_what_others_start_who_waited_for_their_turn() -> None:
+async def test_cancel_also_ends_the_runs_of_calls_that_waited_for_their_turn() -> None:
     gate = Gate()
     workflow = gated(gate)
     async with asyncio.timeout(10), workflow.open(thread_id="t") as run:
@@ -182,7 +182,7 @@ async def test_a_closed_handle_refuses_to_move_the_thread(call: Callable[[RunHan
 # ---------------------------------------------------------------- errors
 
 
-async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_wait_though_a_later_run_failed_too() -> None:
+async def test_next_wait_raises_the_first_error_and_notes_the_later_failure() -> None:
     weather = Weather()
     async with alone(weather.pass_through).open() as run:
         await run.send("bad")
@@ -197,7 +197,7 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_wait_though
         assert result is not None and result.get_outputs() == ["bad"]
 
 
-async def test_a_wrong_answer_is_told_though_a_right_one_followed() -> None:
+async def test_wrong_answer_is_raised_even_when_a_right_answer_followed() -> None:
     async with asking().open() as run:
         await run.send("a b")
         await run.wait()
@@ -206,7 +206,7 @@ async def test_a_wrong_answer_is_told_though_a_right_one_followed() -> None:
         with pytest.raises(AnswerRejected):
             await run.wait()
         result = await run.wait()
-        assert result is not None and [one.request_id for one in result.get_request_info_events()] == ["a"]
+        assert result is not None and [request.request_id for request in result.get_request_info_events()] == ["a"]
 
 
 # ---------------------------------------------------------------- cancelling at once
@@ -228,7 +228,7 @@ async def test_leaving_right_after_sending_ends_at_once_and_keeps_the_message(
 
 @pytest.mark.parametrize("make_storage", [InMemoryCheckpointStorage, awaiting_storage], ids=["memory", "awaiting"])
 @pytest.mark.parametrize("moment", range(5))
-async def test_events_end_though_runs_were_interrupted_before_they_began(
+async def test_events_end_when_runs_were_interrupted_before_they_began(
     make_storage: Callable[[], Any], moment: int
 ) -> None:
     workflow = shouting(checkpoint_storage=make_storage())

@@ -1,4 +1,4 @@
-"""`on_checkpoint_save` and `on_checkpoint_restore`: what executors keep in `self` comes back, or the run fails."""
+"""`on_checkpoint_save` and `on_checkpoint_restore`: saved values of executors are restored, or the run fails."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from perdure import (
 )
 
 
-async def test_what_was_saved_is_restored_into_a_new_object() -> None:
+async def test_saved_values_are_restored_into_a_new_object() -> None:
     storage = InMemoryCheckpointStorage()
     await tallying(checkpoint_storage=storage).run("a", thread_id="t")
     assert (await tallying(checkpoint_storage=storage).run("b", thread_id="t")).get_outputs() == [2]
 
 
-async def test_what_was_saved_is_restored_into_the_same_object() -> None:
+async def test_saved_values_are_restored_into_the_same_object() -> None:
     workflow = tallying(checkpoint_storage=InMemoryCheckpointStorage())
     first = await workflow.run("a")
     for _ in range(2):
@@ -41,7 +41,7 @@ async def test_each_thread_has_instances_of_its_own() -> None:
 
 
 class Fragile(Tally):
-    """Counts first and fails then, if told to."""
+    """Counts first, and then fails at the word "fail"."""
 
     @handler
     async def take(self, word: str, ctx: WorkflowContext[Never, int]) -> None:
@@ -88,7 +88,7 @@ class Broken(Tally):
     async def on_checkpoint_save(self) -> dict[str, Any]:
         if isinstance(type(self).on_save, Exception):
             raise type(self).on_save
-        return type(self).on_save  # type: ignore[no-any-return]  # also what is no dict
+        return type(self).on_save  # type: ignore[no-any-return]  # also values that are not a dict
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
         if isinstance(type(self).on_restore, Exception):
@@ -100,19 +100,19 @@ def broken(**does: Any) -> type[Broken]:
 
 
 @pytest.mark.parametrize(
-    ("on_save", "says"),
+    ("on_save", "reason"),
     [
         (None, "it returned None, expected a dict"),
         (["list"], r"it returned \['list'\], expected a dict"),
         (RuntimeError("disk on fire"), r"RuntimeError\('disk on fire'\)"),
     ],
 )
-async def test_a_save_hook_that_fails_fails_the_run_and_names_the_executor(on_save: Any, says: str) -> None:
+async def test_a_save_hook_that_fails_fails_the_run_and_names_the_executor(on_save: Any, reason: str) -> None:
     storage = InMemoryCheckpointStorage()
     kind = broken(on_save=on_save)
     workflow = tallying(kind("culprit"), checkpoint_storage=storage)
     with pytest.raises(
-        CheckpointHookFailed, match=f"on_checkpoint_save of executor 'culprit' failed: {says}"
+        CheckpointHookFailed, match=f"on_checkpoint_save of executor 'culprit' failed: {reason}"
     ) as raised:
         await workflow.run("a", thread_id="t")
     assert raised.value.executor_id == "culprit"
@@ -121,7 +121,7 @@ async def test_a_save_hook_that_fails_fails_the_run_and_names_the_executor(on_sa
     assert (await workflow.run("a", thread_id="t")).get_outputs() == [1]
 
 
-async def test_a_save_hook_that_fails_later_leaves_the_thread_at_its_last_checkpoint() -> None:
+async def test_save_hook_that_fails_later_keeps_the_last_checkpoint_as_head() -> None:
     storage = InMemoryCheckpointStorage()
     kind = broken()
     workflow = tallying(kind(), checkpoint_storage=storage)
@@ -135,7 +135,7 @@ async def test_a_save_hook_that_fails_later_leaves_the_thread_at_its_last_checkp
     assert len((await workflow.run("b", thread_id="t")).get_outputs()) == 1
 
 
-async def test_a_restore_hook_that_fails_fails_the_restore_and_nothing_is_written() -> None:
+async def test_failing_restore_hook_fails_the_restore_and_nothing_is_written() -> None:
     storage = InMemoryCheckpointStorage()
     kind = broken()
     await tallying(kind("culprit"), checkpoint_storage=storage).run("a", thread_id="t")
@@ -163,7 +163,7 @@ async def test_a_failed_restore_leaves_the_live_object_where_it_was() -> None:
 
 
 class Plain(Tally):
-    """Hooks that are no `async def`, as one forgets."""
+    """Hooks that are not `async def`, a common mistake."""
 
     def on_checkpoint_save(self) -> dict[str, Any]:  # type: ignore[override]  # the point
         return {}
@@ -195,7 +195,7 @@ class Sharing(Executor):
 
 
 @pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
-async def test_what_a_hook_returned_is_never_aliased_by_the_live_object(make_storage: Callable[[], Any]) -> None:
+async def test_value_returned_by_a_hook_is_not_shared_with_the_live_object(make_storage: Callable[[], Any]) -> None:
     def built() -> Workflow:
         return WorkflowBuilder(
             name="sharing", start_executor=Sharing("s", []), checkpoint_storage=make_storage()
@@ -216,7 +216,7 @@ async def test_the_same_checkpoint_can_be_restored_any_number_of_times() -> None
     assert [(await workflow.run(checkpoint_id=entry)).get_outputs() for _ in range(3)] == [[["a"]]] * 3
 
 
-async def test_an_executor_that_did_not_run_is_asked_as_well() -> None:
+async def test_save_hook_is_called_for_an_executor_that_did_not_run() -> None:
     storage = InMemoryCheckpointStorage()
     start, tally = relay("start"), Tally()
     builder = WorkflowBuilder(name="asked", start_executor=start, checkpoint_storage=storage)

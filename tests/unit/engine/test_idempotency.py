@@ -1,4 +1,4 @@
-"""ctx.idempotency_key: the same whenever one thing is tried, never the same for two. ctx.logger names its place."""
+"""ctx.idempotency_key: the same for every attempt of an action, different for two. ctx.logger names its place."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_the_key_of_a_step_is_the_same_over_its_own_retries() -> None:
     assert len(seen) == 3 and len(set(seen)) == 1
 
 
-async def test_the_key_is_the_same_after_a_failure_and_a_resume_by_another_object() -> None:
+async def test_key_is_the_same_after_a_failure_and_a_resume_by_another_object() -> None:
     keys = Keys(failures=1)
     with pytest.raises(Boom):
         await keys.build().run("x", thread_id="t")
@@ -82,7 +82,7 @@ async def test_the_key_is_the_same_after_a_failure_and_a_resume_by_another_objec
     assert len(set(keys.of_delivery)) == 1 and len(set(keys.of_step)) == 1 and len(keys.of_step) == 2
 
 
-async def test_the_key_is_the_same_for_whoever_takes_the_thread_over() -> None:
+async def test_key_is_the_same_after_a_takeover_of_the_thread() -> None:
     keys = Keys(clock=FakeClock())
     run = started(keys.build().run("x", thread_id="t"))
     await asleep(keys.clock, run)
@@ -169,7 +169,7 @@ async def test_a_function_in_a_thread_sees_the_key_of_its_step() -> None:
     assert seen[0] != seen[1]
 
 
-async def test_a_fork_and_every_rewind_to_the_same_checkpoint_have_keys_of_their_own() -> None:
+async def test_fork_and_each_rewind_to_a_checkpoint_have_keys_of_their_own() -> None:
     keys = Keys()
     workflow = keys.build()
     await workflow.run("x", thread_id="t")
@@ -220,7 +220,7 @@ async def test_names_with_signs_of_formatting_do_not_break_the_line(
     ]
 
 
-async def test_the_logger_of_a_sub_workflow_names_the_path_and_takes_extra_values(
+async def test_logger_of_a_sub_workflow_names_the_path_and_takes_extra_values(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     child = alone(lambda message, ctx: ctx.logger.info("hello", extra={"amount": 5}))

@@ -35,18 +35,18 @@ KEPT = pytest.mark.parametrize(
 
 
 class Desk:
-    """What was taken to its end, in order. "held" waits at the gate; "bad" fails until it is mended."""
+    """Notes its messages in order. "held" waits at the gate; "bad" fails until `is_fixed`."""
 
     def __init__(self) -> None:
         self.taken: list[Any] = []
         self.gate = Gate()
-        self.is_mended = False
+        self.is_fixed = False
 
     async def take(self, message: Any, ctx: WorkflowContext[Never, Any]) -> None:
         if message == "held":
             self.gate.arrived.set()
             await self.gate.opened.wait()
-        if message == "bad" and not self.is_mended:
+        if message == "bad" and not self.is_fixed:
             raise ConnectionError(message)
         self.taken.append(message)
         await ctx.yield_output(message)
@@ -59,7 +59,7 @@ class Desk:
 
 
 @STORAGES
-async def test_messages_survive_that_the_block_is_left(make_storage: Callable[[], Any]) -> None:
+async def test_messages_survive_when_the_block_is_left(make_storage: Callable[[], Any]) -> None:
     desk = Desk()
     workflow = desk.workflow(make_storage())
     async with workflow.open(thread_id="t") as run:
@@ -74,7 +74,7 @@ async def test_messages_survive_that_the_block_is_left(make_storage: Callable[[]
 
 
 @STORAGES
-async def test_messages_survive_that_the_run_is_cancelled_and_resumed(make_storage: Callable[[], Any]) -> None:
+async def test_messages_survive_when_the_run_is_cancelled_and_resumed(make_storage: Callable[[], Any]) -> None:
     desk = Desk()
     async with desk.workflow(make_storage()).open(thread_id="t") as run:
         await run.send("held")
@@ -88,13 +88,13 @@ async def test_messages_survive_that_the_run_is_cancelled_and_resumed(make_stora
 
 
 @STORAGES
-async def test_messages_survive_that_the_run_fails(make_storage: Callable[[], Any]) -> None:
+async def test_messages_survive_when_the_run_fails(make_storage: Callable[[], Any]) -> None:
     desk = Desk()
     async with desk.workflow(make_storage()).open(thread_id="t") as run:
         await asyncio.gather(*(run.send(word) for word in ("first", "bad", "third")))
         with pytest.raises(ConnectionError):
             await run.wait()
-        desk.is_mended = True
+        desk.is_fixed = True
         await run.send("fourth")
         await run.wait()
     assert sorted(desk.taken) == ["bad", "first", "fourth", "third"] and desk.taken[-1] == "fourth"
@@ -132,7 +132,7 @@ async def test_a_message_that_another_object_delivered_is_not_delivered_again(ma
 
 
 @KEPT
-async def test_a_process_that_only_resumes_delivers_what_was_sent_to_a_thread_that_never_ran(
+async def test_resume_delivers_messages_that_were_sent_to_a_thread_without_a_run(
     make_storage: Callable[[], Any],
 ) -> None:
     desk, storage = Desk(), make_storage()
@@ -141,7 +141,7 @@ async def test_a_process_that_only_resumes_delivers_what_was_sent_to_a_thread_th
     assert (await desk.workflow(storage).run(thread_id="t")).get_outputs() == ["alone"]
 
 
-async def test_a_message_sent_while_another_object_holds_the_thread_is_delivered_when_it_is_free() -> None:
+async def test_message_to_a_thread_held_by_another_object_waits_until_it_is_free() -> None:
     desk, storage = Desk(), InMemoryCheckpointStorage()
     holding = asyncio.ensure_future(desk.workflow(storage).run("held", thread_id="t"))
     await desk.gate.arrived.wait()
@@ -153,7 +153,7 @@ async def test_a_message_sent_while_another_object_holds_the_thread_is_delivered
     assert sorted(desk.taken) == ["held", "second"]
 
 
-async def test_a_message_sent_where_a_stream_was_just_left_is_delivered_after_what_that_left() -> None:
+async def test_message_sent_after_a_left_stream_follows_the_interrupted_message() -> None:
     desk = Desk()
     workflow = desk.workflow()
     async for event in workflow.run("held", stream=True, thread_id="t"):
@@ -170,7 +170,7 @@ async def test_a_message_sent_where_a_stream_was_just_left_is_delivered_after_wh
 
 
 @STORAGES
-async def test_a_new_message_does_not_overtake_what_was_sent_before(make_storage: Callable[[], Any]) -> None:
+async def test_new_message_does_not_overtake_earlier_messages(make_storage: Callable[[], Any]) -> None:
     desk = Desk()
     workflow = desk.workflow(make_storage())
     async with workflow.open(thread_id="t") as run:
@@ -180,7 +180,7 @@ async def test_a_new_message_does_not_overtake_what_was_sent_before(make_storage
     assert desk.taken == ["first", "second", "third"]
 
 
-async def test_messages_sent_by_many_tasks_at_once_all_arrive_in_the_order_of_their_calls() -> None:
+async def test_messages_of_concurrent_tasks_arrive_in_the_order_of_their_calls() -> None:
     desk = Desk()
     async with desk.workflow(awaiting_storage()).open(thread_id="t") as run:
         await asyncio.gather(*(run.send(number) for number in range(8)))
@@ -192,7 +192,7 @@ async def test_messages_sent_by_many_tasks_at_once_all_arrive_in_the_order_of_th
 
 
 @STORAGES
-async def test_a_message_is_taken_as_it_is_at_the_call(make_storage: Callable[[], Any]) -> None:
+async def test_message_is_copied_at_the_call(make_storage: Callable[[], Any]) -> None:
     desk = Desk()
     starting, running = ["starts the run"], ["sent while it runs"]
     async with desk.workflow(make_storage()).open(thread_id="t") as run:
@@ -208,7 +208,7 @@ async def test_a_message_is_taken_as_it_is_at_the_call(make_storage: Callable[[]
 
 
 @pytest.mark.parametrize("make_storage", [SixMethods, InMemoryCheckpointStorage], ids=["six methods", "memory"])
-async def test_a_message_that_cannot_be_saved_is_refused_by_send_and_the_others_are_delivered(
+async def test_send_rejects_an_unsavable_message_and_delivers_the_others(
     make_storage: Callable[[], Any],
 ) -> None:
     desk = Desk()
@@ -223,7 +223,7 @@ async def test_a_message_that_cannot_be_saved_is_refused_by_send_and_the_others_
     assert desk.taken == ["held", "third"]
 
 
-async def test_a_store_that_cannot_take_the_message_makes_send_fail_and_nothing_is_delivered() -> None:
+async def test_send_fails_and_delivers_nothing_when_the_store_fails() -> None:
     async def pause(moment: str) -> None:
         if moment == "before post":
             raise OSError("the disk is full")
@@ -254,7 +254,7 @@ async def test_a_message_refused_because_the_thread_is_busy_is_not_in_the_inbox(
 
 
 @KEPT
-async def test_a_message_that_nobody_takes_any_more_is_dropped_with_a_warning(make_storage: Callable[[], Any]) -> None:
+async def test_message_of_a_type_no_longer_accepted_is_dropped_with_a_warning(make_storage: Callable[[], Any]) -> None:
     desk, storage = Desk(), make_storage()
     async with desk.workflow(storage).open(thread_id="t") as run:
         await run.send(5)
@@ -271,7 +271,7 @@ async def test_a_message_that_nobody_takes_any_more_is_dropped_with_a_warning(ma
 
 
 @pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
-async def test_a_run_that_took_a_message_in_counts_on_and_gives_the_outputs_of_both(
+async def test_run_that_takes_in_a_message_keeps_counting_and_has_both_outputs(
     make_storage: Callable[[], Any],
 ) -> None:
     gate = Gate()
@@ -293,7 +293,7 @@ async def test_a_run_that_took_a_message_in_counts_on_and_gives_the_outputs_of_b
     assert result.get_outputs() == ["passing a", ("end", "a"), "passing b", ("end", "b")]
 
 
-async def test_a_run_that_took_a_message_in_when_nothing_else_was_due_is_still_one_run() -> None:
+async def test_run_that_takes_in_a_message_with_nothing_else_due_is_one_run() -> None:
     desk = Desk()
     async with desk.workflow().open(thread_id="t") as run:
         await run.send("held")
@@ -305,7 +305,7 @@ async def test_a_run_that_took_a_message_in_when_nothing_else_was_due_is_still_o
     assert [event.iteration for event in result if event.type == "superstep_started"] == [1, 2]
 
 
-async def test_the_log_of_a_run_that_took_a_message_in_says_idle_once_at_the_end() -> None:
+async def test_log_of_a_run_that_takes_in_a_message_has_idle_once_at_the_end() -> None:
     desk = Desk()
     async with desk.workflow(InMemoryCheckpointStorage()).open(thread_id="t") as run:
         await run.send("held")

@@ -1,4 +1,4 @@
-"""Workflow.leave: runs stop between two supersteps and record no end; whoever resumes their threads goes on."""
+"""Workflow.leave: runs stop between two supersteps and record no end; a resume of their threads continues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LONG = 15.0
 
 
 class Line:
-    """Executors `0`, `1`, ... in a row. Each notes that it ran, and the gated one waits until it may go on."""
+    """Executors `0`, `1`, ... in a row. Each notes that it ran, and the gated executor waits at the gate."""
 
     def __init__(self, gated_at: int, length: int = 4) -> None:
         self.gate = Gate()
@@ -78,9 +78,11 @@ async def log_of(storage: StoreCheckpointStorage) -> list[WorkflowEvent]:
 
 
 def ends(events: list[WorkflowEvent]) -> list[Any]:
-    """What in a log says that a run has ended."""
+    """The events of a log that record the end of a run."""
     running = (WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS)
-    return [one for one in events if one.type == "failed" or (one.type == "status" and one.state not in running)]
+    return [
+        event for event in events if event.type == "failed" or (event.type == "status" and event.state not in running)
+    ]
 
 
 # ---------------------------------------------------------------- between two supersteps
@@ -88,7 +90,7 @@ def ends(events: list[WorkflowEvent]) -> list[Any]:
 
 @STORAGES
 @MODES
-async def test_a_run_stops_after_its_superstep_and_is_gone_on_with(
+async def test_run_stops_after_its_superstep_and_can_be_resumed(
     make_storage: Callable[[], Any], durability: Any
 ) -> None:
     line, storage = Line(gated_at=1), make_storage()
@@ -112,7 +114,7 @@ async def test_a_run_stops_after_its_superstep_and_is_gone_on_with(
 
 
 @pytest.mark.parametrize("is_within_superstep", [False, True])
-async def test_what_is_resumed_in_a_fresh_storage_ends_as_if_it_had_never_been_left(
+async def test_left_run_resumed_in_a_new_storage_ends_like_an_undisturbed_run(
     tmp_path: Path, is_within_superstep: bool
 ) -> None:
     whole = Line(gated_at=-1)
@@ -140,7 +142,7 @@ async def test_what_is_resumed_in_a_fresh_storage_ends_as_if_it_had_never_been_l
 
 
 @STORAGES
-async def test_a_run_that_comes_to_its_end_ends_as_ever(make_storage: Callable[[], Any]) -> None:
+async def test_run_in_its_last_superstep_ends_as_usual(make_storage: Callable[[], Any]) -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=make_storage())
     running = start(workflow, "x")
@@ -197,7 +199,7 @@ def forked(gate: Gate, seen: list[str], storage: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("make_storage", [InMemoryCheckpointStorage, awaiting_storage], ids=["memory", "awaiting"])
-async def test_what_a_superstep_that_takes_too_long_has_recorded_stays(
+async def test_records_of_a_superstep_that_takes_too_long_are_kept(
     make_storage: Callable[[], StoreCheckpointStorage],
 ) -> None:
     gate, storage = Gate(), make_storage()
@@ -217,7 +219,7 @@ async def test_what_a_superstep_that_takes_too_long_has_recorded_stays(
     assert sorted(seen) == ["quick", "slow", "slow", "step"], "only what had not ended is run again"
 
 
-async def test_a_thread_whose_last_run_failed_is_in_progress_once_its_resumed_run_was_left() -> None:
+async def test_cancelled_thread_is_in_progress_after_its_resumed_run_is_left() -> None:
     line, storage = Line(gated_at=1), InMemoryCheckpointStorage()
     workflow = line.build(storage)
     running = start(workflow, [])
@@ -235,7 +237,7 @@ async def test_a_thread_whose_last_run_failed_is_in_progress_once_its_resumed_ru
     assert (await workflow.run(thread_id="t")).get_outputs() == [["0", "1", "2", "3"]]
 
 
-async def test_a_caller_that_cancels_while_its_run_leaves_is_told_so() -> None:
+async def test_caller_that_cancels_a_leaving_run_receives_cancelled_error() -> None:
     line = Line(gated_at=1)
     workflow = line.build(InMemoryCheckpointStorage())
     running = start(workflow, [])
@@ -321,17 +323,20 @@ async def test_the_message_of_a_run_that_waited_for_its_turn_is_not_lost() -> No
     assert (await left(waiting)).has_begun
     assert (await storage.find_thread("t")).status == "IN_PROGRESS"
     result = await line.build(storage).run(thread_id="t")
-    assert [one for one in result.get_outputs() if one[0] == "b"] == [["b", "0", "1", "2", "3"]]
+    assert [output for output in result.get_outputs() if output[0] == "b"] == [["b", "0", "1", "2", "3"]]
 
 
-async def test_a_run_that_waits_for_another_owner_is_told_that_nothing_was_written(tmp_path: Path) -> None:
+async def test_run_that_waits_for_another_owner_reports_that_it_never_began(tmp_path: Path) -> None:
     gate = Gate()
-    async with SqliteCheckpointStorage(tmp_path / "t.db") as one, SqliteCheckpointStorage(tmp_path / "t.db") as other:
-        first, second = gated(gate, checkpoint_storage=one), gated(gate, checkpoint_storage=other)
+    async with (
+        SqliteCheckpointStorage(tmp_path / "t.db") as storage,
+        SqliteCheckpointStorage(tmp_path / "t.db") as other,
+    ):
+        first, second = gated(gate, checkpoint_storage=storage), gated(gate, checkpoint_storage=other)
         running = start(first, "x")
         await gate.arrived.wait()
         waiting = start(second, "y", on_busy="enqueue")
-        while not any(run.is_waiting for _, run in second._live.runs()):  # noqa: ASYNC110  # nothing tells of it
+        while not any(run.is_waiting for _, run in second._live.runs()):  # noqa: ASYNC110  # no event reports it
             await asyncio.sleep(0)
         async with asyncio.timeout(5):
             assert await second.leave(LONG) == 0
@@ -343,7 +348,7 @@ async def test_a_run_that_waits_for_another_owner_is_told_that_nothing_was_writt
 # ---------------------------------------------------------------- a moment, not a state
 
 
-async def test_all_runs_of_the_object_are_left_and_those_of_others_go_on() -> None:
+async def test_all_runs_of_the_object_are_left_and_runs_of_others_continue() -> None:
     line, other_line, storage = Line(gated_at=1), Line(gated_at=1), InMemoryCheckpointStorage()
     workflow, other = line.build(storage), other_line.build(InMemoryCheckpointStorage())
     runs = [start(workflow, [], thread_id=str(number)) for number in range(20)]
@@ -354,7 +359,7 @@ async def test_all_runs_of_the_object_are_left_and_those_of_others_go_on() -> No
     assert await workflow.leave(0) == 20
     for run in runs:
         await left(run)
-    assert {(one.status, one.run_id) for one in await storage.list_threads()} == {("IN_PROGRESS", None)}
+    assert {(thread.status, thread.run_id) for thread in await storage.list_threads()} == {("IN_PROGRESS", None)}
     other_line.gate.opened.set()
     assert (await elsewhere).get_final_state() is WorkflowRunState.IDLE
     line.gate.opened.set()
@@ -363,7 +368,7 @@ async def test_all_runs_of_the_object_are_left_and_those_of_others_go_on() -> No
     assert await workflow.leave(0) == 0
 
 
-async def test_an_event_stream_raises_and_a_follower_sees_the_events_of_the_next_run() -> None:
+async def test_event_stream_raises_and_a_follower_sees_events_of_the_next_run() -> None:
     line, storage = Line(gated_at=1), InMemoryCheckpointStorage()
     workflow = line.build(storage)
     stream = workflow.run([], thread_id="t", stream=True)
@@ -387,18 +392,20 @@ async def test_an_event_stream_raises_and_a_follower_sees_the_events_of_the_next
     with pytest.raises(RunInterrupted):
         await reading
     assert ends(seen) == []
-    assert [one.state for one in seen if one.type == "status"] == [WorkflowRunState.IN_PROGRESS], "told once, not again"
+    assert [event.state for event in seen if event.type == "status"] == [WorkflowRunState.IN_PROGRESS], (
+        "emitted once, not again"
+    )
     await turns(5)
     assert not following.done()
     line.gate.opened.set()
     await workflow.run(thread_id="t")
     await following
-    assert [one.state for one in ends(followed)] == [WorkflowRunState.IDLE]
-    cursors = [one.seq for one in followed if one.seq is not None]
+    assert [event.state for event in ends(followed)] == [WorkflowRunState.IDLE]
+    cursors = [event.seq for event in followed if event.seq is not None]
     assert cursors == list(range(1, len(cursors) + 1))
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-async def test_a_time_that_is_none_is_refused(seconds: float) -> None:
+async def test_invalid_number_of_seconds_is_rejected(seconds: float) -> None:
     with pytest.raises(InvalidRun, match="seconds"):
         await Line(0).build(None).leave(seconds)

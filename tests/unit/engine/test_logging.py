@@ -1,4 +1,4 @@
-"""The engine's log lines hold ids and counts, never what users' messages say."""
+"""The engine's log lines hold ids and counts, never the content of messages."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def everything_happens() -> None:
 async def test_no_payload_is_logged_at_info_or_above(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="perdure"):
         await everything_happens()
-    assert caplog.records, "the message that went nowhere is logged, if only for who looks for it"
-    told = [f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.INFO]
-    assert not [line for line in told if SECRET in line or SECRET.upper() in line]
+    assert caplog.records, "the undelivered message is logged"
+    lines = [f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.INFO]
+    assert not [line for line in lines if SECRET in line or SECRET.upper() in line]
 
 
 async def test_every_line_comes_from_a_logger_of_perdure(caplog: pytest.LogCaptureFixture) -> None:
@@ -45,7 +45,7 @@ async def test_every_line_comes_from_a_logger_of_perdure(caplog: pytest.LogCaptu
     assert names and all(name.startswith("perdure.") for name in names)
 
 
-async def test_a_message_that_goes_nowhere_is_a_log_line_as_well(caplog: pytest.LogCaptureFixture) -> None:
+async def test_undelivered_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="perdure"):
         await alone(lambda message, ctx: ctx.send_message(message)).run("x", thread_id="t")
     assert "thread t: The message of type str that 'only' sent was not delivered" in caplog.text

@@ -30,7 +30,7 @@ def taking(taken: list[str], storage: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_message_sent_while_the_store_opens_the_thread_is_delivered_by_that_run(
+async def test_run_delivers_messages_sent_while_the_store_opens_its_thread(
     when: Any, storage: StoreCheckpointStorage
 ) -> None:
     faults, taken = Faults(), list[str]()
@@ -48,7 +48,7 @@ async def test_a_message_sent_while_the_store_opens_the_thread_is_delivered_by_t
     assert taken == ["one", "two", "three", "four"]
 
 
-async def test_what_another_delivered_before_the_store_opened_the_thread_is_not_delivered_again(
+async def test_message_delivered_by_another_run_meanwhile_is_not_delivered_again(
     storage: StoreCheckpointStorage,
 ) -> None:
     faults, mine, others = Faults(), list[str](), list[str]()

@@ -1,4 +1,4 @@
-"""Who may move a thread: first come first served, nothing that was accepted lost, and nobody keeps it for ever."""
+"""Ownership of a thread: first come, first served. No accepted message is lost, and no run keeps a thread forever."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def start(workflow: Workflow, message: Any = None, **options: Any) -> asyncio.Ta
 
 
 @STORAGES
-async def test_a_run_that_waits_is_not_overtaken_by_one_that_comes_as_the_owner_ends(
+async def test_waiting_run_is_served_before_a_run_that_comes_as_the_owner_ends(
     make_storage: Callable[[], Any],
 ) -> None:
     seen: list[str] = []
@@ -133,7 +133,7 @@ async def test_a_message_is_committed_before_its_run_can_be_interrupted(make_sto
 
 
 @STORAGES
-async def test_a_message_that_lets_the_thread_come_to_rest_first_is_not_lost_if_its_run_is_interrupted_then(
+async def test_enqueued_message_is_kept_when_its_run_is_interrupted_before_it(
     make_storage: Callable[[], Any],
 ) -> None:
     seen: list[str] = []
@@ -155,7 +155,7 @@ async def test_a_message_that_lets_the_thread_come_to_rest_first_is_not_lost_if_
 
 @STORAGES
 @pytest.mark.parametrize("moment", range(8))
-async def test_a_caller_who_cancels_a_run_that_is_interrupted_too_is_heeded(
+async def test_caller_that_cancels_an_interrupted_run_receives_cancelled_error(
     make_storage: Callable[[], Any], moment: int
 ) -> None:
     gate, seen = Gate(), list[str]()
@@ -171,7 +171,7 @@ async def test_a_caller_who_cancels_a_run_that_is_interrupted_too_is_heeded(
     assert (await second).get_outputs()[-1] == "second"
 
 
-async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_other() -> None:
+async def test_run_that_just_received_the_thread_can_be_interrupted() -> None:
     seen: list[str] = []
     gate = Gate()
     workflow = logging(seen, gate)
@@ -189,7 +189,7 @@ async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_oth
     assert (await both).get_outputs() == ["second", "third"] and seen == ["first", "second", "third"]
 
 
-async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that_it_never_began(
+async def test_run_interrupted_while_it_waits_for_another_object_never_began(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(busy, "MAX_POLL_SECONDS", 3600.0)  # it does not come to look by itself
@@ -221,10 +221,10 @@ async def test_taking_over_ends_a_run_of_the_same_object() -> None:
     assert (await taker).get_outputs() == ["first"]
 
 
-# ---------------------------------------------------------------- those who stop waiting
+# ---------------------------------------------------------------- runs that stop waiting
 
 
-async def test_a_waiting_run_that_is_cancelled_as_the_owner_ends_costs_the_owner_nothing() -> None:
+async def test_waiting_run_cancelled_as_the_owner_ends_does_not_harm_the_owner() -> None:
     gate = Gate()
     waiting: list[asyncio.Task[WorkflowRunResult]] = []
 
@@ -242,7 +242,7 @@ async def test_a_waiting_run_that_is_cancelled_as_the_owner_ends_costs_the_owner
     last = start(workflow, "last", on_busy="enqueue")
     await turns(1)
     gate.opened.set()
-    assert [(await one).get_outputs() for one in (first, last)] == [["first"], ["last"]]
+    assert [(await run).get_outputs() for run in (first, last)] == [["first"], ["last"]]
     assert waiting[0].cancelled()
 
 
@@ -266,7 +266,7 @@ class Leaving:
 
 
 @pytest.mark.parametrize("moment", range(8))
-async def test_a_waiting_run_that_is_cancelled_as_it_gets_the_thread_passes_it_on(moment: int) -> None:
+async def test_waiting_run_cancelled_as_it_gets_the_thread_passes_the_thread_on(moment: int) -> None:
     seen: list[str] = []
     gate, leaving = Gate(), Leaving(moment)
     workflow = logging(seen, gate, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(leaving)))
@@ -280,7 +280,7 @@ async def test_a_waiting_run_that_is_cancelled_as_it_gets_the_thread_passes_it_o
 
 
 class Counted(Executor):
-    """Tells `alive` of its instances, and waits at the gate."""
+    """Adds its instances to `alive`, and waits at the gate."""
 
     def __init__(self, id: str, gate: Gate, alive: WeakSet[Executor]) -> None:
         super().__init__(id)
@@ -293,12 +293,12 @@ class Counted(Executor):
 
 
 @pytest.mark.parametrize("moment", range(8))
-async def test_a_thread_in_a_storage_is_let_go_of_when_the_last_one_who_waited_has_left(moment: int) -> None:
+async def test_thread_in_a_storage_is_released_when_its_last_waiting_run_leaves(moment: int) -> None:
     gate, alive, leaving = Gate(), WeakSet[Executor](), Leaving(moment)
     storage = StoreCheckpointStorage(AwaitingStore(leaving))
     workflow = WorkflowBuilder(start_executor=Counted("c", gate, alive), checkpoint_storage=storage).build()
 
-    async def left_by_one_who_waited(thread_id: str) -> None:
+    async def leave_while_waiting(thread_id: str) -> None:
         owner = start(workflow, "x", thread_id=thread_id)
         await gate.arrived.wait()
         leaving.waiting = waiting = start(workflow, "y", thread_id=thread_id, on_busy="enqueue")
@@ -309,7 +309,7 @@ async def test_a_thread_in_a_storage_is_let_go_of_when_the_last_one_who_waited_h
     for thread_id in ("the first, which stays", "another", "a third"):
         gate.arrived.clear()
         gate.opened.clear()
-        await left_by_one_who_waited(thread_id)
+        await leave_while_waiting(thread_id)
     gc.collect()
     assert len(alive) == 1
 
@@ -317,7 +317,7 @@ async def test_a_thread_in_a_storage_is_let_go_of_when_the_last_one_who_waited_h
 # ---------------------------------------------------------------- whose thread is the object's own
 
 
-async def test_a_refused_run_from_another_threads_checkpoint_leaves_the_object_its_own_thread() -> None:
+async def test_rejected_run_from_another_threads_checkpoint_keeps_the_own_thread() -> None:
     workflow = tallying(checkpoint_storage=InMemoryCheckpointStorage())
     mine = await workflow.run("x")
     other = await workflow.run("x", thread_id="other")
@@ -327,7 +327,7 @@ async def test_a_refused_run_from_another_threads_checkpoint_leaves_the_object_i
     assert again.thread_id == mine.thread_id and again.get_outputs() == [2]
 
 
-async def test_a_run_refused_because_the_other_thread_is_busy_leaves_the_object_its_own_thread() -> None:
+async def test_run_rejected_by_another_busy_thread_keeps_the_own_thread() -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=InMemoryCheckpointStorage())
     gate.opened.set()
@@ -426,7 +426,7 @@ def test_a_run_of_another_os_thread_can_be_interrupted_and_loses_nothing() -> No
 # ---------------------------------------------------------------- stores that hang or fail
 
 
-async def test_a_run_is_cancelled_at_once_though_its_store_hangs_and_the_thread_is_given_up_when_it_comes() -> None:
+async def test_run_with_a_hanging_store_is_cancelled_at_once_and_releases_later() -> None:
     hanging, opening = asyncio.Event(), asyncio.Event()
 
     async def pause(moment: str) -> None:
@@ -450,7 +450,7 @@ async def test_a_run_is_cancelled_at_once_though_its_store_hangs_and_the_thread_
 @pytest.mark.parametrize(
     "how", [{"on_busy": "interrupt"}, {"takeover": True}, {}], ids=["interrupt", "takeover", "reject"]
 )
-async def test_a_run_given_up_while_its_store_opened_does_not_take_the_thread_from_the_next(
+async def test_run_cancelled_while_its_store_opens_never_takes_the_thread(
     how: dict[str, Any],
 ) -> None:
     hanging, opening, gate, seen = asyncio.Event(), asyncio.Event(), Gate(), list[str]()
@@ -486,13 +486,13 @@ async def test_a_store_that_fails_to_release_costs_the_run_nothing() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-async def test_cancelling_while_the_store_releases_waits_for_it_and_frees_the_thread(times: int) -> None:
-    releasing, goes_on = asyncio.Event(), asyncio.Event()
+async def test_cancellation_during_release_waits_for_it_and_frees_the_thread(times: int) -> None:
+    releasing, may_continue = asyncio.Event(), asyncio.Event()
 
     async def pause(moment: str) -> None:
         if moment == "before release":
             releasing.set()
-            await goes_on.wait()
+            await may_continue.wait()
 
     seen: list[str] = []
     workflow = logging(seen, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
@@ -502,36 +502,36 @@ async def test_cancelling_while_the_store_releases_waits_for_it_and_frees_the_th
         run.cancel()
         await turns(2)
     assert not run.done()
-    goes_on.set()
+    may_continue.set()
     with pytest.raises(asyncio.CancelledError):
         await run
     assert (await workflow.run("y", thread_id="t")).get_outputs() == ["y"] and seen == ["x", "y"]
 
 
-# ---------------------------------------------------------------- one id in two storages
+# ---------------------------------------------------------------- the same id in two storages
 
 
-async def test_threads_of_one_id_in_two_storages_are_two_threads() -> None:
+async def test_threads_with_the_same_id_in_two_storages_are_two_threads() -> None:
     async def add(word: str, ctx: WorkflowContext[Never, list[str]]) -> None:
         ctx.set_state("words", [*ctx.get_state("words", []), word])
         await ctx.yield_output(ctx.get_state("words"))
 
-    workflow, one, two = alone(add), InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    workflow, first, second = alone(add), InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
 
     async def words(word: str, storage: Any) -> Any:
-        (found,) = (await workflow.run(word, thread_id="main", checkpoint_storage=storage)).get_outputs()
-        return found
+        (output,) = (await workflow.run(word, thread_id="main", checkpoint_storage=storage)).get_outputs()
+        return output
 
-    assert await words("a", one) == ["a"]
-    assert await words("b", two) == ["b"]
-    assert await words("c", one) == ["a", "c"]
-    assert await words("d", two) == ["b", "d"]
+    assert await words("a", first) == ["a"]
+    assert await words("b", second) == ["b"]
+    assert await words("c", first) == ["a", "c"]
+    assert await words("d", second) == ["b", "d"]
 
 
-async def test_executors_of_one_id_in_two_storages_do_not_carry_over_what_they_keep() -> None:
-    one, two = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
-    await tallying().run("x", thread_id="main", checkpoint_storage=two)
+async def test_executors_with_the_same_id_in_two_storages_share_no_memory() -> None:
+    first, second = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    await tallying().run("x", thread_id="main", checkpoint_storage=second)
     workflow = tallying()
-    for storage, count in ((one, 1), (two, 2), (one, 2), (two, 3)):
+    for storage, count in ((first, 1), (second, 2), (first, 2), (second, 3)):
         result = await workflow.run("x", thread_id="main", checkpoint_storage=storage)
         assert result.get_outputs() == [count]

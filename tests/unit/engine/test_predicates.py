@@ -1,4 +1,4 @@
-"""Conditions, cases, selections and reducers: plain or async, given copies, and told apart from nonsense."""
+"""Conditions, cases, selections and reducers: plain or async, on copies of values, with invalid results rejected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_async_and_plain_cases_are_tried_in_their_order() -> None:
     assert await receivers(switching(first, second, first)) == ["case1"] and tried == ["first", "second"]
 
 
-async def test_an_async_case_that_raises_counts_as_false_and_is_told() -> None:
+async def test_async_case_that_raises_counts_as_false_with_a_warning() -> None:
     async def broken(number: int) -> bool:
         raise KeyError(number)
 
@@ -98,22 +98,22 @@ async def test_a_selection_is_any_collection_of_ids_and_names_each_receiver_once
     assert sorted(await receivers(selecting(lambda number, ids: answer))) == ["b", "bob"]
 
 
-async def test_a_selection_of_nobody_keeps_the_message_back_without_a_warning() -> None:
+async def test_empty_selection_drops_the_message_without_a_warning() -> None:
     result = await selecting(lambda number, ids: set()).run(5)
     assert result.get_outputs() == [] and warnings_of(list(result)) == []
 
 
 @pytest.mark.parametrize("answer", [None, "b", "bob", 5, True, {"b": 1}], ids=repr)
-async def test_a_selection_that_is_no_list_of_ids_fails_and_says_what_it_was(answer: Any) -> None:
+async def test_selection_that_is_not_a_list_of_ids_fails_and_names_its_value(answer: Any) -> None:
     def choose(number: int, ids: list[str]) -> Any:
         return answer
 
-    says = rf"The selection function 'choose' of 'start' returned {answer!r}, expected a list of executor ids"
-    with pytest.raises(InvalidSelection, match=says):
+    message = rf"The selection function 'choose' of 'start' returned {answer!r}, expected a list of executor ids"
+    with pytest.raises(InvalidSelection, match=message):
         await selecting(choose).run(5)
 
 
-async def test_a_wrong_selection_that_was_mended_can_be_resumed() -> None:
+async def test_run_with_a_wrong_selection_can_be_resumed_after_a_fix() -> None:
     answers: list[Any] = [None, ["bob"]]
     workflow = selecting(lambda number, ids: answers.pop(0), checkpoint_storage=InMemoryCheckpointStorage())
     with pytest.raises(InvalidSelection):
@@ -157,13 +157,15 @@ def with_condition() -> Workflow:
     ],
     ids=["condition", "cases", "selection"],
 )
-async def test_what_a_predicate_does_to_its_message_reaches_nobody(build: Callable[[], Workflow], number: int) -> None:
+async def test_change_of_a_message_by_a_predicate_reaches_no_receiver(
+    build: Callable[[], Workflow], number: int
+) -> None:
     delivered = [message for _, message in (await build().run([1])).get_outputs()]
     assert delivered == [[1]] * number
 
 
 @pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
-async def test_a_reducer_that_changes_what_it_is_given_changes_no_committed_state(
+async def test_reducer_that_changes_its_arguments_changes_no_committed_state(
     make_storage: Callable[[], Any],
 ) -> None:
     def extend(current: list[int], written: list[int]) -> list[int]:
@@ -175,7 +177,7 @@ async def test_a_reducer_that_changes_what_it_is_given_changes_no_committed_stat
 
     async def write(number: int, ctx: WorkflowContext[Any, list[int]]) -> None:
         ctx.set_state("all", [number])
-        assert ctx.get_state("all") == ctx.get_state("all") and "all" in ctx.state  # each read folds anew
+        assert ctx.get_state("all") == ctx.get_state("all") and "all" in ctx.state  # each read folds again
         if fails:
             raise ConnectionError
         await ctx.yield_output(ctx.get_state("all"))

@@ -67,7 +67,7 @@ async def test_outcomes_of_siblings_that_end_together_cost_a_few_syncs(tmp_path:
     await storage.close()
 
 
-async def test_the_outcome_of_one_is_recorded_although_that_of_another_could_not_be(
+async def test_outcome_of_an_executor_is_recorded_when_that_of_a_sibling_fails(
     storage: StoreCheckpointStorage,
 ) -> None:
     faults, calls = Faults(), list[str]()
@@ -77,20 +77,20 @@ async def test_the_outcome_of_one_is_recorded_although_that_of_another_could_not
         await ctx.send_message(ctx.executor_id)
 
     def siblings() -> Any:
-        ones = [worker(name, work) for name in ("a", "b", "c")]
-        return fan(*ones, checkpoint_storage=faults.wrap(storage))
+        workers = [worker(name, work) for name in ("a", "b", "c")]
+        return fan(*workers, checkpoint_storage=faults.wrap(storage))
 
     faults.fail("journal", nth=2, error=OSError("the line went dead"))
     with pytest.raises(Exception, match="the line went dead"):
         await siblings().run("x", thread_id="t")
     assert (await siblings().run(thread_id="t")).get_outputs() == [["a", "b", "c"]]
-    assert len(calls) < 6  # what was recorded is not done again
+    assert len(calls) < 6  # recorded work is not done again
 
 
-async def test_a_checkpoint_in_the_middle_waits_for_outcomes_that_are_on_their_way(
+async def test_checkpoint_in_the_middle_waits_for_outcomes_in_flight(
     storage: StoreCheckpointStorage,
 ) -> None:
-    """An entry names the head that it extends: one that came after another head would not be found again."""
+    """An entry names the head that it extends: an entry after another head would not be read."""
     faults, quick, slow, fails = Faults(), list[str](), list[int](), [True]
     pause = faults.pause("journal")
     done = asyncio.Event()
@@ -116,8 +116,8 @@ async def test_a_checkpoint_in_the_middle_waits_for_outcomes_that_are_on_their_w
         await ctx.send_message("slow")
 
     def make() -> Any:
-        ones = worker("quick", end_at_once), worker("slow", take_many_steps)
-        return fan(*ones, checkpoint_storage=faults.wrap(storage))
+        workers = worker("quick", end_at_once), worker("slow", take_many_steps)
+        return fan(*workers, checkpoint_storage=faults.wrap(storage))
 
     with pause:
         run = started(make().run("x", thread_id="t"))
@@ -132,7 +132,7 @@ async def test_a_checkpoint_in_the_middle_waits_for_outcomes_that_are_on_their_w
     assert quick == ["x"] and slow == list(range(RECORDS_PER_CHECKPOINT + 2))
 
 
-async def test_steps_go_on_while_the_outcome_of_a_sibling_is_on_its_way(storage: StoreCheckpointStorage) -> None:
+async def test_steps_continue_while_the_outcome_of_a_sibling_is_in_flight(storage: StoreCheckpointStorage) -> None:
     faults, steps = Faults(), list[int]()
     pause = faults.pause("journal")
 
@@ -148,8 +148,8 @@ async def test_steps_go_on_while_the_outcome_of_a_sibling_is_on_its_way(storage:
         pause.resume()
         await ctx.send_message("slow")
 
-    ones = worker("quick", lambda message, ctx: ctx.send_message("quick")), worker("slow", take_steps)
+    workers = worker("quick", lambda message, ctx: ctx.send_message("quick")), worker("slow", take_steps)
     with pause:
         async with asyncio.timeout(10):
-            result = await fan(*ones, checkpoint_storage=faults.wrap(storage)).run("x", thread_id="t")
+            result = await fan(*workers, checkpoint_storage=faults.wrap(storage)).run("x", thread_id="t")
     assert result.get_outputs() == [["quick", "slow"]] and steps == list(range(5))

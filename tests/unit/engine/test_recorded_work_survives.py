@@ -1,4 +1,4 @@
-"""What was recorded is neither done again nor lost: after failures, answers, changes of storage and of durability."""
+"""Recorded work is neither repeated nor lost: after failures, answers, changes of storage and of durability."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def short_journal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_journal")
 @is_same_object
-async def test_steps_before_and_after_a_checkpoint_in_the_middle_are_not_called_again(is_same: bool) -> None:
+async def test_steps_around_a_checkpoint_in_the_middle_are_not_called_again(is_same: bool) -> None:
     work, storage = Sum(), InMemoryCheckpointStorage()
     flow = work.flow.build(storage)
     work.broken = 5
@@ -60,7 +60,7 @@ async def test_steps_before_and_after_a_checkpoint_in_the_middle_are_not_called_
 
 
 @pytest.mark.usefixtures("short_journal")
-async def test_a_checkpoint_in_the_middle_that_fails_is_no_failure_of_the_step() -> None:
+async def test_failing_checkpoint_in_the_middle_is_not_a_failure_of_the_step() -> None:
     calls, faults = Calls(), Faults()
     storage = faults.wrap(InMemoryCheckpointStorage())
     faults.fail("commit", nth=2, error=OSError("disk full"))
@@ -101,7 +101,7 @@ async def test_a_branch_cancelled_during_a_checkpoint_in_the_middle_is_cancelled
 
 
 @pytest.mark.usefixtures("short_journal")
-async def test_a_retry_waits_for_its_time_though_a_sibling_made_a_checkpoint_before_the_crash() -> None:
+async def test_retry_waits_for_its_time_after_a_sibling_made_a_checkpoint() -> None:
     flaky, clock, storage = Flaky(failures=9), FakeClock(), InMemoryCheckpointStorage()
     has_failed, is_far, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_a_retry_waits_for_its_time_though_a_sibling_made_a_checkpoint_bef
 
 
 @pytest.mark.usefixtures("short_journal")
-async def test_what_was_interrupted_after_a_checkpoint_in_the_middle_is_told_and_logged_from_its_beginning() -> None:
+async def test_delivery_interrupted_after_a_checkpoint_is_logged_from_its_start() -> None:
     storage, is_far = InMemoryCheckpointStorage(), asyncio.Event()
 
     async def walk(_: Any, ctx: Context) -> None:
@@ -148,7 +148,7 @@ async def test_what_was_interrupted_after_a_checkpoint_in_the_middle_is_told_and
 
 
 @pytest.mark.usefixtures("short_journal")
-async def test_a_thread_left_after_a_checkpoint_in_the_middle_takes_no_new_message_though_a_question_is_open() -> None:
+async def test_thread_left_after_a_checkpoint_in_the_middle_rejects_new_messages() -> None:
     storage, is_far = InMemoryCheckpointStorage(), asyncio.Event()
 
     async def ask(message: Any, ctx: Context) -> None:
@@ -206,7 +206,7 @@ async def test_an_answer_that_comes_after_a_failure_counts_and_repeats_no_step(i
 
 
 @pytest.mark.parametrize("is_stored", [True, False], ids=["durability exit", "no storage"])
-async def test_a_thread_begun_without_a_journal_can_be_read_by_others_once_it_has_one(is_stored: bool) -> None:
+async def test_thread_begun_without_a_journal_can_be_resumed_once_it_has_one(is_stored: bool) -> None:
     work, storage = Sum(), InMemoryCheckpointStorage()
     flow = work.flow.build(storage if is_stored else None)
     for broken, options in ((3, {"durability": "exit"} if is_stored else {}), (6, {"checkpoint_storage": storage})):

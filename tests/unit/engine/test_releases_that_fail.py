@@ -56,9 +56,9 @@ class OtherProcess:
         self._child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._child.stdout is not None and self._child.stdout.readline() == "owns it\n"
 
-    def says(self) -> str:
-        said, _ = self._child.communicate("go on\n", timeout=15)
-        return said.strip()
+    def reply(self) -> str:
+        output, _ = self._child.communicate("go on\n", timeout=15)
+        return output.strip()
 
     def end(self) -> None:
         self._child.kill()
@@ -69,14 +69,14 @@ class OtherProcess:
 def started() -> Iterator[list[OtherProcess]]:
     made: list[OtherProcess] = []
     yield made
-    for one in made:
-        one.end()
+    for process in made:
+        process.end()
 
 
 # ---------------------------------------------------------------- made good here
 
 
-async def test_a_thread_that_could_not_be_given_up_is_taken_by_the_next_run_here(
+async def test_next_run_here_takes_a_thread_that_could_not_be_released(
     storage: StoreCheckpointStorage,
 ) -> None:
     faults = Faults()
@@ -90,7 +90,7 @@ async def test_a_thread_that_could_not_be_given_up_is_taken_by_the_next_run_here
     assert (await flow.run("three", thread_id="t", run_id="nightly")).get_outputs() == ["<THREE>"]
 
 
-async def test_a_thread_that_was_opened_by_a_call_that_failed_is_taken_by_the_next_run_here(
+async def test_next_run_here_takes_a_thread_that_a_failed_call_opened(
     storage: StoreCheckpointStorage,
 ) -> None:
     faults = Faults()
@@ -132,15 +132,15 @@ async def test_a_run_of_the_same_id_in_another_process_keeps_its_thread(
     with pytest.raises(ThreadBusy) as busy:
         await shouting(checkpoint_storage=mine).run("two", thread_id="t", run_id="other")
     assert busy.value.run_id == "nightly" and not busy.value.is_here
-    assert started[0].says() == "still does"
+    assert started[0].reply() == "still does"
     assert (await shouting(checkpoint_storage=mine).run("three", thread_id="t")).get_outputs() == ["<THREE>"]
 
 
-# ---------------------------------------------------------------- what a cancelled run left behind
+# ---------------------------------------------------------------- threads that a cancelled run left behind
 
 
 @pytest.mark.parametrize("moment", ["before open", "after open"])
-def test_what_a_closed_loop_left_half_opened_does_not_hold_up_the_next_run(moment: str) -> None:
+def test_thread_half_opened_by_a_closed_loop_does_not_block_the_next_run(moment: str) -> None:
     reached = asyncio.Event()
 
     async def pause(now: str) -> None:
@@ -180,7 +180,9 @@ def another_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-async def test_what_another_living_loop_opens_for_nobody_is_waited_for(another_loop: asyncio.AbstractEventLoop) -> None:
+async def test_run_waits_for_a_thread_that_a_cancelled_run_of_a_live_loop_opens(
+    another_loop: asyncio.AbstractEventLoop,
+) -> None:
     may_go_on, reached, calls = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def pause(now: str) -> None:

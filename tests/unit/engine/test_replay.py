@@ -1,4 +1,4 @@
-"""A handler that runs again gets its recorded results in the order they came, so that it goes the same way."""
+"""A handler that runs again gets its recorded results in their first order, so that it takes the same branches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.turns import turns
 from tests.unit.engine.flows import warnings_of
-from tests.unit.engine.policy_flows import Boom, Context, Flaky, SkippingClock, alone, of_kind, told
+from tests.unit.engine.policy_flows import Boom, Context, Flaky, SkippingClock, alone, executor_outline, of_kind
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowRunResult
 
@@ -51,7 +51,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("paces", [(9, 0), (0, 9), (4, 4)])
-async def test_a_race_between_steps_is_won_by_the_same_one_again(paces: tuple[int, int]) -> None:
+async def test_race_between_steps_has_the_same_winner_in_a_replay(paces: tuple[int, int]) -> None:
     recorder, winners = Recorder(), list[str]()
 
     async def race(ctx: Context) -> str:
@@ -70,35 +70,35 @@ async def test_a_race_between_steps_is_won_by_the_same_one_again(paces: tuple[in
     assert len(recorder.calls) == 3, "the way after the race was found recorded as well"
 
 
-async def test_results_come_in_the_order_they_were_recorded_whoever_asks_first() -> None:
+async def test_replayed_results_come_in_the_order_of_their_records() -> None:
     recorder, seen = Recorder(), list[list[str]]()
 
     async def work(ctx: Context) -> None:
         order: list[str] = []
 
-        async def one(name: str, pace: int) -> None:
+        async def take(name: str, pace: int) -> None:
             await ctx.step(recorder.take, name, pace)
             order.append(name)
 
-        await asyncio.gather(*(one(name, pace) for name, pace in (("slow", 6), ("middle", 3), ("quick", 0))))
+        await asyncio.gather(*(take(name, pace) for name, pace in (("slow", 6), ("middle", 3), ("quick", 0))))
         seen.append(order)
 
     await interrupted(work, work)
     assert seen[0] == seen[1] == ["quick", "middle", "slow"]
 
 
-async def test_a_task_group_and_a_loop_with_conditions_go_the_same_way() -> None:
+async def test_task_group_and_loop_with_conditions_take_the_same_branches() -> None:
     recorder = Recorder()
 
     async def work(ctx: Context) -> list[str]:
-        found: list[str] = []
+        results: list[str] = []
         for place in range(3):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(ctx.step(recorder.take, f"{place}{name}")) for name in "ab"]
-            found += [task.result() for task in tasks]
-            if len(found) == 4:
-                found.append(await ctx.step(recorder.take, "extra"))
-        return found
+            results += [task.result() for task in tasks]
+            if len(results) == 4:
+                results.append(await ctx.step(recorder.take, "extra"))
+        return results
 
     result = await interrupted(work, work, work)
     assert result.get_outputs() == [["0A", "0B", "1A", "1B", "EXTRA", "2A", "2B"]]
@@ -113,20 +113,20 @@ async def test_errors_and_sleeps_keep_their_place_in_the_order() -> None:
         raise KeyError("no")
 
     async def work(ctx: Context) -> list[str]:
-        found = [await ctx.step(recorder.take, "a")]
+        results = [await ctx.step(recorder.take, "a")]
         try:
             await ctx.step(fail)
         except KeyError:
-            found.append("caught")
+            results.append("caught")
         await ctx.sleep(10)
-        found.append(await ctx.step(recorder.take, "b"))
-        return found
+        results.append(await ctx.step(recorder.take, "b"))
+        return results
 
     result = await interrupted(work, work)
     assert result.get_outputs() == [["A", "caught", "B"]] and recorder.calls == ["a", "fail", "b"]
 
 
-async def test_a_delivery_that_sleeps_a_lot_tells_each_replayed_step_once_a_run() -> None:
+async def test_delivery_with_many_sleeps_emits_each_replayed_step_once_a_run() -> None:
     recorder = Recorder()
 
     async def work(ctx: Context) -> str:
@@ -136,8 +136,10 @@ async def test_a_delivery_that_sleeps_a_lot_tells_each_replayed_step_once_a_run(
         return "end"
 
     result = await interrupted(work, work)
-    assert [who for kind, who in told(result) if kind == "bypassed"] == ["only/take"]
-    assert [who for kind, who in told(result) if kind == "invoked"] == ["only"], "told again, to those who missed it"
+    assert [who for kind, who in executor_outline(result) if kind == "bypassed"] == ["only/take"]
+    assert [who for kind, who in executor_outline(result) if kind == "invoked"] == ["only"], (
+        "emitted again, for consumers of this run"
+    )
     assert all(event.replayed for event in of_kind(result, "executor_invoked"))
 
 
@@ -181,12 +183,12 @@ async def test_other_arguments_are_another_call() -> None:
     assert result.get_outputs() == [["C"]] and changed.calls == ["c"]  # type: ignore[attr-defined]  # set in `steps`
 
 
-async def test_code_that_did_not_change_is_no_reason_to_warn() -> None:
+async def test_unchanged_code_gives_no_warning() -> None:
     for work in (steps("a", "b"), steps(), steps("a", "a", "a")):
         assert warnings_of(await interrupted(work, work, work)) == []
 
 
-async def test_code_that_is_quick_to_ask_and_slow_in_between_is_no_reason_to_warn() -> None:
+async def test_unchanged_code_with_other_timing_between_steps_gives_no_warning() -> None:
     recorder = Recorder()
 
     async def work(ctx: Context) -> None:

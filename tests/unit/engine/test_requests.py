@@ -40,7 +40,7 @@ async def answered(workflow: Workflow, **answers: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("response_type", "answer", "heard"),
+    ("response_type", "answer", "output"),
     [
         (Verdict, Verdict(True, [1]), "why: True [1]"),
         (Verdict, {"is_good": True, "marks": [1, 2]}, "why: True [1, 2]"),
@@ -50,12 +50,12 @@ async def answered(workflow: Workflow, **answers: Any) -> list[Any]:
         (Verdict | str, "because", "why: because"),
     ],
 )
-async def test_an_answer_arrives_as_what_was_asked_for(response_type: Any, answer: Any, heard: str) -> None:
-    assert await answered(await asked(response_type=response_type), why=answer) == [heard]
+async def test_answer_arrives_as_the_requested_type(response_type: Any, answer: Any, output: str) -> None:
+    assert await answered(await asked(response_type=response_type), why=answer) == [output]
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "problem"),
     [
         ("yes", "expected Verdict, got str"),
         ({"is_good": "yes"}, r"Expected `bool`, got `str` - at `\$.is_good`"),
@@ -64,15 +64,15 @@ async def test_an_answer_arrives_as_what_was_asked_for(response_type: Any, answe
         (None, "expected Verdict, got NoneType|expected Verdict, got None"),
     ],
 )
-async def test_an_answer_of_the_wrong_type_is_refused_and_the_request_stays_pending(answer: Any, says: str) -> None:
+async def test_answer_of_the_wrong_type_is_rejected_and_the_request_stays_open(answer: Any, problem: str) -> None:
     workflow = await asked(checkpoint_storage=InMemoryCheckpointStorage())
-    with pytest.raises(AnswerRejected, match=says) as raised:
+    with pytest.raises(AnswerRejected, match=problem) as raised:
         await answered(workflow, why=answer)
     assert "The request is still pending" in str(raised.value) and isinstance(raised.value, ValueError)
     assert await answered(workflow, why={"is_good": True}) == ["why: True []"]
 
 
-async def test_one_wrong_answer_keeps_all_of_them_out() -> None:
+async def test_one_wrong_answer_rejects_all_answers_of_the_call() -> None:
     workflow = await asked("one two")
     with pytest.raises(AnswerRejected, match="answer to request 'two' was not accepted"):
         await answered(workflow, one=Verdict(True), two="wrong")
@@ -100,7 +100,7 @@ async def test_an_answer_to_a_request_that_does_not_exist_names_those_that_do() 
     assert await answered(workflow, first=Verdict(True)) == ["first: True []"]
 
 
-async def test_a_second_answer_is_refused_and_the_first_stands() -> None:
+async def test_second_answer_is_rejected_and_the_first_is_kept() -> None:
     workflow = await asked("one two")
     await answered(workflow, one=Verdict(True))
     with pytest.raises(AlreadyAnswered, match=r"Request 'one' .* was answered before; the first answer stands"):
@@ -128,7 +128,7 @@ async def test_an_answer_that_no_handler_takes_is_refused_and_the_request_stays(
     assert [event.request_id for event in (await workflow.run()).get_request_info_events()] == ["why"]
 
 
-async def test_asking_for_what_no_handler_takes_warns_at_once() -> None:
+async def test_request_for_a_type_without_a_response_handler_warns_at_once() -> None:
     result = await asking(int).run("why")
     (text,) = warnings_of(result)
     assert "'asker' asks with Question for int, but has no @response_handler for these types" in text
@@ -164,10 +164,10 @@ class Several(Executor):
         await ctx.yield_output(f"flag {question} {answer}")
 
 
-async def test_the_handler_is_found_by_question_and_answer_and_knows_the_request() -> None:
+async def test_handler_is_selected_by_question_and_answer_and_knows_the_request() -> None:
     workflow = WorkflowBuilder(start_executor=Several("s")).build()
     ids = [str(event.request_id) for event in (await workflow.run("x")).get_request_info_events()]
-    assert len(set(ids)) == 3 and all(one.startswith("s-") for one in ids)
+    assert len(set(ids)) == 3 and all(request_id.startswith("s-") for request_id in ids)
     result = await workflow.run(responses=dict(zip(ids, ["a", "b", False], strict=True)))
     assert result.get_outputs() == [f"words words? a {ids[0]}", "number 7 b", "flag True False"]
 
@@ -185,7 +185,7 @@ async def test_a_request_id_may_be_used_again_once_it_was_answered() -> None:
         await workflow.run("same")
 
 
-async def test_two_executors_that_ask_with_one_id_in_one_superstep_are_refused() -> None:
+async def test_two_executors_that_ask_with_the_same_request_id_are_rejected() -> None:
     start = function("start", lambda message, ctx: ctx.send_message(message))
     builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [Asker("one"), Asker("two")])
     with pytest.raises(DuplicateRequest, match="'one' and 'two' both asked with the request_id 'why'"):
@@ -193,7 +193,7 @@ async def test_two_executors_that_ask_with_one_id_in_one_superstep_are_refused()
 
 
 async def test_a_deadline_needs_a_time_zone() -> None:
-    naive = datetime(2030, 1, 1)  # noqa: DTZ001  # what is refused
+    naive = datetime(2030, 1, 1)  # noqa: DTZ001  # a deadline that is rejected
     with pytest.raises(InvalidRun, match=r"A deadline needs a time zone.*replace\(tzinfo=UTC\)"):
         await asking(terms={"deadline": naive}).run("why")
 
@@ -241,7 +241,7 @@ async def test_an_answer_after_the_deadline_comes_too_late() -> None:
         await answered(workflow, why=Verdict(True))
 
 
-async def test_what_is_asked_is_taken_as_it_is_at_the_call() -> None:
+async def test_question_is_copied_at_the_call() -> None:
     async def ask(message: str, ctx: Any) -> None:
         question = Question("as it was")
         await ctx.request_info(question, str)

@@ -1,4 +1,4 @@
-"""Where messages go: every kind of edge as it behaves in a run, and what is said when a message goes nowhere."""
+"""Where messages go: every kind of edge as it behaves in a run, and the warning for an undelivered message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_condition_may_be_async() -> None:
     assert await outputs(from_start(start).add_edge(start, even, is_even), [1, 2]) == [("even", 2)]
 
 
-async def test_a_message_that_a_condition_keeps_back_is_no_reason_to_warn() -> None:
+async def test_message_that_a_condition_holds_back_gives_no_warning() -> None:
     start, end = relay("start"), sink("end")
     result = await from_start(start).add_edge(start, end, lambda _: False).build().run(1)
     assert result.get_outputs() == [] and warnings_of(result) == []
@@ -60,7 +60,7 @@ async def test_a_fan_out_skips_targets_that_do_not_accept_the_type() -> None:
     assert await outputs(from_start(start).add_fan_out_edges(start, [words, numbers]), 1) == [("numbers", 1)]
 
 
-async def test_a_fan_in_waits_for_every_source_and_lists_in_the_order_of_the_sources() -> None:
+async def test_fan_in_waits_for_all_sources_and_lists_messages_in_their_order() -> None:
     start, quick, first_of_two, second = relay("start"), relay("quick"), relay("slow1"), relay("slow2")
     joined = sink("joined", accepts=list)
     builder = from_start(start).add_fan_out_edges(start, [quick, first_of_two]).add_edge(first_of_two, second)
@@ -69,32 +69,34 @@ async def test_a_fan_in_waits_for_every_source_and_lists_in_the_order_of_the_sou
     assert kinds(result).count("superstep_completed") == 4
 
 
-async def test_a_fan_in_hands_over_all_messages_of_each_source_and_starts_anew() -> None:
-    start, one, two = relay("start"), function("one", send_each, accepts=list), relay("two")
+async def test_fan_in_delivers_all_messages_of_each_source_and_then_resets() -> None:
+    start, first, second = relay("start"), function("one", send_each, accepts=list), relay("two")
     joined = sink("joined", accepts=list)
-    workflow = from_start(start).add_fan_out_edges(start, [one, two]).add_fan_in_edges([one, two], joined).build()
+    workflow = (
+        from_start(start).add_fan_out_edges(start, [first, second]).add_fan_in_edges([first, second], joined).build()
+    )
     for _ in range(2):
         assert (await workflow.run(["a", "b"])).get_outputs() == [("joined", ["a", "b", ["a", "b"]])]
 
 
 async def test_the_joined_message_names_all_its_senders() -> None:
-    start, one, two = relay("start"), relay("one"), relay("two")
+    start, first, second = relay("start"), relay("one"), relay("two")
     names = function("names", lambda _, ctx: ctx.yield_output(ctx.source_executor_ids), accepts=list)
-    builder = from_start(start).add_fan_out_edges(start, [one, two]).add_fan_in_edges([one, two], names)
+    builder = from_start(start).add_fan_out_edges(start, [first, second]).add_fan_in_edges([first, second], names)
     assert await outputs(builder, 1) == [["one", "two"]]
 
 
-async def test_one_sender_of_a_joined_message_cannot_be_named() -> None:
-    start, one, two = relay("start"), relay("one"), relay("two")
+async def test_single_source_id_of_a_joined_message_is_rejected() -> None:
+    start, first, second = relay("start"), relay("one"), relay("two")
     names = function("names", lambda _, ctx: ctx.yield_output(ctx.get_source_executor_id()), accepts=list)
-    builder = from_start(start).add_fan_out_edges(start, [one, two]).add_fan_in_edges([one, two], names)
+    builder = from_start(start).add_fan_out_edges(start, [first, second]).add_fan_in_edges([first, second], names)
     with pytest.raises(RuntimeError, match="joins those of 'one', 'two': use source_executor_ids"):
         await builder.build().run(1)
 
 
 async def test_a_join_that_its_target_cannot_take_is_a_warning() -> None:
-    start, one, two, words = relay("start"), relay("one"), relay("two"), sink("words", accepts=list[str])
-    builder = from_start(start).add_fan_out_edges(start, [one, two]).add_fan_in_edges([one, two], words)
+    start, first, second, words = relay("start"), relay("one"), relay("two"), sink("words", accepts=list[str])
+    builder = from_start(start).add_fan_out_edges(start, [first, second]).add_fan_in_edges([first, second], words)
     result = await builder.build().run(1)
     assert result.get_outputs() == []
     (text,) = warnings_of(result)
@@ -109,7 +111,7 @@ async def test_the_first_case_that_is_true_takes_the_message(number: int, taken:
     assert await outputs(from_start(start).add_switch_case_edge_group(start, cases), number) == [(taken, number)]
 
 
-async def test_a_case_that_raises_counts_as_false_and_is_told() -> None:
+async def test_case_that_raises_counts_as_false_with_a_warning() -> None:
     start, short, rest = relay("start"), sink("short"), sink("rest")
 
     def is_short(message: Any) -> bool:
@@ -122,17 +124,17 @@ async def test_a_case_that_raises_counts_as_false_and_is_told() -> None:
 
 
 async def test_a_selection_function_names_the_targets_of_each_message() -> None:
-    start, one, two, three = relay("start"), sink("one"), sink("two"), sink("three")
+    start, first, second, third = relay("start"), sink("one"), sink("two"), sink("three")
     builder = from_start(start).add_multi_selection_edge_group(
-        start, [one, two, three], lambda number, ids: [name for name in ids if len(name) == number]
+        start, [first, second, third], lambda number, ids: [name for name in ids if len(name) == number]
     )
     assert await outputs(builder, 3) == [("one", 3), ("two", 3)]
     assert await outputs(builder, 4) == []
 
 
-async def test_a_selection_of_something_else_fails_with_the_targets_listed() -> None:
-    start, one, two = relay("start"), sink("one"), sink("two")
-    builder = from_start(start).add_multi_selection_edge_group(start, [one, two], lambda _, ids: ["three"])
+async def test_selection_of_an_unknown_target_fails_and_lists_the_targets() -> None:
+    start, first, second = relay("start"), sink("one"), sink("two")
+    builder = from_start(start).add_multi_selection_edge_group(start, [first, second], lambda _, ids: ["three"])
     with pytest.raises(InvalidSelection, match="chose 'three', which is not one of its targets: 'one'") as raised:
         await builder.build().run(1)
     assert isinstance(raised.value, RuntimeError)
@@ -165,14 +167,14 @@ async def test_a_message_without_an_edge_warns_with_sender_type_and_remedy() -> 
     assert "add_edge(only, only)" in text
 
 
-async def test_a_message_that_no_target_accepts_warns_with_sender_type_and_remedy() -> None:
+async def test_message_that_no_target_accepts_warns_with_sender_type_and_remedy() -> None:
     start, words = function("start", lambda message, ctx: ctx.send_message(1.5)), sink("words", accepts=str)
     text = nowhere(await from_start(start).add_edge(start, words).build().run("x"))
     assert "The message of type float that 'start' sent was not delivered: none of its targets accepts the type" in text
     assert "add a handler for it to a target, or add_edge(start, start)" in text
 
 
-async def test_a_message_to_an_executor_that_no_edge_leads_to_warns_with_the_missing_edge() -> None:
+async def test_message_to_an_unconnected_executor_warns_with_the_missing_edge() -> None:
     start, middle, end = function("start", send_past_the_middle), relay("middle"), sink("end")
     result = await from_start(start).add_chain([start, middle, end]).build().run("x")
     assert "sent to 'end' was not delivered: no edge leads there" in nowhere(result)

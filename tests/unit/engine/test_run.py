@@ -1,4 +1,4 @@
-"""The combinations of `run`: which have a meaning, and which."""
+"""The combinations of arguments of `run`: which are valid, and what they do."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_message_to_an_interrupted_thread_is_refused_and_a_resume_is_not
     assert (await workflow.run("second", thread_id="t")).get_outputs() == ["second"]
 
 
-async def test_an_enqueued_message_lets_an_interrupted_thread_come_to_rest_first() -> None:
+async def test_enqueued_message_resumes_an_interrupted_thread_first() -> None:
     weather = Weather()
     workflow = crossing(weather, checkpoint_storage=InMemoryCheckpointStorage())
     await interrupted(workflow, "first", thread_id="t")
@@ -108,7 +108,7 @@ async def test_run_with_nothing_starts_a_workflow_that_accepts_none() -> None:
     assert (await workflow.run()).get_outputs() == [("start", None)]
 
 
-async def test_run_with_nothing_resumes_what_was_interrupted_even_without_a_storage() -> None:
+async def test_run_without_input_resumes_an_interrupted_run_without_a_storage() -> None:
     weather = Weather()
     workflow = crossing(weather)
     await interrupted(workflow, "cart")
@@ -116,7 +116,7 @@ async def test_run_with_nothing_resumes_what_was_interrupted_even_without_a_stor
     assert (await workflow.run()).get_outputs() == ["cart"]
 
 
-async def test_run_with_nothing_resumes_before_it_starts_anew() -> None:
+async def test_run_without_input_resumes_before_it_starts_a_new_run() -> None:
     weather = Weather()
     workflow = crossing(weather)
     await interrupted(workflow, "cart")
@@ -127,14 +127,14 @@ async def test_run_with_nothing_resumes_before_it_starts_anew() -> None:
     assert weather.seen == ["cart", "cart", None]
 
 
-async def test_run_with_nothing_is_refused_where_there_is_nothing_to_do() -> None:
+async def test_run_without_input_is_rejected_when_there_is_nothing_to_resume() -> None:
     workflow = shouting()
     with pytest.raises(InvalidRun, match="nothing to resume, and the start executor 'shout' does not accept None"):
         await workflow.run()
     assert (await workflow.run("hi")).get_outputs() == ["<HI>"]
 
 
-async def test_run_with_nothing_tells_pending_requests_again() -> None:
+async def test_run_without_input_emits_pending_requests_again() -> None:
     workflow = asking()
     await workflow.run("one two")
     again = (await workflow.run()).get_request_info_events()
@@ -170,7 +170,7 @@ async def test_resuming_an_unknown_thread_is_refused_and_leaves_no_thread_behind
     assert (await workflow.run("hi", thread_id="nobody")).get_outputs() == ["<HI>"]
 
 
-async def test_resuming_by_thread_id_in_a_new_object_gives_what_the_undisturbed_run_would() -> None:
+async def test_resume_by_thread_id_in_a_new_object_gives_the_same_outputs() -> None:
     storage, weather = InMemoryCheckpointStorage(), Weather()
     await interrupted(crossing(weather, checkpoint_storage=storage), "cart", thread_id="t")
     weather.is_bad = False
@@ -214,7 +214,7 @@ async def test_a_checkpoint_is_restored_and_run_on_from() -> None:
         assert result.get_outputs() == ["<HI>"] and kinds(result).count("superstep_completed") == supersteps
 
 
-async def test_a_checkpoint_is_restored_into_its_own_thread_and_the_same_live_object() -> None:
+async def test_checkpoint_is_restored_into_its_own_thread_and_live_object() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = shouting(checkpoint_storage=storage)
     await workflow.run("hi", thread_id="t")
@@ -286,7 +286,7 @@ async def test_a_fork_without_a_name_makes_a_thread_of_its_own() -> None:
     workflow = shouting(checkpoint_storage=storage)
     first = await workflow.run("hi")
     forks = [await workflow.run(checkpoint_id=first.checkpoint_id, fork=True) for _ in range(2)]
-    assert len({first.thread_id, *(one.thread_id for one in forks)}) == 3
+    assert len({first.thread_id, *(fork.thread_id for fork in forks)}) == 3
 
 
 async def test_a_fork_of_a_question_is_answered_on_its_own() -> None:
@@ -319,7 +319,7 @@ async def test_a_checkpoint_of_another_thread_is_refused_unless_it_is_forked() -
     assert await ids_of(storage, thread_id="u") == []
 
 
-async def test_force_goes_on_with_what_still_fits_and_says_what_does_not() -> None:
+async def test_force_continues_with_a_changed_workflow_and_warns() -> None:
     storage = InMemoryCheckpointStorage()
     await shouting(checkpoint_storage=storage).run("hi", thread_id="t")
     other = WorkflowBuilder(name="quiet", start_executor=sink("quiet"), checkpoint_storage=storage).build()
@@ -330,7 +330,7 @@ async def test_force_goes_on_with_what_still_fits_and_says_what_does_not() -> No
     assert "the workflow was called 'shouting' and is called 'quiet'" in warnings_of(result)[0]
 
 
-async def test_a_message_due_to_an_executor_that_is_gone_stops_a_resume_unless_forced() -> None:
+async def test_message_due_to_a_removed_executor_stops_a_resume_unless_forced() -> None:
     storage = InMemoryCheckpointStorage()
     await interrupted(crossing(Weather(), checkpoint_storage=storage), "cart", thread_id="t")
     start = relay("relay")
@@ -357,7 +357,7 @@ async def test_executors_and_edges_that_were_only_added_do_not_stop_a_resume() -
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "problem"),
     [
         ({"message": "m", "responses": {"r": 1}}, "a message or responses, not both"),
         ({"message": "m", "checkpoint_id": "c"}, "a message or a checkpoint_id, not both"),
@@ -372,10 +372,10 @@ async def test_executors_and_edges_that_were_only_added_do_not_stop_a_resume() -
         ({"message": "m", "thread_id": 7}, "thread_id must be a non-empty string, got 7"),
     ],
 )
-def test_a_call_without_a_meaning_is_refused_before_anything_happens(options: dict[str, Any], says: str) -> None:
+def test_invalid_call_is_rejected_before_anything_happens(options: dict[str, Any], problem: str) -> None:
     workflow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
     message = options.pop("message", None)
-    with pytest.raises(InvalidRun, match=says) as raised:
+    with pytest.raises(InvalidRun, match=problem) as raised:
         workflow.run(message, **options)
     assert isinstance(raised.value, ValueError)
 
@@ -383,7 +383,7 @@ def test_a_call_without_a_meaning_is_refused_before_anything_happens(options: di
 # ---------------------------------------------------------------- limits
 
 
-async def test_a_run_that_needs_one_superstep_more_than_the_limit_stops_there_and_keeps_what_was_committed() -> None:
+async def test_run_beyond_the_superstep_limit_stops_and_keeps_its_commits() -> None:
     storage = InMemoryCheckpointStorage()
     with pytest.raises(WorkflowConvergenceException, match="ran 3 supersteps since its last input") as raised:
         await countdown(max_iterations=3, checkpoint_storage=storage).run(3)
@@ -417,9 +417,9 @@ async def test_durability_exit_saves_the_input_and_the_end_only() -> None:
     assert [info.iteration_count for info in infos] == [0, 6]
 
 
-async def test_a_message_that_its_sender_changes_afterwards_is_delivered_as_it_was() -> None:
+async def test_message_changed_by_its_sender_afterwards_is_delivered_unchanged() -> None:
     message = ["as it was"]
-    stream = alone(lambda given, ctx: ctx.yield_output(given), accepts=list).run(message, stream=True)
+    stream = alone(lambda received, ctx: ctx.yield_output(received), accepts=list).run(message, stream=True)
     events = aiter(stream)
     while (await anext(events)).type != "superstep_started":
         pass

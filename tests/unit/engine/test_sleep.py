@@ -75,16 +75,16 @@ async def test_a_time_without_a_zone_is_refused() -> None:
         await napping(naive, clock=FakeClock()).run("x")
 
 
-async def test_a_handler_may_sleep_as_often_as_it_likes() -> None:
+async def test_handler_may_sleep_any_number_of_times() -> None:
     woken: list[str] = []
     result = await napping(*[1] * 30, woken=woken, clock=SkippingClock(), max_iterations=3).run("x")
     assert result.get_outputs() == ["x woke"] and woken == ["x"]
 
 
-# ---------------------------------------------------------------- everybody else goes on
+# ---------------------------------------------------------------- other branches continue
 
 
-async def test_the_superstep_is_committed_without_the_sleeper_and_other_branches_go_on() -> None:
+async def test_superstep_is_committed_without_the_sleeper_and_branches_continue() -> None:
     clock, storage, calm = FakeClock(), InMemoryCheckpointStorage(), Flaky(0)
 
     async def nap(message: Any, ctx: Context) -> None:
@@ -118,7 +118,9 @@ async def test_sleepers_wake_in_the_order_of_their_times() -> None:
 
     source = relay("source")
     builder = WorkflowBuilder(start_executor=source, clock=clock)
-    run = started(builder.add_fan_out_edges(source, [napper(one) for one in (30, 10, 20, 10)[:3]]).build().run("x"))
+    run = started(
+        builder.add_fan_out_edges(source, [napper(seconds) for seconds in (30, 10, 20, 10)[:3]]).build().run("x")
+    )
     for _ in range(3):
         await asleep(clock, run)
         clock.advance(10)
@@ -186,7 +188,7 @@ async def test_a_sleep_that_ends_before_the_step_beside_it_needs_no_suspension()
 
 
 @pytest.mark.parametrize("siblings", [0, 1])
-async def test_a_handler_that_keeps_the_cancellation_to_itself_sleeps_all_the_same(siblings: int) -> None:
+async def test_handler_that_swallows_the_cancellation_of_its_sleep_still_sleeps(siblings: int) -> None:
     clock, woken = FakeClock(), list[str]()
 
     async def stubborn(message: Any, ctx: Context) -> None:

@@ -15,11 +15,11 @@ from tests.unit.engine.policy_flows import (
     asleep,
     cancelled,
     chained,
+    executor_outline,
     napping,
     of_kind,
     relay,
     started,
-    told,
     worker,
 )
 
@@ -101,7 +101,7 @@ async def test_with_durability_exit_a_cancelled_sleeper_is_saved_with_its_steps(
     assert calls == ["acted"]
 
 
-async def test_what_a_sleeper_told_is_not_told_again_in_the_same_run_and_marked_in_the_next() -> None:
+async def test_output_before_a_sleep_is_emitted_once_a_run_and_marked_replayed() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
 
     async def work(message: Any, ctx: Context) -> None:
@@ -125,7 +125,7 @@ async def test_what_a_sleeper_told_is_not_told_again_in_the_same_run_and_marked_
     async with build().open(thread_id="t") as handle:
         logged = [event async for event in handle.events(after=0)]
     assert [event.data for event in of_kind(logged, "output")] == ["before", "after"]
-    assert told(logged) == [("invoked", "only"), ("completed", "only")]
+    assert executor_outline(logged) == [("invoked", "only"), ("completed", "only")]
 
 
 # ---------------------------------------------------------------- the checkpoint and the thread's status
@@ -152,7 +152,7 @@ async def test_a_checkpoint_with_sleepers_is_plain_json_and_back() -> None:
     assert [record.kind for record in sleeper.records] == ["step", "sleeping"]
 
 
-async def test_a_fork_of_a_sleeper_wakes_by_itself_and_makes_no_recorded_step_again() -> None:
+async def test_fork_of_a_sleeper_wakes_by_itself_and_repeats_no_recorded_step() -> None:
     clock, storage, calls = SkippingClock(), InMemoryCheckpointStorage(), list[str]()
 
     async def act() -> None:
@@ -171,7 +171,7 @@ async def test_a_fork_of_a_sleeper_wakes_by_itself_and_makes_no_recorded_step_ag
     assert (forked.get_outputs(), rewound.get_outputs(), calls) == (["forked"], ["t"], ["acted"])
 
 
-async def test_a_workflow_without_the_executor_that_sleeps_cannot_take_the_thread() -> None:
+async def test_workflow_without_the_sleeping_executor_cannot_take_the_thread() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
 
     async def nap(message: Any, ctx: Context) -> None:
@@ -203,7 +203,7 @@ async def test_a_message_to_a_thread_that_sleeps_is_refused_or_waits() -> None:
     assert woken == ["one", "two"]
 
 
-async def test_a_cancelled_sleeper_leaves_the_thread_cancelled_and_a_resumed_one_idle() -> None:
+async def test_cancelled_sleep_leaves_status_cancelled_and_a_resume_leaves_idle() -> None:
     clock = FakeClock()
     workflow = napping(60, clock=clock)
     run = started(workflow.run("x"))
@@ -254,7 +254,7 @@ class AsksAndSleeps(Executor):
             await ctx.yield_output("slept")
 
     @response_handler
-    async def hear(self, question: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def receive(self, question: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.sleep(30)
         await ctx.yield_output(f"heard {answer} as {ctx.request_id}")
 
@@ -267,7 +267,7 @@ def resting(clock: FakeClock, storage: Any = None) -> Workflow:
     return chained(worker("start", split), AsksAndSleeps("mixed"), clock=clock, checkpoint_storage=storage)
 
 
-async def test_a_thread_that_asks_rests_although_something_sleeps_in_it() -> None:
+async def test_thread_with_a_pending_request_rests_while_a_delivery_sleeps() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
     result = await resting(clock, storage).run("ask sleep", thread_id="t")
     assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
@@ -306,7 +306,7 @@ async def test_an_open_handle_wakes_the_sleeper_of_a_thread_that_rests() -> None
     assert result is not None and result.get_outputs() == ["heard yes as q"]
 
 
-async def test_a_new_message_is_welcome_in_a_thread_that_rests_with_a_sleeper() -> None:
+async def test_thread_that_rests_with_a_sleeper_accepts_a_new_message() -> None:
     clock = FakeClock()
     workflow = resting(clock)
     await workflow.run("ask sleep", thread_id="t")

@@ -1,4 +1,4 @@
-"""Shared and private state: what a handler reads, what it leaves behind, how several writes are joined."""
+"""Shared and private state: the values that a handler reads and leaves, and how several writes are joined."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_siblings_write_is_seen_from_the_next_superstep_on() -> None:
 
 
 @pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
-async def test_two_siblings_that_write_one_key_conflict_and_neither_wins(make_storage: Callable[[], Any]) -> None:
+async def test_two_siblings_that_write_the_same_key_conflict_and_neither_wins(make_storage: Callable[[], Any]) -> None:
     workflow = siblings(writes("key", 1), writes("key", 2), checkpoint_storage=make_storage())
     with pytest.raises(
         StateConflict, match=r"'s0' and 's1' both wrote the state key 'key'.*Declare how to join"
@@ -80,7 +80,7 @@ async def test_siblings_that_write_different_keys_do_not_conflict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reducer", "one", "two", "joined"),
+    ("reducer", "first", "second", "joined"),
     [
         (add, 2, 3, 5),
         (add, [1], [2], [1, 2]),
@@ -91,13 +91,13 @@ async def test_siblings_that_write_different_keys_do_not_conflict() -> None:
     ],
 )
 async def test_a_reducer_joins_the_writes_of_siblings_in_their_order(
-    reducer: Any, one: Any, two: Any, joined: Any
+    reducer: Any, first: Any, second: Any, joined: Any
 ) -> None:
-    workflow = siblings(writes("key", one), writes("key", two), state={"key": reducer})
+    workflow = siblings(writes("key", first), writes("key", second), state={"key": reducer})
     assert await state_after(workflow) == {"key": joined}
 
 
-async def test_a_reducer_joins_what_is_written_to_what_was_there() -> None:
+async def test_reducer_joins_new_writes_to_the_current_value() -> None:
     workflow = siblings(writes("total", 1), writes("total", 10), state={"total": add})
     assert [await state_after(workflow) for _ in range(2)] == [{"total": 11}, {"total": 22}]
 
@@ -135,7 +135,7 @@ async def test_a_value_changed_after_it_was_written_is_stored_as_it_was() -> Non
     assert await state_after(alone(change)) == ["written"]
 
 
-async def test_a_handler_that_keeps_what_it_read_cannot_change_the_state_later() -> None:
+async def test_handler_that_keeps_a_value_it_read_cannot_change_the_state_later() -> None:
     kept: list[Any] = []
 
     async def keep(message: str, ctx: Any) -> None:
@@ -151,7 +151,7 @@ async def test_a_handler_that_keeps_what_it_read_cannot_change_the_state_later()
     assert results[-1].get_outputs() == [[1]]
 
 
-async def test_two_siblings_that_change_one_value_in_place_conflict() -> None:
+async def test_two_siblings_that_change_the_same_value_in_place_conflict() -> None:
     async def change(message: Any, ctx: Any) -> None:
         ctx.get_state("list", []).append(message)
         await ctx.send_message(message)
@@ -160,13 +160,13 @@ async def test_two_siblings_that_change_one_value_in_place_conflict() -> None:
         ctx.set_state("list", [])
         await ctx.send_message(message)
 
-    start, one, two = function("start", begin, accepts=object), function("one", change), function("two", change)
-    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two]).build()
+    start, first, second = function("start", begin, accepts=object), function("one", change), function("two", change)
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [first, second]).build()
     with pytest.raises(StateConflict, match="'one' and 'two' both wrote the state key 'list'"):
         await workflow.run("x")
 
 
-async def test_deleting_takes_a_key_away_for_everybody() -> None:
+async def test_deleted_key_is_gone_for_later_runs() -> None:
     async def work(message: str, ctx: Any) -> None:
         if message == "delete":
             ctx.delete_state("key")
@@ -199,24 +199,24 @@ async def test_the_state_is_a_mapping() -> None:
     assert await state_after(alone(work)) == expected
 
 
-async def test_a_key_that_is_no_string_is_refused() -> None:
+async def test_key_that_is_not_a_string_is_rejected() -> None:
     wrong: Any = 5
     with pytest.raises(InvalidRun, match="State keys are strings, got 5 from executor 'only'"):
         await alone(lambda message, ctx: ctx.set_state(wrong, "x")).run("x")
 
 
-async def test_private_state_is_an_executors_own_and_lives_on() -> None:
+async def test_private_state_belongs_to_its_executor_and_is_kept() -> None:
     async def count(message: Any, ctx: Any) -> None:
         ctx.private["count"] = ctx.private.get("count", 0) + 1
         await ctx.yield_output((ctx.executor_id, ctx.private["count"]))
         await ctx.send_message(message)
 
-    one, two = function("one", count), function("two", count)
+    first, second = function("one", count), function("two", count)
     storage = InMemoryCheckpointStorage()
 
     def built() -> Workflow:
-        builder = WorkflowBuilder(name="private", start_executor=one, checkpoint_storage=storage)
-        return builder.add_edge(one, two).build()
+        builder = WorkflowBuilder(name="private", start_executor=first, checkpoint_storage=storage)
+        return builder.add_edge(first, second).build()
 
     await built().run("x", thread_id="t")
     assert (await built().run("x", thread_id="t")).get_outputs() == [("one", 2), ("two", 2)]

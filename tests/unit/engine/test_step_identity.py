@@ -1,4 +1,4 @@
-"""A step is found again by what it is called with, however that is written, and replayed as it went the first time."""
+"""A step is identified by its arguments, however the call is written, and replayed as it went the first time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from perdure import (
 
 
 def in_order(calls: list[Callable[..., Any]], *arguments: Any) -> FunctionalWorkflow[Any, Any]:
-    """Calls these one after the other as steps, and gives their results once somebody has said "go on"."""
+    """Calls these as steps, in order, and gives their results once its last question is answered."""
 
     @workflow(name="in_order")
     async def flow(_: str, ctx: RunContext) -> list[Any]:
-        found = [await ctx.step(one, *arguments) for one in calls]
+        results = [await ctx.step(call, *arguments) for call in calls]
         await ctx.request_info("go on?", str)
-        return found
+        return results
 
     return flow
 
@@ -85,7 +85,7 @@ class Scale:
         "frozen dataclass",
     ],
 )
-async def test_calls_told_apart_only_by_what_is_bound_keep_their_results_when_reordered(
+async def test_reordered_calls_that_differ_in_bound_values_keep_their_results(
     first: Any, second: Any, arguments: list[Any], swapped: list[Any]
 ) -> None:
     result = await changed(in_order([first, second], *arguments), in_order([second, first], *arguments))
@@ -93,7 +93,7 @@ async def test_calls_told_apart_only_by_what_is_bound_keep_their_results_when_re
     assert ["the code changed since" in str(event.data) for event in of_kind(result, "warning")] == [True, True]
 
 
-async def test_the_instance_of_an_ordinary_class_and_what_a_closure_holds_do_not_tell_calls_apart() -> None:
+async def test_instances_and_closures_do_not_distinguish_calls() -> None:
     calls = Calls()
 
     class Shop:
@@ -147,7 +147,7 @@ async def test_a_call_is_the_same_however_its_arguments_are_written(kind: str) -
 # ---------------------------------------------------------------- the first time is as every other
 
 
-async def test_what_a_step_does_to_its_arguments_is_not_seen_by_its_caller_the_first_time_either() -> None:
+async def test_changes_of_arguments_by_a_step_never_reach_its_caller() -> None:
     calls = Calls()
     seen: list[list[str]] = []
 
@@ -159,10 +159,10 @@ async def test_what_a_step_does_to_its_arguments_is_not_seen_by_its_caller_the_f
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[int]:
         messages = ["hi"]
-        found = [len(await ctx.step(reply, messages)), len(await ctx.step(reply, messages))]
+        lengths = [len(await ctx.step(reply, messages)), len(await ctx.step(reply, messages))]
         seen.append(list(messages))
         await ctx.request_info("go on?", str)
-        return found
+        return lengths
 
     assert await paused_and_resumed(flow) == [2, 2]
     assert calls == [1, 1] and seen == [["hi"], ["hi"]]
@@ -173,15 +173,15 @@ async def test_a_result_that_the_step_keeps_is_not_changed_by_its_caller() -> No
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = await ctx.step(lambda: kept, name="kept")
-        found.append("mine")
+        result = await ctx.step(lambda: kept, name="kept")
+        result.append("mine")
         await ctx.request_info("go on?", str)
-        return found
+        return result
 
     assert await paused_and_resumed(flow) == ["mine"] and kept == []
 
 
-async def test_a_task_made_before_a_step_begins_before_it_is_over_also_when_it_is_replayed() -> None:
+async def test_task_created_before_a_step_begins_before_it_ends_also_in_a_replay() -> None:
     calls, passes = Calls(), list[str]()
     work = calls.step(name="work")
 
@@ -203,10 +203,10 @@ async def test_a_task_made_before_a_step_begins_before_it_is_over_also_when_it_i
     assert passes == ["side", "main"] * 2
 
 
-# ---------------------------------------------------------------- what a function is given, and what it is told
+# ---------------------------------------------------------------- the arguments and the errors of a function
 
 
-async def test_a_function_and_its_steps_read_the_arguments_of_the_run_also_inside_a_graph() -> None:
+async def test_function_and_its_steps_read_run_arguments_also_inside_a_graph() -> None:
     async def used(_: str) -> Any:
         ctx = get_run_context()
         assert ctx is not None
@@ -216,13 +216,13 @@ async def test_a_function_and_its_steps_read_the_arguments_of_the_run_also_insid
     async def flow(name: str, ctx: RunContext) -> list[Any]:
         return [name, ctx.function_invocation_kwargs["user"], await ctx.step(used, name)]
 
-    given: dict[str, Any] = {"function_invocation_kwargs": {"user": 7}, "client_kwargs": {"key": Secret("hunter2")}}
-    assert (await flow.run("x", **given)).get_outputs() == [["x", 7, 7]]
+    arguments: dict[str, Any] = {"function_invocation_kwargs": {"user": 7}, "client_kwargs": {"key": Secret("hunter2")}}
+    assert (await flow.run("x", **arguments)).get_outputs() == [["x", 7, 7]]
     graph = WorkflowBuilder(start_executor=WorkflowExecutor(flow, "child", allow_direct_output=True)).build()
-    assert (await graph.run("x", **given)).get_outputs() == [["x", 7, 7]]
+    assert (await graph.run("x", **arguments)).get_outputs() == [["x", 7, 7]]
 
 
-async def test_arguments_that_cannot_be_encoded_are_refused_with_a_call_that_can_be_written() -> None:
+async def test_arguments_that_cannot_be_encoded_are_rejected_with_a_valid_call() -> None:
     note = Calls().step(name="note")
 
     @workflow
@@ -233,7 +233,7 @@ async def test_arguments_that_cannot_be_encoded_are_refused_with_a_call_that_can
         await begin(flow, None)
 
 
-async def test_a_generator_is_no_step_of_a_context_either() -> None:
+async def test_ctx_step_rejects_a_generator() -> None:
     async def pages(_: str) -> AsyncIterator[str]:
         yield "one"
 
@@ -245,7 +245,7 @@ async def test_a_generator_is_no_step_of_a_context_either() -> None:
         await begin(flow, None)
 
 
-async def test_a_childs_question_that_nobody_takes_is_told_with_a_remedy_that_helps() -> None:
+async def test_unhandled_question_of_a_child_warns_with_a_remedy_that_works() -> None:
     @workflow
     async def child(_: str, ctx: RunContext) -> str:
         return await ctx.request_info("ok?", str)
@@ -260,7 +260,7 @@ async def test_a_childs_question_that_nobody_takes_is_told_with_a_remedy_that_he
     assert list(questions(asked)) == ["ok?"] and not of_kind(asked, "warning")
 
 
-async def test_an_event_shows_only_what_it_holds() -> None:
+async def test_repr_of_an_event_shows_only_the_fields_that_are_set() -> None:
     @workflow
     async def flow(_: str) -> str:
         return "done"
@@ -269,7 +269,7 @@ async def test_an_event_shows_only_what_it_holds() -> None:
     assert "data='done'" in repr(output) and "None" not in repr(output)
 
 
-async def test_a_step_made_of_a_partial_is_one_function_under_its_name() -> None:
+async def test_step_made_of_a_partial_can_be_called() -> None:
     async def scaled(factor: int, value: int) -> int:
         return factor * value
 

@@ -8,7 +8,17 @@ import threading
 from typing import Any, Never
 
 import pytest
-from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, SkippingClock, alone, chained, told, worker
+from tests.unit.engine.policy_flows import (
+    AT_ONCE,
+    Boom,
+    Context,
+    Flaky,
+    SkippingClock,
+    alone,
+    chained,
+    executor_outline,
+    worker,
+)
 
 from perdure import (
     ContextEnded,
@@ -44,7 +54,7 @@ class Calls:
 
 
 async def resumed(build: Any, *, error: type[Exception] = Boom) -> Any:
-    """Run until it fails, then go on with another object."""
+    """Runs until it fails, and resumes with another object."""
     with pytest.raises(error):
         await build().run("x", thread_id="t")
     return await build().run(thread_id="t")
@@ -81,7 +91,7 @@ async def test_a_step_is_not_called_again_when_the_handler_failed_after_it() -> 
     assert calls.made == [2]
 
 
-async def test_the_same_object_needs_no_storage_for_that() -> None:
+async def test_same_object_replays_a_step_without_a_storage() -> None:
     calls = Calls()
     workflow = once_failing(lambda ctx: ctx.step(calls.double, 2), Flaky(1), None)()
     with pytest.raises(Boom):
@@ -122,20 +132,20 @@ async def test_only_a_step_in_flight_is_repeated_after_a_crash() -> None:
     assert calls.made == [1, "hang 2", "hang 2", 3]
 
 
-async def test_a_replayed_step_is_told_as_bypassed_and_a_new_one_as_invoked_and_completed() -> None:
+async def test_replayed_step_emits_bypassed_and_a_new_step_invoked_and_completed() -> None:
     calls = Calls()
 
     async def two(ctx: Context) -> int:
         return int(await ctx.step(calls.double, 1)) + int(await ctx.step(calls.double, 2))
 
     result = await resumed(once_failing(two, Flaky(1), InMemoryCheckpointStorage()))
-    about = [pair for pair in told(result) if pair[1] == "only/double"]
+    about = [pair for pair in executor_outline(result) if pair[1] == "only/double"]
     assert about == [("bypassed", "only/double")] * 2
     fresh = await once_failing(two, Flaky(0), None)().run("x")
-    assert told(fresh)[1:5] == [("invoked", "only/double"), ("completed", "only/double")] * 2
+    assert executor_outline(fresh)[1:5] == [("invoked", "only/double"), ("completed", "only/double")] * 2
 
 
-async def test_a_recorded_result_shares_nothing_with_what_the_handler_does_to_it() -> None:
+async def test_change_of_a_result_by_the_handler_does_not_change_the_record() -> None:
     async def make() -> list[str]:
         return ["made"]
 
@@ -149,7 +159,7 @@ async def test_a_recorded_result_shares_nothing_with_what_the_handler_does_to_it
         assert (await build().run("x")).get_outputs() == [["made", "spoiled"]]
 
 
-async def test_steps_of_two_deliveries_to_one_executor_are_apart() -> None:
+async def test_steps_of_two_deliveries_to_one_executor_are_separate() -> None:
     calls, flaky = Calls(), Flaky(1)
 
     async def split(message: Any, ctx: Context) -> None:
@@ -174,7 +184,7 @@ async def test_a_step_in_a_response_handler_is_recorded() -> None:
             await ctx.request_info("how many?", int, request_id="q")
 
         @response_handler
-        async def hear(self, question: str, answer: int, ctx: WorkflowContext[Never, int]) -> None:
+        async def receive(self, question: str, answer: int, ctx: WorkflowContext[Never, int]) -> None:
             value = await ctx.step(calls.double, answer)
             flaky.meet()
             await ctx.yield_output(value)
@@ -205,7 +215,7 @@ async def test_a_step_function_may_be_called_from_a_handler() -> None:
     result = await resumed(once_failing(work, Flaky(1), InMemoryCheckpointStorage()))
     assert result.get_outputs() == [[6, 8]]
     assert made == [2, 2, 2], "one more for the first attempt, which failed"
-    assert ("bypassed", "only/fetch") in told(result)
+    assert ("bypassed", "only/fetch") in executor_outline(result)
 
 
 async def test_a_step_of_a_task_that_the_handler_left_behind_is_refused() -> None:
@@ -238,7 +248,7 @@ async def test_a_step_function_called_outside_of_a_workflow_is_refused() -> None
 # ---------------------------------------------------------------- which call is which
 
 
-async def test_a_key_says_which_call_it_is_whatever_the_arguments() -> None:
+async def test_key_identifies_a_call_regardless_of_its_arguments() -> None:
     made: list[Any] = []
 
     async def send(thing: object) -> str:
@@ -255,7 +265,7 @@ async def test_a_key_says_which_call_it_is_whatever_the_arguments() -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "at once"])
-async def test_two_calls_of_one_key_are_one_call(at_once: bool) -> None:
+async def test_two_calls_with_the_same_key_are_one_call(at_once: bool) -> None:
     calls = Calls()
 
     async def work(ctx: Context) -> list[Any]:
@@ -267,7 +277,7 @@ async def test_two_calls_of_one_key_are_one_call(at_once: bool) -> None:
     assert result.get_outputs() == [[2, 2]] and calls.made == [1]
 
 
-async def test_equal_calls_are_told_apart_by_their_occurrence() -> None:
+async def test_equal_calls_are_distinguished_by_their_occurrence() -> None:
     made: list[int] = []
 
     async def draw(lot: str) -> int:
@@ -281,7 +291,7 @@ async def test_equal_calls_are_told_apart_by_their_occurrence() -> None:
     assert made == [0, 1, 2]
 
 
-async def test_arguments_that_cannot_be_encoded_need_a_key_and_the_step_is_not_called() -> None:
+async def test_step_with_arguments_that_cannot_be_encoded_is_not_called() -> None:
     calls = Calls()
 
     async def work(message: str, ctx: Context) -> None:
@@ -315,7 +325,7 @@ async def test_the_name_of_a_step_may_be_given() -> None:
         await ctx.step(functools.partial(calls.double, 1))
 
     result = await alone(work).run("x")
-    assert told(result)[1::2][:2] == [("invoked", "only/note it"), ("invoked", "only/double")]
+    assert executor_outline(result)[1::2][:2] == [("invoked", "only/note it"), ("invoked", "only/double")]
 
 
 async def test_two_different_functions_cannot_be_one_step() -> None:
@@ -352,7 +362,7 @@ async def test_the_same_lambda_in_a_loop_is_one_step() -> None:
         ((print,), {"key": ""}, InvalidRun, "A step's key must be a non-empty string, got ''"),
     ],
 )
-async def test_a_step_that_makes_no_sense_is_refused(
+async def test_invalid_step_is_rejected(
     arguments: tuple[Any, ...], options: dict[str, Any], error: Any, sentence: str
 ) -> None:
     async def work(message: str, ctx: Context) -> None:

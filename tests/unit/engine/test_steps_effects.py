@@ -1,4 +1,4 @@
-"""What a step does beside giving its result: there again when the result is replayed, gone when the step failed."""
+"""Effects of a step beside its result: restored when the result is replayed, discarded when the step fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORAGES = [None, InMemoryCheckpointStorage]
 
 
 def once_failing(work: Any, flaky: Flaky, storage: Any = None, **policy: Any) -> Workflow:
-    """start -> sink; the start does `work` and fails then, as often as it is told to."""
+    """start -> sink; the start does `work` and then fails as often as `flaky` does."""
 
     async def both(message: Any, ctx: Context) -> None:
         value = await work(ctx)
@@ -64,7 +64,7 @@ async def test_all_effects_of_a_replayed_step_count_once(failures: int) -> None:
 
 
 @pytest.mark.parametrize("make_storage", STORAGES, ids=["no storage", "memory"])
-async def test_the_same_after_a_restart(make_storage: Any) -> None:
+async def test_effects_of_a_replayed_step_count_once_after_a_restart(make_storage: Any) -> None:
     storage = make_storage and make_storage()
 
     async def work(ctx: Context) -> Any:
@@ -92,7 +92,7 @@ async def test_a_question_asked_in_a_step_is_asked_once() -> None:
     assert [event.request_id for event in result.get_request_info_events()] == ["sure"]
 
 
-async def test_what_the_handler_itself_does_between_steps_is_done_once() -> None:
+async def test_effects_of_the_handler_between_steps_count_once() -> None:
     async def act(word: str, ctx: Context) -> None:
         ctx.set_state("log", f"step {word}")
         await ctx.send_message(f"step {word}")
@@ -186,7 +186,7 @@ async def test_an_inner_step_is_not_called_again_after_a_crash_in_the_outer_one(
 
 
 @pytest.mark.parametrize("retry", [AT_ONCE, 3], ids=["at once", "later"])
-async def test_an_inner_step_is_not_called_again_when_the_outer_one_is_retried(retry: Any) -> None:
+async def test_inner_step_is_not_called_again_when_its_outer_step_is_retried(retry: Any) -> None:
     calls: list[str] = []
     flaky = Flaky(2)
 
@@ -232,7 +232,7 @@ async def test_a_failed_attempt_of_a_step_leaves_no_trace(retry: Any) -> None:
     assert head.executors["start"].private == {"mine": ["private"], "times": 1}
 
 
-async def test_an_output_of_a_failed_attempt_of_a_step_is_no_event_of_the_result() -> None:
+async def test_output_of_a_failed_attempt_of_a_step_is_not_in_the_result() -> None:
     flaky = Flaky(2)
 
     async def work(ctx: Context) -> str:
@@ -250,7 +250,7 @@ async def test_an_output_of_a_failed_attempt_of_a_step_is_no_event_of_the_result
 @pytest.mark.parametrize("failures", [0, 2], ids=["undisturbed", "replayed"])
 @pytest.mark.parametrize("on_error", ["stop", "skip", "isolate"])
 async def test_a_step_that_failed_for_good_leaves_no_trace(failures: int, on_error: str) -> None:
-    """Whether its handler goes on at once or runs again from the top makes no difference."""
+    """Whether its handler continues at once or runs again from the top makes no difference."""
     calls: list[str] = []
 
     async def work(ctx: Context) -> str:
@@ -271,7 +271,7 @@ async def test_a_step_that_failed_for_good_leaves_no_trace(failures: int, on_err
 
 
 @pytest.mark.parametrize("failures", [0, 2], ids=["undisturbed", "replayed"])
-async def test_what_a_fallback_function_does_counts(failures: int) -> None:
+async def test_effects_of_a_fallback_function_count(failures: int) -> None:
     calls: list[str] = []
 
     async def work(ctx: Context) -> str:
@@ -320,7 +320,7 @@ async def test_a_workflow_that_is_run_in_a_step_keeps_its_own_effects() -> None:
     assert head is not None and head.state == {}
 
 
-async def test_an_idempotency_key_of_a_nested_run_does_not_depend_on_the_step_it_runs_in() -> None:
+async def test_idempotency_key_of_a_nested_run_is_independent_of_its_step() -> None:
     keys: list[str] = []
 
     async def inner_work(message: str, ctx: Context) -> None:

@@ -75,7 +75,7 @@ async def test_a_step_that_timed_out_in_an_inner_step_calls_it_again(is_stored: 
     assert (result.get_outputs(), calls) == (["done"], ["inner", "inner"])
 
 
-async def test_a_step_that_a_failed_attempt_cancelled_is_called_again_by_the_next() -> None:
+async def test_step_cancelled_by_a_failed_attempt_is_called_again_by_the_next() -> None:
     flaky, calls, is_at_work = Flaky(), Calls(), asyncio.Event()
 
     async def beside() -> str:
@@ -169,7 +169,7 @@ def damaged(storage: InMemoryCheckpointStorage, **damage: Any) -> None:
     ],
     ids=["undeclared type", "no error", "unknown kind", "time without a zone"],
 )
-async def test_a_record_that_cannot_be_read_fails_the_run_even_if_the_caller_of_its_step_looks_away(
+async def test_unreadable_record_fails_the_run_even_if_the_caller_ignores_errors(
     damage: dict[str, Any], error: type[Exception]
 ) -> None:
     storage = InMemoryCheckpointStorage()
@@ -193,7 +193,7 @@ class Payment:
     idempotency_key: str = "k"
 
 
-async def test_an_argument_with_a_key_of_its_own_still_tells_two_calls_apart() -> None:
+async def test_argument_with_a_key_of_its_own_still_distinguishes_two_calls() -> None:
     storage, calls = InMemoryCheckpointStorage(), Calls()
     charge = calls.step(lambda payment: payment.amount)
     orders = iter([(1, 2), (2, 1)])
@@ -207,10 +207,10 @@ async def test_an_argument_with_a_key_of_its_own_still_tells_two_calls_apart() -
     asked = await begin(flow, storage)
     result = await resume(flow, storage, responses={questions(asked)["go on?"]: "yes"})
     assert result.get_outputs() == [{"2": 2, "1": 1}]
-    assert [one.amount for one in calls] == [1, 2]
+    assert [payment.amount for payment in calls] == [1, 2]
 
 
-async def test_a_callable_object_of_the_executor_is_the_same_step_in_every_thread() -> None:
+async def test_callable_object_of_an_executor_is_the_same_step_in_every_thread() -> None:
     class Increment:
         async def __call__(self, number: int) -> int:
             return number + 1

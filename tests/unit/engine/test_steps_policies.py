@@ -1,4 +1,4 @@
-"""Steps that fail: retried, timed out, stepped over or raised, and what of it is remembered."""
+"""Steps that fail: retried, timed out, skipped or raised, and the records of it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.unit.engine.policy_flows import (
     alone,
     asleep,
     cancelled,
+    executor_outline,
     of_kind,
     started,
-    told,
 )
 
 from perdure import InMemoryCheckpointStorage, RetryPolicy, TimedOut, UnsavableValue, Workflow
@@ -55,7 +55,7 @@ async def test_the_last_error_is_raised_in_the_handler() -> None:
         await one_step(Flaky(5), retry=THRICE).run("x")
 
 
-async def test_attempts_of_a_step_wait_for_their_delays_and_are_told() -> None:
+async def test_attempts_of_a_step_wait_for_their_delays_and_emit_events() -> None:
     clock, flaky = FakeClock(), Flaky(2)
     run = started(one_step(flaky, clock, retry=THRICE).run("x"))
     for calls, delay in ((1, 10), (2, 20)):
@@ -69,7 +69,7 @@ async def test_attempts_of_a_step_wait_for_their_delays_and_are_told() -> None:
         {"attempt": 1, "delay_seconds": 10},
         {"attempt": 2, "delay_seconds": 20},
     ]
-    about = [kind for kind, who in told(result) if who == "only/act"]
+    about = [kind for kind, who in executor_outline(result) if who == "only/act"]
     assert about == ["invoked", "retrying", "retrying", "completed"]
 
 
@@ -84,19 +84,19 @@ async def test_the_attempts_of_a_step_survive_a_restart() -> None:
         await one_step(flaky, clock, storage, retry=THRICE).run(thread_id="t")
 
 
-async def test_a_step_beside_one_that_waits_for_its_retry_goes_on() -> None:
+async def test_step_beside_a_step_that_waits_for_its_retry_continues() -> None:
     clock, flaky, seen = FakeClock(), Flaky(1), list[str]()
 
-    async def flaky_one() -> str:
+    async def flaky_step() -> str:
         flaky.meet()
         return "flaky"
 
-    async def calm_one() -> str:
+    async def calm_step() -> str:
         seen.append("calm")
         return "calm"
 
     async def work(message: str, ctx: Context) -> None:
-        await ctx.yield_output(await asyncio.gather(ctx.step(flaky_one, retry=THRICE), ctx.step(calm_one)))
+        await ctx.yield_output(await asyncio.gather(ctx.step(flaky_step, retry=THRICE), ctx.step(calm_step)))
 
     run = started(alone(work, clock=clock).run("x"))
     await asleep(clock, run)
@@ -106,7 +106,7 @@ async def test_a_step_beside_one_that_waits_for_its_retry_goes_on() -> None:
 
 
 async def test_a_step_of_an_executor_that_is_retried_has_all_its_attempts_again() -> None:
-    """The delivery failed with the step's error, so the step is taken back: the next attempt starts it anew."""
+    """The delivery failed with the step's error, so its record is dropped: the next attempt starts it again."""
     flaky = Flaky(3)
 
     async def act() -> str:
@@ -123,7 +123,7 @@ async def test_a_step_of_an_executor_that_is_retried_has_all_its_attempts_again(
 # ---------------------------------------------------------------- errors
 
 
-async def test_an_error_that_the_handler_caught_is_raised_again_on_replay_and_the_step_not_called() -> None:
+async def test_replay_raises_a_caught_error_again_without_calling_the_step() -> None:
     calls: list[str] = []
 
     async def act() -> None:
@@ -176,7 +176,7 @@ async def test_the_error_of_a_fallback_function_is_remembered_too() -> None:
 # ---------------------------------------------------------------- stepped over
 
 
-async def test_a_skipped_step_gives_none_and_an_isolated_one_its_error() -> None:
+async def test_skipped_step_returns_none_and_an_isolated_step_returns_its_error() -> None:
     seen: list[Any] = []
 
     async def fail() -> None:
@@ -214,7 +214,7 @@ async def test_a_fallback_function_is_called_with_the_same_arguments(is_sync: bo
     assert [event.data for event in of_kind(result, "executor_skipped")] == ["fallback"]
 
 
-async def test_what_was_stepped_over_is_not_tried_again_on_replay() -> None:
+async def test_skipped_or_replaced_step_is_not_called_again_on_replay() -> None:
     calls: list[str] = []
 
     async def act(word: str) -> None:
@@ -258,9 +258,9 @@ async def test_a_step_that_takes_too_long_is_cancelled_and_awaited() -> None:
     run = started(alone(work, clock=clock).run("x"))
     await asleep(clock, run)
     clock.advance(30)
-    [said] = (await run).get_outputs()
+    [message] = (await run).get_outputs()
     assert order == ["cleaned up", "timed out"]
-    assert said.startswith("'only/slow' did not end within 30 s. It was cancelled")
+    assert message.startswith("'only/slow' did not end within 30 s. It was cancelled")
 
 
 async def test_a_step_that_timed_out_is_tried_again() -> None:
@@ -283,7 +283,7 @@ async def test_a_step_that_timed_out_is_tried_again() -> None:
     assert (await run).get_outputs() == ["in time"]
 
 
-# ---------------------------------------------------------------- what cannot be stored
+# ---------------------------------------------------------------- values that cannot be stored
 
 
 class Odd(Exception):
@@ -294,7 +294,7 @@ class Odd(Exception):
         self.connection = connection
 
 
-async def test_an_error_that_cannot_be_stored_is_logged_and_its_step_called_again(
+async def test_error_that_cannot_be_stored_is_logged_and_its_step_runs_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     calls: list[str] = []
@@ -317,7 +317,7 @@ async def test_an_error_that_cannot_be_stored_is_logged_and_its_step_called_agai
     assert "step 'act' failed with Odd, which cannot be stored" in caplog.text
 
 
-async def test_a_result_that_cannot_be_stored_fails_the_run_even_if_the_handler_looks_away() -> None:
+async def test_unsavable_result_fails_the_run_even_if_the_handler_catches_it() -> None:
     async def connect() -> object:
         return object()
 

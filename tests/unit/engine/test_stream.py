@@ -42,7 +42,7 @@ async def test_nothing_runs_before_the_stream_is_used() -> None:
     assert weather.seen == ["cart"]
 
 
-async def test_a_second_iteration_goes_on_where_the_first_stands_and_repeats_nothing() -> None:
+async def test_second_iteration_continues_from_the_first_and_repeats_nothing() -> None:
     stream = shouting().run("hi", stream=True)
     first = aiter(stream)
     seen = [await anext(first), await anext(first)]
@@ -61,7 +61,7 @@ async def test_the_error_is_raised_after_all_events_and_by_await_again() -> None
         await stream.get_final_response()
 
 
-async def test_leaving_the_iteration_cancels_the_executors_and_the_thread_can_be_resumed() -> None:
+async def test_leaving_the_iteration_cancels_executors_and_allows_a_resume() -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=InMemoryCheckpointStorage())
     async for event in workflow.run("x", stream=True, thread_id="t"):
@@ -114,7 +114,7 @@ async def test_closing_cancels_and_waits_until_the_executor_has_cleaned_up(end: 
     assert cleaned == ["x"]
 
 
-async def test_a_stream_that_was_closed_ends_its_iteration_and_says_cancelled() -> None:
+async def test_closed_stream_ends_its_iteration_with_status_cancelled() -> None:
     gate = Gate()
     stream = gated(gate).run("x", stream=True)
     events = aiter(stream)
@@ -156,7 +156,7 @@ async def test_cancelling_the_task_that_awaits_a_stream_ends_the_run() -> None:
     assert (await workflow.run()).get_outputs() == ["x"]
 
 
-async def test_cancelling_the_task_that_awaits_a_plain_run_ends_it_and_keeps_the_message() -> None:
+async def test_cancelling_the_task_of_a_plain_run_ends_it_and_keeps_the_message() -> None:
     gate = Gate()
     workflow = gated(gate, checkpoint_storage=InMemoryCheckpointStorage())
     running = asyncio.ensure_future(workflow.run("x", thread_id="t"))

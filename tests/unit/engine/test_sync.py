@@ -24,12 +24,12 @@ def test_a_workflow_can_be_run_again_and_keeps_its_thread() -> None:
     assert first.thread_id == second.thread_id and second.get_outputs() == ["<B>"]
 
 
-def test_what_the_run_raised_is_raised() -> None:
+def test_run_sync_raises_the_error_of_the_run() -> None:
     with pytest.raises(ConnectionError):
         run_sync(crossing(Weather()).run("cart"))
 
 
-async def test_inside_a_running_loop_it_says_to_await_and_runs_nothing() -> None:
+async def test_run_sync_in_a_running_loop_suggests_await_and_runs_nothing() -> None:
     weather = Weather(is_bad=False)
     workflow = crossing(weather)
     with pytest.raises(NotInAsyncCode, match=r"Use `await` instead: result = await workflow.run") as raised:

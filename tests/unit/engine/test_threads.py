@@ -40,7 +40,7 @@ async def begun(workflow: Workflow, gate: Gate, **where: Any) -> asyncio.Future[
     return running
 
 
-async def test_a_second_run_on_a_busy_thread_is_refused_and_the_first_goes_on() -> None:
+async def test_second_run_on_a_busy_thread_is_rejected_and_the_first_continues() -> None:
     gate = Gate()
     workflow = gated(gate)
     running = await begun(workflow, gate, thread_id="t", run_id="the-first")
@@ -67,7 +67,7 @@ async def test_enqueued_runs_take_their_turn_and_lose_nothing() -> None:
     waiting = [asyncio.ensure_future(workflow.run(word, thread_id="t", on_busy="enqueue")) for word in "abc"]
     await asyncio.sleep(0)
     gate.opened.set()
-    assert [(await one).get_outputs() for one in (running, *waiting)] == [["first"], ["a"], ["b"], ["c"]]
+    assert [(await run).get_outputs() for run in (running, *waiting)] == [["first"], ["a"], ["b"], ["c"]]
 
 
 async def test_a_run_that_gave_up_waiting_does_not_hold_up_the_others() -> None:
@@ -80,7 +80,7 @@ async def test_a_run_that_gave_up_waiting_does_not_hold_up_the_others() -> None:
     with pytest.raises(asyncio.CancelledError):
         await impatient
     gate.opened.set()
-    assert [(await one).get_outputs() for one in (running, patient)] == [["first"], ["b"]]
+    assert [(await run).get_outputs() for run in (running, patient)] == [["first"], ["b"]]
 
 
 async def test_a_handler_that_runs_its_own_thread_is_refused_rather_than_stuck() -> None:
@@ -130,7 +130,7 @@ async def test_a_run_that_was_taken_over_cannot_write_any_more() -> None:
     assert (await taker.run(thread_id="t")).get_outputs() == ["taken"]
 
 
-async def test_siblings_of_a_failure_are_cancelled_and_awaited_and_their_events_do_not_come_later() -> None:
+async def test_siblings_of_a_failure_are_cancelled_and_awaited() -> None:
     cleaned = asyncio.Event()
     blocked = asyncio.Event()
 
@@ -153,7 +153,7 @@ async def test_siblings_of_a_failure_are_cancelled_and_awaited_and_their_events_
     assert cleaned.is_set()
 
 
-async def test_what_a_failed_handler_did_to_its_message_is_forgotten() -> None:
+async def test_change_of_a_message_by_a_failed_handler_is_discarded() -> None:
     fails = [True]
 
     async def change(words: list[str], ctx: Any) -> None:
@@ -174,8 +174,8 @@ async def test_each_target_of_a_fan_out_has_a_message_of_its_own() -> None:
         words.append(ctx.executor_id)
         await ctx.yield_output(words)
 
-    start, one, two = relay("start"), function("one", change, accepts=list), function("two", change, accepts=list)
-    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two]).build()
+    start, first, second = relay("start"), function("one", change, accepts=list), function("two", change, accepts=list)
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [first, second]).build()
     assert (await workflow.run(["sent"])).get_outputs() == [["sent", "one"], ["sent", "two"]]
 
 
@@ -198,7 +198,7 @@ async def test_a_finished_sibling_of_a_failure_is_not_run_again() -> None:
     assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["quick"]
 
 
-async def test_a_storage_with_only_the_six_methods_says_so_once_a_run() -> None:
+async def test_storage_with_only_the_six_methods_warns_once_a_run() -> None:
     storage = SixMethods()
     workflow = shouting(checkpoint_storage=storage)
     for word in ("a", "b"):
@@ -216,9 +216,9 @@ async def test_the_messages_of_a_thread_can_be_read_in_their_order() -> None:
     for word in ("a", "b"):
         await workflow.run(word, thread_id="t")
     await workflow.run("other", thread_id="u")
-    exchanged = [(one.source_id, one.target_id, one.data) for one in await workflow.messages("t")]
-    one_run = [("internal:shout", "shout"), ("shout", "deliver")]
-    assert exchanged == [(*one_run[0], "a"), (*one_run[1], "A"), (*one_run[0], "b"), (*one_run[1], "B")]
+    exchanged = [(message.source_id, message.target_id, message.data) for message in await workflow.messages("t")]
+    routes = [("internal:shout", "shout"), ("shout", "deliver")]
+    assert exchanged == [(*routes[0], "a"), (*routes[1], "A"), (*routes[0], "b"), (*routes[1], "B")]
 
 
 async def test_answers_are_among_the_messages() -> None:
@@ -237,14 +237,14 @@ async def test_messages_of_an_unknown_thread_or_without_a_storage_are_refused() 
         await shouting().messages("t")
 
 
-async def test_a_message_in_flight_when_a_run_failed_is_among_them() -> None:
+async def test_messages_of_a_thread_include_a_message_in_flight_at_a_failure() -> None:
     workflow = crossing(Weather(), checkpoint_storage=InMemoryCheckpointStorage())
     with pytest.raises(ConnectionError):
         await workflow.run("cart", thread_id="t")
-    assert [one.target_id for one in await workflow.messages("t")] == ["relay", "bridge"]
+    assert [message.target_id for message in await workflow.messages("t")] == ["relay", "bridge"]
 
 
-async def test_a_thread_id_is_made_time_ordered_where_none_is_given() -> None:
+async def test_generated_thread_ids_are_time_ordered() -> None:
     ids = [(await shouting().run("x")).thread_id for _ in range(3)]
     assert len(set(ids)) == 3
-    assert [one.split("-")[0] for one in ids] == sorted(one.split("-")[0] for one in ids)
+    assert [thread_id.split("-")[0] for thread_id in ids] == sorted(thread_id.split("-")[0] for thread_id in ids)

@@ -45,7 +45,7 @@ async def test_a_handler_that_takes_too_long_fails_with_timed_out() -> None:
     assert isinstance(late.value, TimeoutError), "for whoever catches the common one"
 
 
-async def test_one_that_is_in_time_leaves_no_alarm_behind() -> None:
+async def test_handler_that_ends_in_time_leaves_no_alarm() -> None:
     clock = FakeClock()
     run = alone(lambda message, ctx: ctx.yield_output("in time"), policy={"timeout": 60}, clock=clock).run("x")
     assert (await run).get_outputs() == ["in time"]
@@ -84,7 +84,7 @@ async def test_its_clean_up_has_ended_before_anything_else_happens() -> None:
     assert order == ["began", "cleaned up", "fallback"]
 
 
-async def test_a_handler_that_resists_its_cancellation_is_waited_for_and_its_result_counts() -> None:
+async def test_handler_that_resists_cancellation_is_awaited_and_its_result_kept() -> None:
     clock, may_end = FakeClock(), asyncio.Event()
 
     async def stubborn(message: Any, ctx: Context) -> None:
@@ -121,7 +121,7 @@ async def test_an_error_during_the_clean_up_is_the_cause_of_the_timeout() -> Non
     assert isinstance(late.value.__cause__, KeyError)
 
 
-async def test_a_function_in_a_thread_has_ended_when_its_timeout_is_told() -> None:
+async def test_function_in_a_thread_has_ended_when_its_timeout_is_raised() -> None:
     """A thread cannot be cancelled, so it is waited for: its side effects belong to the attempt."""
     clock, entered, may_end, ended = FakeClock(), asyncio.Event(), threading.Event(), list[str]()
     loop = asyncio.get_running_loop()
@@ -175,7 +175,7 @@ async def test_a_late_sibling_is_isolated_and_the_others_are_kept() -> None:
     assert (await run).get_outputs() == [["x-calm"]]
 
 
-async def test_what_a_late_attempt_did_leaves_no_trace() -> None:
+async def test_late_attempt_leaves_no_trace() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
 
     async def slow(message: Any, ctx: Context) -> None:
@@ -227,7 +227,7 @@ async def test_a_sleep_does_not_use_up_the_time_of_its_handler() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 5])
-async def test_a_run_cancelled_at_any_turn_while_its_handler_falls_asleep_is_cancelled(timeout: float | None) -> None:
+async def test_run_cancelled_at_any_turn_of_a_starting_sleep_is_cancelled(timeout: float | None) -> None:
     async def sleeper(message: Any, ctx: Context) -> None:
         await ctx.sleep(100)
 

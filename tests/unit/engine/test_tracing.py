@@ -44,8 +44,8 @@ Context = WorkflowContext[Any, Any]
 
 @pytest.fixture
 def traced() -> Iterator[Traced]:
-    with tracing() as found:
-        yield found
+    with tracing() as collected:
+        yield collected
 
 
 def fanned_out(first: Any, second: Any, **options: Any) -> Workflow:
@@ -84,7 +84,7 @@ async def test_steps_are_below_deliveries_below_supersteps_below_the_run(traced:
 
 async def test_spans_have_the_attributes_that_the_reference_knows(traced: Traced) -> None:
     await shouting(description="Louder.").run("hi", thread_id="t", run_id="r")
-    run, second = traced.one("workflow.run"), traced.one("executor.process deliver")
+    run, second = traced.single("workflow.run"), traced.single("executor.process deliver")
     known = attributes(run)
     assert len(known.pop("workflow.id")) == 64
     assert known == {
@@ -113,11 +113,11 @@ async def test_each_commit_is_a_span_of_the_superstep_that_made_it(traced: Trace
     storage = InMemoryCheckpointStorage()
     await shouting(checkpoint_storage=storage).run("hi", thread_id="t", durability=durability)
     commits = traced.named("checkpoint.commit")
-    steps = {one.context.span_id for one in traced.named("workflow.superstep") if one.context is not None}
-    made = [one.checkpoint_id for one in reversed(await storage.history("t"))]
-    assert [attributes(one)["checkpoint.id"] for one in commits if "checkpoint.id" in attributes(one)] == made
-    assert {attributes(one)["perdure.outcome"] for one in commits} == {"stored"}
-    inside = [one for one in commits if one.parent is not None and one.parent.span_id in steps]
+    steps = {span.context.span_id for span in traced.named("workflow.superstep") if span.context is not None}
+    made = [checkpoint.checkpoint_id for checkpoint in reversed(await storage.history("t"))]
+    assert [attributes(span)["checkpoint.id"] for span in commits if "checkpoint.id" in attributes(span)] == made
+    assert {attributes(span)["perdure.outcome"] for span in commits} == {"stored"}
+    inside = [span for span in commits if span.parent is not None and span.parent.span_id in steps]
     assert len(inside) == (0 if durability == "exit" else 2)
 
 
@@ -140,11 +140,11 @@ async def test_a_sub_workflow_has_a_superstep_inside_of_its_parents(traced: Trac
         "  workflow.superstep",
         "    executor.process end (completed)",
     ]
-    [one, _] = [one for one in traced.named("workflow.superstep") if "executor.id" in attributes(one)]
-    assert attributes(one) == {"workflow.name": "inner", "executor.id": "child", "perdure.child_id": 1}
+    [span, _] = [span for span in traced.named("workflow.superstep") if "executor.id" in attributes(span)]
+    assert attributes(span) == {"workflow.name": "inner", "executor.id": "child", "perdure.child_id": 1}
 
 
-async def test_spans_of_the_users_own_are_below_the_delivery_or_step_that_made_them(traced: Traced) -> None:
+async def test_spans_of_user_code_are_children_of_the_delivery_or_step(traced: Traced) -> None:
     tracer = traced.provider.get_tracer("app")
 
     async def fetch() -> None:
@@ -184,15 +184,19 @@ async def test_a_failure_is_seen_on_the_delivery_the_superstep_and_the_run(trace
         "    executor.process good (cancelled)",
         "    executor.process bad (failed)",
     ]
-    for one in (traced.one("workflow.run"), traced.named("workflow.superstep")[1], traced.one("executor.process bad")):
-        assert one.status.status_code is StatusCode.ERROR
-        assert one.status.description == f"{Boom.__module__}.Boom"
-        [noted] = [event for event in one.events if event.name == "exception"]
+    for span in (
+        traced.single("workflow.run"),
+        traced.named("workflow.superstep")[1],
+        traced.single("executor.process bad"),
+    ):
+        assert span.status.status_code is StatusCode.ERROR
+        assert span.status.description == f"{Boom.__module__}.Boom"
+        [noted] = [event for event in span.events if event.name == "exception"]
         assert "in fail" in str(dict(noted.attributes or {})["exception.stacktrace"])
-    assert traced.one("executor.process good").status.status_code is StatusCode.UNSET
+    assert traced.single("executor.process good").status.status_code is StatusCode.UNSET
 
 
-async def test_no_content_is_in_any_span_unless_it_is_asked_for() -> None:
+async def test_spans_hold_content_only_with_sensitive_tracing() -> None:
     async def fail(message: Any, ctx: Context) -> None:
         raise Boom(f"cannot take {message}")
 
@@ -221,7 +225,7 @@ async def test_each_attempt_of_a_delivery_is_a_span(traced: Traced) -> None:
     first, second = traced.named("executor.process only")
     assert attributes(first)["perdure.outcome"] == "retrying" and first.status.status_code is StatusCode.ERROR
     assert attributes(second)["perdure.outcome"] == "completed" and second.status.status_code is StatusCode.UNSET
-    assert traced.one("workflow.run").status.status_code is StatusCode.UNSET
+    assert traced.single("workflow.run").status.status_code is StatusCode.UNSET
 
 
 async def test_each_attempt_of_a_step_is_a_span(traced: Traced) -> None:
@@ -231,8 +235,8 @@ async def test_each_attempt_of_a_step_is_a_span(traced: Traced) -> None:
         await ctx.step(flaky.meet, name="meet", retry=AT_ONCE)
 
     await alone(work).run("hi")
-    attempts = [attributes(one) for one in traced.named("step.process only/meet")]
-    assert [(one["perdure.attempt"], one["perdure.outcome"]) for one in attempts] == [
+    attempts = [attributes(span) for span in traced.named("step.process only/meet")]
+    assert [(span["perdure.attempt"], span["perdure.outcome"]) for span in attempts] == [
         (1, "failed"),
         (2, "failed"),
         (3, "completed"),
@@ -246,7 +250,7 @@ async def test_a_failure_in_a_sub_workflow_marks_its_superstep(traced: Traced) -
     inner = WorkflowBuilder(name="inner", start_executor=function("bad", fail)).build()
     with pytest.raises(Exception, match="inner"):
         await WorkflowBuilder(name="outer", start_executor=WorkflowExecutor(inner, id="child")).build().run("hi")
-    assert [one.status.status_code.name for one in traced.spans if "executor.id" in attributes(one)] == [
+    assert [span.status.status_code.name for span in traced.spans if "executor.id" in attributes(span)] == [
         "UNSET",  # the delivery that started it
         "ERROR",  # its superstep
         "ERROR",  # the delivery in it
@@ -267,7 +271,7 @@ async def test_a_commit_that_fails_is_seen(traced: Traced, monkeypatch: pytest.M
     assert attributes(first)["error.type"] == "perdure.errors.StorageFailed"
 
 
-async def test_a_run_that_is_refused_says_so(traced: Traced) -> None:
+async def test_span_of_a_rejected_run_has_outcome_refused(traced: Traced) -> None:
     going, done = asyncio.Event(), asyncio.Event()
 
     async def work(message: Any, ctx: Context) -> None:
@@ -281,10 +285,10 @@ async def test_a_run_that_is_refused_says_so(traced: Traced) -> None:
         await flow.run("b", thread_id="t")
     done.set()
     await first
-    assert {attributes(one)["perdure.outcome"] for one in traced.named("workflow.run")} == {"refused", "idle"}
+    assert {attributes(span)["perdure.outcome"] for span in traced.named("workflow.run")} == {"refused", "idle"}
 
 
-async def test_a_run_that_is_cancelled_is_no_failure(traced: Traced) -> None:
+async def test_spans_of_a_cancelled_run_are_not_errors(traced: Traced) -> None:
     going = asyncio.Event()
 
     async def work(message: Any, ctx: Context) -> None:
@@ -301,10 +305,10 @@ async def test_a_run_that_is_cancelled_is_no_failure(traced: Traced) -> None:
         "  workflow.superstep (cancelled)",
         "    executor.process only (cancelled)",
     ]
-    assert {one.status.status_code for one in traced.spans} == {StatusCode.UNSET}
+    assert {span.status.status_code for span in traced.spans} == {StatusCode.UNSET}
 
 
-def test_an_event_loop_that_is_closed_under_a_run_leaves_nothing_to_complain_about(
+def test_run_in_a_closed_event_loop_is_abandoned_without_a_log_record(
     traced: Traced, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(message: Any, ctx: Context) -> None:
@@ -315,8 +319,8 @@ def test_an_event_loop_that_is_closed_under_a_run_leaves_nothing_to_complain_abo
     loop.run_until_complete(_begin(run))
     loop.close()
     run.close()
-    assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
-    assert attributes(traced.one("workflow.run"))["perdure.outcome"] == "abandoned"
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+    assert attributes(traced.single("workflow.run"))["perdure.outcome"] == "abandoned"
 
 
 async def _begin(run: Iterator[Any]) -> None:
@@ -330,31 +334,31 @@ async def test_all_runs_of_a_thread_are_one_trace_that_its_id_names(traced: Trac
     flow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
     for thread_id in ("ada", "ada", "bob"):
         await flow.run("hi", thread_id=thread_id)
-    runs = [one.context.trace_id for one in traced.named("workflow.run") if one.context is not None]
+    runs = [span.context.trace_id for span in traced.named("workflow.run") if span.context is not None]
     ada, bob = (int(hashlib.sha256(name).hexdigest()[:32], 16) for name in (b"ada", b"bob"))
     assert runs == [ada, ada, bob]
     assert trace_ids("ada")[0] == ada
     assert traced.traces == {ada, bob}
 
 
-async def test_a_run_is_linked_to_whoever_called_it(traced: Traced) -> None:
+async def test_run_is_linked_to_the_span_of_its_caller(traced: Traced) -> None:
     with traced.provider.get_tracer("app").start_as_current_span("caller") as caller:
         await shouting().run("hi", thread_id="t")
         assert trace.get_current_span() is caller
-    [link] = traced.one("workflow.run").links
+    [link] = traced.single("workflow.run").links
     assert link.context == caller.get_span_context()
-    assert traced.one("workflow.run").context != caller.get_span_context()
+    assert traced.single("workflow.run").context != caller.get_span_context()
 
 
 async def test_a_run_is_linked_to_the_caller_that_a_header_names(traced: Traced) -> None:
     with link_to_caller({"traceparent": f"00-{7:032x}-{9:016x}-01"}):
         task = asyncio.create_task(shouting().run("hi", thread_id="t"))
     await task
-    [link] = traced.one("workflow.run").links
+    [link] = traced.single("workflow.run").links
     assert (link.context.trace_id, link.context.span_id) == (7, 9)
     with link_to_caller({"traceparent": "nonsense"}):
         await shouting().run("hi", thread_id="u")
-    assert [len(one.links) for one in traced.named("workflow.run")] == [1, 0]
+    assert [len(span.links) for span in traced.named("workflow.run")] == [1, 0]
 
 
 async def test_a_sampler_decides_about_a_thread_as_a_whole() -> None:
@@ -363,7 +367,7 @@ async def test_a_sampler_decides_about_a_thread_as_a_whole() -> None:
         flow = shouting()
         for thread_id in [f"t{number}" for number in range(40)] * 2:
             await flow.run("hi", thread_id=thread_id)
-        seen = [attributes(one)["gen_ai.conversation.id"] for one in traced.named("workflow.run")]
+        seen = [attributes(span)["gen_ai.conversation.id"] for span in traced.named("workflow.run")]
     assert 5 < len(set(seen)) < 35
     assert sorted(seen) == sorted([*set(seen), *set(seen)])
     with tracing(ParentBased(TraceIdRatioBased(0))) as traced:
@@ -374,11 +378,11 @@ async def test_a_sampler_decides_about_a_thread_as_a_whole() -> None:
 # ---------------------------------------------------------------- requests, and other processes
 
 
-async def test_a_request_is_a_span_when_it_is_asked_and_one_when_it_is_settled(traced: Traced) -> None:
+async def test_request_makes_a_span_when_asked_and_a_span_when_settled(traced: Traced) -> None:
     flow = WorkflowBuilder(start_executor=Ask(request_id="q")).build()
     await flow.run("why", thread_id="t")
     await flow.run(responses={"q": "so"}, thread_id="t")
-    asked, settled = traced.one("request.ask"), traced.one("request.settle")
+    asked, settled = traced.single("request.ask"), traced.single("request.settle")
     assert asked.kind is SpanKind.PRODUCER and settled.kind is SpanKind.CONSUMER
     assert attributes(asked) == {
         "request.id": "q",
@@ -387,7 +391,7 @@ async def test_a_request_is_a_span_when_it_is_asked_and_one_when_it_is_settled(t
         "executor.id": "ask",
     }
     assert attributes(settled)["perdure.outcome"] == "answered"
-    assert [attributes(one)["perdure.outcome"] for one in traced.named("workflow.run")] == ["waiting", "idle"]
+    assert [attributes(span)["perdure.outcome"] for span in traced.named("workflow.run")] == ["waiting", "idle"]
     assert attributes(traced.named("workflow.run")[1])["perdure.entry"] == "responses"
     assert len(traced.traces) == 1
 
@@ -415,7 +419,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_request_that_another_process_answers_goes_on_in_the_same_trace(traced: Traced, tmp_path: Path) -> None:
+async def test_request_answered_by_another_process_continues_the_same_trace(traced: Traced, tmp_path: Path) -> None:
     place = str(tmp_path / "threads.db")
     async with SqliteCheckpointStorage(place) as storage:
         await confirm.run("Ada", thread_id="t", checkpoint_storage=storage)
@@ -469,12 +473,12 @@ print([one for one in sys.modules if one.startswith("opentelemetry")] != [])
 """
 
 
-async def test_off_nothing_of_opentelemetry_is_imported() -> None:
+async def test_run_without_tracing_does_not_import_opentelemetry() -> None:
     assert await in_another_process(RUNS, PERDURE_TRACING="") == "False\n"
     assert await in_another_process(RUNS, PERDURE_TRACING="1") == "True\n"
 
 
-async def test_without_opentelemetry_tracing_says_what_to_install() -> None:
+async def test_tracing_without_opentelemetry_names_the_package_to_install() -> None:
     code = f"""
 import sys
 sys.modules["opentelemetry"] = None
@@ -489,7 +493,7 @@ except MissingExtra as error:
 
 
 @pytest.mark.parametrize("count", [1, 30])
-async def test_off_a_run_calls_one_function_of_tracing_however_long_it_is(count: int, tmp_path: Path) -> None:
+async def test_run_of_any_length_without_tracing_calls_one_tracing_function(count: int, tmp_path: Path) -> None:
     called: list[str] = []
 
     def watch(frame: FrameType, event: str, argument: Any) -> None:
@@ -512,13 +516,13 @@ async def test_off_a_run_calls_one_function_of_tracing_however_long_it_is(count:
     assert called == ["start_watch"]
 
 
-async def test_switched_off_there_are_no_more_spans(traced: Traced) -> None:
+async def test_tracing_that_is_switched_off_makes_no_spans(traced: Traced) -> None:
     configure_tracing(False)
     await shouting().run("hi")
     assert not traced.spans
 
 
-def test_something_that_is_no_provider_is_refused_and_changes_nothing(traced: Traced) -> None:
+def test_invalid_provider_is_rejected_and_changes_nothing(traced: Traced) -> None:
     with pytest.raises(TypeError, match="has no get_tracer"):
         configure_tracing("jaeger")
     asyncio.run(_run())
@@ -529,7 +533,7 @@ async def _run() -> None:
     await shouting().run("hi")
 
 
-def test_a_setting_that_means_nothing_is_told_and_leaves_tracing_off(
+def test_invalid_tracing_setting_logs_a_warning_and_leaves_tracing_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PERDURE_TRACING", "jaeger")
@@ -552,7 +556,7 @@ async def test_the_global_provider_may_be_set_after_tracing_was_switched_on(monk
 # ---------------------------------------------------------------- observers
 
 
-async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_observer_does_not_harm_the_run_or_other_observers(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
 
     def broken(observation: Any) -> Never:

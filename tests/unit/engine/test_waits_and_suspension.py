@@ -40,13 +40,13 @@ def slow_storage() -> StoreCheckpointStorage:
 async def due_times(storage: Any) -> list[datetime | None]:
     """When the suspended deliveries of the head are due."""
     head = await storage.get_latest(thread_id=THREAD)
-    return [one.due_at for one in head.suspended.values()]
+    return [delivery.due_at for delivery in head.suspended.values()]
 
 
 # ---------------------------------------------------------------- a storage that takes its time
 
 
-async def test_a_branch_that_sleeps_beside_a_question_goes_on_at_its_time() -> None:
+async def test_branch_that_sleeps_beside_a_question_continues_at_its_time() -> None:
     clock, storage, calls = FakeClock(), slow_storage(), Calls()
     noted = calls.step()
 
@@ -65,7 +65,7 @@ async def test_a_branch_that_sleeps_beside_a_question_goes_on_at_its_time() -> N
     assert (list(questions(result)), calls) == (["who?"], ["awake"])
 
 
-async def test_the_shorter_of_two_sleeps_is_over_first_though_it_began_later() -> None:
+async def test_shorter_of_two_sleeps_ends_first_even_if_it_began_later() -> None:
     clock, storage, woken = FakeClock(), slow_storage(), []
 
     @step
@@ -96,7 +96,7 @@ async def waits_twice() -> None:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-async def test_a_step_is_not_cancelled_because_another_one_waits_in_two_branches(is_stored: bool) -> None:
+async def test_step_is_not_cancelled_when_another_step_waits_in_two_branches(is_stored: bool) -> None:
     clock, log = FakeClock(), []
     is_at_work, may_end = asyncio.Event(), asyncio.Event()
 
@@ -134,11 +134,11 @@ async def test_a_step_that_only_waits_in_two_branches_is_suspended() -> None:
     assert await due_times(storage) == [clock.now() + timedelta(seconds=10)]
 
 
-# ---------------------------------------------------------------- what was given up or left behind
+# ---------------------------------------------------------------- abandoned questions and steps
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-async def test_a_question_that_was_given_up_is_withdrawn_although_the_function_sleeps_once_more(
+async def test_cancelled_question_is_withdrawn_even_if_the_function_sleeps_again(
     is_stored: bool,
 ) -> None:
     clock = FakeClock()
@@ -180,7 +180,7 @@ async def test_a_question_that_lost_a_race_with_a_step_is_never_pending() -> Non
     assert (result.get_outputs(), questions(result)) == (["done"], {})
 
 
-async def test_a_cancelled_run_ends_after_the_thread_of_a_step_that_its_function_left_behind() -> None:
+async def test_cancelled_run_ends_after_the_thread_of_an_unawaited_step() -> None:
     log: list[str] = []
     is_at_work, may_end = threading.Event(), threading.Event()
 
@@ -209,7 +209,7 @@ async def test_a_cancelled_run_ends_after_the_thread_of_a_step_that_its_function
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_a_loop_closed_under_a_sleeping_branch_and_a_running_step_leaves_a_thread_that_goes_on(
+def test_thread_can_be_resumed_after_its_event_loop_closed_during_a_run(
     is_stored: bool,
 ) -> None:
     calls = Calls()
@@ -241,7 +241,7 @@ def _closed_under(flow: Workflow) -> None:
     gc.collect()
 
 
-# ---------------------------------------------------------------- what was told before a sleep
+# ---------------------------------------------------------------- events before a sleep
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def _closed_under(flow: Workflow) -> None:
     [({"on_error": "skip"}, []), ({"retry": RetryPolicy(2, initial_delay=0)}, ["before"])],
     ids=["skipped", "tried again"],
 )
-async def test_an_output_of_an_attempt_that_failed_after_a_sleep_is_not_in_the_log(
+async def test_output_of_an_attempt_that_failed_after_a_sleep_is_not_logged(
     policy: dict[str, Any], outputs: list[str]
 ) -> None:
     clock, failures = FakeClock(), [Boom("once")]

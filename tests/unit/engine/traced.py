@@ -25,36 +25,36 @@ class Traced:
     @property
     def spans(self) -> Sequence[ReadableSpan]:
         """In the order in which they began."""
-        return sorted(self._exporter.get_finished_spans(), key=lambda one: one.start_time or 0)
+        return sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
 
     def named(self, name: str) -> list[ReadableSpan]:
-        return [one for one in self.spans if one.name == name]
+        return [span for span in self.spans if span.name == name]
 
-    def one(self, name: str) -> ReadableSpan:
-        [found] = self.named(name)
-        return found
+    def single(self, name: str) -> ReadableSpan:
+        [span] = self.named(name)
+        return span
 
     def clear(self) -> None:
         self._exporter.clear()
 
     @property
     def traces(self) -> set[int]:
-        return {one.context.trace_id for one in self.spans if one.context is not None}
+        return {span.context.trace_id for span in self.spans if span.context is not None}
 
     def tree(self, *, without: str = "checkpoint.commit") -> list[str]:
         """A line for each span, below its parent and indented, with its outcome; those of commits left out."""
-        ids = {one.context.span_id for one in self.spans if one.context is not None}
+        ids = {span.context.span_id for span in self.spans if span.context is not None}
         below: dict[int | None, list[ReadableSpan]] = {}
-        for one in self.spans:
-            parent = one.parent.span_id if one.parent is not None and one.parent.span_id in ids else None
-            below.setdefault(parent, []).append(one)
+        for span in self.spans:
+            parent = span.parent.span_id if span.parent is not None and span.parent.span_id in ids else None
+            below.setdefault(parent, []).append(span)
 
         def lines(parent: int | None, depth: int) -> Iterator[str]:
-            for one in below.get(parent, []):
-                if one.name != without and one.context is not None:
-                    outcome = attributes(one).get("perdure.outcome")
-                    yield f"{'  ' * depth}{one.name}{f' ({outcome})' if outcome else ''}"
-                    yield from lines(one.context.span_id, depth + 1)
+            for span in below.get(parent, []):
+                if span.name != without and span.context is not None:
+                    outcome = attributes(span).get("perdure.outcome")
+                    yield f"{'  ' * depth}{span.name}{f' ({outcome})' if outcome else ''}"
+                    yield from lines(span.context.span_id, depth + 1)
 
         return list(lines(None, 0))
 
@@ -65,7 +65,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 def all_text(spans: Sequence[ReadableSpan]) -> str:
     """Everything that a backend would be given."""
-    return "\n".join(one.to_json() for one in spans)
+    return "\n".join(span.to_json() for span in spans)
 
 
 @contextmanager

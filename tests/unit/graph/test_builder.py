@@ -77,7 +77,7 @@ def test_an_edge_group_has_the_same_id_in_every_build() -> None:
 
 
 @pytest.mark.parametrize(
-    ("add", "says"),
+    ("add", "message"),
     [
         (lambda w, a, b: w.add_fan_out_edges(a, [b]), "add_fan_out_edges needs at least two targets"),
         (lambda w, a, b: w.add_fan_in_edges([a], b), "add_fan_in_edges needs at least two sources"),
@@ -91,9 +91,9 @@ def test_an_edge_group_has_the_same_id_in_every_build() -> None:
         (lambda w, a, b: w.set_max_iterations(True), "max_iterations must be a positive integer, got True"),
     ],
 )
-def test_a_call_that_makes_no_sense_is_a_value_error_that_says_why(add: Any, says: str) -> None:
+def test_invalid_call_raises_value_error_with_the_reason(add: Any, message: str) -> None:
     a, b = relay("a"), sink("b")
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         add(WorkflowBuilder(start_executor=a), a, b)
 
 
@@ -105,7 +105,7 @@ def test_a_default_that_is_not_last_warns_and_is_tried_last() -> None:
     assert group.target_executor_ids == ["b", "c"]
 
 
-def test_two_executors_with_one_id_are_refused() -> None:
+def test_two_executors_with_one_id_are_rejected() -> None:
     with pytest.raises(
         DuplicateExecutorId, match=r"Two different executors have the id 'same'.*another `id=`"
     ) as raised:
@@ -113,19 +113,19 @@ def test_two_executors_with_one_id_are_refused() -> None:
     assert ValueError in type(raised.value).__mro__ and raised.value.executor_id == "same"
 
 
-def test_one_executor_may_stand_in_many_edges() -> None:
+def test_executor_can_be_in_many_edges() -> None:
     a, b = relay("a"), relay("b")
     workflow = WorkflowBuilder(start_executor=a).add_edge(a, b).add_edge(b, a).add_edge(a, a).build()
     assert list(workflow.executors) == ["a", "b"]
 
 
-def test_a_workflow_without_a_start_is_refused() -> None:
+def test_a_workflow_without_a_start_is_rejected() -> None:
     a, b = relay("a"), sink("b")
     with pytest.raises(GraphConnectivityError, match=r"no start executor. Pass WorkflowBuilder\(start_executor="):
         WorkflowBuilder().add_edge(a, b).build()
 
 
-def test_a_workflow_without_a_name_is_called_after_its_start_and_the_same_each_time() -> None:
+def test_workflow_without_a_name_gets_a_fixed_name_from_its_start() -> None:
     names = {WorkflowBuilder(start_executor=relay("a")).build().name for _ in range(2)}
     assert names == {"FunctionExecutor-a"}
 
@@ -133,7 +133,7 @@ def test_a_workflow_without_a_name_is_called_after_its_start_and_the_same_each_t
 @pytest.mark.parametrize(
     "random_id", ["1b4e28ba-2fa1-41d2-883f-0016d3cca427", "worker-1B4E28BA2FA141D2883F0016D3CCA427"]
 )
-def test_an_id_that_looks_random_warns_that_checkpoints_need_a_fixed_one(random_id: str) -> None:
+def test_id_that_looks_random_warns_that_checkpoints_need_a_fixed_id(random_id: str) -> None:
     with pytest.warns(UserWarning, match=f"{random_id}' looks random.*give a fixed one") as caught:
         WorkflowBuilder(start_executor=relay(random_id)).build()
     assert [warning.filename for warning in caught] == [__file__]
@@ -144,7 +144,7 @@ def test_an_ordinary_id_does_not_warn(fixed_id: str) -> None:
     assert WorkflowBuilder(start_executor=relay(fixed_id)).build().start_executor_id == fixed_id
 
 
-def test_something_that_is_no_executor_is_a_type_error() -> None:
+def test_object_that_is_not_an_executor_raises_type_error() -> None:
     for wrong in (5, None.__class__, async_function):
         with pytest.raises(TypeError, match=r"Expected an Executor, an agent|factory"):
             WorkflowBuilder(start_executor=wrong).build()
@@ -153,7 +153,7 @@ def test_something_that_is_no_executor_is_a_type_error() -> None:
 async def async_function() -> None: ...
 
 
-def test_something_that_is_no_storage_is_refused_with_what_it_lacks() -> None:
+def test_object_that_is_not_a_storage_is_rejected_with_missing_methods() -> None:
     class Half:
         async def save(self, checkpoint: object) -> str:
             return ""
@@ -162,7 +162,7 @@ def test_something_that_is_no_storage_is_refused_with_what_it_lacks() -> None:
         WorkflowBuilder(start_executor=relay("a"), checkpoint_storage=Half())
 
 
-def test_the_workflow_shows_what_it_is_made_of() -> None:
+def test_workflow_shows_its_executors_outputs_and_types() -> None:
     a, b, c = relay("a", accepts=str), relay("b"), sink("c")
     builder = WorkflowBuilder(name="w", start_executor=a, output_from=[c], intermediate_output_from=[b])
     workflow = builder.add_chain([a, b, c]).build()

@@ -188,7 +188,7 @@ CONVERTED: list[tuple[object, object, object]] = [
 
 
 @pytest.mark.parametrize(("value", "annotation", "wanted"), CONVERTED, ids=shown)
-def test_the_json_form_becomes_what_was_asked_for(value: object, annotation: object, wanted: object) -> None:
+def test_json_form_is_converted_to_the_annotated_type(value: object, annotation: object, wanted: object) -> None:
     made = coerce(value, annotation)
     assert made == wanted
     assert type(made) is type(wanted)
@@ -213,11 +213,11 @@ def test_the_json_form_becomes_what_was_asked_for(value: object, annotation: obj
     ],
     ids=shown,
 )
-def test_a_value_that_fits_is_given_back_itself(value: object, annotation: object) -> None:
+def test_value_that_fits_is_returned_itself(value: object, annotation: object) -> None:
     assert coerce(value, annotation) is value
 
 
-def test_what_fits_inside_is_kept_as_it_is() -> None:
+def test_inner_value_that_fits_is_kept_unchanged() -> None:
     ann = Person("Ann")
 
     group = coerce({"people": [ann], "lead": {"name": "Bo"}}, Group)
@@ -226,10 +226,10 @@ def test_what_fits_inside_is_kept_as_it_is() -> None:
     assert group.people[0] is ann
 
 
-def test_a_converted_value_leaves_the_given_one_alone() -> None:
-    given = {"people": [{"name": "Ann"}]}
-    coerce(given, Group)
-    assert given == {"people": [{"name": "Ann"}]}
+def test_conversion_leaves_the_input_value_unchanged() -> None:
+    value = {"people": [{"name": "Ann"}]}
+    coerce(value, Group)
+    assert value == {"people": [{"name": "Ann"}]}
 
 
 REFUSED: list[tuple[object, object, str]] = [
@@ -276,12 +276,12 @@ REFUSED: list[tuple[object, object, str]] = [
 
 
 @pytest.mark.parametrize(("value", "annotation", "reason"), REFUSED, ids=shown)
-def test_anything_else_is_refused_with_the_reason_and_the_place(value: object, annotation: object, reason: str) -> None:
+def test_other_values_are_rejected_with_the_reason_and_the_path(value: object, annotation: object, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         coerce(value, annotation)
 
 
-def test_a_dataclass_whose_field_types_nobody_can_find_is_refused() -> None:
+def test_dataclass_with_unresolvable_field_types_is_rejected() -> None:
     class Hidden:
         pass
 

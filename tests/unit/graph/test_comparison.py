@@ -143,55 +143,55 @@ def assign(name: str, value: Any) -> Callable[[Any], None]:
 # A value, and something that changes a copy of it in place.
 CASES: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "no eq": (Plain(), assign("url", "y")),
-    "no eq, deeper": (Plain(), lambda one: one.tags.append("b")),
+    "no eq, deeper": (Plain(), lambda target: target.tags.append("b")),
     "no eq, another attribute": (Plain(), assign("extra", 1)),
     "eq raises": (Raising(), assign("url", "y")),
     "eq gives no bool": (NotABool(), assign("url", "y")),
-    "list": ([1, [2]], lambda one: one[1].append(3)),
-    "list, shorter": ([1, 2], lambda one: one.pop()),
-    "dict": ({"a": {"b": 1}}, lambda one: one["a"].update(b=2)),
-    "dict, order": ({"a": 1, "b": 2}, lambda one: one.update(a=one.pop("a"))),
-    "dict, key": ({"a": 1}, lambda one: one.update(c=one.pop("a"))),
-    "tuple": (([1],), lambda one: one[0].append(2)),
-    "set": ({1, 2}, lambda one: one.add(3)),
-    "set of texts": ({"a", "b"}, lambda one: one.discard("a")),
-    "slots": (Slotted(), lambda one: one.inner.append(2)),
+    "list": ([1, [2]], lambda target: target[1].append(3)),
+    "list, shorter": ([1, 2], lambda target: target.pop()),
+    "dict": ({"a": {"b": 1}}, lambda target: target["a"].update(b=2)),
+    "dict, order": ({"a": 1, "b": 2}, lambda target: target.update(a=target.pop("a"))),
+    "dict, key": ({"a": 1}, lambda target: target.update(c=target.pop("a"))),
+    "tuple": (([1],), lambda target: target[0].append(2)),
+    "set": ({1, 2}, lambda target: target.add(3)),
+    "set of texts": ({"a", "b"}, lambda target: target.discard("a")),
+    "slots": (Slotted(), lambda target: target.inner.append(2)),
     "slots, one set later": (Slotted(), assign("unset", 1)),
-    "slots, inherited": (SlottedToo(), lambda one: one.inner.append(2)),
-    "slots of a subclass": (SlottedToo(), lambda one: one.more.clear()),
-    "a lone slot": (OneSlot(), lambda one: one.inner.append(2)),
-    "a slot of a hidden name": (HiddenSlot(), lambda one: one.add()),
-    "deque": (deque([1]), lambda one: one.append(2)),
-    "bytearray": (bytearray(b"x"), lambda one: one.append(2)),
-    "array": (array("i", [1]), lambda one: one.append(2)),
-    "counter": (Counter("ab"), lambda one: one.update("a")),
-    "attributes of a list": (tagged(), lambda one: one.tags.append("b")),
-    "attributes of a number": ([marked()], lambda one: one[0].notes.append("b")),
-    "set of objects": ({Plain()}, lambda one: next(iter(one)).tags.append("b")),
-    "set of objects, one more": ({Plain()}, lambda one: one.add(1)),
-    "frozenset of objects": ([frozenset({Plain()})], lambda one: next(iter(one[0])).tags.append("b")),
-    "set, eq raises": ({RaisingInASet()}, lambda one: one.add(2)),
-    "struct": (Record(), lambda one: one.inner.append(2)),
+    "slots, inherited": (SlottedToo(), lambda target: target.inner.append(2)),
+    "slots of a subclass": (SlottedToo(), lambda target: target.more.clear()),
+    "a lone slot": (OneSlot(), lambda target: target.inner.append(2)),
+    "a slot of a hidden name": (HiddenSlot(), lambda target: target.add()),
+    "deque": (deque([1]), lambda target: target.append(2)),
+    "bytearray": (bytearray(b"x"), lambda target: target.append(2)),
+    "array": (array("i", [1]), lambda target: target.append(2)),
+    "counter": (Counter("ab"), lambda target: target.update("a")),
+    "attributes of a list": (tagged(), lambda target: target.tags.append("b")),
+    "attributes of a number": ([marked()], lambda target: target[0].notes.append("b")),
+    "set of objects": ({Plain()}, lambda target: next(iter(target)).tags.append("b")),
+    "set of objects, one more": ({Plain()}, lambda target: target.add(1)),
+    "frozenset of objects": ([frozenset({Plain()})], lambda target: next(iter(target[0])).tags.append("b")),
+    "set, eq raises": ({RaisingInASet()}, lambda target: target.add(2)),
+    "struct": (Record(), lambda target: target.inner.append(2)),
     "struct with a dict": (OpenRecord(), assign("extra", 1)),
-    "dataclass with a NaN": (Sheet(), lambda one: one.cells["a"].append(math.nan)),
-    "NaN, replaced": ([math.nan], lambda one: one.__setitem__(0, 1.0)),
-    "cycle": (a_cycle(), lambda one: one.append(2)),
+    "dataclass with a NaN": (Sheet(), lambda target: target.cells["a"].append(math.nan)),
+    "NaN, replaced": ([math.nan], lambda target: target.__setitem__(0, 1.0)),
+    "cycle": (a_cycle(), lambda target: target.append(2)),
     "cycle of objects": (a_cycle_of_objects(), assign("url", "y")),
-    "exception, its arguments": (noted(), lambda one: one.args[1].append(2)),
-    "exception, its attributes": (noted(), lambda one: one.code.append(2)),
-    "exception, a note": (noted(), lambda one: one.add_note("seen")),
-    "type": ([1], lambda one: one.__setitem__(0, True)),
-    "type of a number": ([1], lambda one: one.__setitem__(0, 1.0)),
+    "exception, its arguments": (noted(), lambda target: target.args[1].append(2)),
+    "exception, its attributes": (noted(), lambda target: target.code.append(2)),
+    "exception, a note": (noted(), lambda target: target.add_note("seen")),
+    "type": ([1], lambda target: target.__setitem__(0, True)),
+    "type of a number": ([1], lambda target: target.__setitem__(0, 1.0)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_copy_is_the_same_until_it_is_changed(case: str) -> None:
     value, change = CASES[case]
-    one = copy.deepcopy(value)
-    assert same_structure(one, value) and same_structure(value, one)
-    change(one)
-    assert not same_structure(one, value) and not same_structure(value, one)
+    copied = copy.deepcopy(value)
+    assert same_structure(copied, value) and same_structure(value, copied)
+    change(copied)
+    assert not same_structure(copied, value) and not same_structure(value, copied)
 
 
 def built(random_: random.Random, depth: int = 0) -> Any:
@@ -224,23 +224,23 @@ def changeable(value: Any) -> list[Any]:
         parts = list((value if isinstance(value, dict) else vars(value)).values())
     else:
         parts = list(value)
-    inside = [one for part in parts for one in changeable(part)]
+    inside = [item for part in parts for item in changeable(part)]
     return inside + ([value] if isinstance(value, list | deque | Plain) else [])
 
 
 @settings(max_examples=max(500, settings().max_examples))  # cheap, and what it looks for is rare
 @given(seed=st.integers(0, 2**32))
-def test_one_change_is_found_among_many_parts(seed: int) -> None:
+def test_one_change_is_detected_among_many_parts(seed: int) -> None:
     random_ = random.Random(seed)
     value = [built(random_) for _ in range(8)]
-    one = copy.deepcopy(value)
-    assert same_structure(one, value)
-    changed = random_.choice(changeable(one))
+    copied = copy.deepcopy(value)
+    assert same_structure(copied, value)
+    changed = random_.choice(changeable(copied))
     if isinstance(changed, Plain):
         changed.url = "changed"
     else:
         changed.append("changed")
-    assert not same_structure(one, value)
+    assert not same_structure(copied, value)
 
 
 def test_two_classes_of_the_same_parts_are_not_the_same() -> None:
@@ -251,7 +251,7 @@ def test_a_nan_is_the_same_as_another() -> None:
     assert same_structure([float("nan")], [float("nan")])
 
 
-def test_what_cannot_be_taken_apart_counts_as_unchanged() -> None:
+def test_values_without_parts_count_as_unchanged() -> None:
     assert same_structure(threading.Lock(), threading.Lock()) and same_structure(object(), object())
 
 
@@ -261,8 +261,8 @@ async def test_siblings_that_only_read_a_value_do_not_conflict(value: Any, make_
     await read_by_two(value, make_storage())
 
 
-@pytest.mark.parametrize("value", [Plain(), Raising(), NotABool(), a_cycle()], ids=lambda one: type(one).__name__)
-async def test_without_a_storage_siblings_may_read_what_cannot_be_compared(value: Any) -> None:
+@pytest.mark.parametrize("value", [Plain(), Raising(), NotABool(), a_cycle()], ids=lambda value: type(value).__name__)
+async def test_siblings_without_a_storage_can_read_incomparable_values(value: Any) -> None:
     await read_by_two(value, None)
 
 
@@ -281,7 +281,7 @@ async def read_by_two(value: Any, storage: Any) -> None:
 
 
 @pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
-async def test_what_is_added_in_place_to_a_deque_in_the_state_is_kept(make_storage: Callable[[], Any]) -> None:
+async def test_item_added_in_place_to_a_deque_in_the_state_is_kept(make_storage: Callable[[], Any]) -> None:
     async def add(word: str, ctx: WorkflowContext[Any, list[str]]) -> None:
         if "words" not in ctx.state:
             ctx.set_state("words", deque())

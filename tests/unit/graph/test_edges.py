@@ -23,7 +23,7 @@ def test_an_edge_is_named_by_its_ends_and_its_condition() -> None:
     assert Edge("a", "b", is_even, condition_name="even").condition_name == "even"
 
 
-async def test_an_edge_asks_its_condition_sync_or_async() -> None:
+async def test_edge_evaluates_its_condition_sync_or_async() -> None:
     assert await Edge("a", "b").should_route(1) is True
     assert await Edge("a", "b", is_even).should_route(1) is False
     assert await Edge("a", "b", is_odd).should_route(1) is True

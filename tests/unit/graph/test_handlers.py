@@ -1,4 +1,4 @@
-"""How an executor's handlers are found, and which one gets a message."""
+"""How an executor's handlers are found, and which handler gets a message."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_classes_of_an_enclosing_function_are_found_in_textual_annotations() -> 
         async def take(self, message: Note, ctx: WorkflowContext[Note]) -> None: ...
 
         @response_handler
-        async def hear(self, request: Note, answer: Note, ctx: WorkflowContext[Never, Note]) -> None: ...
+        async def receive(self, request: Note, answer: Note, ctx: WorkflowContext[Never, Note]) -> None: ...
 
     made = Local("x")
     assert made.input_types == made.output_types == made.workflow_output_types == [Note]
@@ -93,7 +93,7 @@ def test_explicit_types_replace_annotations() -> None:
         async def take(self, message: Any, ctx: Any) -> None: ...
 
         @response_handler(request="Animal", response="Dog", output=int)
-        async def hear(self, request: Any, answer: Any, ctx: Any) -> None: ...
+        async def receive(self, request: Any, answer: Any, ctx: Any) -> None: ...
 
     made = Explicit("x")
     assert made.input_types == [str, int]
@@ -120,7 +120,7 @@ def test_explicit_types_may_be_text() -> None:
         (WorkflowContext[Any, Any], [Any], [Any]),
     ],
 )
-def test_the_context_says_what_is_sent_and_what_is_yielded(annotation: Any, sent: Any, yielded: Any) -> None:
+def test_context_annotation_declares_sent_and_yielded_types(annotation: Any, sent: Any, yielded: Any) -> None:
     async def work(message: str, ctx: Any) -> None: ...
 
     work.__annotations__["ctx"] = annotation
@@ -154,24 +154,24 @@ class Unmarked(Base):
     async def take(self, message: str, ctx: WorkflowContext[Never, str]) -> None: ...
 
 
-async def test_handlers_are_inherited_and_an_overriding_one_takes_their_place() -> None:
+async def test_handlers_are_inherited_and_an_override_replaces_them() -> None:
     assert await outputs(Overriding("x"), "m") == ["derived m"]
     assert await outputs(Overriding("x"), 1) == ["base 1"]
     assert await outputs(Base("x"), "m") == ["base m"]
 
 
-def test_an_override_with_another_type_replaces_the_inherited_one() -> None:
+def test_override_with_another_type_replaces_the_inherited_handler() -> None:
     assert Widening("x").input_types == [bytes, int]
 
 
-def test_an_override_without_the_mark_is_no_handler() -> None:
+def test_override_without_the_decorator_is_not_a_handler() -> None:
     assert Unmarked("x").input_types == [int]
 
 
 # ---------------------------------------------------------------- refused
 
 
-def test_an_executor_without_handlers_is_refused() -> None:
+def test_an_executor_without_handlers_is_rejected() -> None:
     class Empty(Executor):
         pass
 
@@ -180,12 +180,12 @@ def test_an_executor_without_handlers_is_refused() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", None, 5])
-def test_an_id_that_is_no_text_is_refused(wrong: Any) -> None:
+def test_id_that_is_not_text_is_rejected(wrong: Any) -> None:
     with pytest.raises(ValueError, match="An executor needs a non-empty id"):
         Base(wrong)
 
 
-def test_two_handlers_for_one_type_are_refused() -> None:
+def test_two_handlers_for_one_type_are_rejected() -> None:
     class Twice(Executor):
         @handler
         async def one(self, message: str, ctx: WorkflowContext) -> None: ...
@@ -215,7 +215,7 @@ def test_a_handler_needs_an_annotation_on_its_message() -> None:
         Bare("x")
 
 
-def test_a_type_variable_matches_no_message_and_is_refused() -> None:
+def test_a_type_variable_matches_no_message_and_is_rejected() -> None:
     class Anything(Executor, Generic[T]):
         @handler
         async def take(self, message: T, ctx: WorkflowContext) -> None: ...
@@ -235,7 +235,7 @@ def test_a_handler_takes_a_message_and_a_context_and_nothing_else() -> None:
         Many("x")
 
 
-def test_a_context_of_another_type_is_refused() -> None:
+def test_a_context_of_another_type_is_rejected() -> None:
     class Odd(Executor):
         @handler
         async def take(self, message: str, ctx: dict[str, str]) -> None: ...
@@ -257,12 +257,12 @@ def test_explicit_types_are_all_or_nothing(types: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("types", [{"request": int}, {"response": int}])
-def test_a_response_handler_is_given_both_types_or_none(types: dict[str, Any]) -> None:
+def test_response_handler_takes_both_types_or_neither(types: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="needs both request= and response=, or neither"):
         response_handler(**types)
 
 
-def test_an_annotation_that_cannot_be_resolved_is_an_error_that_names_it() -> None:
+def test_unresolvable_annotation_raises_with_its_name() -> None:
     class Lost(Executor):
         @handler
         async def take(self, message: Nowhere, ctx: WorkflowContext) -> None: ...  # type: ignore[name-defined]  # noqa: F821
@@ -323,13 +323,13 @@ async def test_the_most_specific_handler_takes_the_message(message: Any, taken: 
     assert await outputs(Zoo("zoo"), message) == [taken]
 
 
-async def test_what_was_chosen_for_one_list_does_not_decide_for_the_next() -> None:
+async def test_handler_is_chosen_for_each_list_by_its_items() -> None:
     zoo = WorkflowBuilder(start_executor=Zoo("zoo")).build()
     taken = [(await zoo.run(message)).get_outputs()[0] for message in ([1], ["a"], [1], [])]
     assert taken[:3] == ["list[int]", "list", "list[int]"]
 
 
-def test_an_executor_says_what_it_can_handle() -> None:
+def test_can_handle_follows_the_handled_types() -> None:
     made = Base("x")
     assert made.can_handle(WorkflowMessage("m", "src")) and not made.can_handle(WorkflowMessage(1.5, "src"))
 
@@ -346,7 +346,7 @@ async def chained(first: Executor) -> list[Any]:
     return (await workflow.run("m")).get_outputs()
 
 
-async def test_what_a_handler_returns_is_sent_on_if_its_annotation_says_so() -> None:
+async def test_return_value_is_sent_if_its_annotation_declares_it() -> None:
     @executor(id="first")
     async def first(message: str) -> int:
         return len(message)
@@ -354,7 +354,7 @@ async def test_what_a_handler_returns_is_sent_on_if_its_annotation_says_so() -> 
     assert first.output_types == [int] and await chained(first) == ["sent 1"]
 
 
-async def test_what_a_handler_returns_is_yielded_where_only_outputs_are_declared() -> None:
+async def test_return_value_is_yielded_where_only_outputs_are_declared() -> None:
     @executor(id="first")
     async def first(message: str, ctx: WorkflowContext[Never, str]) -> str:
         return f"yielded {message}"
@@ -363,7 +363,7 @@ async def test_what_a_handler_returns_is_yielded_where_only_outputs_are_declared
     assert await outputs(first, "m") == ["yielded m"]
 
 
-async def test_what_a_handler_returns_is_sent_where_both_are_declared() -> None:
+async def test_return_value_is_sent_where_messages_and_outputs_are_declared() -> None:
     @executor(id="first")
     async def first(message: str, ctx: WorkflowContext[str, int]) -> str:
         await ctx.yield_output(1)
@@ -380,7 +380,7 @@ async def test_none_is_not_sent_even_if_it_may_be_returned() -> None:
     assert await chained(first) == []
 
 
-async def test_without_an_annotation_what_is_returned_is_dropped() -> None:
+async def test_return_value_without_an_annotation_is_dropped() -> None:
     @executor(id="first")
     async def first(message: str, ctx: WorkflowContext):  # type: ignore[no-untyped-def]  # the point
         return message
@@ -388,7 +388,7 @@ async def test_without_an_annotation_what_is_returned_is_dropped() -> None:
     assert await chained(first) == []
 
 
-async def test_a_method_may_return_what_it_sends_too() -> None:
+async def test_method_can_return_the_message_that_it_sends() -> None:
     class Returning(Executor):
         @handler
         async def take(self, message: str) -> str:
@@ -444,7 +444,7 @@ async def with_suffix(message: str, suffix: str) -> str:
     ],
     ids=["object", "method", "partial"],
 )
-async def test_whatever_can_be_called_can_be_an_executor(called: Any, sent: str) -> None:
+async def test_any_callable_can_be_an_executor(called: Any, sent: str) -> None:
     assert await chained(FunctionExecutor(called, "first")) == [sent]
 
 
@@ -467,11 +467,11 @@ async def test_a_sync_function_that_raises_fails_the_run() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, staticmethod(plain), classmethod(lambda cls, message: message)])
-def test_what_is_no_plain_function_is_refused(wrong: Any) -> None:
+def test_object_that_is_not_a_plain_function_is_rejected(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"FunctionExecutor (needs a function|does not take static or class methods)"):
         FunctionExecutor(wrong)
 
 
-def test_a_function_without_an_annotation_is_refused() -> None:
+def test_a_function_without_an_annotation_is_rejected() -> None:
     with pytest.raises(ValueError, match="needs a type annotation on 'message'"):
         FunctionExecutor(lambda message: message)

@@ -1,4 +1,4 @@
-"""Policies as values: what RetryPolicy computes, and what is refused before anything runs."""
+"""Policies as values: what RetryPolicy computes, and which values are rejected before anything runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_retry_policy_counts_the_first_attempt() -> None:
     assert [policy.retries(Boom(), attempts) for attempts in (1, 2, 3, 4)] == [True, True, False, False]
 
 
-def test_one_attempt_is_no_retry() -> None:
+def test_policy_of_one_attempt_never_retries() -> None:
     assert not RetryPolicy(1).retries(Boom(), 1)
 
 
@@ -72,7 +72,7 @@ def test_durations_may_be_timedeltas() -> None:
     assert policy == RetryPolicy(5, initial_delay=60, max_delay=180)
 
 
-def test_a_delay_beyond_all_numbers_is_the_longest_one() -> None:
+def test_overflowing_delay_is_the_maximum_delay() -> None:
     assert RetryPolicy(5000, backoff=10.0).delay_after(4999) == 60
 
 
@@ -92,7 +92,7 @@ def test_jitter_spreads_delays_within_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [
         ({"max_attempts": 0}, "max_attempts=...): expected a positive integer, got 0"),
         ({"max_attempts": 2.0}, "expected a positive integer, got 2.0"),
@@ -123,17 +123,17 @@ def test_jitter_spreads_delays_within_its_bounds() -> None:
         ({"retry_on": (Boom, 5)}, "expected an exception class, a tuple of them or a function of the error"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused_with_the_name_of_its_parameter(
-    given: dict[str, Any], sentence: str
+def test_invalid_retry_option_is_rejected_with_the_name_of_its_parameter(
+    options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011  # the sentence is compared below, without escapes
-        RetryPolicy(**given)
-    [value] = given.values()
+        RetryPolicy(**options)
+    [value] = options.values()
     assert sentence in str(refused.value) and str(refused.value).endswith(f"got {value!r}.")
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [
         ({"retry": "3"}, "Executor 'x': retry= expects a RetryPolicy or a number of attempts, got '3'"),
         ({"retry": True}, "retry= expects a RetryPolicy or a number of attempts, got True"),
@@ -147,15 +147,15 @@ def test_a_value_that_makes_no_sense_is_refused_with_the_name_of_its_parameter(
         ({"on_error": None}, "on_error= expects 'stop', 'skip', 'isolate' or an executor, got None"),
     ],
 )
-def test_an_executor_refuses_what_is_no_policy(given: dict[str, Any], sentence: str) -> None:
-    for make in (lambda: relay("x", **given), lambda: WorkflowBuilder().with_policy(relay("x"), **given)):
+def test_executor_rejects_invalid_policies(options: dict[str, Any], sentence: str) -> None:
+    for make in (lambda: relay("x", **options), lambda: WorkflowBuilder().with_policy(relay("x"), **options)):
         with pytest.raises(ValueError) as refused:  # noqa: PT011  # the sentence is compared below, without escapes
             make()
         assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("on_error", ["skipp", 5, ["stop"]])
-def test_a_step_refuses_what_is_neither_a_mode_nor_a_function(on_error: Any) -> None:
+def test_step_rejects_on_error_that_is_neither_a_mode_nor_a_function(on_error: Any) -> None:
     with pytest.raises(ValueError, match=r"Step 'fetch': on_error= expects 'stop', 'skip', 'isolate' or a function"):
 
         @step(on_error=on_error)
@@ -186,18 +186,18 @@ def test_the_decorator_takes_a_policy() -> None:
     assert (policy.retry, policy.timeout, policy.on_error) == (RetryPolicy(4), 2.5, "isolate")
 
 
-def test_the_builder_replaces_what_an_executor_was_made_with() -> None:
+def test_builder_policy_replaces_the_policy_of_the_executor() -> None:
     workflow = WorkflowBuilder(start_executor=Careful()).with_policy("careful", retry=7).build()
     policy = workflow.graph.policies["careful"]
     assert (policy.retry, policy.timeout, policy.on_error) == (RetryPolicy(7), None, "stop")
 
 
-def test_a_policy_of_nothing_is_none() -> None:
+def test_empty_policy_is_not_stored() -> None:
     workflow = WorkflowBuilder(start_executor=Careful()).with_policy("careful").build()
     assert workflow.graph.policies == {} and relay("x").policy is DEFAULT
 
 
-def test_the_builder_knows_an_executor_by_the_name_it_was_registered_under() -> None:
+def test_with_policy_accepts_the_registered_name_of_an_executor() -> None:
     builder = WorkflowBuilder().register_executor(Careful, "registered").set_start_executor("registered")
     assert builder.with_policy("registered", on_error="isolate").build().graph.policies["careful"].contains
 
@@ -218,26 +218,26 @@ def test_a_fallback_may_be_named_by_an_id_that_is_added_later() -> None:
     assert workflow.graph.fallbacks == {"start": "spare"}
 
 
-@pytest.mark.parametrize(("given", "meant"), [("spar", "spare"), ("skipp", "skip"), ("isolated", "isolate")])
-def test_a_name_that_is_neither_a_mode_nor_an_executor_is_refused_with_what_was_meant(given: str, meant: str) -> None:
-    start = failing("start", Flaky(), on_error=given)
-    with pytest.raises(GraphConnectivityError, match=f"'{given}'.*did you mean '{meant}'"):
+@pytest.mark.parametrize(("name", "meant"), [("spar", "spare"), ("skipp", "skip"), ("isolated", "isolate")])
+def test_unknown_on_error_name_is_rejected_with_a_suggestion(name: str, meant: str) -> None:
+    start = failing("start", Flaky(), on_error=name)
+    with pytest.raises(GraphConnectivityError, match=f"'{name}'.*did you mean '{meant}'"):
         WorkflowBuilder(start_executor=start).add_edge(start, relay("spare")).build()
 
 
-def test_a_fallback_that_cannot_take_the_messages_is_refused() -> None:
+def test_a_fallback_that_cannot_take_the_messages_is_rejected() -> None:
     start = worker("start", lambda message, ctx: None, accepts=str, on_error=worker("spare", print, accepts=int))
     with pytest.raises(TypeCompatibilityError, match=r"start.*spare"):
         WorkflowBuilder(start_executor=start).build()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_fallbacks_that_go_round_are_refused(size: int) -> None:
+def test_cyclic_fallbacks_are_rejected(size: int) -> None:
     names = [f"n{place}" for place in range(size)]
     ring = [failing(name, Flaky(), on_error=names[(place + 1) % size]) for place, name in enumerate(names)]
     builder = WorkflowBuilder(start_executor=ring[0])
-    for one in ring[1:]:
-        builder.add_edge(ring[0], one)
+    for fallback in ring[1:]:
+        builder.add_edge(ring[0], fallback)
     with pytest.raises(GraphConnectivityError, match=r"is a fallback of itself.* Let the last fallback stop, skip"):
         builder.build()
 
@@ -251,6 +251,6 @@ def test_fallbacks_that_go_round_are_refused(size: int) -> None:
     ],
     ids=["number", "object", "factory"],
 )
-def test_something_that_is_no_executor_cannot_be_a_fallback(on_error: Any, error: Any, sentence: str) -> None:
+def test_object_that_is_not_an_executor_cannot_be_a_fallback(on_error: Any, error: Any, sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         WorkflowBuilder(start_executor=failing("start", Flaky(), on_error=on_error))

@@ -45,17 +45,17 @@ class Yields:
     [yields, yields_in_a_thread, functools.partial(yields), functools.partial(functools.partial(yields)), Yields()],
     ids=["async", "sync", "partial", "partial of a partial", "object"],
 )
-def test_a_generator_is_no_executor_since_it_would_never_run(generator: Callable[..., Any]) -> None:
+def test_generator_is_rejected_as_an_executor(generator: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"is a generator: it would never run.*ctx\.yield_output"):
         FunctionExecutor(generator, "g", input=str)
 
 
-def test_a_decorated_generator_is_refused_where_it_is_defined() -> None:
+def test_a_decorated_generator_is_rejected_where_it_is_defined() -> None:
     with pytest.raises(ValueError, match="is a generator"):
         executor(yields)
 
 
-def test_a_handler_that_is_a_generator_is_told_so_rather_than_to_be_async() -> None:
+def test_generator_handler_is_rejected_as_a_generator_and_not_as_sync() -> None:
     class Generating(Executor):
         @handler
         async def take(self, word: str, ctx: WorkflowContext[Never, str]) -> AsyncIterator[str]:
@@ -95,7 +95,7 @@ def test_the_condition_of_a_case_must_be_a_function(wrong: Any) -> None:
         making.add_switch_case_edge_group(start, [Case(wrong, left), Default(right)])
 
 
-def test_a_switch_takes_nothing_but_cases() -> None:
+def test_switch_takes_only_cases() -> None:
     making, start, (left, right) = builder()
     cases: list[Any] = [(lambda message: True, left), Default(right)]
     with pytest.raises(TypeError, match=r"takes Case\(\.\.\.\) and Default\(\.\.\.\), got \("):
@@ -110,7 +110,7 @@ def test_a_selection_function_must_be_a_function(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "message"),
     [
         ({"notes": 5}, "The reducer of state key 'notes' must be a function, got 5"),
         ({"notes": None}, "The reducer of state key 'notes' must be a function, got None"),
@@ -118,8 +118,8 @@ def test_a_selection_function_must_be_a_function(wrong: Any) -> None:
     ],
     ids=["number", "none", "list"],
 )
-def test_a_reducer_must_be_a_function(state: Any, says: str) -> None:
-    with pytest.raises(TypeError, match=says):
+def test_a_reducer_must_be_a_function(state: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         WorkflowBuilder(start_executor=relay("start"), state=state)
 
 
@@ -130,16 +130,16 @@ class KeywordContext(Executor):
 
 class KeywordAnswer(Executor):
     @response_handler
-    async def hear(self, question: str, *, answer: str) -> None: ...
+    async def receive(self, question: str, *, answer: str) -> None: ...
 
 
 @pytest.mark.parametrize(("kind", "keyword"), [(KeywordContext, "ctx"), (KeywordAnswer, "answer")])
-def test_a_handler_that_demands_a_keyword_is_refused_since_nobody_gives_it(kind: type[Executor], keyword: str) -> None:
+def test_handler_with_a_required_keyword_is_rejected(kind: type[Executor], keyword: str) -> None:
     with pytest.raises(ValueError, match=f"requires the keyword '{keyword}', but handlers"):
         kind("k")
 
 
-async def test_a_keyword_with_a_default_is_no_reason_to_refuse() -> None:
+async def test_handler_keyword_with_a_default_is_accepted() -> None:
     @executor
     async def greet(word: str, ctx: WorkflowContext[Never, str], *, greeting: str = "hello") -> None:
         await ctx.yield_output(f"{greeting} {word}")
@@ -175,16 +175,16 @@ class SheetSetUp(Sheet):
 
 
 @pytest.mark.parametrize("made", [Forgetful, lambda: Sheet("sheet")], ids=["class", "dataclass"])
-def test_an_executor_that_did_not_call_its_base_is_told_to(made: Callable[[], Executor]) -> None:
-    says = r"did not call super\(\).__init__\(id\).*in a dataclass: in __post_init__"
-    with pytest.raises(TypeError, match=says):
+def test_executor_without_a_call_of_super_init_is_rejected(made: Callable[[], Executor]) -> None:
+    message = r"did not call super\(\).__init__\(id\).*in a dataclass: in __post_init__"
+    with pytest.raises(TypeError, match=message):
         WorkflowBuilder(start_executor=made())
     start = relay("start")
-    with pytest.raises(TypeError, match=says):
+    with pytest.raises(TypeError, match=message):
         WorkflowBuilder(start_executor=start).add_edge(start, made())
 
 
-async def test_a_dataclass_that_did_is_an_executor_in_every_thread() -> None:
+async def test_dataclass_executor_with_super_init_runs_in_every_thread() -> None:
     workflow = WorkflowBuilder(start_executor=SheetSetUp("sheet", 7)).build()
     assert [(await workflow.run("x", thread_id=name)).get_outputs() for name in "ab"] == [[7], [7]]
 
@@ -193,13 +193,13 @@ async def test_a_dataclass_that_did_is_an_executor_in_every_thread() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, "", b"name", "\ud800"], ids=["number", "empty", "bytes", "surrogate"])
-def test_a_name_that_a_checkpoint_could_not_hold_is_refused(wrong: Any) -> None:
+def test_workflow_name_that_a_checkpoint_cannot_hold_is_rejected(wrong: Any) -> None:
     with pytest.raises(InvalidRun, match="name"):
         WorkflowBuilder(name=wrong, start_executor=relay("start"))
 
 
 class Diary(Executor):
-    """Keeps what it was sent in `self`."""
+    """Keeps its messages in `self`."""
 
     def __init__(self, id: str = "diary") -> None:
         super().__init__(id)
@@ -215,7 +215,7 @@ class Diary(Executor):
 async def test_two_workflows_of_one_builder_share_no_executor(start: Any) -> None:
     making = WorkflowBuilder(start_executor=start)
     first, second, third = making.build(), making.build(), making.build()
-    assert [await pages(one, f"of {n}") for n, one in enumerate((first, second, third))] == [
+    assert [await pages(workflow, f"of {n}") for n, workflow in enumerate((first, second, third))] == [
         ["of 0"],
         ["of 1"],
         ["of 2"],
@@ -229,7 +229,7 @@ async def pages(workflow: Workflow, word: str) -> list[str]:
     return written
 
 
-async def test_what_is_added_to_a_builder_later_is_not_in_what_it_built() -> None:
+async def test_later_additions_to_a_builder_do_not_change_built_workflows() -> None:
     making, start, (left, right) = builder()
     first = making.add_edge(start, left).build()
     second = making.add_edge(start, right).build()

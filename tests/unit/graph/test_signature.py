@@ -83,11 +83,11 @@ def test_every_kind_of_edge_shows_its_kind_and_its_function() -> None:
     ]
 
 
-def test_the_signature_is_plain_json_and_its_hash_is_that_of_any_equal_graph() -> None:
-    one, other = a_graph(), a_graph()
-    assert json.loads(json.dumps(one.graph_signature)) == one.graph_signature
-    assert one.graph_signature_hash == other.graph_signature_hash
-    assert len(one.graph_signature_hash) == 64
+def test_signature_is_plain_json_and_equal_graphs_have_equal_hashes() -> None:
+    first, second = a_graph(), a_graph()
+    assert json.loads(json.dumps(first.graph_signature)) == first.graph_signature
+    assert first.graph_signature_hash == second.graph_signature_hash
+    assert len(first.graph_signature_hash) == 64
 
 
 def test_the_order_in_which_edges_were_added_does_not_matter() -> None:
@@ -144,7 +144,9 @@ def test_another_structure_has_another_hash(change: Any) -> None:
         ),
     ],
 )
-def test_differences_tell_what_breaks_from_what_was_added(change: Any, breaking: list[str], added: list[str]) -> None:
+def test_differences_separate_breaking_changes_from_additions(
+    change: Any, breaking: list[str], added: list[str]
+) -> None:
     assert differences(a_graph().graph_signature, change().graph_signature) == (breaking, added)
 
 

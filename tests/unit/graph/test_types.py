@@ -262,7 +262,7 @@ def test_a_generic_protocol_is_matched_by_its_members() -> None:
     assert not is_instance_of(1, Source[str])
 
 
-def test_a_typed_dict_with_a_field_type_nobody_can_find_still_checks_its_keys() -> None:
+def test_typed_dict_with_an_unresolvable_field_type_still_checks_its_keys() -> None:
     class Inner:
         pass
 
@@ -284,13 +284,13 @@ def test_a_recursive_alias_is_followed_as_deep_as_the_value_goes() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["int", typing.ForwardRef("int"), list["int"]], ids=shown)
-def test_matching_against_text_is_refused(annotation: object) -> None:
+def test_matching_against_text_is_rejected(annotation: object) -> None:
     with pytest.raises(TypeError, match="resolve it with resolve_annotation"):
         is_instance_of([1], annotation)
 
 
 @pytest.mark.parametrize("annotation", [typing.Self, 5], ids=shown)
-def test_matching_against_what_is_no_type_is_refused(annotation: object) -> None:
+def test_matching_against_an_object_that_is_not_a_type_is_rejected(annotation: object) -> None:
     with pytest.raises(TypeError, match="cannot be matched against"):
         is_instance_of(1, annotation)
 
@@ -443,13 +443,13 @@ def test_a_source_cannot_feed_a_foreign_target(source: object, target: object) -
     ],
     ids=shown,
 )
-def test_the_annotation_that_says_most_wins(value: object, annotations: list[object], winner: object) -> None:
+def test_most_specific_annotation_wins(value: object, annotations: list[object], winner: object) -> None:
     index = most_specific(value, annotations)
     assert index is not None
     assert annotations[index] is winner or annotations[index] == winner
 
 
-def test_an_annotation_that_only_happens_to_fit_an_empty_list_ties_and_the_first_wins() -> None:
+def test_first_annotation_wins_for_an_empty_list() -> None:
     assert most_specific([], [list[str], list[int]]) == 0
 
 
@@ -517,7 +517,7 @@ def test_a_union_is_flattened_in_order_and_without_repeats() -> None:
     assert flatten_union(Never) == (Never,)
 
 
-def test_normalizing_strips_what_does_not_matter_for_matching() -> None:
+def test_normalize_strips_parts_that_do_not_affect_matching() -> None:
     assert normalize(None) is type(None)
     assert normalize(Annotated[int, 1]) is int
     assert normalize(list[Annotated[int, 1]]) == list[int]
@@ -558,12 +558,12 @@ def test_text_is_resolved_at_any_depth(annotation: object, resolved: object) -> 
     assert resolve_annotation(annotation, globals(), None) == resolved
 
 
-def test_local_names_come_before_global_ones() -> None:
+def test_local_names_take_precedence_over_global_names() -> None:
     assert resolve_annotation("Dog", globals(), {"Dog": int}) is int
 
 
 @pytest.mark.parametrize("text", ["Nowhere", "list[", "1 + 'a'", "typing.Nowhere"])
-def test_text_that_names_no_type_is_refused(text: str) -> None:
+def test_text_that_does_not_name_a_type_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be resolved"):
         resolve_annotation(text, globals(), None)
 
@@ -590,7 +590,7 @@ def test_hints_find_local_classes_of_the_calling_frame() -> None:
     assert hints_of(plain) == {"first": Local, "second": list[Local], "return": Local | None}
 
 
-def test_hints_find_what_the_function_closes_over_after_the_frame_is_gone() -> None:
+def test_hints_find_closure_variables_after_the_frame_is_gone() -> None:
     def define() -> Callable[..., object]:
         class Local:
             pass
@@ -605,10 +605,10 @@ def test_hints_find_what_the_function_closes_over_after_the_frame_is_gone() -> N
 
 
 def test_a_decorator_sees_the_classes_of_the_class_body() -> None:
-    found: dict[str, object] = {}
+    hints: dict[str, object] = {}
 
     def remember(function: Callable[..., object]) -> Callable[..., object]:
-        found.update(hints_of(function))
+        hints.update(hints_of(function))
         return function
 
     class Outer:
@@ -618,7 +618,7 @@ def test_a_decorator_sees_the_classes_of_the_class_body() -> None:
         @remember
         def method(self, first: Inner) -> None: ...
 
-    assert found == {"first": Outer.Inner, "return": type(None)}
+    assert hints == {"first": Outer.Inner, "return": type(None)}
 
 
 def test_a_name_of_the_module_is_not_hidden_by_a_callers_local() -> None:
@@ -651,7 +651,7 @@ def test_a_function_without_annotations_has_no_hints() -> None:
     assert hints_of(lambda first: first) == {}
 
 
-def test_an_unknown_name_says_which_function_and_annotation_and_what_to_do() -> None:
+def test_unknown_name_error_names_function_annotation_and_remedy() -> None:
     def plain(first: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(ValueError, match="cannot be resolved") as raised:

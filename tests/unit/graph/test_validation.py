@@ -46,7 +46,7 @@ def twice_by_condition(w: WorkflowBuilder, a: Any, b: Any, c: Any) -> WorkflowBu
 
 
 @pytest.mark.parametrize("add", [twice, twice_in_two_kinds, twice_by_condition])
-def test_an_edge_that_was_added_twice_is_refused(add: Callable[..., WorkflowBuilder]) -> None:
+def test_an_edge_that_was_added_twice_is_rejected(add: Callable[..., WorkflowBuilder]) -> None:
     a, b, c = relay("a"), sink("b"), sink("c")
     with pytest.raises(
         EdgeDuplicationError, match=r"The edge 'a->b' was added twice. Remove one of the calls"
@@ -91,17 +91,17 @@ def test_types_that_can_meet_are_accepted(sends: Any, accepts: Any) -> None:
         (str | bytes, int | float, "str, bytes", "int, float"),
     ],
 )
-def test_types_that_never_meet_are_refused(sends: Any, accepts: Any, sent: str, accepted: str) -> None:
+def test_types_that_never_meet_are_rejected(sends: Any, accepts: Any, sent: str, accepted: str) -> None:
     a, b = typed("a", str, sends), typed("b", accepts)
-    says = f"'a' sends {sent}, but 'b' accepts only {accepted}. Add a handler for one of these types to 'b'"
-    with pytest.raises(TypeCompatibilityError, match=says) as raised:
+    message = f"'a' sends {sent}, but 'b' accepts only {accepted}. Add a handler for one of these types to 'b'"
+    with pytest.raises(TypeCompatibilityError, match=message) as raised:
         WorkflowBuilder(start_executor=a).add_edge(a, b).build()
     error = raised.value
     assert (error.source_executor_id, error.target_executor_id) == ("a", "b")
     assert str(error).startswith("[TYPE_COMPATIBILITY] ")
 
 
-def test_one_type_that_fits_is_enough() -> None:
+def test_one_fitting_type_is_enough() -> None:
     a, b = typed("a", str, bytes | int), typed("b", int | str)
     WorkflowBuilder(start_executor=a).add_edge(a, b).build()
 
@@ -123,7 +123,7 @@ def test_a_fan_in_is_compared_with_the_list_that_arrives() -> None:
 # ---------------------------------------------------------------- connections
 
 
-def test_executors_that_cannot_be_reached_are_refused_by_name() -> None:
+def test_executors_that_cannot_be_reached_are_rejected_by_name() -> None:
     a, b, c, d = relay("a"), sink("b"), relay("c"), sink("d")
     with pytest.raises(
         GraphConnectivityError, match=r"No path leads from the start executor 'a' to 'c', 'd'. Add an edge"
@@ -137,7 +137,7 @@ def test_an_executor_that_only_leads_to_the_start_cannot_be_reached() -> None:
         WorkflowBuilder(start_executor=a).add_edge(b, a).build()
 
 
-def test_a_registered_executor_without_an_edge_is_refused() -> None:
+def test_a_registered_executor_without_an_edge_is_rejected() -> None:
     with pytest.raises(GraphConnectivityError, match="to 'lonely'"):
         WorkflowBuilder(start_executor=relay("a")).register_executor(lambda: relay("lonely"), "lonely").build()
 
@@ -148,7 +148,7 @@ def test_a_start_alone_loops_and_dead_ends_are_sound() -> None:
     WorkflowBuilder(start_executor=a).add_edge(a, a).add_edge(a, b).build()
 
 
-def test_a_start_that_is_not_in_the_graph_is_refused() -> None:
+def test_a_start_that_is_not_in_the_graph_is_rejected() -> None:
     with pytest.raises(GraphConnectivityError, match="start executor 'a' is not part of the graph"):
         validate_workflow_graph([], {"b": relay("b")}, "a")
 
@@ -185,12 +185,12 @@ def with_outputs(output: Any = None, intermediate: Any = None, **more: Any) -> W
 )
 def test_outputs_are_designated(output: Any, intermediate: Any, outputs: list[str], intermediates: list[str]) -> None:
     workflow = with_outputs(output, intermediate).build()
-    assert [one.id for one in workflow.get_output_executors()] == outputs
-    assert [one.id for one in workflow.get_intermediate_executors()] == intermediates
+    assert [executor.id for executor in workflow.get_output_executors()] == outputs
+    assert [executor.id for executor in workflow.get_intermediate_executors()] == intermediates
 
 
 @pytest.mark.parametrize(
-    ("output", "intermediate", "says"),
+    ("output", "intermediate", "message"),
     [
         ([], None, "name no executor, so the workflow would have no output"),
         ([], [], "name no executor"),
@@ -209,8 +209,8 @@ def test_outputs_are_designated(output: Any, intermediate: Any, outputs: list[st
         (None, "every", "intermediate_output_from must be a list of executors"),
     ],
 )
-def test_a_designation_that_makes_no_sense_is_refused(output: Any, intermediate: Any, says: str) -> None:
-    with pytest.raises(WorkflowValidationError, match=says) as raised:
+def test_invalid_output_designation_is_rejected(output: Any, intermediate: Any, message: str) -> None:
+    with pytest.raises(WorkflowValidationError, match=message) as raised:
         with_outputs(output, intermediate).build()
     assert raised.value.validation_type is ValidationTypeEnum.OUTPUT_VALIDATION
     assert str(raised.value).startswith("[OUTPUT_VALIDATION] ") and isinstance(raised.value, WorkflowException)
@@ -221,7 +221,7 @@ def test_an_executor_that_is_not_in_the_graph_cannot_be_designated() -> None:
         with_outputs([sink("stranger")]).build()
 
 
-def test_the_older_name_designates_too_but_not_both() -> None:
+def test_output_executors_designates_outputs_but_not_with_output_from() -> None:
     final = sink("final")
     workflow = WorkflowBuilder(start_executor=final, output_executors=[final]).build()
     assert workflow.get_output_executors() == [final]
@@ -232,7 +232,7 @@ def test_the_older_name_designates_too_but_not_both() -> None:
 def test_a_designation_may_use_registered_names() -> None:
     builder = WorkflowBuilder(output_from=["end"]).register_executor(lambda: sink("last"), "end")
     workflow = builder.set_start_executor("end").build()
-    assert [one.id for one in workflow.get_output_executors()] == ["last"]
+    assert [executor.id for executor in workflow.get_output_executors()] == ["last"]
 
 
 def test_errors_are_found_in_a_fixed_order_duplicates_first() -> None:

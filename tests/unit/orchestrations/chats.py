@@ -1,4 +1,4 @@
-"""A group chat for the tests: three who speak in turn, or as they are told."""
+"""A group chat for the tests: three agents that speak in turn, or as selected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def conversation(storage: Any) -> list[str]:
 
 
 class AsksTheShortest(BaseGroupChatOrchestrator):
-    """Whoever has the shortest name, once; then it is over."""
+    """Selects the participant with the shortest name once, then ends the chat."""
 
     def __init__(self, last_words: str) -> None:
         super().__init__("leader", name="chair", max_rounds=5)

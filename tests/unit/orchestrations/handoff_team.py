@@ -45,7 +45,7 @@ def track(order: int) -> str:
 
 
 def handing_off(text: str, agent: str, target: str) -> Message:
-    """What a model says that explains itself while it hands off."""
+    """Return the reply of a model that explains itself while it hands off."""
     call = Content.from_function_call(f"to-{target}", f"handoff_to_{target}")
     return Message("assistant", [text, call], agent)
 
@@ -76,7 +76,7 @@ def support(storage: Any, log: Path | None = None) -> Workflow:
             name="support",
             participants=[triage, refunds, shipping],
             checkpoint_storage=storage,
-            termination_condition=lambda said: "that is all" in said[-1].text,
+            termination_condition=lambda messages: "that is all" in messages[-1].text,
         )
         .add_handoff(triage, [refunds, shipping])
         .add_handoff("refunds", ["shipping"], description="Where things are.")
@@ -88,8 +88,8 @@ def team(storage: Any, *agents: ScriptedAgent, **options: Any) -> HandoffBuilder
     return HandoffBuilder(participants=agents, checkpoint_storage=storage, **options)
 
 
-def told_to(log: list[list[Message]], replies: list[Any]) -> Any:
-    """A script that notes what its model is given."""
+def recording_script(log: list[list[Message]], replies: list[Any]) -> Any:
+    """Return a script that records the messages of each request to its model."""
 
     def reply(messages: list[Message]) -> Any:
         log.append(messages)
@@ -120,21 +120,21 @@ def question(result: WorkflowRunResult) -> tuple[str, HandoffAgentUserRequest]:
     return str(event.request_id), event.data
 
 
-async def say(workflow: Workflow, result: WorkflowRunResult, said: Any) -> WorkflowRunResult:
-    """Answer the one question that is open."""
+async def answer_question(workflow: Workflow, result: WorkflowRunResult, reply: Any) -> WorkflowRunResult:
+    """Answer the only open question."""
     request_id, _ = question(result)
-    return await workflow.run(responses={request_id: said}, thread_id=result.thread_id)
+    return await workflow.run(responses={request_id: reply}, thread_id=result.thread_id)
 
 
 async def talked(storage: Any, thread_id: str) -> list[Message]:
     """The conversation of a thread."""
     head = await storage.get_latest(thread_id=thread_id)
-    said: list[Message] = head.state["conversation"]
-    return said
+    messages: list[Message] = head.state["conversation"]
+    return messages
 
 
 def to_public(messages: list[Message]) -> list[tuple[str, str]]:
-    return [(one.author_name or one.role, one.text) for one in messages]
+    return [(message.author_name or message.role, message.text) for message in messages]
 
 
 def done_twice(log: Path) -> dict[str, int]:

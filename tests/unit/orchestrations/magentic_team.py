@@ -1,4 +1,4 @@
-"""A Magentic team that says what is written down: a manager who knows by what it is told what to say next."""
+"""A scripted Magentic team. The manager selects its next reply by the messages that it receives."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ each time that it is asked again."""
 
 
 def judged(
-    speaker: str = "researcher", say: str = "Go on.", *, is_done: bool = False, is_stalled: bool = False
+    speaker: str = "researcher", instruction: str = "Go on.", *, is_done: bool = False, is_stalled: bool = False
 ) -> dict[str, Any]:
     answers: dict[str, Any] = {
         "is_request_satisfied": is_done,
         "is_in_loop": is_stalled,
         "is_progress_being_made": not is_stalled,
         "next_speaker": speaker,
-        "instruction_or_question": say,
+        "instruction_or_question": instruction,
     }
     return {name: {"reason": f"because of {name}", "answer": answer} for name, answer in answers.items()}
 
@@ -41,7 +41,7 @@ STALLING: list[Rounds] = [
     [judged("researcher", "Look it up."), judged("researcher", is_stalled=True), judged(is_stalled=True)],
     PLAIN,
 ]
-"""With max_stall_count=1: begun anew after two replies."""
+"""With max_stall_count=1, the manager plans again after two replies."""
 
 
 class Manager:
@@ -50,13 +50,13 @@ class Manager:
     def __init__(self, *by_plan: Rounds, plans: Mapping[int, str] | None = None) -> None:
         self._by_plan = by_plan
         self._plans = plans or {}
-        self.heard: list[list[str]] = []
-        """All that it was told, request by request."""
+        self.received: list[list[str]] = []
+        """The texts of the messages that it received, by request."""
 
     def __call__(self, messages: list[Message]) -> Any:
-        self.heard.append([one.text for one in messages])
-        at = max(place for place, one in enumerate(messages) if _kind(one.text) is not None)
-        asked_again = sum(one.text.startswith("This cannot be used") for one in messages[at:])
+        self.received.append([message.text for message in messages])
+        at = max(place for place, message in enumerate(messages) if _kind(message.text) is not None)
+        asked_again = sum(message.text.startswith("This cannot be used") for message in messages[at:])
         kind, number = _kind(messages[at].text), _newest(messages)
         if kind == "facts":
             return f"Facts {number + 1}"
@@ -65,7 +65,7 @@ class Manager:
         if kind == "answer":
             return f"Answer from: {_last_of_team(messages)}"
         rounds = self._by_plan[min(number, len(self._by_plan)) - 1]
-        judgement = rounds[sum(one.author_name in TEAM for one in messages)]
+        judgement = rounds[sum(message.author_name in TEAM for message in messages)]
         if isinstance(judgement, (str, Mapping, BaseException)):
             return judgement
         return judgement[min(asked_again, len(judgement) - 1)]
@@ -78,11 +78,11 @@ def _kind(text: str) -> str | None:
 
 
 def _newest(messages: Sequence[Message]) -> int:
-    return max((int(one) for message in messages for one in re.findall(r"Facts (\d+)", message.text)), default=0)
+    return max((int(number) for message in messages for number in re.findall(r"Facts (\d+)", message.text)), default=0)
 
 
 def _last_of_team(messages: Sequence[Message]) -> str:
-    return next((one.text for one in reversed(messages) if one.author_name in TEAM), "nothing")
+    return next((message.text for message in reversed(messages) if message.author_name in TEAM), "nothing")
 
 
 def crew(log: Path | None = None) -> list[ScriptedAgent]:
@@ -109,8 +109,8 @@ def team(
 
 async def remembered(storage: Any, thread_id: str) -> MagenticState:
     """What the orchestrator of a thread knows."""
-    found: MagenticState = (await private_of(storage, thread_id, "magentic_orchestrator"))["magentic"]
-    return found
+    state: MagenticState = (await private_of(storage, thread_id, "magentic_orchestrator"))["magentic"]
+    return state
 
 
 async def private_of(storage: Any, thread_id: str, executor_id: str) -> Mapping[str, Any]:
@@ -118,15 +118,15 @@ async def private_of(storage: Any, thread_id: str, executor_id: str) -> Mapping[
     return head.executors[executor_id].private or {}
 
 
-def said(messages: Sequence[Message]) -> list[tuple[str | None, str]]:
-    """Who said what, the long texts of prompts and plans cut short."""
-    return [(one.author_name, one.text.splitlines()[0]) for one in messages]
+def first_lines(messages: Sequence[Message]) -> list[tuple[str | None, str]]:
+    """Return the author and the first line of each message."""
+    return [(message.author_name, message.text.splitlines()[0]) for message in messages]
 
 
 def kinds(events: Sequence[WorkflowEvent]) -> list[str]:
-    """What the manager told of its doings."""
-    return [one.data.event_type.value for one in events if one.type == "magentic_orchestrator"]
+    """Return the types of the events that the manager emitted."""
+    return [event.data.event_type.value for event in events if event.type == "magentic_orchestrator"]
 
 
 def warned(events: Sequence[WorkflowEvent]) -> list[str]:
-    return [str(one.data) for one in events if one.type == "warning"]
+    return [str(event.data) for event in events if event.type == "warning"]

@@ -1,4 +1,4 @@
-"""For the tests of teams: agents that say what they heard, and teams that are stopped after everything they record."""
+"""Helpers for the tests of teams: agents that record their input, and teams that stop after each write."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ MakeTeam = Callable[[Any, Path], Workflow]
 """With a storage, and the file where its agents write down each request to a model."""
 
 
-class Hearing:
-    """What each agent was told, turn by turn."""
+class Recorder:
+    """Records the messages of each agent, turn by turn."""
 
     def __init__(self) -> None:
-        self.told: dict[str, list[list[str]]] = {}
+        self.received: dict[str, list[list[str]]] = {}
 
     def agent(self, name: str, replies: Sequence[Any], **options: Any) -> ScriptedAgent:
-        """One that says these things, and is overheard."""
-        told = self.told.setdefault(name, [])
+        """Return an agent with these replies that records its messages."""
+        received = self.received.setdefault(name, [])
 
-        class Overheard(ScriptedAgent):
-            async def turn(self, messages: list[Message], *given: Any, **more: Any) -> Any:
-                told.append([one.text for one in messages])
-                return await super().turn(messages, *given, **more)
+        class RecordedAgent(ScriptedAgent):
+            async def turn(self, messages: list[Message], *arguments: Any, **more: Any) -> Any:
+                received.append([message.text for message in messages])
+                return await super().turn(messages, *arguments, **more)
 
-        return Overheard(name, replies, **options)
+        return RecordedAgent(name, replies, **options)
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
-    return [one.text for one in messages]
+    return [message.text for message in messages]
 
 
 async def kept_by(storage: Any, executor_id: str, thread_id: str = "t") -> dict[str, Any]:
@@ -52,13 +52,13 @@ async def kept_by(storage: Any, executor_id: str, thread_id: str = "t") -> dict[
     return kept
 
 
-async def heard_by(storage: Any, agent: str, thread_id: str = "t") -> list[str]:
-    """All that an agent was told and said."""
+async def session_texts(storage: Any, agent: str, thread_id: str = "t") -> list[str]:
+    """Return the texts of all messages in the session of an agent."""
     session: AgentSession = (await kept_by(storage, agent, thread_id))["session"]
     return texts(session.messages)
 
 
-def said(response: AgentExecutorResponse) -> str:
+def text_of(response: AgentExecutorResponse) -> str:
     return response.agent_response.text
 
 
@@ -70,11 +70,11 @@ def calls(log: Path) -> Counter[str]:
     return Counter(log.read_text().splitlines()) if log.exists() else Counter()
 
 
-async def assert_nothing_is_said_twice(
+async def assert_no_request_is_repeated(
     make: MakeTeam, message: Any, folder: Path, answers: Answers | None = None, *, at_once: int = 1
 ) -> None:
-    """Stopped before and after everything that it writes, a team comes to the same end; what a model was asked, and
-    recorded, is not asked again. `at_once`: how many are asked side by side, of whom one is recorded first."""
+    """Stop a team before and after each write, and resume it. It ends in the same state, and no recorded request to a
+    model is repeated. `at_once`: how many requests run side by side, of which one is recorded first."""
     logs = _logs(folder)
     faults, log = Faults(), next(logs)
     calm = await take_to_the_end(make(None, log), faults.wrap(InMemoryCheckpointStorage()), message, answers)

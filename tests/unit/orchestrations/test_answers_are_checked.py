@@ -1,4 +1,4 @@
-"""Answers of people to teams, as JSON: what is misspelt is refused, and the request stays."""
+"""Answers of people to teams as JSON: a misspelt answer is rejected, and its request stays pending."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ async def test_a_misspelt_answer_approves_nothing(build: Any, answers: list[Any]
     for answer in answers:
         with pytest.raises(AnswerRejected):
             await build(storage).run(responses={asked.request_id: answer}, thread_id="t")
-    assert [one.request_id for one in await storage.pending_requests()] == [asked.request_id]
+    assert [request.request_id for request in await storage.pending_requests()] == [asked.request_id]
 
 
-async def test_what_is_asked_in_the_middle_of_a_turn_is_among_the_events_of_the_result() -> None:
+async def test_request_in_the_middle_of_a_turn_is_among_the_result_events() -> None:
     result = await approving(InMemoryCheckpointStorage()).run("Go", thread_id="t")
     asked = [event.request_id for event in result if event.type == "request_info"]
-    assert asked == [one.request_id for one in result.get_request_info_events()]
+    assert asked == [event.request_id for event in result.get_request_info_events()]
 
 
-async def test_secret_arguments_of_a_run_are_not_stored_by_a_workflow_inside_of_another(tmp_path: Any) -> None:
+async def test_inner_workflow_does_not_store_secret_arguments_of_a_run(tmp_path: Any) -> None:
     inner = SequentialBuilder(participants=[ScriptedAgent("ann", ["Hello."])], name="inner").build()
     storage = FileCheckpointStorage(tmp_path)
     outer = SequentialBuilder(participants=[inner.as_agent("team")], checkpoint_storage=storage).build()

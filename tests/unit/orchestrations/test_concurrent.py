@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Never
 
 import pytest
-from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, said, texts
+from tests.unit.orchestrations.teams import Recorder, assert_no_request_is_repeated, text_of, texts
 
 from perdure import (
     AgentExecutorRequest,
@@ -38,17 +38,17 @@ def panel(storage: Any = None, log: Path | None = None, **options: Any) -> Concu
     return ConcurrentBuilder(participants=team, checkpoint_storage=storage, **options)
 
 
-async def test_the_output_has_one_message_of_each_in_their_order() -> None:
+async def test_output_has_one_message_per_agent_in_their_order() -> None:
     [response] = (await panel().build().run("Will it work?")).get_outputs()
     assert isinstance(response, AgentResponse)
-    assert [(one.role, one.author_name, one.text) for one in response.messages] == [
+    assert [(message.role, message.author_name, message.text) for message in response.messages] == [
         ("assistant", "optimist", "It will work."),
         ("assistant", "sceptic", "It will not."),
         ("assistant", "judge", "It may."),
     ]
 
 
-async def test_of_a_turn_with_tools_the_last_message_counts() -> None:
+async def test_output_uses_the_last_message_of_a_turn_with_tools() -> None:
     def look_up(word: str) -> str:
         return word.upper()
 
@@ -75,7 +75,7 @@ class WaitsForTheOther(BaseAgent):
         return AgentResponse(messages=(Message("assistant", f"{self.name} is done", self.name),))
 
 
-async def test_all_work_at_the_same_time_and_the_order_is_theirs_not_that_of_their_ends() -> None:
+async def test_participants_run_concurrently_and_the_output_keeps_their_order() -> None:
     begun, second_is_done = asyncio.Barrier(2), asyncio.Event()
     team = [
         WaitsForTheOther("first", begun, second_is_done, asyncio.Event()),
@@ -85,16 +85,16 @@ async def test_all_work_at_the_same_time_and_the_order_is_theirs_not_that_of_the
     assert texts(response.messages) == ["first is done", "second is done"]
 
 
-async def test_each_hears_only_what_is_asked_and_remembers_it_in_the_next_run() -> None:
-    hearing, storage = Hearing(), InMemoryCheckpointStorage()
+async def test_each_agent_receives_only_new_questions_and_remembers_earlier_ones() -> None:
+    recorder, storage = Recorder(), InMemoryCheckpointStorage()
 
     def build() -> Workflow:
-        team = [hearing.agent("a", ["One.", "Two."]), hearing.agent("b", ["Uno.", "Dos."])]
+        team = [recorder.agent("a", ["One.", "Two."]), recorder.agent("b", ["Uno.", "Dos."])]
         return ConcurrentBuilder(participants=team, checkpoint_storage=storage).build()
 
     await build().run(["Count.", Message("user", "Please.")], thread_id="t")
     [response] = (await build().run(Message("user", "More."), thread_id="t")).get_outputs()
-    assert hearing.told == {"a": [["Count.", "Please."], ["More."]], "b": [["Count.", "Please."], ["More."]]}
+    assert recorder.received == {"a": [["Count.", "Please."], ["More."]], "b": [["Count.", "Please."], ["More."]]}
     assert texts(response.messages) == ["Two.", "Dos."]
 
 
@@ -102,7 +102,7 @@ async def test_each_hears_only_what_is_asked_and_remembers_it_in_the_next_run() 
 
 
 def joined(results: list[AgentExecutorResponse]) -> str:
-    return " ".join(map(said, results))
+    return " ".join(map(text_of, results))
 
 
 async def joined_later(results: list[AgentExecutorResponse]) -> str:
@@ -118,7 +118,7 @@ def promised(results: list[AgentExecutorResponse]) -> Any:
 
 
 async def named(names: list[str], results: list[AgentExecutorResponse]) -> str:
-    assert [one.executor_id for one in results] == names
+    assert [result.executor_id for result in results] == names
     return joined(results)
 
 
@@ -140,12 +140,12 @@ class Joins(Executor):
     ],
     ids=["function", "async function", "with the context", "partial", "function that gives a coroutine", "executor"],
 )
-async def test_an_aggregator_makes_of_the_answers_what_it_likes(aggregator: Any) -> None:
+async def test_aggregator_result_is_the_output(aggregator: Any) -> None:
     result = await panel().with_aggregator(aggregator).build().run("Will it work?")
     assert result.get_outputs() == ["It will work. It will not. It may."]
 
 
-async def test_an_aggregator_that_gives_nothing_makes_no_output() -> None:
+async def test_aggregator_without_a_result_makes_no_output() -> None:
     result = await panel().with_aggregator(lambda results: None).build().run("Will it work?")
     assert result.get_outputs() == []
 
@@ -155,11 +155,11 @@ class Verdict:
     votes: dict[str, str]
 
 
-async def test_what_an_aggregator_gives_may_be_of_a_type_beside_it_and_is_there_after_a_restart() -> None:
+async def test_aggregator_output_of_a_custom_type_survives_a_restart() -> None:
     storage = InMemoryCheckpointStorage()
 
     def count(results: list[AgentExecutorResponse]) -> Verdict:
-        return Verdict({one.executor_id: said(one) for one in results})
+        return Verdict({result.executor_id: text_of(result) for result in results})
 
     await panel(storage).with_aggregator(count).build().run("Will it work?", thread_id="t")
     again = await panel(storage).with_aggregator(count).build().run(thread_id="t")
@@ -168,27 +168,27 @@ async def test_what_an_aggregator_gives_may_be_of_a_type_beside_it_and_is_there_
     ]
 
 
-async def test_an_aggregator_may_ask_an_agent_which_is_recorded_too(tmp_path: Path) -> None:
+async def test_agent_called_by_an_aggregator_is_recorded_too(tmp_path: Path) -> None:
     def build(storage: Any, log: Path) -> Workflow:
         chair = ScriptedAgent("chair", ["Two of three say yes."], log=log)
 
         async def sum_up(results: list[AgentExecutorResponse]) -> str:
-            response = await chair.run([Message("user", said(one)) for one in results])
+            response = await chair.run([Message("user", text_of(result)) for result in results])
             return response.text
 
         return panel(storage, log).with_aggregator(sum_up).build()
 
-    await assert_nothing_is_said_twice(build, "Will it work?", tmp_path, at_once=3)
+    await assert_no_request_is_repeated(build, "Will it work?", tmp_path, at_once=3)
 
 
-def test_what_is_no_aggregator_is_refused() -> None:
+def test_invalid_aggregator_is_rejected() -> None:
     with pytest.raises(TypeError, match="an executor or a function, got 'joined'"):
         panel().with_aggregator("joined")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="An aggregator is set already"):
         panel().with_aggregator(joined).with_aggregator(joined)
 
 
-# ---------------------------------------------------------------- what it is told
+# ---------------------------------------------------------------- options
 
 
 class Echoes(Executor):
@@ -206,22 +206,22 @@ async def test_an_executor_may_take_part() -> None:
     assert texts(response.messages) == ["Yes.", "Hello"]
 
 
-async def test_outputs_of_participants_can_be_had_beside_the_joined_one() -> None:
+async def test_participant_outputs_are_available_beside_the_joined_output() -> None:
     result = await panel(output_from=["judge"], intermediate_output_from="all_other").build().run("Will it work?")
     assert texts(result.get_intermediate_outputs()) == ["It will work.", "It will not."]
-    assert [texts(one.messages) for one in result.get_outputs()] == [
+    assert [texts(output.messages) for output in result.get_outputs()] == [
         ["It may."],
         ["It will work.", "It will not.", "It may."],
     ]
 
 
-def test_its_name_is_always_the_same() -> None:
+def test_default_name_lists_the_participants() -> None:
     assert panel().build().name == "concurrent-optimist-sceptic-judge"
     named = panel(name="panel", description="votes").build()
     assert (named.name, named.description) == ("panel", "votes")
 
 
-def test_what_means_nothing_is_refused() -> None:
+def test_invalid_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least 2 participants, got 1"):
         ConcurrentBuilder(participants=[ScriptedAgent("a", [])])
     with pytest.raises(DuplicateExecutorId, match="'a'"):
@@ -235,7 +235,7 @@ def test_what_means_nothing_is_refused() -> None:
 # ---------------------------------------------------------------- as an agent, and stopped
 
 
-async def test_as_an_agent_it_answers_for_all_and_goes_on_in_a_session() -> None:
+async def test_agent_of_a_team_answers_for_all_and_continues_in_a_session() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s")
     first = await panel(storage).build().as_agent().run("Will it work?", session=session)
     assert texts(first.messages) == ["It will work.", "It will not.", "It may."]
@@ -244,14 +244,14 @@ async def test_as_an_agent_it_answers_for_all_and_goes_on_in_a_session() -> None
     assert texts(AgentResponse.from_updates(updates).messages) == ["Still.", "Never.", "Perhaps."]
 
 
-async def test_stopped_anywhere_it_comes_to_the_same_end_and_asks_no_model_twice(tmp_path: Path) -> None:
+async def test_stop_at_any_write_changes_no_result_and_repeats_no_request(tmp_path: Path) -> None:
     def build(storage: Any, log: Path) -> Workflow:
         return panel(storage, log).with_aggregator(joined).build()
 
-    await assert_nothing_is_said_twice(build, "Will it work?", tmp_path, at_once=3)
+    await assert_no_request_is_repeated(build, "Will it work?", tmp_path, at_once=3)
 
 
-async def test_one_that_fails_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_failed_agent_does_not_repeat_the_others(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     failed = asyncio.Event()
 

@@ -18,9 +18,7 @@ from perdure.testing.scripted import ScriptedAgent
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("wrong", ["anne", None, 3])
-async def test_a_speaker_who_takes_no_part_is_an_error_and_the_thread_goes_on_once_it_is_mended(
-    wrong: Any, is_async: bool, tmp_path: Path
-) -> None:
+async def test_unknown_speaker_raises_and_the_fixed_thread_resumes(wrong: Any, is_async: bool, tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
 
     def choosing(second: Any) -> Any:
@@ -39,7 +37,7 @@ async def test_a_speaker_who_takes_no_part_is_an_error_and_the_thread_goes_on_on
     assert len(log.read_text().splitlines()) == 4
 
 
-async def test_a_condition_that_raises_leaves_the_thread_where_it_can_be_resumed() -> None:
+async def test_condition_that_raises_leaves_the_thread_resumable() -> None:
     storage = InMemoryCheckpointStorage()
 
     def broken(messages: list[Message]) -> bool:
@@ -74,17 +72,17 @@ async def test_a_condition_that_raises_leaves_the_thread_where_it_can_be_resumed
         ({"selection_func": None, "orchestrator_agent": trio}, "orchestrator_agent is an agent"),
     ],
 )
-def test_what_means_nothing_is_refused(options: dict[str, Any], complaint: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises((ValueError, TypeError), match=complaint):
         chat(**options)
 
 
-def test_participants_and_factories_together_are_refused() -> None:
+def test_participants_and_factories_together_are_rejected() -> None:
     with pytest.raises(ValueError, match="not both"):
         GroupChatBuilder(participants=trio(), participant_factories=[trio], selection_func=in_turn)
 
 
-async def test_an_orchestrator_that_decides_nothing_is_told_so() -> None:
+async def test_orchestrator_that_decides_nothing_raises_a_clear_error() -> None:
     class Silent(BaseGroupChatOrchestrator):
         async def decide(self, state: GroupChatState, ctx: Any) -> Any:
             return None

@@ -1,4 +1,4 @@
-"""Agents that hand a conversation off: who is next, what each of them is told, and how it ends."""
+"""Agents that hand a conversation off: the next agent, the input of each agent, and the end."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.unit.orchestrations.handoff_team import (
     CONVERSATION,
     FIRST,
     answer,
+    answer_question,
     answers,
     handing_off,
     handoffs,
-    say,
+    recording_script,
     support,
     talked,
     team,
     to_public,
-    told_to,
 )
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
@@ -38,17 +38,17 @@ def storage() -> Storage:
     return InMemoryCheckpointStorage()
 
 
-async def test_a_support_case_goes_from_agent_to_agent_each_turn_in_a_new_workflow_object(storage: Storage) -> None:
+async def test_support_case_passes_between_agents_in_new_workflow_objects(storage: Storage) -> None:
     result = await support(storage).run(FIRST, thread_id="t")
-    told: list[tuple[str, str]] = []
+    outputs: list[tuple[str, str]] = []
     sent = handoffs(result)
     while responses := answers(result):
-        told += [(str(one.messages[0].author_name), one.text) for one in result.get_outputs()]
+        outputs += [(str(output.messages[0].author_name), output.text) for output in result.get_outputs()]
         result = await support(storage).run(responses=responses, thread_id="t")
         sent += handoffs(result)
     assert to_public(await talked(storage, "t")) == CONVERSATION
     assert sent == [HandoffSentEvent("triage", "refunds"), HandoffSentEvent("refunds", "shipping")]
-    assert told == [
+    assert outputs == [
         ("triage", "What is the order?"),
         ("triage", "Refunds will see to it."),
         ("refunds", "The lamp is refunded, the bulb is not: too late."),
@@ -58,59 +58,61 @@ async def test_a_support_case_goes_from_agent_to_agent_each_turn_in_a_new_workfl
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_two_approvals_wait_at_once_and_are_answered_one_by_one_in_new_workflow_objects(storage: Storage) -> None:
+async def test_two_pending_approvals_are_answered_singly_in_new_objects(storage: Storage) -> None:
     first = await support(storage).run(FIRST, thread_id="t")
     asked = await support(storage).run(responses=answers(first), thread_id="t")
     lamp, bulb = asked.get_request_info_events()
-    assert [one.data.function_call.name for one in (lamp, bulb)] == ["refund", "refund"]
+    assert [event.data.function_call.name for event in (lamp, bulb)] == ["refund", "refund"]
 
     half = await support(storage).run(responses={str(bulb.request_id): answer(bulb)}, thread_id="t")
-    assert [one.request_id for one in half.get_request_info_events()] == [lamp.request_id]
+    assert [event.request_id for event in half.get_request_info_events()] == [lamp.request_id]
     done = await support(storage).run(responses={str(lamp.request_id): answer(lamp)}, thread_id="t")
     [response] = done.get_outputs()
     results = [
-        one.result or one.exception for message in response.messages for one in message.of_type("function_result")
+        content.result or content.exception
+        for message in response.messages
+        for content in message.of_type("function_result")
     ]
     assert results == ["80 paid back for the lamp", "Rejected: too late"]
 
 
-async def test_the_next_agent_is_told_what_was_said_and_nothing_of_tools(storage: Storage) -> None:
+async def test_next_agent_receives_the_conversation_without_tool_calls(storage: Storage) -> None:
     log: list[list[Message]] = []
     triage = ScriptedAgent(
         "triage", [Call("look"), handing_off("One moment.", "triage", "clerk"), "Back."], tools=[lambda: 1]
     )
     picture = Content.from_data(b"\x00", "image/png")
     start = Message("user", ["See:", picture])
-    clerk = ScriptedAgent("clerk", told_to(log, ["A lamp.", Call("handoff_to_triage")]))
+    clerk = ScriptedAgent("clerk", recording_script(log, ["A lamp.", Call("handoff_to_triage")]))
     workflow = team(storage, triage, clerk).build()
     result = await workflow.run(start, thread_id="t")
     assert log == [[start, Message("assistant", "One moment.", "triage")]]
-    await say(workflow, result, "Thanks")
+    await answer_question(workflow, result, "Thanks")
     assert log[1] == [*log[0], Message("assistant", "A lamp.", "clerk"), Message("user", "Thanks")]
 
 
-async def test_an_agent_that_gets_the_floor_back_is_told_only_what_it_has_not_heard(storage: Storage) -> None:
+async def test_agent_that_gets_the_floor_back_receives_each_message_once(storage: Storage) -> None:
     log: list[list[Message]] = []
-    first = ScriptedAgent("first", told_to(log, [handing_off("To you.", "first", "second"), "Mine again."]))
+    first = ScriptedAgent("first", recording_script(log, [handing_off("To you.", "first", "second"), "Mine again."]))
     second = ScriptedAgent("second", ["Who are you?", handing_off("Back to you.", "second", "first")])
     workflow = team(storage, first, second).build()
     result = await workflow.run("Hello", thread_id="t")
-    await say(workflow, result, "Ann")
-    assert [one.text for one in log[1]] == ["Hello", "To you.", "", "Who are you?", "Ann", "Back to you."]
+    await answer_question(workflow, result, "Ann")
+    assert [message.text for message in log[1]] == ["Hello", "To you.", "", "Who are you?", "Ann", "Back to you."]
 
 
-async def test_messages_are_cleaned_without_making_new_ones_of_those_that_are_clean(storage: Storage) -> None:
+async def test_cleaning_keeps_message_objects_that_are_clean(storage: Storage) -> None:
     call = Content.from_function_call("1", "look")
-    said = Message("assistant", "Yes.", "a")
+    reply = Message("assistant", "Yes.", "a")
     picture = Content.from_data(b"\x00", "image/png")
     user = Message("user", ["See:", picture])
     mixed = Message("assistant", ["Let me look.", call, picture], "a", additional_properties={"x": 1})
     tool = Message("tool", [Content.from_function_result("1", result="a text")])
     approval = Message("user", [Content.from_function_approval_request("1", call).approve()])
     empty = Message("assistant", [""], "a")
-    cleaned = clean_conversation_for_handoff([said, user, mixed, tool, approval, empty])
-    assert cleaned == [said, user, Message("assistant", "Let me look.", "a", additional_properties={"x": 1})]
-    assert cleaned[0] is said
+    cleaned = clean_conversation_for_handoff([reply, user, mixed, tool, approval, empty])
+    assert cleaned == [reply, user, Message("assistant", "Let me look.", "a", additional_properties={"x": 1})]
+    assert cleaned[0] is reply
     assert cleaned[1] is user
 
 
@@ -122,10 +124,10 @@ async def test_the_first_of_two_handoffs_in_one_turn_counts(storage: Storage) ->
     b, c = ScriptedAgent("b", ["I am b."]), ScriptedAgent("c", ["I am c."])
     result = await team(storage, a, b, c).build().run("Hello", thread_id="t")
     assert handoffs(result) == [HandoffSentEvent("a", "c")]
-    assert [one.text for one in result.get_outputs()] == ["", "I am c."]
+    assert [output.text for output in result.get_outputs()] == ["", "I am c."]
 
 
-async def test_a_handoff_to_nobody_and_to_oneself_is_told_to_the_model_which_goes_on(storage: Storage) -> None:
+async def test_invalid_handoff_is_reported_to_the_model_which_continues(storage: Storage) -> None:
     log: list[list[Message]] = []
     calls = [
         Call("handoff_to_nobody"),
@@ -133,22 +135,22 @@ async def test_a_handoff_to_nobody_and_to_oneself_is_told_to_the_model_which_goe
         Call("handoff_to_c"),
         "Then I do it myself.",
     ]
-    a = ScriptedAgent("a", told_to(log, calls))
+    a = ScriptedAgent("a", recording_script(log, calls))
     workflow = team(storage, a, ScriptedAgent("b", []), ScriptedAgent("c", [])).add_handoff("a", ["b"]).build()
     result = await workflow.run("Hello", thread_id="t")
-    told = [one.exception for one in (part for m in log[-1] for part in m.of_type("function_result"))]
-    assert told == [f"There is no tool 'handoff_to_{name}'." for name in ("nobody", "a", "c")]
+    errors = [content.exception for content in (part for m in log[-1] for part in m.of_type("function_result"))]
+    assert errors == [f"There is no tool 'handoff_to_{name}'." for name in ("nobody", "a", "c")]
     assert handoffs(result) == []
     assert to_public(await talked(storage, "t")) == [("user", "Hello"), ("a", "Then I do it myself.")]
 
 
-async def test_a_handoff_whose_arguments_are_malformed_is_refused_and_the_model_tries_again(storage: Storage) -> None:
+async def test_handoff_with_malformed_arguments_is_rejected_and_retried(storage: Storage) -> None:
     a = ScriptedAgent("a", [Call("handoff_to_b", "{not json"), Call("handoff_to_b", {"reason": "b knows"})])
     result = await team(storage, a, ScriptedAgent("b", ["Here."])).build().run("Hello")
-    assert [one.text for one in result.get_outputs()] == ["", "Here."]
+    assert [output.text for output in result.get_outputs()] == ["", "Here."]
 
 
-async def test_the_start_agent_may_be_named_and_is_the_first_one_otherwise(storage: Storage) -> None:
+async def test_start_agent_is_the_first_unless_it_is_named(storage: Storage) -> None:
     a, b = ScriptedAgent("a", ["I am a."]), ScriptedAgent("b", ["I am b."])
     for builder, expected in (
         (team(storage, a, b), "a"),
@@ -159,7 +161,7 @@ async def test_the_start_agent_may_be_named_and_is_the_first_one_otherwise(stora
         assert result.get_outputs()[0].text == f"I am {expected}."
 
 
-async def test_what_the_user_says_goes_to_the_start_agent_if_it_does_not_return_to_the_previous_one(
+async def test_reply_of_the_user_returns_to_the_previous_or_the_start_agent(
     storage: Storage,
 ) -> None:
     a = ScriptedAgent("a", [Call("handoff_to_b"), "Me again."])
@@ -167,15 +169,15 @@ async def test_what_the_user_says_goes_to_the_start_agent_if_it_does_not_return_
     for returns, expected in ((True, "Still me."), (False, "Me again.")):
         workflow = team(storage, a, b).enable_return_to_previous(returns).build()
         result = await workflow.run("Hello", thread_id=f"returns {returns}")
-        assert (await say(workflow, result, "Fine.")).get_outputs()[0].text == expected
+        assert (await answer_question(workflow, result, "Fine.")).get_outputs()[0].text == expected
 
 
-async def test_tools_are_offered_with_what_was_said_of_the_handoff_or_of_the_target(storage: Storage) -> None:
+async def test_handoff_tools_have_the_description_of_the_handoff_or_target(storage: Storage) -> None:
     offered: list[Any] = []
 
     class Curious(ScriptedAgent):
         async def turn(self, messages: Any, session: Any, *, tools: Any = (), **kwargs: Any) -> AgentResponse:
-            offered.extend((one.name, one.description) for one in tools)
+            offered.extend((tool.name, tool.description) for tool in tools)
             return await super().turn(messages, session, tools=tools, **kwargs)
 
     a = Curious("a", ["Hello."])
@@ -190,67 +192,67 @@ async def test_tools_are_offered_with_what_was_said_of_the_handoff_or_of_the_tar
     assert offered == [("handoff_to_b_c", "Knows c."), ("handoff_to_d", "For d.")]
 
 
-# ---------------------------------------------------------------- how it ends, and going on alone
+# ---------------------------------------------------------------- the end, and autonomous mode
 
 
-async def test_a_termination_condition_ends_it_async_or_not_before_anybody_is_asked(storage: Storage) -> None:
-    async def later(said: list[Message]) -> bool:
-        return len(said) >= 2
+async def test_termination_condition_ends_the_conversation_before_a_question(storage: Storage) -> None:
+    async def later(messages: list[Message]) -> bool:
+        return len(messages) >= 2
 
-    for number, condition in enumerate((later, lambda said: len(said) >= 2)):
+    for number, condition in enumerate((later, lambda messages: len(messages) >= 2)):
         workflow = team(storage, ScriptedAgent("a", ["Done."]), termination_condition=condition).build()
         result = await workflow.run("Hello", thread_id=f"t{number}")
-        assert [one.text for one in result.get_outputs()] == ["Done."]
+        assert [output.text for output in result.get_outputs()] == ["Done."]
         assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_a_termination_condition_is_asked_before_the_agent_speaks_and_before_a_handoff(storage: Storage) -> None:
+async def test_termination_condition_is_checked_before_a_turn_and_a_handoff(storage: Storage) -> None:
     a = ScriptedAgent("a", [handing_off("Goodbye.", "a", "b")])
     over = (
         team(storage, a, ScriptedAgent("b", []))
-        .with_termination_condition(lambda said: "Goodbye" in said[-1].text)
+        .with_termination_condition(lambda messages: "Goodbye" in messages[-1].text)
         .build()
     )
     assert (await over.run("Goodbye", thread_id="t")).get_outputs() == []
     result = await over.run("Hello", thread_id="t")
-    assert [one.text for one in result.get_outputs()] == ["Goodbye."]
+    assert [output.text for output in result.get_outputs()] == ["Goodbye."]
     assert (handoffs(result), result.get_final_state()) == ([], WorkflowRunState.IDLE)
 
 
-async def test_an_autonomous_agent_goes_on_by_its_prompt_up_to_its_limit_and_then_asks(storage: Storage) -> None:
+async def test_autonomous_agent_continues_up_to_its_limit_and_then_asks(storage: Storage) -> None:
     log: list[list[Message]] = []
-    a = ScriptedAgent("a", told_to(log, ["One.", "Two.", "Three.", "Four.", "Five.", "Six."]))
+    a = ScriptedAgent("a", recording_script(log, ["One.", "Two.", "Three.", "Four.", "Five.", "Six."]))
     mode: dict[str, Any] = {"agents": [a], "prompts": {"a": "Go on."}, "turn_limits": {"a": 2}}
     workflow = team(storage, a, ScriptedAgent("b", [])).with_autonomous_mode(**mode).build()
     result = await workflow.run("Count", thread_id="t")
-    assert [one.text for one in result.get_outputs()] == ["One.", "Two.", "Three."]
-    assert [one.text for one in log[-1]] == ["Count", "One.", "Go on.", "Two.", "Go on."]
+    assert [output.text for output in result.get_outputs()] == ["One.", "Two.", "Three."]
+    assert [message.text for message in log[-1]] == ["Count", "One.", "Go on.", "Two.", "Go on."]
     assert [text for _, text in to_public(await talked(storage, "t"))] == ["Count", "One.", "Two.", "Three."]
-    again = await say(workflow, result, "More")  # the user has spoken: it counts anew
-    assert [one.text for one in again.get_outputs()] == ["Four.", "Five.", "Six."]
+    again = await answer_question(workflow, result, "More")  # the user has spoken, so the count restarts
+    assert [output.text for output in again.get_outputs()] == ["Four.", "Five.", "Six."]
 
 
-async def test_all_agents_are_autonomous_unless_some_are_named_and_fifty_turns_are_the_limit(storage: Storage) -> None:
+async def test_all_agents_are_autonomous_by_default_with_a_limit_of_fifty_turns(storage: Storage) -> None:
     a = ScriptedAgent("a", [*["Hm."] * 3, Call("handoff_to_b")])
     b = ScriptedAgent("b", ["Well."] * 51)
     result = await team(storage, a, b).with_autonomous_mode().build().run("Hello")
-    texts = [one.text for one in result.get_outputs()]
+    texts = [output.text for output in result.get_outputs()]
     assert texts == ["Hm."] * 3 + [""] + ["Well."] * 51
 
 
-async def test_a_turn_limit_of_none_asks_at_once(storage: Storage) -> None:
+async def test_turn_limit_of_zero_asks_at_once(storage: Storage) -> None:
     a = ScriptedAgent("a", ["One.", "Two."])
     result = await team(storage, a).with_autonomous_mode(turn_limits={"a": 0}).build().run("Hello")
-    assert [one.text for one in result.get_outputs()] == ["One."]
+    assert [output.text for output in result.get_outputs()] == ["One."]
 
 
 # ---------------------------------------------------------------- outputs, usage, streams
 
 
-async def test_participants_may_be_outputs_or_shown_on_the_way(storage: Storage) -> None:
+async def test_participants_may_be_outputs_or_intermediate_outputs(storage: Storage) -> None:
     a, b = ScriptedAgent("a", [Call("handoff_to_b")]), ScriptedAgent("b", ["Here."])
     result = await team(storage, a, b, output_from=["b"], intermediate_output_from="all_other").build().run("Hello")
-    assert [one.text for one in result.get_outputs()] == ["Here."]
+    assert [output.text for output in result.get_outputs()] == ["Here."]
     assert len(result.get_intermediate_outputs()) == 1
 
 
@@ -260,17 +262,19 @@ async def test_words_stream_as_they_come_and_usage_adds_up_over_the_thread(stora
     workflow = team(storage, a, b).build()
     stream = workflow.run("Hello", thread_id="t", stream=True)
     updates = [event async for event in stream if event.type == "data"]
-    told = [one.data for one in updates if isinstance(one.data, AgentResponseUpdate) and one.executor_id == "b"]
-    words = [one.text for one in told if one.text]
+    parts = [
+        event.data for event in updates if isinstance(event.data, AgentResponseUpdate) and event.executor_id == "b"
+    ]
+    words = [part.text for part in parts if part.text]
     assert words == ["One", " word", " more."]
-    result = await say(workflow, await stream, "Really?")
+    result = await answer_question(workflow, await stream, "Really?")
     assert result.usage == {"total_token_count": 11}
 
 
 # ---------------------------------------------------------------- many
 
 
-async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after_a_hundred_times(
+async def test_endless_handoffs_ask_the_user_after_a_hundred(
     storage: Storage,
 ) -> None:
     a, b = (
@@ -281,15 +285,13 @@ async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after
     assert len(handoffs(result)) == 101
     [warning] = [event.data for event in result if event.type == "warning"]
     assert "handed off 100 times in a row; before 'b' continues" in warning
-    mended = team(storage, a, ScriptedAgent("b", lambda _: "Enough.")).build()
-    result = await say(mended, result, "Stop it")
-    said = to_public(await talked(storage, "t"))
-    assert said == [("user", "Hello"), ("user", "Stop it"), ("b", "Enough.")]
+    fixed = team(storage, a, ScriptedAgent("b", lambda _: "Enough.")).build()
+    result = await answer_question(fixed, result, "Stop it")
+    conversation = to_public(await talked(storage, "t"))
+    assert conversation == [("user", "Hello"), ("user", "Stop it"), ("b", "Enough.")]
 
 
-async def test_handoffs_are_counted_anew_when_the_user_has_spoken(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_handoff_count_restarts_when_the_user_speaks(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handoff_executor, "MAX_HANDOFFS", 3)
     a, b = (
         ScriptedAgent("a", lambda _: Call("handoff_to_b")),
@@ -298,10 +300,10 @@ async def test_handoffs_are_counted_anew_when_the_user_has_spoken(
     workflow = team(storage, a, b).build()
     result = await workflow.run("Hello", thread_id="t")
     assert len(handoffs(result)) == 4
-    assert len(handoffs(await say(workflow, result, "Go on"))) == 4
+    assert len(handoffs(await answer_question(workflow, result, "Go on"))) == 4
 
 
-async def test_one_workflow_object_serves_threads_side_by_side_that_know_nothing_of_each_other(
+async def test_one_workflow_object_serves_isolated_threads_concurrently(
     storage: Storage,
 ) -> None:
     workflow = support(storage)

@@ -15,9 +15,11 @@ from perdure.agents.conversation.response import AgentResponse, AgentResponseUpd
 
 
 def asked(response: AgentResponse) -> list[Content]:
-    """What has to be answered: the function calls named request_info, and the approvals."""
-    contents = [one for message in response.messages for one in message.contents]
-    return [one for one in contents if one.name == "request_info" or one.type == "function_approval_request"]
+    """Return the contents that need an answer: the function calls named request_info, and the approvals."""
+    contents = [content for message in response.messages for content in message.contents]
+    return [
+        content for content in contents if content.name == "request_info" or content.type == "function_approval_request"
+    ]
 
 
 def answered(request: Content, *, as_messages: bool) -> Content:
@@ -25,25 +27,25 @@ def answered(request: Content, *, as_messages: bool) -> Content:
         assert request.function_call is not None
         item = request.function_call.parse_arguments()["item"]
         return request.reject("too late") if item == "bulb" else request.approve({"item": "lamp", "amount": 80})
-    said = json.loads(str(request.arguments))["data"]["agent_response"]["messages"][-1]["contents"][0]["text"]
-    reply: Any = REPLIES[said]
+    question = json.loads(str(request.arguments))["data"]["agent_response"]["messages"][-1]["contents"][0]["text"]
+    reply: Any = REPLIES[question]
     if as_messages:
         reply = [Message("user", reply).to_dict()]
     return Content.from_function_result(str(request.call_id), result=reply)
 
 
 @pytest.mark.parametrize("as_messages", [False, True], ids=["a text", "a list of messages"])
-async def test_a_whole_case_through_one_agent_each_turn_in_a_new_object(as_messages: bool) -> None:
+async def test_support_case_works_through_one_agent_in_new_objects(as_messages: bool) -> None:
     storage = InMemoryCheckpointStorage()
     session = AgentSession(session_id="t")
     response = await support(storage).as_agent("desk").run(FIRST, session=session)
     while requests := asked(response):
-        answers = Message("user", [answered(one, as_messages=as_messages) for one in requests])
+        answers = Message("user", [answered(request, as_messages=as_messages) for request in requests])
         response = await support(storage).as_agent("desk").run(answers, session=session)
     assert to_public(await talked(storage, "t")) == CONVERSATION
 
 
-async def test_resuming_it_gives_what_it_said_and_asks_once() -> None:
+async def test_resume_returns_the_same_text_and_asks_once() -> None:
     storage = InMemoryCheckpointStorage()
     session = AgentSession(session_id="t")
     first = await support(storage).as_agent("desk").run(FIRST, session=session)
@@ -53,8 +55,8 @@ async def test_resuming_it_gives_what_it_said_and_asks_once() -> None:
     assert len(asked(again)) == 1
 
 
-async def test_its_words_stream() -> None:
+async def test_agent_streams_its_words() -> None:
     stream = support(InMemoryCheckpointStorage()).as_agent().run(FIRST, stream=True)
-    updates: list[AgentResponseUpdate] = [one async for one in stream]
-    assert [one.text for one in updates if one.text] == ["What", " is", " the", " order?"]
+    updates: list[AgentResponseUpdate] = [update async for update in stream]
+    assert [update.text for update in updates if update.text] == ["What", " is", " the", " order?"]
     assert (await stream).text == "What is the order?"

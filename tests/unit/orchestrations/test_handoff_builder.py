@@ -22,7 +22,7 @@ def team(*names: str) -> HandoffBuilder:
 
 
 class Simple:
-    """An agent of somebody's own, that takes nothing but messages."""
+    """A custom agent that accepts only messages."""
 
     name = "simple"
 
@@ -35,7 +35,7 @@ class Node(Executor):
     async def take(self, text: str, ctx: WorkflowContext[str]) -> None: ...
 
 
-def test_it_is_named_after_its_participants_unless_told_and_keeps_what_it_is_told() -> None:
+def test_default_name_lists_the_participants_and_can_be_set() -> None:
     workflow = team("a", "b").build()
     assert (workflow.name, workflow.description) == ("handoff-a-b", None)
     storage = InMemoryCheckpointStorage()
@@ -43,7 +43,7 @@ def test_it_is_named_after_its_participants_unless_told_and_keeps_what_it_is_tol
     assert (named.build().name, named.build().description) == ("support", "Helps.")
 
 
-def test_somebody_has_to_take_part() -> None:
+def test_at_least_one_participant_is_required() -> None:
     with pytest.raises(ValueError, match="at least a participant, got 0"):
         HandoffBuilder(participants=[])
     with pytest.raises(ValueError, match="set participants first"):
@@ -54,31 +54,31 @@ def test_somebody_has_to_take_part() -> None:
         team("a", "b").participants([agent("c")])
 
 
-def test_two_participants_of_one_name_are_refused() -> None:
+def test_participants_with_the_same_name_are_rejected() -> None:
     with pytest.raises(DuplicateExecutorId, match="'a'"):
         team("a", "a")
 
 
-def test_an_agent_that_takes_no_tools_is_refused_with_what_it_would_need() -> None:
+def test_agent_without_tools_support_is_rejected_with_the_reason() -> None:
     with pytest.raises(TypeError, match=r"Agent 'simple' cannot hand off: its run\(\) does not accept `tools=`"):
         HandoffBuilder(participants=[agent("a"), Simple()])
     with pytest.raises(TypeError, match="'inner' cannot hand off"):
         HandoffBuilder(participants=[team("a", "b").build().as_agent("inner")])
 
 
-def test_what_is_no_agent_is_refused() -> None:
+def test_participant_that_is_not_an_agent_is_rejected() -> None:
     with pytest.raises(TypeError, match="'node' is an executor"):
         HandoffBuilder(participants=[Node("node")])
     with pytest.raises(TypeError, match="got 7"):
         HandoffBuilder(participants=[7])
 
 
-def test_the_name_of_the_floor_is_taken() -> None:
+def test_participant_cannot_be_named_handoff() -> None:
     with pytest.raises(ValueError, match="cannot be named 'handoff'"):
         team("a", "handoff")
 
 
-def test_a_start_agent_that_takes_no_part_is_refused_with_a_suggestion() -> None:
+def test_start_agent_that_is_not_a_participant_is_rejected() -> None:
     with pytest.raises(ValueError, match="names 'triagge', which is not a participant"):
         team("triage", "refunds").with_start_agent("triagge")
 
@@ -96,7 +96,7 @@ def test_handoffs_are_between_participants_and_not_to_oneself() -> None:
         team("a", "b").add_handoff("a", "b")
 
 
-def test_tools_that_would_have_one_name_are_refused() -> None:
+def test_handoff_tools_with_the_same_name_are_rejected() -> None:
     with pytest.raises(ValueError, match="A handoff to 'b c' and 'b_c' would be the same tool, 'handoff_to_b_c'"):
         team("a", "b c", "b_c").build()
 
@@ -125,7 +125,7 @@ def test_a_tool_is_named_as_models_accept_it() -> None:
         ({"agents": []}, "agents= is empty"),
     ],
 )
-def test_an_autonomous_mode_that_fits_nobody_is_refused(mode: dict[str, Any], message: str) -> None:
+def test_invalid_autonomous_mode_is_rejected(mode: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         team("a", "b").with_autonomous_mode(**mode)
 
@@ -135,6 +135,6 @@ def test_a_termination_condition_must_be_a_function() -> None:
         HandoffBuilder(participants=[agent("a")], termination_condition=True)  # type: ignore[arg-type]
 
 
-def test_outputs_are_those_of_participants() -> None:
+def test_output_from_must_name_participants() -> None:
     with pytest.raises(ValueError, match="output_from names 'x', which is not a participant"):
         HandoffBuilder(participants=[agent("a")], output_from=["x"]).build()

@@ -1,4 +1,4 @@
-"""A handoff that crashes at any write goes on as if nothing had happened: nothing said, asked or done twice."""
+"""A handoff continues after a crash at any write. No message, request or call is repeated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perdure.workflows.workflow import Workflow
 
 
 def alone(storage: Any) -> Workflow:
-    """One goes on by itself, then hands off to one whom the user ends."""
+    """One agent continues alone, then hands off to an agent whose conversation the user ends."""
     script: list[Any] = ["One.", "Two.", handing_off("Your turn.", "a", "b")]
     a, b = ScriptedAgent("a", script), ScriptedAgent("b", ["Three."])
     return team(storage, a, b).with_autonomous_mode(agents=[a]).build()
@@ -41,7 +41,7 @@ STORAGES: dict[str, Callable[[pytest.FixtureRequest, Path], Any]] = {
 }
 
 
-async def test_a_crash_at_any_write_changes_neither_what_is_said_nor_what_is_asked() -> None:
+async def test_crash_at_any_write_changes_no_message_and_no_request() -> None:
     storages: list[InMemoryCheckpointStorage] = []
 
     def make() -> InMemoryCheckpointStorage:
@@ -54,7 +54,7 @@ async def test_a_crash_at_any_write_changes_neither_what_is_said_nor_what_is_ask
         assert to_public(await talked(storage, THREAD)) == CONVERSATION
 
 
-async def test_a_crash_while_agents_go_on_alone_neither_repeats_nor_loses_a_turn() -> None:
+async def test_crash_in_autonomous_mode_neither_repeats_nor_loses_a_turn() -> None:
     storages: list[InMemoryCheckpointStorage] = []
 
     def make() -> InMemoryCheckpointStorage:
@@ -63,8 +63,8 @@ async def test_a_crash_while_agents_go_on_alone_neither_repeats_nor_loses_a_turn
 
     await assert_survives_crash(alone, "Count", storage=make, answers=lambda event: event.data.terminate())
     for storage in storages:
-        said = await talked(storage, THREAD)
-        assert [one.text for one in said] == ["Count", "One.", "Two.", "Your turn.", "Three."]
+        messages = await talked(storage, THREAD)
+        assert [message.text for message in messages] == ["Count", "One.", "Two.", "Your turn.", "Three."]
 
 
 @pytest.mark.parametrize("when", MOMENTS)
@@ -90,8 +90,8 @@ async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
             dying = faults.wrap(storage)
             with pytest.raises(ProcessGone):
                 await take_to_the_end(support(dying, log), dying, FIRST, answer, thread_id=thread_id)
-            anew = support(storage, log)
-            ending = await take_to_the_end(anew, storage, FIRST, answer, thread_id=thread_id, takeover=True)
+            restarted = support(storage, log)
+            ending = await take_to_the_end(restarted, storage, FIRST, answer, thread_id=thread_id, takeover=True)
             assert ending.rests[-1] == calm.rests[-1], thread_id
             assert to_public(await talked(storage, thread_id)) == CONVERSATION, thread_id
             twice = done_twice(log)
@@ -101,26 +101,26 @@ async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
         assert not SOAK or len(again) == (11 if is_unrecorded else 0)
 
 
-async def test_a_thread_that_is_resumed_again_and_again_tells_nothing_twice(tmp_path: Path) -> None:
+async def test_repeated_resumes_return_the_same_outputs_and_requests(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     first = await support(storage, log).run(FIRST, thread_id="t")
     for _ in range(3):
         again = await support(storage, log).run(thread_id="t")
         assert again.get_outputs() == first.get_outputs()
-        assert [one.request_id for one in again.get_request_info_events()] == [
-            one.request_id for one in first.get_request_info_events()
+        assert [event.request_id for event in again.get_request_info_events()] == [
+            event.request_id for event in first.get_request_info_events()
         ]
     await take_to_the_end(support(storage, log), storage, FIRST, answer, thread_id="t")
     assert to_public(await talked(storage, "t")) == CONVERSATION
     assert done_twice(log) == {}
 
 
-async def test_a_thread_that_is_taken_back_to_a_question_goes_on_from_there_with_nothing_twice() -> None:
+async def test_thread_restored_to_a_question_continues_without_repetition() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = support(storage)
     first = await workflow.run(FIRST, thread_id="t")
     await take_to_the_end(workflow, storage, FIRST, answer, thread_id="t")
-    responses = {str(one.request_id): answer(one) for one in first.get_request_info_events()}
+    responses = {str(event.request_id): answer(event) for event in first.get_request_info_events()}
     assert first.checkpoint_id is not None
     await support(storage).run(checkpoint_id=first.checkpoint_id, responses=responses, thread_id="t")
     assert to_public(await talked(storage, "t")) == CONVERSATION[:4]

@@ -25,8 +25,8 @@ class Client(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]  # 
 
     def _inner_get_response(self, **_: Any) -> Any:
         async def reply() -> ChatResponse:
-            said = agent_framework.Message(role="assistant", contents=[self.replies.pop(0)])
-            return ChatResponse(messages=[said])
+            message = agent_framework.Message(role="assistant", contents=[self.replies.pop(0)])
+            return ChatResponse(messages=[message])
 
         return reply()
 
@@ -54,6 +54,6 @@ async def test_an_agent_of_agent_framework_hands_off_and_gets_the_floor_back() -
     assert client.replies == []
 
 
-def test_agents_that_can_be_given_no_tools_for_a_turn_are_refused_when_it_is_built() -> None:
+def test_agents_that_accept_no_tools_per_turn_are_rejected() -> None:
     with pytest.raises(TypeError, match="Agent 'foreign' cannot hand off"):
         HandoffBuilder(participants=[RunnableLambda(lambda state: state, name="foreign")])

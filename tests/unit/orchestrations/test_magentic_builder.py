@@ -1,4 +1,4 @@
-"""MagenticBuilder: what it refuses, and managers of one's own."""
+"""MagenticBuilder: the options that it rejects, and custom managers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Foreman(MagenticManagerBase):
         place, self.judged = self.judged, self.judged + 1
         is_done = place >= len(names)
         answers: list[str | bool] = [is_done, False, True, names[min(place, len(names) - 1)], "Do your part."]
-        return MagenticProgressLedger(*(MagenticProgressLedgerItem("", one) for one in answers))
+        return MagenticProgressLedger(*(MagenticProgressLedgerItem("", answer) for answer in answers))
 
     async def prepare_final_answer(self, magentic_context: MagenticContext) -> Message:
         return Message("assistant", f"{magentic_context.task}: judged {self.judged} times", "foreman")
@@ -59,7 +59,7 @@ def with_foreman(foreman: MagenticManagerBase, storage: Any = None, **options: A
     return MagenticBuilder(participants=crew(), manager=foreman, checkpoint_storage=storage, **options).build()
 
 
-async def test_a_manager_of_ones_own_leads_the_team_and_remembers_by_thread() -> None:
+async def test_custom_manager_leads_the_team_and_keeps_state_by_thread() -> None:
     foreman, storage = Foreman(), InMemoryCheckpointStorage()
     workflow = with_foreman(foreman, storage)
     results = await asyncio.gather(*(workflow.run(task, thread_id=task) for task in ("one", "two", "three")))
@@ -68,20 +68,20 @@ async def test_a_manager_of_ones_own_leads_the_team_and_remembers_by_thread() ->
     ]
     assert foreman.judged == 0, "what it keeps belongs to a thread"
     history = (await remembered(storage, "one")).context.chat_history
-    assert [one.text for one in history[:3]] == ["one", "I know this one.", "Everybody works on one"]
+    assert [message.text for message in history[:3]] == ["one", "I know this one.", "Everybody works on one"]
 
 
-async def test_a_plan_that_was_made_is_not_made_again_after_its_review() -> None:
+async def test_plan_is_not_made_again_after_its_review() -> None:
     storage, plans = InMemoryCheckpointStorage(), list[str]()
     paused = await with_foreman(Foreman(plans), storage, enable_plan_review=True).run("one", thread_id="t")
     [asked] = paused.get_request_info_events()
-    anew = with_foreman(Foreman(plans), storage, enable_plan_review=True)
-    result = await anew.run(thread_id="t", responses={asked.request_id: asked.data.approve()})
+    restarted = with_foreman(Foreman(plans), storage, enable_plan_review=True)
+    result = await restarted.run(thread_id="t", responses={asked.request_id: asked.data.approve()})
     assert result.get_outputs()[0].text == "one: judged 3 times"
     assert plans == ["one"]
 
 
-async def test_what_a_manager_of_ones_own_has_done_is_recorded_and_not_done_again_after_a_crash() -> None:
+async def test_work_of_a_custom_manager_is_not_repeated_after_a_crash() -> None:
     storage, plans, faults = InMemoryCheckpointStorage(), list[str](), Faults()
     faults.crash("journal", nth=2, when="before")  # its plan is recorded, its first judgement is not
     with pytest.raises(ProcessGone):
@@ -91,7 +91,7 @@ async def test_what_a_manager_of_ones_own_has_done_is_recorded_and_not_done_agai
     assert plans == ["one"]
 
 
-async def test_what_a_call_that_failed_left_in_the_manager_is_forgotten() -> None:
+async def test_state_left_by_a_failed_manager_call_is_discarded() -> None:
     failures = [ConnectionError("the model is away")]
 
     class Flaky(Foreman):
@@ -111,7 +111,7 @@ async def test_what_a_call_that_failed_left_in_the_manager_is_forgotten() -> Non
 @pytest.mark.parametrize(
     ("plan", "error"), [("no message", TypeError), (Message("assistant", " "), WorkflowRunnerException)]
 )
-async def test_a_manager_that_gives_no_plan_is_named_and_may_be_mended(plan: Any, error: type[Exception]) -> None:
+async def test_invalid_plan_names_the_manager_and_a_fixed_manager_resumes(plan: Any, error: type[Exception]) -> None:
     class Lazy(Foreman):
         async def plan(self, magentic_context: MagenticContext) -> Message:
             return plan  # type: ignore[no-any-return]
@@ -124,7 +124,7 @@ async def test_a_manager_that_gives_no_plan_is_named_and_may_be_mended(plan: Any
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"manager": Foreman()},
         {"manager_factory": Foreman},
@@ -132,10 +132,10 @@ async def test_a_manager_that_gives_no_plan_is_named_and_may_be_mended(plan: Any
         {"manager_agent_factory": lambda: ScriptedAgent("manager", Manager(PLAIN))},
         {"manager": StandardMagenticManager(ScriptedAgent("manager", Manager(PLAIN)))},
     ],
-    ids=lambda given: next(iter(given)),
+    ids=lambda options: next(iter(options)),
 )
-async def test_a_manager_may_be_given_in_each_of_four_ways(given: dict[str, Any]) -> None:
-    result = await MagenticBuilder(participants=crew(), **given).build().run(TASK)
+async def test_manager_can_be_passed_in_each_of_four_ways(options: dict[str, Any]) -> None:
+    result = await MagenticBuilder(participants=crew(), **options).build().run(TASK)
     assert kinds(result) == ["plan_created", *["progress_ledger_updated"] * 3]
 
 
@@ -168,26 +168,24 @@ def an_agent() -> ScriptedAgent:
         ({"manager_agent": an_agent(), "name": ""}, ValueError, "name"),
     ],
 )
-def test_what_cannot_work_is_refused_when_it_is_built(
-    options: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_invalid_options_are_rejected_at_build(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         MagenticBuilder(**{"participants": crew(), **options}).build()
 
 
-def test_a_participant_with_the_name_of_the_orchestrator_is_refused() -> None:
+def test_a_participant_with_the_name_of_the_orchestrator_is_rejected() -> None:
     with pytest.raises(DuplicateExecutorId):
         team(participants=[ScriptedAgent("magentic_orchestrator", [""])])
 
 
 async def test_every_prompt_can_be_replaced() -> None:
-    heard: list[str] = []
+    prompts: list[str] = []
     own = Manager(PLAIN)
 
     def script(messages: list[Message]) -> Any:
-        heard.append(messages[-1].text)
+        prompts.append(messages[-1].text)
         if "Own full" in messages[-1].text:
-            raise AssertionError("the full text is told to the team, not to the manager")
+            raise AssertionError("the full text goes to the team, not to the manager")
         return own(messages)
 
     # Ours with a mark before it, so that the script knows what it is asked for.
@@ -200,7 +198,7 @@ async def test_every_prompt_can_be_replaced() -> None:
     [asked] = again.get_request_info_events()
     assert asked.data.plan.text.startswith("Own task_ledger_full_prompt")
     await workflow.run(thread_id="t", responses={asked.request_id: asked.data.approve()})
-    used = {text.splitlines()[0].removeprefix("Own ") for text in heard}
+    used = {text.splitlines()[0].removeprefix("Own ") for text in prompts}
     assert used == set(DEFAULTS) - {"task_ledger_full_prompt"}
 
 

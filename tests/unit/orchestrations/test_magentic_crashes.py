@@ -1,4 +1,4 @@
-"""A Magentic team that crashes at any write goes on as if nothing had happened: nothing said, asked or paid twice."""
+"""A Magentic team continues after a crash at any write. No message and no paid request is repeated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.chance import SOAK
-from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, crew, judged, remembered, said, team
+from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, crew, first_lines, judged, remembered, team
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent
 from perdure.agents.tools import tool
@@ -35,7 +35,7 @@ def gauge(place: str) -> str:
 
 
 def reviewed(storage: Any, log: Path | None = None) -> Workflow:
-    """Sent back once, approved, begun anew after a stall, approved again; one of the team calls a tool."""
+    """A plan that is revised once, approved, replaced after a stall, and approved again. One agent calls a tool."""
     replies: list[Reply] = [Call("gauge", {"place": "Brest"}), "7 metres.", "7.5 metres."]
     researcher = ScriptedAgent("researcher", replies, tools=[gauge], log=log)
     # Rounds by plan: the second is the first that is gone by.
@@ -93,8 +93,8 @@ class Trials:
         assert ending.rests[-1]["questions"] == {}, thread_id
         state = await remembered(self._storage, thread_id)
         assert state == await remembered(self._storage, "calm"), thread_id
-        assert said(state.context.chat_history)[-5:] == CONVERSATION, thread_id
-        assert said(state.dialogue) == DIALOGUE, thread_id
+        assert first_lines(state.context.chat_history)[-5:] == CONVERSATION, thread_id
+        assert first_lines(state.dialogue) == DIALOGUE, thread_id
         # Only what was in flight, and not recorded yet, is done again.
         assert CALLS <= calls_in(self._log(thread_id)) <= CALLS + thread_id.startswith("before journal"), thread_id
 
@@ -115,7 +115,7 @@ async def test_a_crash_at_any_write_changes_nothing_of_a_short_task() -> None:
     assert len(survived.points) > 30
 
 
-async def test_a_crash_at_a_write_changes_neither_the_conversation_nor_the_counts_nor_what_is_paid(
+async def test_crash_at_a_write_changes_neither_messages_counts_nor_calls(
     tmp_path: Path,
 ) -> None:
     assert await Trials(InMemoryCheckpointStorage(), tmp_path).survive(one_in=6) > 15
@@ -131,7 +131,7 @@ async def test_a_crash_at_a_write_to_postgresql_is_survived(postgres_dsn: str, t
         assert await Trials(storage, tmp_path).survive(one_in=17) > 5
 
 
-async def test_usage_is_counted_once_whatever_crashed() -> None:
+async def test_usage_is_counted_once_after_a_crash() -> None:
     calm = await team(InMemoryCheckpointStorage()).run(TASK, thread_id="t")
     faults = Faults()
     await team(faults.wrap(InMemoryCheckpointStorage())).run(TASK, thread_id="t")
@@ -144,7 +144,7 @@ async def test_usage_is_counted_once_whatever_crashed() -> None:
         assert result.usage == calm.usage, f"after journal entry {nth}"
 
 
-async def test_the_same_review_can_be_gone_back_to_and_answered_otherwise(tmp_path: Path) -> None:
+async def test_review_can_be_restored_and_answered_differently(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     paused = await reviewed(storage, log).run(TASK, thread_id="t")
     [event] = paused.get_request_info_events()
@@ -155,4 +155,4 @@ async def test_the_same_review_can_be_gone_back_to_and_answered_otherwise(tmp_pa
     )
     [again] = back.get_request_info_events()
     assert "Plan 2" in again.data.plan.text
-    assert said((await remembered(storage, "t")).dialogue) == [(None, TASK), (None, "Shorter.")]
+    assert first_lines((await remembered(storage, "t")).dialogue) == [(None, TASK), (None, "Shorter.")]

@@ -40,11 +40,11 @@ def first(*judgements: Judgement) -> list[Any]:
         ("", "Not a ProgressAnswer"),
     ],
 )
-async def test_a_judgement_of_no_use_is_sent_back_with_what_is_wrong_with_it(bad: Judgement, complaint: str) -> None:
+async def test_unusable_judgement_is_returned_with_its_problem(bad: Judgement, complaint: str) -> None:
     manager = Manager(first(bad))
     result = await team(manager=manager).run(TASK)
-    assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
-    again = manager.heard[3]
+    assert [output.text for output in result.get_outputs()] == ["Answer from: It is 7 metres."]
+    again = manager.received[3]
     assert complaint in again[-1]
     assert again[-1].startswith("This cannot be used:")
     assert kinds(result).count("progress_ledger_updated") == 3, "a judgement of no use is none"
@@ -56,22 +56,22 @@ async def test_a_judgement_of_no_use_is_sent_back_with_what_is_wrong_with_it(bad
     ids=["fenced", "with words", "bare"],
 )
 async def test_a_judgement_is_found_in_a_text(form: str) -> None:
-    rounds: list[Judgement] = [form.replace("{}", json.dumps(one)) for one in PLAIN]
+    rounds: list[Judgement] = [form.replace("{}", json.dumps(judgement)) for judgement in PLAIN]
     result = await team(None, rounds).run(TASK)
-    assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
+    assert [output.text for output in result.get_outputs()] == ["Answer from: It is 7 metres."]
 
 
-async def test_verdicts_that_come_as_texts_are_read_as_what_they_say() -> None:
+async def test_verdicts_given_as_texts_are_read_as_booleans() -> None:
     ledger = judged("researcher", "Look.")
     ledger["is_request_satisfied"]["answer"] = "false"
     ledger["is_progress_being_made"]["answer"] = "true"
     result = await team(None, [ledger, *PLAIN[1:]]).run(TASK)
-    [_, told, *_] = [one.data.content for one in result if one.type == "magentic_orchestrator"]
-    assert told.is_request_satisfied.answer is False
-    assert told.is_progress_being_made.answer is True
+    [_, progress, *_] = [event.data.content for event in result if event.type == "magentic_orchestrator"]
+    assert progress.is_request_satisfied.answer is False
+    assert progress.is_progress_being_made.answer is True
 
 
-async def test_no_judgement_at_all_is_an_error_and_a_resumed_run_asks_again(tmp_path: Path) -> None:
+async def test_missing_judgement_raises_and_a_resumed_run_asks_again(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     bad = Manager(first("No.", "No!", "No!!", "Never."))
     with pytest.raises(WorkflowRunnerException, match="'manager' was asked for a progress ledger 3 times") as caught:
@@ -80,12 +80,12 @@ async def test_no_judgement_at_all_is_an_error_and_a_resumed_run_asks_again(tmp_
     assert len(log.read_text().splitlines()) == 5
 
     with_one_more = await team(storage, manager=bad, log=log).run(thread_id="t")
-    assert [one.text for one in with_one_more.get_outputs()] == ["Answer from: It is 7 metres."]
+    assert [output.text for output in with_one_more.get_outputs()] == ["Answer from: It is 7 metres."]
     # Facts, plan and the three bad ones were recorded: only a fourth and a fifth were asked for, and then the rest.
     assert len(log.read_text().splitlines()) == 5 + 2 + 2 + 2 + 1
 
 
-async def test_a_manager_that_stays_useless_fails_each_run_after_as_many_questions(tmp_path: Path) -> None:
+async def test_unusable_manager_fails_each_run_after_three_questions(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
     for asked in (5, 8, 11):
         workflow = team(storage, [["No."]], log=log)
@@ -94,12 +94,12 @@ async def test_a_manager_that_stays_useless_fails_each_run_after_as_many_questio
         assert len(log.read_text().splitlines()) == asked
 
 
-async def test_a_speaker_who_is_never_on_the_team_ends_the_task_with_what_there_is() -> None:
+async def test_unknown_speaker_ends_the_task_with_the_existing_replies() -> None:
     manager = Manager([judged("researcher", "Look."), [judged("captain")]])
     result = await team(manager=manager).run(TASK)
-    assert [one.text for one in result.get_outputs()] == ["Answer from: 7 metres."]
+    assert [output.text for output in result.get_outputs()] == ["Answer from: 7 metres."]
     assert "The manager selected 'captain', which is not on the team." in warned(result)[0]
-    assert sum("Judge where" in text for heard in manager.heard for text in heard) == 1 + 3
+    assert sum("Judge where" in text for texts in manager.received for text in texts) == 1 + 3
 
 
 @pytest.mark.parametrize("empty", ["", "  \n"])
@@ -111,7 +111,7 @@ async def test_an_empty_plan_is_asked_for_again(empty: str) -> None:
     assert "Plan 1" in plan.text
 
 
-async def test_a_plan_that_stays_empty_is_an_error_and_nobody_works_by_it(tmp_path: Path) -> None:
+async def test_plan_that_stays_empty_is_an_error_and_starts_no_work(tmp_path: Path) -> None:
     storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
 
     def blank(messages: list[Any]) -> str:
@@ -122,7 +122,7 @@ async def test_a_plan_that_stays_empty_is_an_error_and_nobody_works_by_it(tmp_pa
     assert "researcher" not in log.read_text()
 
     result = await team(storage, log=log).run(thread_id="t")
-    assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
+    assert [output.text for output in result.get_outputs()] == ["Answer from: It is 7 metres."]
 
 
 @pytest.mark.parametrize("where", ["the manager", "a participant"])
@@ -137,7 +137,7 @@ async def test_a_model_that_fails_leaves_the_thread_to_be_resumed(where: str, tm
     before = log.read_text().splitlines()
 
     result = await team(storage, log=log).run(thread_id="t")
-    assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
+    assert [output.text for output in result.get_outputs()] == ["Answer from: It is 7 metres."]
     undisturbed = tmp_path / "undisturbed"
     await team(log=undisturbed).run(TASK)
     # Only the call that failed is made again.

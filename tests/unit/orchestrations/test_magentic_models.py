@@ -38,7 +38,7 @@ def write(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart("It is 7 metres.")])
 
 
-async def test_models_are_asked_for_their_judgement_by_its_type_and_for_all_else_as_text() -> None:
+async def test_model_returns_judgements_as_typed_output_and_all_else_as_text() -> None:
     model = Model()
     workflow = MagenticBuilder(
         participants=[Agent(FunctionModel(write), name="writer")],
@@ -47,9 +47,9 @@ async def test_models_are_asked_for_their_judgement_by_its_type_and_for_all_else
     ).build()
     result = await workflow.run(TASK)
 
-    assert [one.text for one in result.get_outputs()] == ["The answer."]
+    assert [output.text for output in result.get_outputs()] == ["The answer."]
     assert kinds(result) == ["plan_created", *["progress_ledger_updated"] * 2]
-    assert [bool(one.output_tools) for one in model.asked] == [False, False, True, True, False]
+    assert [bool(info.output_tools) for info in model.asked] == [False, False, True, True, False]
     schema = model.asked[2].output_tools[0].parameters_json_schema
     assert list(schema["properties"]) == list(ProgressAnswer.__struct_fields__)
     assert list(schema["properties"]["is_in_loop"]["properties"]) == ["reason", "answer"]
@@ -70,7 +70,7 @@ class Foreign:
 
 
 @pytest.mark.parametrize("where", ["manager", "participant"])
-async def test_an_agent_that_knows_nothing_of_perdure_takes_part_and_is_not_asked_twice(where: str) -> None:
+async def test_foreign_agent_takes_part_and_is_not_asked_twice(where: str) -> None:
     storage = InMemoryCheckpointStorage()
     manager = Foreign("manager", Manager(PLAIN))
     writer = Foreign("writer", lambda messages: "It is 7 metres.")
@@ -83,5 +83,5 @@ async def test_an_agent_that_knows_nothing_of_perdure_takes_part_and_is_not_aske
 
     [asked] = (await make().run(TASK, thread_id="t")).get_request_info_events()
     result = await make().run(thread_id="t", responses={asked.request_id: asked.data.approve()})
-    assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
+    assert [output.text for output in result.get_outputs()] == ["Answer from: It is 7 metres."]
     assert (manager.calls, writer.calls) == ((6, 0) if where == "manager" else (0, 1))

@@ -6,7 +6,17 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.magentic_team import PLAIN, STALLING, TASK, Manager, crew, kinds, remembered, said, team
+from tests.unit.orchestrations.magentic_team import (
+    PLAIN,
+    STALLING,
+    TASK,
+    Manager,
+    crew,
+    first_lines,
+    kinds,
+    remembered,
+    team,
+)
 
 from perdure import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, WorkflowRunState
 from perdure.agents.conversation.content import Content
@@ -31,7 +41,7 @@ def asked(result: Any) -> MagenticPlanReviewRequest:
     return request
 
 
-async def test_nobody_works_before_the_plan_is_approved() -> None:
+async def test_team_waits_until_the_plan_is_approved() -> None:
     storage = InMemoryCheckpointStorage()
     paused = await reviewed(storage).run(TASK, thread_id="t")
 
@@ -43,11 +53,11 @@ async def test_nobody_works_before_the_plan_is_approved() -> None:
     assert not request.is_stalled
 
     result = await reviewed(storage).run(thread_id="t", responses={request.request_id: request.approve()})
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
     assert result.get_final_state() is WorkflowRunState.IDLE
 
 
-async def test_a_plan_that_is_sent_back_is_made_anew_with_that_in_mind_and_asked_about_again() -> None:
+async def test_revised_plan_includes_the_feedback_and_is_reviewed_again() -> None:
     storage, manager = InMemoryCheckpointStorage(), Manager(PLAIN)
     first = asked(await reviewed(storage, manager=manager).run(TASK, thread_id="t"))
     again = await reviewed(storage, manager=manager).run(
@@ -57,7 +67,7 @@ async def test_a_plan_that_is_sent_back_is_made_anew_with_that_in_mind_and_asked
     second = asked(again)
     assert second.request_id != first.request_id
     assert "Plan 2" in second.plan.text
-    assert "Ask the pilot first." in manager.heard[2]
+    assert "Ask the pilot first." in manager.received[2]
 
     third = asked(
         await reviewed(storage, manager=manager).run(
@@ -66,8 +76,8 @@ async def test_a_plan_that_is_sent_back_is_made_anew_with_that_in_mind_and_asked
     )
     assert "Plan 3" in third.plan.text
     result = await reviewed(storage, manager=manager).run(thread_id="t", responses={third.request_id: third.approve()})
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
-    assert [text for _, text in said((await remembered(storage, "t")).dialogue)] == [
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
+    assert [text for _, text in first_lines((await remembered(storage, "t")).dialogue)] == [
         TASK,
         "Ask the pilot first.",
         "No.",
@@ -76,7 +86,7 @@ async def test_a_plan_that_is_sent_back_is_made_anew_with_that_in_mind_and_asked
     ]
 
 
-async def test_the_plan_after_a_stall_is_reviewed_too_with_the_judgement_that_led_to_it() -> None:
+async def test_plan_after_a_stall_is_reviewed_with_the_judgement_behind_it() -> None:
     storage = InMemoryCheckpointStorage()
 
     def make() -> Any:
@@ -91,11 +101,11 @@ async def test_the_plan_after_a_stall_is_reviewed_too_with_the_judgement_that_le
     revised = asked(await make().run(thread_id="t", responses={stalled.request_id: stalled.revise("Be quick.")}))
     assert revised.is_stalled
     result = await make().run(thread_id="t", responses={revised.request_id: revised.approve()})
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
     assert (await remembered(storage, "t")).context.reset_count == 1
 
 
-async def test_a_review_is_pending_once_however_often_the_thread_is_resumed() -> None:
+async def test_review_is_pending_once_after_repeated_resumes() -> None:
     storage = InMemoryCheckpointStorage()
     request = asked(await reviewed(storage).run(TASK, thread_id="t"))
     for _ in range(2):
@@ -106,19 +116,19 @@ async def test_a_review_is_pending_once_however_often_the_thread_is_resumed() ->
         await reviewed(storage).run(thread_id="t", responses=answers)
 
 
-async def test_what_a_person_adds_while_the_plan_waits_is_heard_by_the_manager() -> None:
+async def test_message_during_the_review_reaches_the_manager() -> None:
     storage, manager = InMemoryCheckpointStorage(), Manager(PLAIN)
     request = asked(await reviewed(storage, manager=manager).run(TASK, thread_id="t"))
     assert asked(await reviewed(storage, manager=manager).run("In feet, please.", thread_id="t")) == request
-    assert len(manager.heard) == 2, "nothing was planned for it"
+    assert len(manager.received) == 2, "nothing was planned for it"
     result = await reviewed(storage, manager=manager).run(
         thread_id="t", responses={request.request_id: request.approve()}
     )
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
-    assert "In feet, please." in manager.heard[2]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
+    assert "In feet, please." in manager.received[2]
 
 
-async def test_an_answer_of_another_kind_is_refused_and_the_plan_still_waits() -> None:
+async def test_an_answer_of_another_kind_is_rejected_and_the_plan_still_waits() -> None:
     storage = InMemoryCheckpointStorage()
     request = asked(await reviewed(storage).run(TASK, thread_id="t"))
     with pytest.raises(AnswerRejected, match="MagenticPlanReviewResponse"):
@@ -132,11 +142,11 @@ async def test_an_answer_may_come_as_json() -> None:
     sent_back = {"review": [{"role": "user", "contents": [{"type": "text", "text": "Shorter."}]}]}
     second = asked(await reviewed(storage).run(thread_id="t", responses={request.request_id: sent_back}))
     result = await reviewed(storage).run(thread_id="t", responses={second.request_id: {"review": []}})
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
 
 
 @pytest.mark.parametrize("feedback", ["", "  ", [], [Message("user", "")]])
-def test_sending_a_plan_back_without_a_word_is_refused(feedback: Any) -> None:
+def test_revision_without_feedback_is_rejected(feedback: Any) -> None:
     with pytest.raises(ValueError, match="To approve the plan, use approve"):
         MagenticPlanReviewResponse.revise(feedback)
 
@@ -146,10 +156,10 @@ async def test_review_can_be_turned_on_and_off_by_the_builder() -> None:
     builder.with_plan_review().with_checkpointing(InMemoryCheckpointStorage())
     assert "Plan 1" in asked(await builder.build().run(TASK)).plan.text
     result = await builder.with_plan_review(False).build().run(TASK)
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
 
 
-async def test_a_team_inside_of_another_workflow_has_its_plans_reviewed_there() -> None:
+async def test_inner_team_has_its_plans_reviewed_by_the_outer_workflow() -> None:
     storage = InMemoryCheckpointStorage()
 
     def make() -> Any:
@@ -161,13 +171,13 @@ async def test_a_team_inside_of_another_workflow_has_its_plans_reviewed_there() 
     second = asked(await make().run(thread_id="t", responses={first.request_id: first.approve()}))
     assert second.is_stalled
     result = await make().run(thread_id="t", responses={second.request_id: second.approve()})
-    assert [one.text for one in result.get_outputs()] == [ANSWER]
+    assert [output.text for output in result.get_outputs()] == [ANSWER]
 
 
 # ---------------------------------------------------------------- as an agent
 
 
-async def test_a_team_is_an_agent_that_answers_and_goes_on_with_its_session() -> None:
+async def test_team_as_an_agent_answers_and_continues_in_its_session() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s")
     response = await team(storage).as_agent("tides").run(TASK, session=session)
     assert response.text == ANSWER
@@ -180,13 +190,13 @@ async def test_a_team_that_is_an_agent_streams_its_answer() -> None:
     assert "".join([update.text async for update in stream]) == ANSWER
 
 
-async def test_a_team_that_is_an_agent_has_its_plan_reviewed_by_a_function_call() -> None:
+async def test_team_as_an_agent_requests_plan_review_by_a_function_call() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s")
     response = await reviewed(storage).as_agent("tides").run(TASK, session=session)
-    [call] = [one for message in response.messages for one in message.of_type("function_call")]
+    [call] = [content for message in response.messages for content in message.of_type("function_call")]
     assert call.name == "request_info"
-    told = json.loads(str(call.arguments))
-    assert told["request_id"] == told["data"]["request_id"] == call.call_id
+    arguments = json.loads(str(call.arguments))
+    assert arguments["request_id"] == arguments["data"]["request_id"] == call.call_id
     approval = Content.from_function_result(str(call.call_id), result=MagenticPlanReviewResponse.approve())
     answered = await reviewed(storage).as_agent("tides").run(Message("tool", [approval]), session=session)
     assert answered.text == ANSWER

@@ -26,12 +26,12 @@ class Silent(Executor):
     """Yields nothing."""
 
     @handler
-    async def hear(self, messages: list[Message], ctx: WorkflowContext[list[Message]]) -> None: ...
+    async def receive(self, messages: list[Message], ctx: WorkflowContext[list[Message]]) -> None: ...
 
 
 class Loud(Executor):
     @handler
-    async def hear(self, messages: list[Message], ctx: WorkflowContext[Never, list[Message]]) -> None:
+    async def receive(self, messages: list[Message], ctx: WorkflowContext[Never, list[Message]]) -> None:
         await ctx.yield_output(messages)
 
 
@@ -40,7 +40,7 @@ def agent(name: str) -> ScriptedAgent:
 
 
 def names(team: list[Participant]) -> list[str]:
-    return [one.name for one in team]
+    return [participant.name for participant in team]
 
 
 # ---------------------------------------------------------------- who takes part
@@ -49,8 +49,11 @@ def names(team: list[Participant]) -> list[str]:
 def test_agents_and_executors_take_part_under_their_names() -> None:
     ann, silent = agent("ann"), Silent("silent")
     team = read_participants([ann, silent])
-    assert [(one.name, one.description) for one in team] == [("ann", "is ann"), ("silent", None)]
-    hosted, same = (one.executor() for one in team)
+    assert [(participant.name, participant.description) for participant in team] == [
+        ("ann", "is ann"),
+        ("silent", None),
+    ]
+    hosted, same = (participant.executor() for participant in team)
     assert isinstance(hosted, AgentExecutor)
     assert hosted.agent is ann
     assert same is silent
@@ -64,7 +67,7 @@ def test_an_agent_of_another_framework_takes_part_as_it_is() -> None:
     assert designate([participant], [other], None)["output_from"] == ["other"]
 
 
-def test_factories_make_a_team_anew_each_time() -> None:
+def test_factories_make_a_new_team_each_time() -> None:
     factories = [lambda: agent("ann"), lambda: Silent("silent")]
     first, second = read_participants(None, factories), read_participants(None, factories)
     assert names(first) == names(second) == ["ann", "silent"]
@@ -72,13 +75,13 @@ def test_factories_make_a_team_anew_each_time() -> None:
 
 
 @pytest.mark.parametrize("pair", [("a", "a"), ("a", Silent("a")), (Silent("a"), Silent("a"))])
-def test_two_of_one_name_are_refused(pair: Any) -> None:
+def test_participants_with_the_same_name_are_rejected(pair: Any) -> None:
     with pytest.raises(DuplicateExecutorId, match="the id 'a'"):
-        read_participants([agent(one) if isinstance(one, str) else one for one in pair])
+        read_participants([agent(member) if isinstance(member, str) else member for member in pair])
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("participants", "complaint"),
     [
         ([], "at least a participant, got 0"),
         (None, "a list of agents and executors, got None"),
@@ -88,9 +91,9 @@ def test_two_of_one_name_are_refused(pair: Any) -> None:
         ([object()], "an agent .* or an Executor, got <object"),
     ],
 )
-def test_what_can_take_no_part_is_refused(given: Any, complaint: str) -> None:
+def test_invalid_participants_are_rejected(participants: Any, complaint: str) -> None:
     with pytest.raises((TypeError, ValueError), match=complaint):
-        read_participants(given)
+        read_participants(participants)
 
 
 def test_a_workflow_takes_part_as_an_agent() -> None:
@@ -100,7 +103,7 @@ def test_a_workflow_takes_part_as_an_agent() -> None:
     assert names(read_participants([workflow.as_agent()])) == ["inner"]
 
 
-def test_participants_and_factories_together_are_refused() -> None:
+def test_participants_and_factories_together_are_rejected() -> None:
     with pytest.raises(ValueError, match="not both"):
         read_participants([agent("ann")], [lambda: agent("bob")])
 
@@ -110,10 +113,10 @@ def test_a_factory_is_a_function() -> None:
         read_participants(None, [agent("ann")])  # type: ignore[list-item]
 
 
-def test_participants_are_found_by_name_and_as_they_were_given() -> None:
+def test_participants_are_found_by_name_or_by_object() -> None:
     ann, silent = agent("ann"), Silent("silent")
     team = read_participants([ann, silent])
-    assert [find_participant(team, one, "who").name for one in ("ann", ann, "silent", silent)] == [
+    assert [find_participant(team, key, "who").name for key in ("ann", ann, "silent", silent)] == [
         "ann",
         "ann",
         "silent",
@@ -146,11 +149,11 @@ TEAM = read_participants([agent("ann"), agent("bob"), Silent("silent"), Loud("lo
         ([TEAM[1].source], [TEAM[3].source, "ann"], ["led", "bob"], ["loud", "ann"]),
     ],
 )
-def test_outputs_are_designated_by_name_or_as_given(
+def test_outputs_are_designated_by_name_or_by_object(
     output: Any, intermediate: Any, outputs: list[str], intermediates: list[str]
 ) -> None:
-    found = designate(TEAM, output, intermediate, default=["loud"], always=["led"])
-    assert found == {"output_from": outputs, "intermediate_output_from": intermediates}
+    designated = designate(TEAM, output, intermediate, default=["loud"], always=["led"])
+    assert designated == {"output_from": outputs, "intermediate_output_from": intermediates}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_outputs_are_designated_by_name_or_as_given(
         (None, ["cy"], "intermediate_output_from names 'cy', which is not a participant"),
     ],
 )
-def test_a_designation_that_means_nothing_is_refused(output: Any, intermediate: Any, complaint: str) -> None:
+def test_invalid_designation_is_rejected(output: Any, intermediate: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         designate(TEAM, output, intermediate)
 
@@ -176,11 +179,11 @@ def test_a_designation_that_means_nothing_is_refused(output: Any, intermediate: 
 
 
 @pytest.mark.parametrize(
-    "given",
+    "run_input",
     ["Hello", Message("user", "Hello"), ["Hello"], [Message("user", "Hello")]],
     ids=["text", "message", "texts", "messages"],
 )
-async def test_whatever_a_run_is_given_becomes_a_conversation(given: Any) -> None:
+async def test_any_run_input_becomes_a_conversation(run_input: Any) -> None:
     start, end = InputConversation(), Loud("end")
     workflow = WorkflowBuilder(start_executor=start, name="input").add_edge(start, end).build()
-    assert (await workflow.run(given)).get_outputs() == [[Message("user", "Hello")]]
+    assert (await workflow.run(run_input)).get_outputs() == [[Message("user", "Hello")]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, heard_by, texts
+from tests.unit.orchestrations.teams import Recorder, assert_no_request_is_repeated, session_texts, texts
 
 from perdure import (
     AgentExecutorResponse,
@@ -34,7 +34,7 @@ from perdure.testing.scripted import ScriptedAgent
 approve = AgentRequestInfoResponse.approve
 
 
-def say(*messages: str) -> AgentRequestInfoResponse:
+def feedback(*messages: str) -> AgentRequestInfoResponse:
     return AgentRequestInfoResponse.from_strings(messages)
 
 
@@ -67,20 +67,20 @@ TEAMS = [sequential, concurrent, group_chat]
 
 
 def asked(result: Any) -> dict[str, tuple[str, str]]:
-    """By who is asked about: the request, and what was said."""
-    found = {}
+    """Return the request id and the text of each pending request, by executor."""
+    requests = {}
     for event in result.get_request_info_events():
         assert isinstance(event.data, AgentExecutorResponse)
         assert event.response_type is AgentRequestInfoResponse
         assert event.source_executor_id == event.data.executor_id
-        found[event.data.executor_id] = (event.request_id, event.data.agent_response.text)
-    return found
+        requests[event.data.executor_id] = (event.request_id, event.data.agent_response.text)
+    return requests
 
 
-# ---------------------------------------------------------------- what is asked, and what comes of it
+# ---------------------------------------------------------------- requests and their effects
 
 
-async def test_approved_one_after_the_other_a_sequence_goes_on() -> None:
+async def test_sequence_continues_after_each_approval() -> None:
     storage = InMemoryCheckpointStorage()
     result = await sequential(storage).run("Write.", thread_id="t")
     assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
@@ -93,17 +93,17 @@ async def test_approved_one_after_the_other_a_sequence_goes_on() -> None:
     assert texts(result.get_outputs()) == ["Good."]
 
 
-async def test_what_is_said_to_an_answer_is_answered_and_asked_about_again() -> None:
-    hearing, storage = Hearing(), InMemoryCheckpointStorage()
+async def test_feedback_to_an_answer_is_answered_and_reviewed_again() -> None:
+    recorder, storage = Recorder(), InMemoryCheckpointStorage()
 
     def build() -> Workflow:
-        team = [hearing.agent("writer", ["One.", "Two.", "Three."]), hearing.agent("critic", ["Good."])]
+        team = [recorder.agent("writer", ["One.", "Two.", "Three."]), recorder.agent("critic", ["Good."])]
         builder = SequentialBuilder(participants=team, checkpoint_storage=storage)
         return builder.with_request_info(agents=["writer"]).build()
 
     result = await build().run("Write.", thread_id="t")
     seen, ids = [], set()
-    for answer in (say("Shorter.", "Please."), AgentRequestInfoResponse.from_messages([Message("user", "More.")])):
+    for answer in (feedback("Shorter.", "Please."), AgentRequestInfoResponse.from_messages([Message("user", "More.")])):
         [event] = result.get_request_info_events()
         seen.append((event.data.agent_response.text, texts(event.data.full_conversation)))
         ids.add(event.request_id)
@@ -115,15 +115,15 @@ async def test_what_is_said_to_an_answer_is_answered_and_asked_about_again() -> 
     assert len({*ids, event.request_id}) == 3, "an answer that comes late is not taken for that to another draft"
     result = await build().run(responses={event.request_id: approve()}, thread_id="t")
     assert texts(result.get_outputs()) == ["Good."]
-    assert hearing.told["critic"] == [everything]
-    assert await heard_by(storage, "writer") == everything
+    assert recorder.received["critic"] == [everything]
+    assert await session_texts(storage, "writer") == everything
 
 
-async def test_of_a_panel_each_is_asked_about_and_answered_by_itself() -> None:
+async def test_panel_members_are_reviewed_separately() -> None:
     storage = InMemoryCheckpointStorage()
     pending = asked(await concurrent(storage).run("Write.", thread_id="t"))
     assert {name: text for name, (_, text) in pending.items()} == {"writer": "A draft.", "critic": "Good."}
-    result = await concurrent(storage).run(responses={pending["critic"][0]: say("Sure?")}, thread_id="t")
+    result = await concurrent(storage).run(responses={pending["critic"][0]: feedback("Sure?")}, thread_id="t")
     again = asked(result)
     assert again["writer"] == pending["writer"]
     assert again["critic"][1] == "Better."
@@ -133,24 +133,24 @@ async def test_of_a_panel_each_is_asked_about_and_answered_by_itself() -> None:
     assert texts(response.messages) == ["A draft.", "Better."]
 
 
-async def test_in_a_group_chat_the_others_hear_only_what_was_approved() -> None:
-    hearing, storage = Hearing(), InMemoryCheckpointStorage()
+async def test_group_chat_members_receive_only_approved_answers() -> None:
+    recorder, storage = Recorder(), InMemoryCheckpointStorage()
 
     def build() -> Workflow:
-        team = [hearing.agent("writer", ["One.", "Two."]), hearing.agent("critic", ["Good."])]
+        team = [recorder.agent("writer", ["One.", "Two."]), recorder.agent("critic", ["Good."])]
         builder = GroupChatBuilder(participants=team, selection_func=in_turn, max_rounds=2, checkpoint_storage=storage)
         return builder.with_request_info(agents=[team[0]]).build()
 
     [(request_id, _)] = asked(await build().run("Write.", thread_id="t")).values()
-    [(request_id, text)] = asked(await build().run(responses={request_id: say("No.")}, thread_id="t")).values()
+    [(request_id, text)] = asked(await build().run(responses={request_id: feedback("No.")}, thread_id="t")).values()
     assert text == "Two."
     result = await build().run(responses={request_id: approve()}, thread_id="t")
     assert result.get_final_state() is WorkflowRunState.IDLE
-    assert hearing.told["critic"] == [["Write.", "Two."]]
+    assert recorder.received["critic"] == [["Write.", "Two."]]
 
 
-@pytest.mark.parametrize("build", TEAMS, ids=lambda one: one.__name__)
-async def test_a_request_is_there_once_however_often_the_thread_is_resumed(build: Build) -> None:
+@pytest.mark.parametrize("build", TEAMS, ids=lambda build: build.__name__)
+async def test_request_is_pending_once_after_repeated_resumes(build: Build) -> None:
     storage = InMemoryCheckpointStorage()
     first = asked(await build(storage).run("Write.", thread_id="t"))
     assert first
@@ -158,37 +158,37 @@ async def test_a_request_is_there_once_however_often_the_thread_is_resumed(build
     assert asked(await build(storage).run(thread_id="t")) == first
 
 
-@pytest.mark.parametrize("build", TEAMS, ids=lambda one: one.__name__)
-async def test_stopped_anywhere_it_comes_to_the_same_end_and_asks_no_model_twice(build: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("build", TEAMS, ids=lambda build: build.__name__)
+async def test_stop_at_any_write_changes_no_result_and_repeats_no_request(build: Build, tmp_path: Path) -> None:
     def answer(event: WorkflowEvent) -> AgentRequestInfoResponse:
-        return say("Again.") if event.data.agent_response.text == "A draft." else approve()
+        return feedback("Again.") if event.data.agent_response.text == "A draft." else approve()
 
-    await assert_nothing_is_said_twice(build, "Write.", tmp_path, answer, at_once=2 if build is concurrent else 1)
+    await assert_no_request_is_repeated(build, "Write.", tmp_path, answer, at_once=2 if build is concurrent else 1)
 
 
 # ---------------------------------------------------------------- as an agent
 
 
-async def test_as_an_agent_a_request_is_a_function_call_and_its_result_the_answer() -> None:
+async def test_agent_of_a_team_requests_review_by_a_function_call() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s")
     response = await sequential(storage).as_agent().run("Write.", session=session)
-    for answer in (say("Better."), approve(), msgspec.to_builtins(approve())):
+    for answer in (feedback("Better."), approve(), msgspec.to_builtins(approve())):
         [call] = response.messages[-1].of_type("function_call")
         assert call.name == "request_info"
-        given = Message("tool", [Content.from_function_result(str(call.call_id), result=answer)])
-        response = await sequential(storage).as_agent().run(given, session=session)
+        message = Message("tool", [Content.from_function_result(str(call.call_id), result=answer)])
+        response = await sequential(storage).as_agent().run(message, session=session)
     assert texts(response.messages) == ["Good."]
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- invalid options and answers
 
 
 class Plain(Executor):
     @handler
-    async def hear(self, messages: list[Message], ctx: WorkflowContext[list[Message]]) -> None: ...
+    async def receive(self, messages: list[Message], ctx: WorkflowContext[list[Message]]) -> None: ...
 
 
-def test_only_agents_of_the_team_can_be_asked_about() -> None:
+def test_request_info_accepts_only_agents_of_the_team() -> None:
     def builder() -> SequentialBuilder:
         return SequentialBuilder(participants=[Plain("plain"), *duo()])
 
@@ -202,7 +202,7 @@ def test_only_agents_of_the_team_can_be_asked_about() -> None:
         builder().with_request_info(agents="writer")
 
 
-async def test_an_answer_of_another_kind_is_refused_and_the_request_stays() -> None:
+async def test_answer_of_a_wrong_type_is_rejected_and_the_request_stays() -> None:
     workflow = sequential(InMemoryCheckpointStorage())
     [(request_id, _)] = asked(await workflow.run("Write.", thread_id="t")).values()
     with pytest.raises(AnswerRejected):
@@ -210,7 +210,7 @@ async def test_an_answer_of_another_kind_is_refused_and_the_request_stays() -> N
     assert len(asked(await workflow.run(thread_id="t"))) == 1
 
 
-def test_what_is_said_to_an_answer_is_not_nothing() -> None:
+def test_feedback_without_messages_is_rejected() -> None:
     assert approve().messages == []
     with pytest.raises(ValueError, match=r"To approve, use approve\(\)"):
         AgentRequestInfoResponse.from_strings([])

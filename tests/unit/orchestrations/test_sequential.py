@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Never
 
 import pytest
-from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, heard_by, texts
+from tests.unit.orchestrations.teams import Recorder, assert_no_request_is_repeated, session_texts, texts
 
 from perdure import (
     AgentExecutorResponse,
@@ -36,56 +36,56 @@ def trio(storage: Any = None, log: Path | None = None, **options: Any) -> Workfl
     return SequentialBuilder(participants=team, checkpoint_storage=storage, **options).build()
 
 
-# ---------------------------------------------------------------- who hears what
+# ---------------------------------------------------------------- input of each participant
 
 
-async def test_each_hears_the_conversation_so_far_and_the_last_one_answers() -> None:
-    hearing = Hearing()
+async def test_each_agent_receives_the_conversation_and_the_last_agent_answers() -> None:
+    recorder = Recorder()
     team = [
-        hearing.agent("writer", ["A draft."]),
-        hearing.agent("critic", ["Long."]),
-        hearing.agent("end", ["So."]),
+        recorder.agent("writer", ["A draft."]),
+        recorder.agent("critic", ["Long."]),
+        recorder.agent("end", ["So."]),
     ]
     result = await SequentialBuilder(participants=team).build().run("Write.")
-    assert hearing.told == {
+    assert recorder.received == {
         "writer": [["Write."]],
         "critic": [["Write.", "A draft."]],
         "end": [["Write.", "A draft.", "Long."]],
     }
     [response] = result.get_outputs()
     assert isinstance(response, AgentResponse)
-    assert [(one.author_name, one.text) for one in response.messages] == [("end", "So.")]
+    assert [(message.author_name, message.text) for message in response.messages] == [("end", "So.")]
     assert result.get_intermediate_outputs() == []
 
 
-async def test_only_what_the_agent_before_said_is_chained_if_so_wanted() -> None:
-    hearing = Hearing()
+async def test_chain_only_agent_responses_passes_only_the_previous_answer() -> None:
+    recorder = Recorder()
     team = [
-        hearing.agent("writer", ["A draft."]),
-        hearing.agent("critic", ["Long."]),
-        hearing.agent("end", ["So."]),
+        recorder.agent("writer", ["A draft."]),
+        recorder.agent("critic", ["Long."]),
+        recorder.agent("end", ["So."]),
     ]
     await SequentialBuilder(participants=team, chain_only_agent_responses=True).build().run("Write.")
-    assert hearing.told == {"writer": [["Write."]], "critic": [["A draft."]], "end": [["Long."]]}
+    assert recorder.received == {"writer": [["Write."]], "critic": [["A draft."]], "end": [["Long."]]}
 
 
-@pytest.mark.parametrize("given", [Message("user", "Write."), ["Write."], [Message("user", "Write.")]])
-async def test_it_begins_with_a_text_a_message_or_several(given: Any) -> None:
-    result = await trio().run(given)
+@pytest.mark.parametrize("run_input", [Message("user", "Write."), ["Write."], [Message("user", "Write.")]])
+async def test_run_accepts_a_text_a_message_or_a_list(run_input: Any) -> None:
+    result = await trio().run(run_input)
     assert result.get_outputs()[0].text == "The text."
 
 
-async def test_a_second_run_goes_on_with_the_conversation_and_tells_nothing_twice() -> None:
-    hearing, storage = Hearing(), InMemoryCheckpointStorage()
+async def test_second_run_continues_the_conversation_and_repeats_nothing() -> None:
+    recorder, storage = Recorder(), InMemoryCheckpointStorage()
 
     def build() -> Workflow:
-        team = [hearing.agent("writer", ["A draft.", "Shorter."]), hearing.agent("critic", ["Too long.", "Fine."])]
+        team = [recorder.agent("writer", ["A draft.", "Shorter."]), recorder.agent("critic", ["Too long.", "Fine."])]
         return SequentialBuilder(participants=team, checkpoint_storage=storage).build()
 
     await build().run("Write.", thread_id="t")
     result = await build().run("Again.", thread_id="t")
-    assert hearing.told["writer"] == [["Write."], ["Again."]]
-    assert hearing.told["critic"] == [["Write.", "A draft."], ["Again.", "Shorter."]]
+    assert recorder.received["writer"] == [["Write."], ["Again."]]
+    assert recorder.received["critic"] == [["Write.", "A draft."], ["Again.", "Shorter."]]
     assert result.get_outputs()[0].text == "Fine."
 
 
@@ -103,15 +103,15 @@ class Shortens(Executor):
 class Counts(Executor):
     @handler
     async def count(self, prior: AgentExecutorResponse, ctx: WorkflowContext[Never, AgentResponse]) -> None:
-        told = f"{prior.executor_id}: {len(prior.full_conversation)}"
-        await ctx.yield_output(AgentResponse(messages=(Message("assistant", told),)))
+        text = f"{prior.executor_id}: {len(prior.full_conversation)}"
+        await ctx.yield_output(AgentResponse(messages=(Message("assistant", text),)))
 
 
 async def test_an_executor_may_work_on_the_conversation_between_agents() -> None:
-    hearing = Hearing()
-    team = [hearing.agent("writer", ["A draft."]), Shortens("shorten"), hearing.agent("editor", ["The text."])]
+    recorder = Recorder()
+    team = [recorder.agent("writer", ["A draft."]), Shortens("shorten"), recorder.agent("editor", ["The text."])]
     result = await SequentialBuilder(participants=team).build().run("Write.")
-    assert hearing.told["editor"] == [["A draft."]]
+    assert recorder.received["editor"] == [["A draft."]]
     assert result.get_outputs()[0].text == "The text."
 
 
@@ -121,16 +121,16 @@ async def test_an_executor_may_be_the_last_and_take_the_response() -> None:
     assert result.get_outputs()[0].text == "writer: 2"
 
 
-def test_the_last_one_must_have_an_output() -> None:
+def test_last_participant_must_have_an_output() -> None:
     builder = SequentialBuilder(participants=[ScriptedAgent("writer", []), Shortens("shorten")])
     with pytest.raises(WorkflowValidationError, match="'shorten', whose handlers declare no workflow output"):
         builder.build()
 
 
-# ---------------------------------------------------------------- what it is told
+# ---------------------------------------------------------------- options
 
 
-async def test_outputs_of_all_or_of_some_can_be_had() -> None:
+async def test_outputs_of_all_or_of_some_participants_are_available() -> None:
     everything = await trio(output_from="all").run("Write.")
     assert texts(everything.get_outputs()) == ["A draft.", "Too long.", "The text."]
     some = await trio(output_from=["editor"], intermediate_output_from=["critic"]).run("Write.")
@@ -138,20 +138,20 @@ async def test_outputs_of_all_or_of_some_can_be_had() -> None:
     assert texts(some.get_intermediate_outputs()) == ["Too long."]
 
 
-def test_its_name_is_always_the_same() -> None:
+def test_default_name_lists_the_participants() -> None:
     assert trio().name == trio().name == "sequential-writer-critic-editor"
     named = trio(name="drafts", description="writes")
     assert (named.name, named.description) == ("drafts", "writes")
 
 
-async def test_it_may_be_told_later_where_its_threads_are_kept() -> None:
+async def test_storage_can_be_set_after_construction() -> None:
     storage = InMemoryCheckpointStorage()
     team = [ScriptedAgent("writer", ["A draft."])]
     await SequentialBuilder(participants=team).with_checkpointing(storage).build().run("Write.", thread_id="t")
-    assert await heard_by(storage, "writer") == ["Write.", "A draft."]
+    assert await session_texts(storage, "writer") == ["Write.", "A draft."]
 
 
-async def test_it_may_be_told_when_to_save() -> None:
+async def test_durability_decides_when_a_run_saves() -> None:
     stored = {}
     for durability in ("sync", "async", "exit"):
         storage = InMemoryCheckpointStorage()
@@ -161,7 +161,7 @@ async def test_it_may_be_told_when_to_save() -> None:
     assert stored["exit"] < stored["sync"] == stored["async"]
 
 
-def test_what_means_nothing_is_refused_when_it_is_made() -> None:
+def test_invalid_options_are_rejected() -> None:
     with pytest.raises(DuplicateExecutorId, match="'a'"):
         SequentialBuilder(participants=[ScriptedAgent("a", []), ScriptedAgent("a", [])])
     with pytest.raises(ValueError, match="at least a participant"):
@@ -174,7 +174,7 @@ def test_what_means_nothing_is_refused_when_it_is_made() -> None:
         SequentialBuilder(participants=[ScriptedAgent("a", [])]).with_checkpointing("here")
 
 
-async def test_one_of_a_hundred_participants_is_reached() -> None:
+async def test_last_of_101_participants_is_reached() -> None:
     team = [ScriptedAgent(f"agent-{number}", [f"{number}"]) for number in range(101)]
     result = await SequentialBuilder(participants=team, chain_only_agent_responses=True).build().run("Count.")
     assert result.get_outputs()[0].text == "100"
@@ -183,7 +183,7 @@ async def test_one_of_a_hundred_participants_is_reached() -> None:
 # ---------------------------------------------------------------- as an agent
 
 
-async def test_as_an_agent_it_answers_and_goes_on_in_a_session() -> None:
+async def test_team_as_an_agent_answers_and_continues_in_a_session() -> None:
     storage = InMemoryCheckpointStorage()
     session = AgentSession(session_id="s")
     first = await trio(storage).as_agent().run("Write.", session=session)
@@ -192,14 +192,14 @@ async def test_as_an_agent_it_answers_and_goes_on_in_a_session() -> None:
     assert texts(second.messages) == ["The short text."]
 
 
-async def test_as_an_agent_it_streams_what_the_last_one_says() -> None:
+async def test_team_as_an_agent_streams_the_answer_of_the_last_agent() -> None:
     stream = trio().as_agent().run("Write.", stream=True)
     updates = [update async for update in stream]
-    assert [one.text for one in updates if one.text] == ["The", " text."]
+    assert [update.text for update in updates if update.text] == ["The", " text."]
     assert AgentResponse.from_updates(updates).text == (await stream.get_final_response()).text == "The text."
 
 
-async def test_while_it_is_streamed_everybodys_words_are_seen_as_they_come() -> None:
+async def test_stream_contains_the_words_of_every_agent_in_order() -> None:
     seen: list[tuple[str | None, str]] = []
     async for event in trio().run("Write.", stream=True):
         if event.type == "data" and isinstance(event.data, AgentResponseUpdate) and event.data.text:
@@ -222,15 +222,15 @@ def nested(storage: Any) -> Workflow:
     return SequentialBuilder(participants=team, name="outer", checkpoint_storage=storage).build()
 
 
-async def test_a_team_may_take_part_in_another_and_ask_from_there() -> None:
+async def test_nested_team_can_request_a_review() -> None:
     storage = InMemoryCheckpointStorage()
     result = await nested(storage).run("Write.", thread_id="t")
     for answer in (AgentRequestInfoResponse.from_strings(["Better."]), AgentRequestInfoResponse.approve()):
         [event] = result.get_request_info_events()
         result = await nested(storage).run(responses={event.request_id: answer}, thread_id="t")
     assert texts(result.get_outputs()) == ["The text."]
-    heard = await heard_by(storage, "editor")  # among it what was asked and answered, which has no text
-    assert [one for one in heard if one] == ["Write.", "A better draft.", "The text."]
+    received = await session_texts(storage, "editor")  # includes the request and its answer, which have no text
+    assert [text for text in received if text] == ["Write.", "A better draft.", "The text."]
 
 
 # ---------------------------------------------------------------- stopped
@@ -246,11 +246,11 @@ def with_a_tool(storage: Any, log: Path) -> Workflow:
     return SequentialBuilder(participants=[writer, editor], checkpoint_storage=storage).build()
 
 
-async def test_stopped_anywhere_it_comes_to_the_same_end_and_asks_no_model_twice(tmp_path: Path) -> None:
-    await assert_nothing_is_said_twice(with_a_tool, "Write.", tmp_path)
+async def test_stop_at_any_write_changes_no_result_and_repeats_no_request(tmp_path: Path) -> None:
+    await assert_no_request_is_repeated(with_a_tool, "Write.", tmp_path)
 
 
-async def test_a_model_that_fails_leaves_the_thread_where_it_can_be_resumed() -> None:
+async def test_failing_model_leaves_the_thread_resumable() -> None:
     storage = InMemoryCheckpointStorage()
 
     def build(reply: Any) -> Workflow:
@@ -261,4 +261,4 @@ async def test_a_model_that_fails_leaves_the_thread_where_it_can_be_resumed() ->
         await build(ConnectionError("no model today")).run("Write.", thread_id="t")
     result = await build("The text.").run(thread_id="t")
     assert result.get_outputs()[0].text == "The text."
-    assert await heard_by(storage, "editor") == ["Write.", "A draft.", "The text."]
+    assert await session_texts(storage, "editor") == ["Write.", "A draft.", "The text."]

@@ -1,4 +1,4 @@
-"""What a group chat takes on disk: each message once, however many heard it and however many checkpoints have it."""
+"""The size of a group chat on disk: each message is stored once for all its receivers and checkpoints."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def chat(storage: Any) -> Workflow:
 
 MOST = {"sqlite": 5.0, "file": 5.2, "postgres": 5.0}
 """Times the text. SQLite and files: everything; of the files 0.7 is an index that takes as much for one thread as for
-many. PostgreSQL: only rows of commits, since schemas
-are used again by other tests; in a new one their table grows by 5.8 times the text, and all tables by 9.2 (rows of the
-journal that nobody needs any more wait for a vacuum), beyond the 4 times that they take when they are empty."""
+many. PostgreSQL: only rows of commits, since other tests use the schemas again. In a new schema their table grows
+by 5.8 times the text, and all tables by 9.2, beyond the 4 times that they take when they are empty. Obsolete rows
+of the journal wait for a vacuum."""
 
 ROWS = "SELECT sum(pg_column_size(one)) FROM {s}.commits one"
 
@@ -61,5 +61,5 @@ async def test_forty_turns_of_three_agents_take_few_times_their_text(kind: str, 
         assert len(await storage.list_checkpoint_ids(thread_id="t")) > 2 * TURNS, "all of its history is there"
     assert head is not None
     kept = head.executors[GroupChatBuilder.DEFAULT_ORCHESTRATOR_ID].private
-    told = OrchestrationState.from_dict(kept or {}).conversation
-    assert [one.text for one in told[1:-1]] == [speeches(turn % 3)[turn // 3] for turn in range(TURNS)]
+    conversation = OrchestrationState.from_dict(kept or {}).conversation
+    assert [message.text for message in conversation[1:-1]] == [speeches(turn % 3)[turn // 3] for turn in range(TURNS)]

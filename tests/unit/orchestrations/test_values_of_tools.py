@@ -1,4 +1,4 @@
-"""What tools give, and how a handoff that was refused counts, in teams."""
+"""Values that tools of teams return, and handoffs that are rejected."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def handoff(storage: Any) -> Workflow:
 async def test_a_tool_of_any_team_may_give_a_data_type(team: Any) -> None:
     storage = InMemoryCheckpointStorage()
     result = await team(storage).run("How warm is it?", thread_id="t")
-    assert "Twelve degrees." in str([one.data for one in result])
+    assert "Twelve degrees." in str([event.data for event in result])
     assert await storage.get_latest(thread_id="t") is not None
 
 
-async def test_a_handoff_whose_call_was_refused_is_none() -> None:
+async def test_rejected_handoff_call_is_not_a_handoff() -> None:
     malformed = Call("handoff_to_bob", '{"reason": ')
     ann = ScriptedAgent("ann", [malformed, "I will do it myself."])
     result = await HandoffBuilder(participants=[ann, ScriptedAgent("bob", [])]).build().run("Help")
@@ -56,7 +56,7 @@ async def test_a_handoff_whose_call_was_refused_is_none() -> None:
     assert asked.data.agent_response.messages[-1].text == "I will do it myself."
 
 
-async def test_after_a_handoff_that_was_refused_the_next_one_counts() -> None:
+async def test_handoff_after_a_rejected_handoff_counts() -> None:
     calls = [Call("handoff_to_bob", "no JSON"), Call("handoff_to_cy", {"reason": "money"})]
     team = [ScriptedAgent("ann", calls), ScriptedAgent("bob", []), ScriptedAgent("cy", ["Paid."])]
     result = await HandoffBuilder(participants=team).build().run("Help")

@@ -1,4 +1,4 @@
-"""`perdure.json`: what is found, what is refused and how it is said, all of it at once, and never a secret."""
+"""`perdure.json`: which files are read, and errors that list all problems at once and never show a secret."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def refused(folder: Path, tree: Any, **environ: str) -> str:
 # ---------------------------------------------------------------- files
 
 
-def test_a_file_is_found_in_the_folder_and_its_folder_is_the_projects(tmp_path: Path) -> None:
+def test_file_in_the_folder_is_loaded_and_sets_the_project_folder(tmp_path: Path) -> None:
     assert load(tmp_path, AGENT) == ServerConfig(agent="graph.react:app", folder=str(tmp_path))
 
 
-def test_toml_is_read_too(tmp_path: Path) -> None:
+def test_toml_file_is_loaded(tmp_path: Path) -> None:
     written(tmp_path, 'agent = "a:b"\nport = 9000\n[auth]\nmethod = "jwt"\n', "perdure.toml")
     config = load(tmp_path)
     assert (config.agent, config.port, config.auth.method) == ("a:b", 9000, "jwt")
 
 
-def test_a_file_can_be_named_and_so_can_its_folder(tmp_path: Path) -> None:
+def test_path_can_name_a_file_or_its_folder(tmp_path: Path) -> None:
     path = written(tmp_path, AGENT, "other.json")
     assert load_config(path, environ={}).folder == str(tmp_path)
     assert load_config(path, folder=tmp_path / "x", environ={}).folder == str(tmp_path / "x")
@@ -55,31 +55,31 @@ def test_a_file_can_be_named_and_so_can_its_folder(tmp_path: Path) -> None:
     assert load_config(tmp_path, environ={}).agent == "a:b"
 
 
-def test_of_two_files_of_ours_none_is_taken(tmp_path: Path) -> None:
+def test_json_and_toml_file_together_are_rejected(tmp_path: Path) -> None:
     written(tmp_path, 'agent = "a:b"', "perdure.toml")
     assert "perdure.json and perdure.toml are both in" in refused(tmp_path, AGENT)
 
 
-def test_ours_is_taken_before_one_of_agentflow(tmp_path: Path) -> None:
+def test_perdure_file_comes_before_agentflow_files(tmp_path: Path) -> None:
     for name in ("agentflow.json", ".agentflow.json", "agentflow.config.json"):
         written(tmp_path, {"agent": f"{name.strip('.').replace('.', '_')}:app"}, name)
     assert load(tmp_path).agent == "agentflow_json:app"
     assert load(tmp_path, AGENT).agent == "graph.react:app"
 
 
-def test_without_a_file_it_says_what_makes_one(tmp_path: Path) -> None:
+def test_missing_file_error_names_perdure_init(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="`perdure init` creates a project"):
         load(tmp_path)
     with pytest.raises(InvalidConfig, match=r"Folder .* does not exist"):
         load(tmp_path / "nowhere")
 
 
-def test_without_a_file_the_environment_may_say_all_of_it(tmp_path: Path) -> None:
+def test_environment_can_replace_the_file(tmp_path: Path) -> None:
     assert load(tmp_path, PERDURE_AGENT="a:b").agent == "a:b"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "it is not valid JSON: Expecting property name"),
         ('{"agent": "a:b", "agent": "c:d"}', "it is not valid JSON: the key 'agent' occurs twice"),
@@ -88,11 +88,11 @@ def test_without_a_file_the_environment_may_say_all_of_it(tmp_path: Path) -> Non
         ("[" * 100_000, "it is nested too deeply"),
     ],
 )
-def test_what_is_no_json_is_told_with_the_file(tmp_path: Path, text: str, said: str) -> None:
-    assert refused(tmp_path, text).startswith(f"perdure.json: {said}")
+def test_invalid_json_error_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+    assert refused(tmp_path, text).startswith(f"perdure.json: {message}")
 
 
-def test_what_is_no_utf8_no_toml_or_not_there_is_told(tmp_path: Path) -> None:
+def test_file_that_is_not_utf8_not_toml_or_missing_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "perdure.json").write_bytes(b'{"agent": "\xff"}')
     with pytest.raises(InvalidConfig, match="it is not UTF-8: byte 11"):
         load(tmp_path)
@@ -106,7 +106,7 @@ def test_what_is_no_utf8_no_toml_or_not_there_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("value", "expected"),
     [
         (None, AuthConfig()),
         ("none", AuthConfig()),
@@ -115,12 +115,12 @@ def test_what_is_no_utf8_no_toml_or_not_there_is_told(tmp_path: Path) -> None:
         ({"method": "custom", "path": "m:a"}, AuthConfig(method="custom", path="m:a")),
     ],
 )
-def test_auth_is_a_word_or_an_object(tmp_path: Path, given: Any, read: AuthConfig) -> None:
-    assert load(tmp_path, AGENT | {"auth": given}).auth == read
+def test_auth_is_a_word_or_an_object(tmp_path: Path, value: Any, expected: AuthConfig) -> None:
+    assert load(tmp_path, AGENT | {"auth": value}).auth == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("value", "expected"),
     [
         (None, AuthorizationConfig()),
         ("ownership", AuthorizationConfig()),
@@ -134,10 +134,10 @@ def test_auth_is_a_word_or_an_object(tmp_path: Path, given: Any, read: AuthConfi
         ),
     ],
 )
-def test_authorization_is_a_word_an_object_or_the_path_of_one(
-    tmp_path: Path, given: Any, read: AuthorizationConfig
+def test_authorization_is_a_word_an_object_or_the_path_of_an_object(
+    tmp_path: Path, value: Any, expected: AuthorizationConfig
 ) -> None:
-    assert load(tmp_path, AGENT | {"authorization": given}).authorization == read
+    assert load(tmp_path, AGENT | {"authorization": value}).authorization == expected
 
 
 def test_a_rate_limit_is_null_or_an_object(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ ROLES = {"backend": "rbac", "roles": {"a": ["graph"]}}
 
 
 @pytest.mark.parametrize(
-    ("tree", "said"),
+    ("tree", "message"),
     [
         ({"agnet": "a:b"}, "agnet: unknown key (did you mean 'agent'?)."),
         ({"auth": {"metod": "jwt"}}, "auth.metod: unknown key (did you mean 'method'?)."),
@@ -199,13 +199,13 @@ ROLES = {"backend": "rbac", "roles": {"a": ["graph"]}}
         ({"auth": {"secret_env": "not a name"}}, "auth.secret_env: expected the name of an environment variable"),
     ],
 )
-def test_each_key_is_checked_and_named(tmp_path: Path, tree: Any, said: str) -> None:
+def test_error_names_the_invalid_key(tmp_path: Path, tree: Any, message: str) -> None:
     [line] = refused(tmp_path, AGENT | tree).splitlines()
     assert line.startswith("perdure.json: ")
-    assert said in line
+    assert message in line
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_error_lists_all_problems_at_once(tmp_path: Path) -> None:
     tree = {"agnet": "a:b", "port": 0.5, "auth": {"metod": 1}, "limits": {"max_runs": 0, "body_seconds": "x"}}
     places = [line.split(": ")[1] for line in refused(tmp_path, tree).splitlines()]
     assert sorted(places) == ["agent", "agnet", "auth.metod", "limits.body_seconds", "limits.max_runs", "port"]
@@ -234,12 +234,12 @@ SECRET = "hunter2-hunter2"
         {"passwort": SECRET},
     ],
 )
-def test_no_secret_is_shown(tmp_path: Path, tree: Any) -> None:
-    said = refused(tmp_path, AGENT | tree, PASSPHRASE=SECRET)
-    assert SECRET not in said
+def test_error_shows_no_secret_of_the_file(tmp_path: Path, tree: Any) -> None:
+    message = refused(tmp_path, AGENT | tree, PASSPHRASE=SECRET)
+    assert SECRET not in message
 
 
-def test_a_secret_in_a_variable_is_not_shown_either(tmp_path: Path) -> None:
-    said = refused(tmp_path, AGENT, PERDURE_REDIS=f"me:{SECRET}@host", PERDURE_AUTH=SECRET)
-    assert SECRET not in said
-    assert {line.split(":")[0] for line in said.splitlines()} == {"PERDURE_REDIS", "PERDURE_AUTH"}
+def test_error_shows_no_secret_of_a_variable(tmp_path: Path) -> None:
+    message = refused(tmp_path, AGENT, PERDURE_REDIS=f"me:{SECRET}@host", PERDURE_AUTH=SECRET)
+    assert SECRET not in message
+    assert {line.split(":")[0] for line in message.splitlines()} == {"PERDURE_REDIS", "PERDURE_AUTH"}

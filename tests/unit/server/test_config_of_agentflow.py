@@ -1,4 +1,4 @@
-"""`agentflow.json`: each of its keys works, is ignored with a warning, or is refused with what to do instead."""
+"""`agentflow.json`: each of its keys works, is ignored with a warning, or is rejected with an alternative."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def read(folder: Path, tree: Any) -> LoadedConfig:
         ({"port": 9000, "limits": {"max_runs": 3}}, {"port": 9000, "limits": {"max_runs": 3}}),
     ],
 )
-def test_keys_that_work(tmp_path: Path, tree: Any, read_as: Any) -> None:
+def test_supported_keys_are_read_as_perdure_keys(tmp_path: Path, tree: Any, read_as: Any) -> None:
     config, _, warnings = read(tmp_path, tree)
     assert config == msgspec.convert(AGENT | read_as | {"folder": str(tmp_path)}, ServerConfig)
     assert warnings == []
 
 
-def test_a_file_of_variables_works(tmp_path: Path) -> None:
+def test_file_of_variables_is_read(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PLACE=m:a")
     assert read(tmp_path, {"env": ".env", "checkpointer": "${PLACE}"}).config.checkpointer == "m:a"
 
@@ -83,7 +83,7 @@ def test_a_file_of_variables_works(tmp_path: Path) -> None:
         ({"rate_limit": PROXIES}, "rate_limit.trusted_proxies"),
     ],
 )
-def test_keys_that_are_ignored_are_told_of(tmp_path: Path, tree: Any, named: str) -> None:
+def test_ignored_keys_are_named_in_a_warning(tmp_path: Path, tree: Any, named: str) -> None:
     [warning] = read(tmp_path, tree).warnings
     assert warning.startswith(f"agentflow.json: {named} is ignored")
 
@@ -122,7 +122,7 @@ def test_keys_that_are_ignored_are_told_of(tmp_path: Path, tree: Any, named: str
         ({"checkpoiner": "m:a"}, "checkpoiner", "did you mean 'checkpointer'?"),
     ],
 )
-def test_keys_that_are_refused_say_what_to_do_instead(tmp_path: Path, tree: Any, place: str, instead: str) -> None:
+def test_error_of_a_rejected_key_names_an_alternative(tmp_path: Path, tree: Any, place: str, instead: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         read(tmp_path, tree)
     [problem] = caught.value.problems

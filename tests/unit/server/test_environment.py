@@ -69,31 +69,31 @@ MORE_VALUES: dict[str, tuple[str, Any]] = {
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name, path, _ in list_variables()])
 def test_every_key_can_be_set_by_a_variable(tmp_path: Path, name: str, path: tuple[str, ...]) -> None:
     (tmp_path / "variables").write_text("")
-    hint = next(hint for one, _, hint in list_variables() if one == name)
+    hint = next(hint for variable, _, hint in list_variables() if variable == name)
     is_text = str in (hint, *getattr(hint, "__args__", ()))
     text, value = (VALUES | MORE_VALUES).get(name, ("m:a", "m:a") if is_text else ("7", 7))
     config = load(tmp_path, {}, **ONLY_WITH.get(name, {}), **{name: text})
-    found: Any = msgspec.to_builtins(config)
+    setting: Any = msgspec.to_builtins(config)
     for key in path:
-        found = found[key]
-    assert json.loads(json.dumps(found)) == value
+        setting = setting[key]
+    assert json.loads(json.dumps(setting)) == value
 
 
-def test_a_variable_comes_before_the_file_and_adds_to_what_it_says(tmp_path: Path) -> None:
+def test_variable_overrides_the_file_and_keeps_its_other_keys(tmp_path: Path) -> None:
     tree = {"rate_limit": {"requests": 100, "window": 9}, "auth": "jwt"}
     config = load(tmp_path, tree, PERDURE_RATE_LIMIT__REQUESTS="5", PERDURE_AUTH__ISSUER="us")
     assert (config.rate_limit.requests, config.rate_limit.window) == (5, 9)
     assert (config.auth.method, config.auth.issuer) == ("jwt", "us")
 
 
-def test_null_takes_away_and_an_empty_variable_says_nothing(tmp_path: Path) -> None:
+def test_null_removes_a_key_and_an_empty_variable_is_ignored(tmp_path: Path) -> None:
     tree = {"rate_limit": {}, "redis": "redis://h"}
     config = load(tmp_path, tree, PERDURE_RATE_LIMIT="null", PERDURE_REDIS="")
     assert (config.rate_limit, config.redis) == (None, "redis://h")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("PERDURE_PORT", "abc", "PERDURE_PORT: expected a whole number, got 'abc'."),
         ("PERDURE_PORT", "70000", "PERDURE_PORT: expected a port"),
@@ -103,14 +103,14 @@ def test_null_takes_away_and_an_empty_variable_says_nothing(tmp_path: Path) -> N
         ("PERDURE_AUTH__METHOD", "jwtt", "PERDURE_AUTH__METHOD: expected one of"),
     ],
 )
-def test_what_is_wrong_with_a_variable_names_it(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_error_names_the_invalid_variable(tmp_path: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load(tmp_path, {}, **{name: text})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "perdure.json" not in str(caught.value)
 
 
-def test_a_variable_that_sets_nothing_is_warned_of_unless_it_is_of_something_else(tmp_path: Path) -> None:
+def test_warning_names_an_unknown_variable_but_not_those_of_other_parts(tmp_path: Path) -> None:
     (tmp_path / "perdure.json").write_text(json.dumps(AGENT))
     others = {"PERDURE_LOG": "info", "PERDURE_KEYS": "k", "PERDURE_STORE": "x", "PERDURE_REDIS_URL": "y"}
     environ = {"PERDURE_RATELIMIT": "3", "PERDURE_TEST_POSTGRES_URL": "z", "OTHER": "1", **others}
@@ -130,18 +130,18 @@ def test_names_in_values_are_replaced_and_can_be_escaped(tmp_path: Path) -> None
     assert config.auth.issuer == "${PW}"
 
 
-def test_a_name_that_is_not_set_is_told_with_its_key(tmp_path: Path) -> None:
+def test_error_of_an_unset_name_names_its_key(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load(tmp_path, {"redis": "redis://${REDIS_HOST}", "checkpointer": "${bad-name}"}, REDIS_HOSTS="h")
-    said = str(caught.value)
-    assert "redis: the environment variable REDIS_HOST is not set (did you mean 'REDIS_HOSTS'?)." in said
-    assert "checkpointer: '${bad-name}' is not an environment variable" in said
+    message = str(caught.value)
+    assert "redis: the environment variable REDIS_HOST is not set (did you mean 'REDIS_HOSTS'?)." in message
+    assert "checkpointer: '${bad-name}' is not an environment variable" in message
 
 
 # ---------------------------------------------------------------- files of variables
 
 
-def test_a_file_of_variables_is_read_as_shells_write_it(tmp_path: Path) -> None:
+def test_file_of_variables_is_read_in_shell_syntax(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         "\ufeff# a comment\n\nA=1\nexport B = two words # and a comment\nC='single $x # no comment'\n"
         'D="a\\nb \\"c\\"" # comment\nE=\nF=x#y\nG=a=b\n',
@@ -159,22 +159,22 @@ def test_a_file_of_variables_is_read_as_shells_write_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("A=1\nhunter2\n", "line 2 is not of the form NAME=value"),
         ("A='hunter2\n", "line 1, A: the quotation mark is not closed in this line"),
         ('A="hunter2" more\n', "line 1, A: the quotation mark is not closed"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path, text: str, said: str) -> None:
+def test_error_has_the_number_of_an_unreadable_line_and_not_its_text(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / ".env").write_text(text)
     with pytest.raises(InvalidConfig) as caught:
         load(tmp_path, {"env": ".env"})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
-def test_what_is_set_already_stays_and_the_rest_is_put_into_the_environment(tmp_path: Path) -> None:
+def test_file_of_variables_adds_only_unset_variables_to_the_environment(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEPT=file\nADDED=file\nPERDURE_PORT=9001\n")
     (tmp_path / "perdure.json").write_text(json.dumps(AGENT | {"env": ".env", "redis": "redis://${ADDED}/${KEPT}"}))
     environ = {"KEPT": "before"}
@@ -183,7 +183,7 @@ def test_what_is_set_already_stays_and_the_rest_is_put_into_the_environment(tmp_
     assert (config.port, config.redis) == (9001, "redis://file/before")
 
 
-def test_the_environment_stays_as_it_is_if_the_configuration_is_refused(tmp_path: Path) -> None:
+def test_rejected_configuration_does_not_change_the_environment(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("ADDED=file\n")
     (tmp_path / "perdure.json").write_text(json.dumps({"env": ".env"}))
     environ: dict[str, str] = {}

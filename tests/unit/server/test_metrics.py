@@ -1,4 +1,4 @@
-"""Metrics: what the engine and the server do, as Prometheus reads it."""
+"""The metrics of the engine and the server, in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def metrics() -> Iterator[Metrics]:
 
 def read(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     families = text_string_to_metric_families(metrics.render().decode())
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
@@ -40,7 +44,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 async def turns_until(is_so: Callable[[], bool]) -> None:
-    """Others go on until it is; a gauge cannot be awaited, and nothing here takes more than a few turns."""
+    """Lets other tasks run until the condition is true. A gauge cannot be awaited, and a few turns suffice."""
     for _ in range(1000):
         if is_so():
             return
@@ -63,7 +67,7 @@ async def test_runs_supersteps_and_commits_are_counted(metrics: Metrics) -> None
     assert [value(metrics, name) for name in gauges] == [0, 0, 0]
 
 
-async def test_the_bytes_of_commits_are_counted(metrics: Metrics) -> None:
+async def test_bytes_of_commits_are_counted(metrics: Metrics) -> None:
     flow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
     await flow.run("hi", thread_id="small")
     small = value(metrics, "commit_bytes_sum")
@@ -73,7 +77,9 @@ async def test_the_bytes_of_commits_are_counted(metrics: Metrics) -> None:
     assert value(metrics, "commit_bytes_sum") - small > 100_000
 
 
-async def test_commits_that_are_on_their_way_are_the_lag(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unsaved_commits_are_counted_while_they_are_written(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage, may_write = InMemoryCheckpointStorage(), asyncio.Event()
     write = storage.store.commit
 
@@ -92,7 +98,9 @@ async def test_commits_that_are_on_their_way_are_the_lag(metrics: Metrics, monke
     assert value(metrics, "commit_failures_total") == 0
 
 
-async def test_failures_are_counted_by_what_failed(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failures_are_counted_by_run_superstep_and_commit(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fail(message: Any, ctx: Any) -> None:
         raise Boom
 
@@ -113,7 +121,7 @@ async def test_failures_are_counted_by_what_failed(metrics: Metrics, monkeypatch
     assert value(metrics, "commits_unsaved") == 0
 
 
-async def test_a_run_whose_thread_was_taken_from_it_is_a_lease_loss(metrics: Metrics) -> None:
+async def test_run_whose_thread_was_taken_over_counts_as_a_lease_loss(metrics: Metrics) -> None:
     storage, going, taken = InMemoryCheckpointStorage(), asyncio.Event(), asyncio.Event()
 
     async def work(message: Any, ctx: Any) -> None:
@@ -131,7 +139,7 @@ async def test_a_run_whose_thread_was_taken_from_it_is_a_lease_loss(metrics: Met
     assert value(metrics, "runs_total", workflow="alone", outcome="conflict") == 1
 
 
-async def test_runs_that_wait_for_their_thread_are_the_queue(metrics: Metrics) -> None:
+async def test_runs_that_wait_for_their_thread_are_counted_as_queued(metrics: Metrics) -> None:
     going, done = asyncio.Event(), asyncio.Event()
 
     async def work(message: Any, ctx: Any) -> None:
@@ -153,7 +161,7 @@ async def test_runs_that_wait_for_their_thread_are_the_queue(metrics: Metrics) -
     assert value(metrics, "run_queued_seconds_count") == 2
 
 
-async def test_requests_are_counted_when_they_are_asked_and_when_they_are_settled(metrics: Metrics) -> None:
+async def test_asked_and_settled_requests_are_counted(metrics: Metrics) -> None:
     flow = WorkflowBuilder(name="asks", start_executor=Ask(request_id="q")).build()
     await flow.run("why", thread_id="t")
     assert value(metrics, "requests_asked_total", workflow="asks") == 1
@@ -192,27 +200,27 @@ def test_streams_and_runs_of_clients_are_counted(metrics: Metrics) -> None:
     assert value(metrics, "server_runs_waiting") == 4
 
 
-def test_labels_that_are_made_up_do_not_fill_the_memory(metrics: Metrics) -> None:
+def test_number_of_label_values_is_limited(metrics: Metrics) -> None:
     for number in range(MAX_LABEL_VALUES + 50):
         metrics.run_ended(f"w{number}", "IDLE", 0.5)
     assert value(metrics, "served_runs_total", workflow="other", outcome="idle") == 50
 
 
-def test_a_workflow_whose_name_ends_like_a_series_of_the_client_is_shown(metrics: Metrics) -> None:
+def test_workflow_whose_name_ends_with_created_is_shown(metrics: Metrics) -> None:
     metrics.run_ended("order_created", "IDLE", 0.5)
     assert value(metrics, "served_runs_total", workflow="order_created", outcome="idle") == 1
     assert not [name for name, _ in read(metrics) if name.endswith("_created")]
 
 
-def test_each_has_a_registry_of_its_own_and_none_is_the_global_one(metrics: Metrics) -> None:
+def test_each_metrics_has_its_own_registry_and_not_the_global_registry(metrics: Metrics) -> None:
     other = Metrics()
     other.stream_opened()
     assert (value(other, "streams_open"), value(metrics, "streams_open")) == (1, 0)
     other.close()
-    assert not [one.name for one in REGISTRY.collect() if one.name.startswith("perdure")]
+    assert not [metric.name for metric in REGISTRY.collect() if metric.name.startswith("perdure")]
 
 
-def test_one_that_is_closed_or_forgotten_is_told_nothing() -> None:
+def test_closed_or_collected_metrics_are_no_longer_observers() -> None:
     before = len(observers)
     closed, forgotten = Metrics(), Metrics()
     assert len(observers) == before + 2
@@ -223,7 +231,7 @@ def test_one_that_is_closed_or_forgotten_is_told_nothing() -> None:
     assert len(observers) == before
 
 
-def test_the_reference_names_every_metric_and_no_other(metrics: Metrics) -> None:
+def test_reference_page_names_every_metric_and_no_other(metrics: Metrics) -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "metrics-and-spans.md"
     named = set(re.findall(r"`(perdure_\w+)`", page.read_text(encoding="utf-8")))
     metrics.gauge("server_runs", "", lambda: 0)  # those of the service

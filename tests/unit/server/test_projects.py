@@ -1,4 +1,4 @@
-"""What `module:attribute` names in a project: the project's own comes first, and errors say where to look."""
+"""The object of a `module:attribute` in a project: its own modules come first, and errors name the place."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def refused(folder: Path, named: str) -> str:
     return str(caught.value)
 
 
-def test_a_folder_without_init_is_a_package_and_attributes_may_have_dots(tmp_path: Path) -> None:
+def test_folder_without_init_is_a_package_and_attributes_may_have_dots(tmp_path: Path) -> None:
     write(tmp_path, f"{TOP}/react.py", "class Made:\n    inner = 7\nmade = Made()\n")
     assert Project(tmp_path).import_object(f"{TOP}.react:made.inner") == 7
 
 
-def test_what_is_imported_later_is_found_too(tmp_path: Path) -> None:
+def test_module_that_is_imported_later_is_resolved(tmp_path: Path) -> None:
     write(tmp_path, f"{TOP}.py", "def app():\n    import late_of_test\n    return late_of_test.x\n")
     write(tmp_path, "late_of_test.py", "x = 3\n")
     assert Project(tmp_path).import_object(f"{TOP}:app")() == 3
 
 
 @pytest.mark.parametrize("with_init", [True, False])
-def test_a_package_of_the_project_comes_before_one_that_is_installed(tmp_path: Path, with_init: bool) -> None:
+def test_package_of_the_project_comes_before_an_installed_package(tmp_path: Path, with_init: bool) -> None:
     write(tmp_path / "installed", f"{TOP}/__init__.py", "")
     write(tmp_path / "installed", f"{TOP}/react.py", "app = 'installed'\n")
     write(tmp_path / "project", f"{TOP}/react.py", "app = 'project'\n")
@@ -58,15 +58,15 @@ def test_a_package_of_the_project_comes_before_one_that_is_installed(tmp_path: P
     assert Project(tmp_path / "project").import_object(f"{TOP}.react:app") == "project"
 
 
-def test_a_module_of_that_name_that_was_imported_before_is_told_of(tmp_path: Path) -> None:
+def test_error_names_another_module_that_was_imported_before(tmp_path: Path) -> None:
     write(tmp_path / "other", f"{TOP}.py", "app = 1\n")
     write(tmp_path / "project", f"{TOP}.py", "app = 2\n")
     assert Project(tmp_path / "other").import_object(f"{TOP}:app") == 1
-    said = refused(tmp_path / "project", f"{TOP}:app")
-    assert f"another module '{TOP}' was imported before, from {tmp_path / 'other'}" in said
+    message = refused(tmp_path / "project", f"{TOP}:app")
+    assert f"another module '{TOP}' was imported before, from {tmp_path / 'other'}" in message
 
 
-def test_errors_name_what_may_have_been_meant(tmp_path: Path) -> None:
+def test_errors_suggest_the_closest_name(tmp_path: Path) -> None:
     write(tmp_path, f"{TOP}/react.py", "app = 1\n")
     assert f"(did you mean '{TOP}.react'?)" in refused(tmp_path, f"{TOP}.reat:app")
     assert f"the module '{TOP}.react' has no 'ap' (did you mean 'app'?)" in refused(tmp_path, f"{TOP}.react:ap")
@@ -74,7 +74,7 @@ def test_errors_name_what_may_have_been_meant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\ny = x / 0\n", "ZeroDivisionError: division by zero (broken_of_test.py, line 2)."),
         (
@@ -86,6 +86,6 @@ def test_errors_name_what_may_have_been_meant(tmp_path: Path) -> None:
         ("import json\njson.loads('x')\n", "(broken_of_test.py, line 2)."),
     ],
 )
-def test_an_import_that_fails_is_told_with_the_line_of_the_users_code(tmp_path: Path, text: str, said: str) -> None:
+def test_error_of_a_failed_import_has_the_line_of_the_users_code(tmp_path: Path, text: str, message: str) -> None:
     write(tmp_path, "broken_of_test.py", text)
-    assert refused(tmp_path, "broken_of_test:app").endswith(said)
+    assert refused(tmp_path, "broken_of_test:app").endswith(message)

@@ -1,4 +1,4 @@
-"""What a server can run, by name, and where it keeps threads."""
+"""The workflows of a server by name, and the storage of its threads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fails() -> WorkflowBuilder:
 
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module that a project could have; what a test puts there can be named."""
+    """A module that a configuration can name. Tests add objects to it."""
     module = ModuleType("shelf_of_test")
     monkeypatch.setitem(sys.modules, "shelf_of_test", module)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -68,7 +68,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def registry(folder: Path, agent: str | None = None, **workflows: str) -> Registry:
-    named = {name: f"shelf_of_test:{one}" for name, one in workflows.items()}
+    named = {name: f"shelf_of_test:{attribute}" for name, attribute in workflows.items()}
     config = ServerConfig(agent=agent and f"shelf_of_test:{agent}", workflows=named, folder=str(folder))
     return Registry.of(config, Project(folder))
 
@@ -87,34 +87,34 @@ def registry(folder: Path, agent: str | None = None, **workflows: str) -> Regist
         (lambda: Echo("echo"), "agent", "echo"),
     ],
 )
-def test_all_that_can_be_run_becomes_a_workflow(tmp_path: Path, shelf: Any, thing: Any, kind: str, name: str) -> None:
+def test_runnable_objects_become_workflows(tmp_path: Path, shelf: Any, thing: Any, kind: str, name: str) -> None:
     shelf.app = thing
-    found = registry(tmp_path, "app").default
-    assert found is not None
-    assert (found.name, found.kind, found.workflow.name) == (name, kind, name)
+    entry = registry(tmp_path, "app").default
+    assert entry is not None
+    assert (entry.name, entry.kind, entry.workflow.name) == (name, kind, name)
 
 
-async def test_an_agent_becomes_a_workflow_whose_thread_is_its_conversation(tmp_path: Path, shelf: Any) -> None:
+async def test_agent_becomes_a_workflow_that_answers(tmp_path: Path, shelf: Any) -> None:
     shelf.app = Echo("echo")
-    found = registry(tmp_path, "app").default
-    assert found is not None
-    result = await found.workflow.run("hello", thread_id="t", checkpoint_storage=InMemoryCheckpointStorage())
-    assert [one.text for one in result.get_outputs()] == ["hello"]
-    assert found.source is shelf.app
+    entry = registry(tmp_path, "app").default
+    assert entry is not None
+    result = await entry.workflow.run("hello", thread_id="t", checkpoint_storage=InMemoryCheckpointStorage())
+    assert [response.text for response in result.get_outputs()] == ["hello"]
+    assert entry.source is shelf.app
 
 
-def test_a_document_is_read_from_the_project(tmp_path: Path, shelf: Any) -> None:
+def test_workflow_document_is_read_from_the_project(tmp_path: Path, shelf: Any) -> None:
     shelf.echo = Echo("echo")
     document = '{"name": "story", "agents": {"a": {"agent": "shelf_of_test:echo"}}}'
     (tmp_path / "story.json").write_text(document)
     config = ServerConfig(agent="story.json", folder=str(tmp_path))
-    found = Registry.of(config, Project(tmp_path)).default
-    assert found is not None
-    assert (found.name, found.kind) == ("story", "agent_workflow")
+    entry = Registry.of(config, Project(tmp_path)).default
+    assert entry is not None
+    assert (entry.name, entry.kind) == ("story", "agent_workflow")
 
 
 @pytest.mark.parametrize(
-    ("thing", "said"),
+    ("thing", "message"),
     [
         (7, "is an int. A server runs a Workflow"),
         (None, "is None. A server runs"),
@@ -127,47 +127,47 @@ def test_a_document_is_read_from_the_project(tmp_path: Path, shelf: Any) -> None
         (AgentWorkflow.create(), "cannot be built: "),
     ],
 )
-def test_anything_else_is_refused_with_what_it_is(tmp_path: Path, shelf: Any, thing: Any, said: str) -> None:
+def test_error_of_an_unservable_object_names_its_type(tmp_path: Path, shelf: Any, thing: Any, message: str) -> None:
     shelf.app = thing
     with pytest.raises(NotServable) as caught:
         registry(tmp_path, "app")
-    assert str(caught.value).startswith(f"'shelf_of_test:app' {said}")
+    assert str(caught.value).startswith(f"'shelf_of_test:app' {message}")
 
 
-def test_workflows_are_found_by_the_names_that_clients_use(tmp_path: Path, shelf: Any) -> None:
-    shelf.one, shelf.two = builder("first"), builder("second")
-    found = registry(tmp_path, "one", review="two")
-    assert found.names == ("first", "review")
-    assert found.default is found["first"]
-    assert found["review"].workflow.name == "second"
-    assert found.by_workflow_name("second") is found.find("review")
-    assert (found.by_workflow_name("review"), found.find("x")) == (None, None)
+def test_workflows_are_found_by_the_names_of_the_configuration(tmp_path: Path, shelf: Any) -> None:
+    shelf.app, shelf.other = builder("first"), builder("second")
+    known = registry(tmp_path, "app", review="other")
+    assert known.names == ("first", "review")
+    assert known.default is known["first"]
+    assert known["review"].workflow.name == "second"
+    assert known.by_workflow_name("second") is known.find("review")
+    assert (known.by_workflow_name("review"), known.find("x")) == (None, None)
     with pytest.raises(UnknownWorkflow, match=r"No workflow 'revew' exists \(did you mean 'review'\?\)"):
-        found["revew"]
+        known["revew"]
 
 
-def test_what_is_named_twice_is_one(tmp_path: Path, shelf: Any) -> None:
-    shelf.one = builder
-    found = registry(tmp_path, "one", review="one", again="one")
-    assert found.names == ("review", "again")
-    assert found.default is found["review"]
-    assert found["review"].workflow is found["again"].workflow
+def test_workflow_that_is_named_twice_is_built_once(tmp_path: Path, shelf: Any) -> None:
+    shelf.app = builder
+    known = registry(tmp_path, "app", review="app", again="app")
+    assert known.names == ("review", "again")
+    assert known.default is known["review"]
+    assert known["review"].workflow is known["again"].workflow
 
 
-def test_the_only_workflow_is_the_default_and_of_several_none_is(tmp_path: Path, shelf: Any) -> None:
-    shelf.one, shelf.two = builder("first"), builder("second")
-    only = registry(tmp_path, one="one")
-    assert only.default is only["one"]
-    assert registry(tmp_path, one="one", two="two").default is None
+def test_only_workflow_is_the_default_and_of_several_none_is(tmp_path: Path, shelf: Any) -> None:
+    shelf.app, shelf.other = builder("first"), builder("second")
+    only = registry(tmp_path, app="app")
+    assert only.default is only["app"]
+    assert registry(tmp_path, app="app", other="other").default is None
 
 
-def test_two_graphs_of_one_name_are_refused(tmp_path: Path, shelf: Any) -> None:
-    shelf.one, shelf.two = builder("same"), builder("same", "other")
+def test_two_workflows_of_the_same_name_are_rejected(tmp_path: Path, shelf: Any) -> None:
+    shelf.app, shelf.other = builder("same"), builder("same", "other")
     with pytest.raises(NotServable, match=r"different graphs with the same name 'same'.*WorkflowBuilder\(name='...'\)"):
-        registry(tmp_path, one="one", two="two")
-    shelf.two = builder("other")
-    with pytest.raises(NotServable, match="and 'shelf_of_test:two' in `workflows` are both called 'same'"):
-        registry(tmp_path, "one", same="two")
+        registry(tmp_path, app="app", other="other")
+    shelf.other = builder("other")
+    with pytest.raises(NotServable, match="and 'shelf_of_test:other' in `workflows` are both called 'same'"):
+        registry(tmp_path, "app", same="other")
 
 
 # ---------------------------------------------------------------- where threads are kept
@@ -190,30 +190,32 @@ def kept(folder: Path, shelf: Any, checkpointer: str | None, own: Any = None) ->
         ("x.db", "x.db"),
     ],
 )
-def test_paths_in_urls_are_those_of_the_project(tmp_path: Path, shelf: Any, url: str | None, path: str) -> None:
+def test_relative_paths_in_urls_are_below_the_project_folder(
+    tmp_path: Path, shelf: Any, url: str | None, path: str
+) -> None:
     folder = tmp_path / "a folder #1?"
     folder.mkdir()
     assert kept(folder, shelf, url).store.path == folder / path
 
 
-def test_urls_from_the_root_stay_as_they_are(tmp_path: Path) -> None:
+def test_absolute_urls_are_not_changed(tmp_path: Path) -> None:
     for url in ("sqlite:////var/x.db", "file:///var/x", "memory:", "postgresql://h/d", "sqlite:///x.db?mode=ro"):
         assert resolve_paths(tmp_path, url) == url
 
 
-def test_an_object_is_used_and_so_is_what_a_function_gives(tmp_path: Path, shelf: Any) -> None:
+def test_checkpointer_can_be_an_object_or_a_function(tmp_path: Path, shelf: Any) -> None:
     shelf.storage = InMemoryCheckpointStorage()
     shelf.make = lambda: shelf.storage
     assert kept(tmp_path, shelf, "shelf_of_test:storage") is shelf.storage
     assert kept(tmp_path, shelf, "shelf_of_test:make") is shelf.storage
 
 
-def test_without_a_checkpointer_it_is_the_default_workflows_own(tmp_path: Path, shelf: Any) -> None:
+def test_storage_is_that_of_the_default_workflow_without_a_checkpointer(tmp_path: Path, shelf: Any) -> None:
     own = InMemoryCheckpointStorage()
     assert kept(tmp_path, shelf, None, own) is own
 
 
-def test_a_workflows_own_storage_that_is_not_used_is_warned_of(
+def test_warning_names_a_workflow_whose_own_storage_is_not_used(
     tmp_path: Path, shelf: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "perdure"):
@@ -222,21 +224,21 @@ def test_a_workflows_own_storage_that_is_not_used_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("thing", "said"),
+    ("thing", "message"),
     [
         (SixMethods(), "without an event log"),
         (InMemoryCheckpointStorage, "is the class InMemoryCheckpointStorage, not an object of it."),
         ("sqlite:///x.db", "is a str, not a storage."),
     ],
 )
-def test_what_is_no_storage_of_a_server_is_refused(tmp_path: Path, shelf: Any, thing: Any, said: str) -> None:
+def test_object_that_is_not_a_server_storage_is_rejected(tmp_path: Path, shelf: Any, thing: Any, message: str) -> None:
     shelf.storage = thing
     with pytest.raises(NotServable) as caught:
         kept(tmp_path, shelf, "shelf_of_test:storage")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_keys_in_the_environment_encrypt_what_a_url_names(
+def test_keys_in_the_environment_encrypt_the_storage_of_a_url(
     tmp_path: Path, shelf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERDURE_KEYS", f"one:{perdure.AesGcm.generate_key()}")

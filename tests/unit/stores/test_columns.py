@@ -34,12 +34,12 @@ def test_a_timestamp_comes_back_to_the_letter(text: str) -> None:
 @given(st.text())
 @example("")
 @example("17")
-def test_what_is_no_timestamp_stays_a_text(text: str) -> None:
+def test_text_that_is_not_a_timestamp_stays_text(text: str) -> None:
     assert to_timestamp(from_timestamp(text)) == text
     assert isinstance(from_timestamp(text), str) or text[:2].isdigit()
 
 
-def test_the_timestamps_that_are_written_here_are_numbers() -> None:
+def test_timestamps_of_this_library_are_stored_as_numbers() -> None:
     for text in (utc_now(), "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00.123456+00:00"):
         assert isinstance(from_timestamp(text), int)
     assert to_timestamp(None) == ""
@@ -53,8 +53,8 @@ def test_a_time_comes_back_as_the_same_instant(time: datetime) -> None:
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
-def test_the_numbers_of_times_are_in_their_order(one: datetime, other: datetime) -> None:
-    assert (from_time(one) < from_time(other)) == (one < other)
+def test_numbers_of_times_sort_like_the_times(first: datetime, other: datetime) -> None:
+    assert (from_time(first) < from_time(other)) == (first < other)
 
 
 IDS = st.one_of(
@@ -79,8 +79,8 @@ def test_an_id_comes_back_to_the_letter(text: str | None, prefix: str) -> None:
 
 
 @given(IDS, IDS, st.sampled_from(("", RUN)))
-def test_two_ids_never_share_a_column(one: str, other: str, prefix: str) -> None:
-    assert (from_id(one, prefix) == from_id(other, prefix)) == (one == other)
+def test_two_ids_never_share_a_column(first: str, other: str, prefix: str) -> None:
+    assert (from_id(first, prefix) == from_id(other, prefix)) == (first == other)
 
 
 def test_ids_that_are_made_here_take_half_their_length() -> None:

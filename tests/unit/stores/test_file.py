@@ -1,4 +1,4 @@
-"""What is particular to a store in a folder: a damaged file beside sound ones, readers while a file is written anew."""
+"""The particulars of a store in a folder: a damaged file beside sound ones, and readers while a file is rewritten."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(data)
 
 
-async def test_a_damaged_thread_whose_pruning_was_cut_short_fails_no_list_of_the_others(tmp_path: Path) -> None:
+async def test_damaged_thread_with_interrupted_pruning_fails_no_list_of_others(tmp_path: Path) -> None:
     store = FileStore(tmp_path, disk=NoReplacing(syncs=False))
     for name in ("a", "b"):
         await save_thread(store, name, 3, events=1)
@@ -85,7 +85,7 @@ READS: dict[str, Callable[[FileStore], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-async def test_what_stays_is_read_although_another_prunes_its_thread_meanwhile(
+async def test_kept_checkpoints_are_readable_while_another_store_prunes(
     read: Callable[[FileStore], Awaitable[Any]], tmp_path: Path
 ) -> None:
     disk = Meanwhile()
@@ -104,7 +104,7 @@ async def test_what_stays_is_read_although_another_prunes_its_thread_meanwhile(
 # ---------------------------------------------------------------- descriptors
 
 
-async def test_a_storage_that_nobody_closed_gives_its_files_back_with_its_object(tmp_path: Path) -> None:
+async def test_unclosed_storage_releases_its_files_with_its_object(tmp_path: Path) -> None:
     gc.collect()
     threads, before = set(threading.enumerate()), open_files()
     storages = [FileCheckpointStorage(tmp_path / str(number), fsync=False) for number in range(5)]
@@ -116,8 +116,8 @@ async def test_a_storage_that_nobody_closed_gives_its_files_back_with_its_object
     del storage
     storages.clear()
     gc.collect()
-    for one in own_threads:
-        one.join(5)
+    for own_thread in own_threads:
+        own_thread.join(5)
     assert open_files() <= before
 
 

@@ -1,4 +1,4 @@
-"""The index of a file store that is deleted or remade under those who use it: nobody writes by what it used to say."""
+"""The index of a file store that is deleted or remade while stores use it: no store writes by its old content."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 def delete_index(folder: Path) -> None:
-    for one in folder.glob(f"{INDEX}*"):
-        one.unlink()
+    for file in folder.glob(f"{INDEX}*"):
+        file.unlink()
 
 
 def damage_index(folder: Path) -> None:
-    for one in folder.glob(f"{INDEX}*"):
-        one.write_bytes(b"no database" * 1000)
+    for file in folder.glob(f"{INDEX}*"):
+        file.write_bytes(b"no database" * 1000)
 
 
 # ---------------------------------------------------------------- deleted while others live
 
 
-async def test_a_fence_of_an_index_that_was_deleted_is_refused(make: Make, tmp_path: Path) -> None:
+async def test_fence_of_a_deleted_index_is_refused(make: Make, tmp_path: Path) -> None:
     old = await own(make(), owner="old")
     await old.save()
     delete_index(tmp_path)
@@ -62,7 +62,7 @@ async def test_a_fence_of_an_index_that_was_deleted_is_refused(make: Make, tmp_p
     assert await checkpoint_ids(old.store) == ["t-1", "t-2"]
 
 
-async def test_also_where_nobody_has_opened_the_thread_since(make: Make, tmp_path: Path) -> None:
+async def test_owner_conflicts_after_index_deletion_before_the_next_open(make: Make, tmp_path: Path) -> None:
     old = await own(make())
     await old.save()
     delete_index(tmp_path)
@@ -71,7 +71,7 @@ async def test_also_where_nobody_has_opened_the_thread_since(make: Make, tmp_pat
     await (await own(old.store, owner="next")).save()
 
 
-async def test_a_claim_that_had_written_nothing_is_not_the_equal_of_the_next(make: Make, tmp_path: Path) -> None:
+async def test_claim_without_writes_has_a_lower_fence_than_the_next_claim(make: Make, tmp_path: Path) -> None:
     """Its fence is in no file, and users may give two runs one id."""
     store = make()
     await save_thread(store, "t")
@@ -87,7 +87,7 @@ async def test_a_claim_that_had_written_nothing_is_not_the_equal_of_the_next(mak
     await new.save()
 
 
-async def test_whoever_had_the_deleted_index_open_sees_what_is_written_since(make: Make, tmp_path: Path) -> None:
+async def test_reader_with_the_deleted_index_open_sees_later_writes(make: Make, tmp_path: Path) -> None:
     reader = make()
     await save_thread(reader, "t")
     delete_index(tmp_path)
@@ -98,7 +98,7 @@ async def test_whoever_had_the_deleted_index_open_sees_what_is_written_since(mak
 
 
 class SlowToLock(Disk):
-    """Waits before it takes the lock of a thread, until the test lets it go on."""
+    """Waits before it takes the lock of a thread, until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__(syncs=False)
@@ -111,9 +111,7 @@ class SlowToLock(Disk):
         super().lock(fd, path, seconds)
 
 
-async def test_an_index_that_is_remade_while_somebody_waits_for_the_file_is_looked_at_again(
-    make: Make, tmp_path: Path
-) -> None:
+async def test_index_remade_while_a_writer_waits_for_the_file_is_read_again(make: Make, tmp_path: Path) -> None:
     disk = SlowToLock()
     old = await own(make(disk), owner="old")
     await old.save()
@@ -140,9 +138,7 @@ def file_there(folder: Path) -> int:
     return (folder / INDEX).stat().st_ino
 
 
-async def test_a_damaged_index_is_remade_by_the_first_that_notices_and_left_alone_by_the_second(
-    make: Make, tmp_path: Path
-) -> None:
+async def test_damaged_index_is_remade_once_by_the_first_reader_that_notices(make: Make, tmp_path: Path) -> None:
     await save_thread(make(), "t")
     first, second = index_of(tmp_path), index_of(tmp_path)
     first.make_ready()
@@ -159,7 +155,7 @@ async def test_a_damaged_index_is_remade_by_the_first_that_notices_and_left_alon
     second.close()
 
 
-async def test_an_index_is_not_taken_away_while_another_has_its_lock(make: Make, tmp_path: Path) -> None:
+async def test_locked_index_is_not_removed(make: Make, tmp_path: Path) -> None:
     await save_thread(make(), "t")
     index, disk = index_of(tmp_path, 0.05), Disk()
     index.make_ready()
@@ -172,20 +168,18 @@ async def test_an_index_is_not_taken_away_while_another_has_its_lock(make: Make,
     assert file_there(tmp_path) == was
     os.close(fd)
     index.make_ready()
-    assert file_there(tmp_path) == was  # what was damaged is only known to whoever found it so
+    assert file_there(tmp_path) == was  # only the reader that found the damage knows of it
     index.close()
 
 
-async def test_stores_that_notice_the_damage_together_all_go_on_and_one_of_them_owns_the_thread(
-    make: Make, tmp_path: Path
-) -> None:
+async def test_stores_that_notice_damage_together_all_continue_with_one_owner(make: Make, tmp_path: Path) -> None:
     stores = [make() for _ in range(4)]
     for number, store in enumerate(stores):
         await save_thread(store, f"thread-{number}")
         await store.close()
     damage_index(tmp_path)
     claims = await asyncio.gather(*(own(store, "thread-0") for store in stores), return_exceptions=True)
-    (owner,) = [one for one in claims if not isinstance(one, BaseException)]
+    (owner,) = [claim for claim in claims if not isinstance(claim, BaseException)]
     await owner.save()
     for store in stores:
         assert len(await checkpoint_ids(store)) == 5

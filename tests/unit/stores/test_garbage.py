@@ -23,7 +23,7 @@ def ref(name: str) -> str:
 def line(
     number: int, parent: int | None, added: str = "", dropped: Iterable[str] = (), *, stays: bool = True
 ) -> Lineage:
-    gone = frozenset(f"{ref(one)[:6]}.{one[1:]}" for one in dropped)
+    gone = frozenset(f"{ref(name)[:6]}.{name[1:]}" for name in dropped)
     return Lineage(number, parent, stays, frozenset(map(digest, added)), gone)
 
 
@@ -31,13 +31,13 @@ def needed(plan: Pruning, *names: str) -> str:
     return " ".join(name for name in names if plan.needs(digest(name[0]), int(name[1:])))
 
 
-def shown(one: Lineage) -> tuple[int | None, set[str], set[str]]:
+def shown(lineage: Lineage) -> tuple[int | None, set[str], set[str]]:
     """Its parent, what it dropped and what it carries, as names."""
-    named = [{f"{each[0]}{each.partition('.')[2]}" for each in refs} for refs in (one.dropped, one.carried)]
-    return one.parent, named[0], named[1]
+    named = [{f"{each[0]}{each.partition('.')[2]}" for each in refs} for refs in (lineage.dropped, lineage.carried)]
+    return lineage.parent, named[0], named[1]
 
 
-def test_a_chunk_is_needed_until_the_last_that_has_it_goes() -> None:
+def test_chunk_is_needed_until_its_last_commit_goes() -> None:
     first, last = line(1, None, "ab"), line(3, 2, "d")
     middle = line(2, 1, "c", ["a1"])
     assert needed(plan_pruning([first, middle, last]), "a1", "b1", "c2", "d3") == "a1 b1 c2 d3"
@@ -50,7 +50,7 @@ def test_nothing_is_relinked_while_every_parent_stays() -> None:
     assert plan.relinked == {}
 
 
-def test_whoever_loses_its_parent_is_told_what_it_has_from_it() -> None:
+def test_commit_that_loses_its_parent_records_the_chunks_it_has_from_it() -> None:
     commits = [line(1, None, "ab"), line(2, 1, "c", ["a1"], stays=False), line(3, 2, "d", ["b1"]), line(4, 3)]
     plan = plan_pruning(commits)
     assert set(plan.relinked) == {3}
@@ -58,19 +58,19 @@ def test_whoever_loses_its_parent_is_told_what_it_has_from_it() -> None:
     assert plan.relinked[3].added == {digest("d")}
 
 
-def test_the_first_that_is_left_carries_all_it_has() -> None:
+def test_first_kept_commit_carries_all_its_chunks() -> None:
     commits = [line(1, None, "ab", stays=False), line(2, 1, "c", stays=False), line(3, 2, "", ["a1"])]
     assert shown(plan_pruning(commits).relinked[3]) == (None, set(), {"b1", "c2"})
 
 
-def test_what_came_and_went_between_two_that_stay_is_not_mentioned() -> None:
+def test_chunk_added_and_dropped_between_kept_commits_is_not_carried() -> None:
     commits = [line(1, None, "a"), line(2, 1, "b", stays=False), line(3, 2, "c", ["b2"], stays=False), line(4, 3)]
     plan = plan_pruning(commits)
     assert shown(plan.relinked[4]) == (1, set(), {"c3"})
     assert needed(plan, "a1", "b2", "c3") == "a1 c3"
 
 
-def test_a_branch_keeps_what_the_others_dropped() -> None:
+def test_branch_keeps_chunks_that_other_branches_dropped() -> None:
     commits = [line(1, None, "a", stays=False), line(2, 1, "b", ["a1"]), line(3, 1, "c"), line(4, 3, "", ["a1", "c3"])]
     plan = plan_pruning(commits)
     assert needed(plan, "a1", "b2", "c3") == "a1 b2 c3"
@@ -85,13 +85,13 @@ def test_the_same_digest_in_two_commits_is_two_chunks() -> None:
     assert shown(plan.relinked[3]) == (None, set(), set())
 
 
-def test_plans_follow_each_other() -> None:
+def test_plan_continues_from_the_result_of_an_earlier_plan() -> None:
     commits = {1: line(1, None, "ab"), 2: line(2, 1, "c"), 3: line(3, 2, "d", ["a1"]), 4: line(4, 3, "e", ["c2"])}
     for number in (2, 1, 3):
-        one = commits[number]
-        commits[number] = Lineage(number, one.parent, False, one.added, one.dropped, one.carried)
+        lineage = commits[number]
+        commits[number] = Lineage(number, lineage.parent, False, lineage.added, lineage.dropped, lineage.carried)
         plan = plan_pruning(commits.values())
-        commits = {key: one for key, one in {**commits, **plan.relinked}.items() if one.is_kept}
+        commits = {key: lineage for key, lineage in {**commits, **plan.relinked}.items() if lineage.is_kept}
     assert shown(commits[4]) == (None, set(), {"b1", "d3"})
     assert needed(plan_pruning(commits.values()), "a1", "b1", "c2", "d3", "e4") == "b1 d3 e4"
 
@@ -106,7 +106,7 @@ def test_the_order_in_which_commits_are_given_does_not_matter() -> None:
     assert plan_pruning(commits) == plan_pruning(commits[::-1])
 
 
-def test_where_a_short_reference_could_mean_two_none_is_taken_for_dropped() -> None:
+def test_ambiguous_short_reference_drops_no_chunk() -> None:
     alike = frozenset({"abcdefgh", "abcdefij"})
     plan = plan_pruning(
         [Lineage(1, None, False, alike, frozenset()), Lineage(2, 1, True, frozenset(), frozenset({"abcdef.1"}))]
@@ -119,7 +119,7 @@ def test_where_a_short_reference_could_mean_two_none_is_taken_for_dropped() -> N
 
 
 @pytest.mark.parametrize("parents", [[None, 1], [None, 1, 2, 2]])
-def test_all_may_go(parents: list[int | None]) -> None:
+def test_plan_for_only_doomed_commits_is_empty(parents: list[int | None]) -> None:
     commits = [line(number, parent, "ab", stays=False) for number, parent in enumerate(parents, 1)]
     assert plan_pruning(commits) == Pruning()
     assert plan_pruning([]) == Pruning()
@@ -131,20 +131,20 @@ def seconds(commits: list[Lineage]) -> float:
     return time.process_time() - started
 
 
-def test_a_plan_for_10_000_commits_or_chunks_takes_no_time_worth_speaking_of() -> None:
+def test_plan_time_grows_in_proportion_to_commits_and_chunks() -> None:
     def long(count: int) -> list[Lineage]:
-        found = [Lineage(1, None, True, frozenset({"0" * 22}), frozenset())]
+        lineages = [Lineage(1, None, True, frozenset({"0" * 22}), frozenset())]
         for number in range(2, count + 1):  # each brings a few and drops one, as appending to a list does
             added = frozenset(f"{number:06}{index:016}" for index in range(3))
             dropped = frozenset({f"{number - 1:06}{0:016}.{number - 1}"})
-            found.append(Lineage(number, number - 1, number % 7 != 0, added, dropped))
-        return found
+            lineages.append(Lineage(number, number - 1, number % 7 != 0, added, dropped))
+        return lineages
 
     def replaced(count: int) -> list[Lineage]:
         added = frozenset(f"{index:022}"[::-1] for index in range(count))
         return [
             Lineage(1, None, False, added, frozenset()),
-            Lineage(2, 1, True, frozenset(), frozenset(f"{one[:6]}.1" for one in added)),
+            Lineage(2, 1, True, frozenset(), frozenset(f"{name[:6]}.1" for name in added)),
         ]
 
     for make in (long, replaced):

@@ -1,4 +1,4 @@
-"""Writes that wait at the same time: one transaction for all, and what is wrong with one is told to that one only."""
+"""Writes that wait at the same time: one transaction for all, and the error of one write reaches only its caller."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def transactions_of(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list
     made: list[bool] = []
     begin = store._connection._try
 
-    def counted(*given: object, **options: bool) -> object:
+    def counted(*arguments: object, **options: bool) -> object:
         made.append(options["syncs"])
-        return begin(*given, **options)  # type: ignore[arg-type]  # whatever it is given
+        return begin(*arguments, **options)  # type: ignore[arg-type]  # passed on as they are
 
     monkeypatch.setattr(store._connection, "_try", counted)
     return made
@@ -43,35 +43,35 @@ async def opened(store: SqliteStore, *thread_ids: str) -> list[OpenedThread | Ba
     return await asyncio.gather(*claims, return_exceptions=True)
 
 
-async def test_claims_that_wait_at_the_same_time_are_made_in_few_transactions_that_need_no_sync(
+async def test_claims_that_wait_together_share_few_transactions_without_a_sync(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = transactions_of(store, monkeypatch)
-    found = await opened(store, *(f"thread {number}" for number in range(40)))
-    assert [one.lease.owner for one in found if isinstance(one, OpenedThread)] == [
+    outcomes = await opened(store, *(f"thread {number}" for number in range(40)))
+    assert [outcome.lease.owner for outcome in outcomes if isinstance(outcome, OpenedThread)] == [
         f"run of thread {number}" for number in range(40)
     ]
     assert len(made) < 10 and not any(made)
 
 
-async def test_one_write_that_must_be_synced_makes_the_whole_group_durable(
+async def test_write_that_must_be_synced_makes_its_whole_group_durable(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = transactions_of(store, monkeypatch)
     posts = (store.post("thread", f"item {number}", "message", b"1") for number in range(20))
     await asyncio.gather(store.open("other", "run"), *posts)
     assert len(made) < 10 and True in made
-    assert [one.item_id for one in (await store.open("thread", "run")).inbox] == [f"item {at}" for at in range(20)]
+    assert [item.item_id for item in (await store.open("thread", "run")).inbox] == [f"item {at}" for at in range(20)]
 
 
-async def test_a_claim_that_is_refused_leaves_those_beside_it_alone(store: SqliteStore) -> None:
+async def test_refused_claim_does_not_affect_the_claims_beside_it(store: SqliteStore) -> None:
     await store.open("busy", "the first run")
     before, busy, after = await opened(store, "before", "busy", "after")
     assert isinstance(before, OpenedThread) and isinstance(after, OpenedThread)
     assert isinstance(busy, ThreadBusy) and busy.run_id == "the first run"
 
 
-async def test_a_refused_write_undoes_nothing_of_the_others_and_all_of_its_own(store: SqliteStore) -> None:
+async def test_refused_write_rolls_back_only_its_own_changes(store: SqliteStore) -> None:
     def half(db: SqliteDatabase) -> None:
         post_item(db, "half", "item", "message", b"1")
         raise ThreadBusy("half")
@@ -81,16 +81,16 @@ async def test_a_refused_write_undoes_nothing_of_the_others_and_all_of_its_own(s
         store._writer.write(half),
         store.post("next", "item", "message", b"1"),
     ]
-    found = await asyncio.gather(*writes, return_exceptions=True)
-    assert [type(one) for one in found] == [type(None), ThreadBusy, type(None)]
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), ThreadBusy, type(None)]
     assert await store.thread_ids() == ["next", "whole"]
 
 
 async def test_a_damaged_row_fails_only_the_write_that_needs_it(store: SqliteStore, tmp_path: Path) -> None:
     first = await opened(store, "good", "bad", "fine")
-    for one in first:
-        assert isinstance(one, OpenedThread)
-        await store.release(one.lease)
+    for thread in first:
+        assert isinstance(thread, OpenedThread)
+        await store.release(thread.lease)
     with closing(sqlite3.connect(tmp_path / "threads.db")) as db, db:
         db.execute("UPDATE threads SET status = CAST(x'fffe' AS TEXT) WHERE thread_id = 'bad'")
     good, bad, fine = await opened(store, "good", "bad", "fine")
@@ -98,15 +98,17 @@ async def test_a_damaged_row_fails_only_the_write_that_needs_it(store: SqliteSto
     assert isinstance(bad, DamagedStore)
 
 
-async def test_a_file_that_was_removed_is_told_to_all_and_not_begun_anew(store: SqliteStore, tmp_path: Path) -> None:
+async def test_removed_file_fails_all_waiting_writes_and_is_not_created_again(
+    store: SqliteStore, tmp_path: Path
+) -> None:
     for file in list(tmp_path.glob("threads.db*")):  # noqa: ASYNC240  # three files of a test
         file.unlink()
-    found = await opened(store, "one", "two", "three")
-    assert all(isinstance(one, StorageFailed) and "removed or replaced" in str(one) for one in found)
+    outcomes = await opened(store, "one", "two", "three")
+    assert all(isinstance(outcome, StorageFailed) and "removed or replaced" in str(outcome) for outcome in outcomes)
     assert not (tmp_path / "threads.db").exists()
 
 
-async def test_what_is_no_ordinary_error_is_told_to_whoever_waited_and_nothing_passes_for_written(
+async def test_base_exception_reaches_its_caller_and_reports_match_stored_writes(
     store: SqliteStore,
 ) -> None:
     class Stop(BaseException):
@@ -120,14 +122,14 @@ async def test_what_is_no_ordinary_error_is_told_to_whoever_waited_and_nothing_p
         store._writer.write(stop),
         store.post("two", "item", "message", b"1"),
     ]
-    found = await asyncio.gather(*writes, return_exceptions=True)
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
     kept = set(await store.thread_ids())
-    assert isinstance(found[1], Stop)
-    for thread_id, outcome in (("one", found[0]), ("two", found[2])):
+    assert isinstance(outcomes[1], Stop)
+    for thread_id, outcome in (("one", outcomes[0]), ("two", outcomes[2])):
         assert (outcome is None) is (thread_id in kept)
 
 
-async def test_a_thread_that_could_not_be_started_fails_one_write_and_not_those_after_it(
+async def test_worker_that_cannot_start_fails_one_write_and_not_later_ones(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full() -> None:

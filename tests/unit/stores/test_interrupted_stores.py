@@ -1,4 +1,4 @@
-"""Stores that are interrupted, or disturbed by others at work: what was done is whole, and nobody waits for nothing."""
+"""Stores that are interrupted, or disturbed by others at work: finished work is whole, and no caller waits in vain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WAYS: dict[str, Callable[[Store], Awaitable[None]]] = {"add_thread": add, "copy_
 
 
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
-async def test_a_thread_that_comes_to_be_when_its_process_is_killed_is_in_the_lists_or_not_there(
+async def test_thread_created_as_its_process_is_killed_is_listed_or_absent(
     make: Callable[[Store], Awaitable[None]], tmp_path: Path
 ) -> None:
     store = FileStore(tmp_path / "store", disk=Snapshots(tmp_path))
@@ -64,16 +64,16 @@ async def test_a_thread_that_comes_to_be_when_its_process_is_killed_is_in_the_li
     assert await thread_ids(after) == ["t", "u"] and len(await checkpoint_ids(after, thread_id="u")) == 3
     head = await after.head("u")
     assert head is not None and head.info.number == 3
-    found = await all_of(after, "u")
-    assert {name: found[name] for name in ("infos", "events", "chunks")} == {
+    actual = await all_of(after, "u")
+    assert {name: actual[name] for name in ("infos", "events", "chunks")} == {
         name: expected[name] for name in ("infos", "events", "chunks")
     }
     assert list(await after.check()) == []
-    for one in (before, after):
-        await one.close()
+    for restarted in (before, after):
+        await restarted.close()
 
 
-# ---------------------------------------------------------------- read while it is written anew again and again
+# ---------------------------------------------------------------- reads while the file is rewritten again and again
 
 
 class AgainAndAgain(Disk):
@@ -140,7 +140,7 @@ UNFREEABLE: dict[str, tuple[Callable[[Path], Store], Callable[[Path], None]]] = 
 
 
 @pytest.mark.parametrize("kind", UNFREEABLE)
-async def test_a_commit_is_made_although_what_it_forgets_cannot_be_freed(
+async def test_commit_succeeds_when_its_pruned_space_cannot_be_freed(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make, harm = UNFREEABLE[kind]
@@ -164,12 +164,12 @@ async def test_a_commit_is_made_although_what_it_forgets_cannot_be_freed(
 
 
 def database_in(folder: Path) -> Path:
-    (found,) = folder.rglob("*.db")
-    return found
+    (database,) = folder.rglob("*.db")
+    return database
 
 
 @pytest.mark.parametrize("kind", UNFREEABLE)
-async def test_a_prune_of_nothing_waits_for_no_writer(kind: str, tmp_path: Path) -> None:
+async def test_empty_prune_does_not_wait_for_a_writer(kind: str, tmp_path: Path) -> None:
     made: dict[str, Callable[[], Store]] = {
         "sqlite": lambda: SqliteStore(tmp_path / "threads.db", synchronous="NORMAL", busy_seconds=0.05),
         "file": lambda: FileStore(tmp_path / "threads", fsync=False, busy_seconds=0.05),

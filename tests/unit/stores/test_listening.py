@@ -27,10 +27,10 @@ from perdure.testing.conformance.threads import own
 
 SECONDS = 15.0
 FOR_EVER = 3600.0
-"""Longer than any test: whoever comes back was woken."""
+"""Longer than any test: a call that returns was woken."""
 
 
-async def test_what_is_told_comes_before_the_change_that_it_led_to() -> None:
+async def test_published_messages_come_before_the_change_that_follows_them() -> None:
     store = MemoryStore()
     owner = await own(store)
     async with store.subscribe("t") as subscription:
@@ -42,7 +42,7 @@ async def test_what_is_told_comes_before_the_change_that_it_led_to() -> None:
         assert await subscription.next(0) is None
 
 
-async def test_whoever_does_not_wait_takes_what_was_told_and_leaves_the_change_for_whoever_does() -> None:
+async def test_next_without_waiting_leaves_the_change_for_the_next_waiter() -> None:
     bus = LocalBus()
     subscription = LocalSubscription(lambda _: inf)
     bus.add("t", subscription)
@@ -51,13 +51,13 @@ async def test_whoever_does_not_wait_takes_what_was_told_and_leaves_the_change_f
     assert await subscription.next(FOR_EVER) is None
 
 
-async def test_what_nobody_takes_is_dropped_and_the_change_is_not() -> None:
+async def test_messages_beyond_the_queue_limit_are_dropped_and_the_change_is_not() -> None:
     store = MemoryStore()
     async with store.subscribe("t") as many, store.subscribe("t") as large:
         for number in range(2 * MAX_QUEUED_BODIES):
             store.publish("t", b"%d" % number)
         assert [await many.next(0) for _ in range(MAX_QUEUED_BODIES)] == [
-            b"%d" % one for one in range(MAX_QUEUED_BODIES)
+            b"%d" % number for number in range(MAX_QUEUED_BODIES)
         ]
         assert await many.next(0) is None
         while await large.next(0) is not None:
@@ -73,20 +73,20 @@ async def test_what_nobody_takes_is_dropped_and_the_change_is_not() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "file"])
-def test_an_event_loop_hears_what_happens_in_that_of_another_os_thread(kind: str, tmp_path: Path) -> None:
+def test_event_loop_receives_what_another_os_thread_publishes(kind: str, tmp_path: Path) -> None:
     make: dict[str, Callable[[], Store]] = {
         "memory": MemoryStore,
         "sqlite": lambda: SqliteStore(tmp_path / "threads.db"),
         "file": lambda: FileStore(tmp_path / "threads"),
     }
     store = make[kind]()
-    store.poll_interval = PollInterval(inf, inf)  # type: ignore[attr-defined]  # only what is told is heard
-    listens, heard = threading.Event(), list[bytes | None]()
+    store.poll_interval = PollInterval(inf, inf)  # type: ignore[attr-defined]  # only published messages arrive
+    listens, received = threading.Event(), list[bytes | None]()
 
     async def listen() -> None:
         async with store.subscribe("t") as subscription:
             listens.set()
-            heard.extend([await subscription.next(FOR_EVER), await subscription.next(FOR_EVER)])
+            received.extend([await subscription.next(FOR_EVER), await subscription.next(FOR_EVER)])
 
     async def act() -> None:
         store.publish("t", b'"told"')
@@ -98,23 +98,23 @@ def test_an_event_loop_hears_what_happens_in_that_of_another_os_thread(kind: str
     assert listens.wait(SECONDS)
     asyncio.run(act())
     other.join(SECONDS)
-    assert heard == [b'"told"', None]
+    assert received == [b'"told"', None]
 
 
-async def test_two_objects_over_one_file_hear_each_other_at_once(tmp_path: Path) -> None:
-    one, two = (SqliteStore(tmp_path / "threads.db") for _ in range(2))
-    assert one.bus is two.bus and one.bus is not SqliteStore(tmp_path / "other.db").bus
-    async with one.subscribe("t") as subscription:
-        two.publish("t", b'"hello"')
+async def test_two_objects_over_one_file_notify_each_other_at_once(tmp_path: Path) -> None:
+    first, second = (SqliteStore(tmp_path / "threads.db") for _ in range(2))
+    assert first.bus is second.bus and first.bus is not SqliteStore(tmp_path / "other.db").bus
+    async with first.subscribe("t") as subscription:
+        second.publish("t", b'"hello"')
         assert await subscription.next(0) == b'"hello"'
-        assert two.has_subscribers("t") and not two.has_subscribers("u")
-    assert not two.has_subscribers("t")
+        assert second.has_subscribers("t") and not second.has_subscribers("u")
+    assert not second.has_subscribers("t")
     assert bus_for("a place") is not bus_for("another")
-    await one.close()
-    await two.close()
+    await first.close()
+    await second.close()
 
 
-async def test_the_longer_nothing_is_heard_the_less_often_the_store_is_looked_at() -> None:
+async def test_store_is_polled_less_often_the_longer_nothing_happens() -> None:
     asked: list[int] = []
 
     def period(quiet: int) -> float:
@@ -134,7 +134,7 @@ async def test_the_longer_nothing_is_heard_the_less_often_the_store_is_looked_at
     assert MemoryStore().poll_interval.after(5) == inf, "nobody else has it"
 
 
-async def test_a_listener_whose_loop_was_closed_disturbs_nobody() -> None:
+async def test_subscriber_whose_loop_was_closed_does_not_disturb_publishing() -> None:
     bus, subscriptions = LocalBus(), list[LocalSubscription]()
 
     async def wait() -> None:
@@ -161,15 +161,15 @@ async def test_a_listener_whose_loop_was_closed_disturbs_nobody() -> None:
     assert not bus.subscriptions
 
 
-async def test_a_forked_child_has_none_of_its_parents_listeners() -> None:
+async def test_forked_child_has_none_of_its_parents_subscribers() -> None:
     store = MemoryStore()
     async with store.subscribe("t"):
         token, (read, write) = store.bus.token, os.pipe()
         child = os.fork()
         if child == 0:
-            told = f"{store.has_subscribers('t')} {store.bus.token == token}".encode()
+            report = f"{store.has_subscribers('t')} {store.bus.token == token}".encode()
             store.publish("t", b'"nobody"')
-            os.write(write, told)
+            os.write(write, report)
             os._exit(0)
         os.close(write)
         os.waitpid(child, 0)  # noqa: ASYNC222  # it has nothing to do

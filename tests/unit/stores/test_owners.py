@@ -1,4 +1,4 @@
-"""Owners of threads: whether a process still lives is seen where it can be seen, and otherwise told by its lease."""
+"""Owners of threads: a process is checked directly where that is possible, and otherwise by its lease."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perdure.stores.process_identity import (
 FUTURE, PAST = 3_600.0, -3_600.0
 
 
-def told(process: Process, seconds: float) -> bool:
+def is_gone(process: Process, seconds: float) -> bool:
     """Whether it is gone, with a lease that ends so many seconds from now."""
     return is_dead(process, time.time() + seconds)
 
@@ -44,9 +44,9 @@ def process_of(child: subprocess.Popen[bytes]) -> Process:
     return Process(who.boot_id, who.pid_namespace, who.pid, who.started, "token")
 
 
-def test_this_process_is_never_gone_whatever_its_lease_says() -> None:
-    assert not told(this_process(), FUTURE)
-    assert not told(this_process(), PAST)
+def test_this_process_is_never_gone_whatever_its_lease() -> None:
+    assert not is_gone(this_process(), FUTURE)
+    assert not is_gone(this_process(), PAST)
 
 
 def test_this_process_is_the_same_each_time_and_comes_back_from_its_json() -> None:
@@ -55,39 +55,39 @@ def test_this_process_is_the_same_each_time_and_comes_back_from_its_json() -> No
 
 
 def test_a_process_that_lives_is_not_gone_even_if_its_lease_has_run_out(child: subprocess.Popen[bytes]) -> None:
-    assert not told(process_of(child), PAST)
+    assert not is_gone(process_of(child), PAST)
 
 
 def test_a_process_that_was_stopped_is_not_gone(child: subprocess.Popen[bytes]) -> None:
     child.send_signal(19)
-    assert not told(process_of(child), PAST)
+    assert not is_gone(process_of(child), PAST)
 
 
-def test_a_dead_process_is_gone_at_once_even_before_anybody_waited_for_it(child: subprocess.Popen[bytes]) -> None:
+def test_dead_process_is_gone_at_once_even_as_a_zombie(child: subprocess.Popen[bytes]) -> None:
     process = process_of(child)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is a zombie
-    assert told(process, FUTURE)
+    assert is_gone(process, FUTURE)
     child.wait()
-    assert told(process, FUTURE)
+    assert is_gone(process, FUTURE)
 
 
-def test_another_process_with_the_same_number_is_not_taken_for_it(child: subprocess.Popen[bytes]) -> None:
-    assert told(replace(process_of(child), started="1"), FUTURE)
-    assert told(replace(this_process(), started="1"), FUTURE)
+def test_process_with_the_same_pid_and_another_start_is_another(child: subprocess.Popen[bytes]) -> None:
+    assert is_gone(replace(process_of(child), started="1"), FUTURE)
+    assert is_gone(replace(this_process(), started="1"), FUTURE)
 
 
-def test_of_a_process_that_cannot_be_seen_the_lease_decides() -> None:
+def test_lease_decides_for_a_process_that_cannot_be_seen() -> None:
     for elsewhere in (replace(this_process(), boot_id="another"), replace(this_process(), pid_namespace="pid:[1]")):
-        assert not told(elsewhere, FUTURE)
-        assert told(elsewhere, PAST)
+        assert not is_gone(elsewhere, FUTURE)
+        assert is_gone(elsewhere, PAST)
 
 
 def test_a_lease_is_renewed_several_times_before_it_runs_out() -> None:
     assert 3 * RENEW_SECONDS <= LEASE_SECONDS
 
 
-def test_a_child_process_is_another_than_its_parent() -> None:
+def test_child_process_differs_from_its_parent() -> None:
     read, write = os.pipe()
     this_process()  # known before the fork, and not to be taken over by the child
     child = os.fork()
@@ -99,10 +99,10 @@ def test_a_child_process_is_another_than_its_parent() -> None:
     os.close(read)
     os.close(write)
     assert (process.pid, process.token != this_process().token) == (child, True)
-    assert told(process, FUTURE)
+    assert is_gone(process, FUTURE)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"pid":"x"}'])
-def test_what_is_no_process_is_a_decode_error(text: str) -> None:
+def test_text_that_is_not_a_process_raises_a_decode_error(text: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         from_json(text)

@@ -18,8 +18,10 @@ INFO = CheckpointInfo("c", "t", "w", 1, 1, None, "2026-01-01T00:00:00+00:00")
 def full_commit() -> Commit:
     chunker = Chunker()
     packed = chunker.pack(1, {"state": {"text": PROSE[:9_000], "items": [1, True, 1.0, -0.0, "é", None]}})
-    told = chunker.pack_events([["output", "a", {"data": PROSE[9_000:12_000]}], ["output", "b", PROSE[:9_000]]])
-    events = LoggedEvents(1, 2, told.body, told.refers, told.own)
+    packed_events = chunker.pack_events(
+        [["output", "a", {"data": PROSE[9_000:12_000]}], ["output", "b", PROSE[:9_000]]]
+    )
+    events = LoggedEvents(1, 2, packed_events.body, packed_events.refers, packed_events.own)
     return Commit(LEASE, 1, INFO, packed.root, events, chunks=packed.chunks, dropped=["abc.1", "d/+.2"])
 
 
@@ -48,7 +50,7 @@ def test_a_commit_with_nothing_to_keep_takes_two_bytes(commit: Commit) -> None:
     assert logged_events(body, 1, 1) is None
 
 
-def test_events_alone_are_told_from_no_events() -> None:
+def test_commit_with_events_only_differs_from_a_commit_without_events() -> None:
     body = unpack_body(pack_body(Commit(LEASE, 1, events=LoggedEvents(5, 1, b'[["status"]]'))))
     assert logged_events(body, 5, 1) == LoggedEvents(5, 1, b'[["status"]]')
     assert body.root is NOTHING
@@ -65,21 +67,21 @@ def test_the_payload_is_json_that_any_tool_can_read() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"1", b'{"chunks":1}', b'{"chunks":{"a":1}', b'{"own":[1]}', b"\xff"]
 )
-def test_what_is_no_payload_is_a_decode_error(data: bytes) -> None:
+def test_bytes_that_are_not_a_payload_raise_a_decode_error(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         unpack_body(data)
 
 
-def test_a_seal_is_of_one_payload_in_one_place() -> None:
+def test_seal_depends_on_thread_number_and_payload() -> None:
     body = pack_body(full_commit())
     places = [("t", 1, body), ("u", 1, body), ("t", 2, body), ("t", 1, body[:-1]), ("t", 11, body[1:]), ("t1", 1, body)]
     seals = [seal(*place) for place in places]
     assert len(set(seals)) == len(places)
     assert seal("t", 1, body) == seals[0]
-    assert {len(one) for one in seals} == {16}
+    assert {len(each) for each in seals} == {16}
 
 
-def test_one_bit_makes_another_seal() -> None:
+def test_flipped_bit_changes_the_seal() -> None:
     body = b'{"root":{"state":{"a":1}}}'
     for index in range(len(body) * 8):
         flipped = bytearray(body)

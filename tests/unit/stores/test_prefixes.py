@@ -17,7 +17,7 @@ from perdure.stores.sqlite.schema import SqliteDatabase, prepare
 from perdure.testing.conformance.threads import make_request, own, save_thread
 
 
-def test_first_after_a_prefix_is_the_next_text_that_does_not_begin_so() -> None:
+def test_first_after_a_prefix_is_the_next_text_without_that_prefix() -> None:
     assert first_after("ann/") == "ann0" and first_after("a\U0010ffff") == "b"
     assert first_after("\ud7ff") == "\ue000", "what stands between them are no characters"
     assert first_after("\U0010ffff\U0010ffff") is None and first_after("") is None
@@ -31,15 +31,15 @@ async def test_a_storage_lists_threads_and_requests_of_a_prefix() -> None:
     await (await own(store, "ann/2")).note(status="IDLE", events=1)
 
     async def listed(**wanted: object) -> list[str]:
-        found = await storage.list_threads(**wanted)  # type: ignore[arg-type]  # filters are of several types
-        return [thread.thread_id for thread in found]
+        threads = await storage.list_threads(**wanted)  # type: ignore[arg-type]  # filters are of several types
+        return [thread.thread_id for thread in threads]
 
     assert await listed(prefix="ann/") == ["ann/1", "ann/2"]
     assert await listed(prefix="ann/", limit=1) == ["ann/2"]
     assert await listed(prefix="ann/", limit=1, before="ann/2") == ["ann/1"]
     assert await listed(statuses={"IN_PROGRESS"}) == ["ann/1", "bob/1"]
-    assert [one.thread_id for one in await storage.pending_requests(prefix="ann/")] == ["ann/1", "ann/2"]
-    assert [await storage.last_seq(one) for one in ("ann/1", "ann/2", "nobody's")] == [2, 3, 0]
+    assert [request.thread_id for request in await storage.pending_requests(prefix="ann/")] == ["ann/1", "ann/2"]
+    assert [await storage.last_seq(thread_id) for thread_id in ("ann/1", "ann/2", "nobody's")] == [2, 3, 0]
     with pytest.raises(ThreadNotFound):
         await listed(prefix="ann/", before="nobody's")
     with pytest.raises(TypeError, match=r"collection of statuses, such as \{'IDLE'\}, got 'IDLE'"):
@@ -93,7 +93,7 @@ READS: dict[str, Callable[[SqliteDatabase], object]] = {
 
 
 @pytest.mark.parametrize("what", READS)
-def test_sqlite_lists_a_prefix_in_steps_that_do_not_grow_with_other_threads(
+def test_sqlite_lists_a_prefix_in_steps_independent_of_other_threads(
     few_and_many: tuple[Counted, Counted], what: str
 ) -> None:
     few, many = (counted.steps(READS[what]) for counted in few_and_many)

@@ -24,7 +24,7 @@ def dropped(*names: str) -> list[str]:
 
 
 def pruned(commits: list[PackedCommit], *doomed: int) -> dict[int, PrunedCommit]:
-    return {one.number: one for one in prune_bodies(commits, doomed)}
+    return {commit.number: commit for commit in prune_bodies(commits, doomed)}
 
 
 def names(body: Body) -> str:
@@ -34,7 +34,7 @@ def names(body: Body) -> str:
 EVENTS = msgspec.Raw(b'[["output"]]')
 
 
-def test_what_nobody_needs_goes_with_its_checkpoint() -> None:
+def test_unneeded_chunks_are_pruned_with_their_checkpoint() -> None:
     changed = pruned([packed(1, None, "ab"), packed(2, 1, "c", dropped=dropped("a1"))], 1)
     assert (names(changed[1].body), changed[1].has_checkpoint, changed[1].parent) == ("b", False, None)
     assert changed[1].body.root is NOTHING
@@ -46,7 +46,7 @@ def test_what_nobody_needs_goes_with_its_checkpoint() -> None:
     )
 
 
-def test_a_commit_of_which_nothing_is_needed_goes_altogether() -> None:
+def test_commit_without_needed_chunks_is_removed() -> None:
     changed = pruned([packed(1, None, "a"), packed(2, 1, "", dropped=dropped("a1"))], 1)
     assert changed[1].is_empty
     assert changed[2].parent is None
@@ -58,13 +58,13 @@ def test_commits_that_are_not_touched_are_not_written() -> None:
     assert pruned(commits) == {}
 
 
-def test_the_events_of_a_checkpoint_stay_and_what_only_they_have() -> None:
+def test_events_of_a_pruned_checkpoint_stay_with_their_own_chunks() -> None:
     commits = [packed(1, None, "ab", events=EVENTS, own=["b" * 22]), packed(2, 1, "", dropped=dropped("a1"))]
     body = pruned(commits, 1)[1].body
     assert (names(body), bytes(body.events), list(body.own)) == ("b", bytes(EVENTS), ["b" * 22])
 
 
-def test_what_events_refer_to_stays_though_no_checkpoint_has_it() -> None:
+def test_chunks_that_only_events_refer_to_stay() -> None:
     commits = [
         packed(1, None, "ab"),
         packed(2, 1, "c", events=EVENTS, refers=True),
@@ -77,21 +77,21 @@ def test_what_events_refer_to_stays_though_no_checkpoint_has_it() -> None:
     assert sorted(changed[2].body.carried) == [f"{'a' * 22}.1", f"{'b' * 22}.1"]
 
 
-def test_events_of_a_commit_without_a_checkpoint_keep_what_they_refer_to() -> None:
-    told = packed(2, 1, has_checkpoint=False, events=EVENTS, refers=True)
-    changed = pruned([packed(1, None, "ab"), told, packed(3, 1, "", dropped=dropped("a1", "b1"))], 1)
+def test_events_of_a_commit_without_a_checkpoint_keep_their_chunks() -> None:
+    logged = packed(2, 1, has_checkpoint=False, events=EVENTS, refers=True)
+    changed = pruned([packed(1, None, "ab"), logged, packed(3, 1, "", dropped=dropped("a1", "b1"))], 1)
     assert names(changed[1].body) == "ab"
     assert changed[2].parent is None and sorted(changed[2].body.carried) == [f"{'a' * 22}.1", f"{'b' * 22}.1"]
 
 
-def test_nothing_but_what_events_refer_to_is_left_of_a_checkpoint() -> None:
-    told = packed(2, 1, "b", events=EVENTS, refers=True)
+def test_pruned_checkpoint_leaves_only_chunks_of_its_events() -> None:
+    logged = packed(2, 1, "b", events=EVENTS, refers=True)
     for doomed in ((2,), (1, 2)):
-        changed = pruned([packed(1, None, "a"), told, packed(3, 2)], *doomed)
+        changed = pruned([packed(1, None, "a"), logged, packed(3, 2)], *doomed)
         assert changed[2].body.root is NOTHING
 
 
-def test_what_is_left_after_one_pruning_is_enough_for_the_next() -> None:
+def test_pruning_continues_from_the_result_of_an_earlier_pruning() -> None:
     commits = [
         packed(1, None, "abx"),
         packed(2, 1, "c", dropped=dropped("a1"), events=EVENTS, refers=True),
@@ -101,12 +101,12 @@ def test_what_is_left_after_one_pruning_is_enough_for_the_next() -> None:
     ]
     for doomed in (3, 1, 4, 2):
         changed = pruned(commits, doomed)
-        after = [changed.get(one.number, one) for one in commits]
+        after = [changed.get(commit.number, commit) for commit in commits]
         commits = [
-            PackedCommit(one.number, one.parent, one.has_checkpoint, unpack_body(repack_body(one.body)))
-            for one in after
-            if not isinstance(one, PrunedCommit) or not one.is_empty
+            PackedCommit(commit.number, commit.parent, commit.has_checkpoint, unpack_body(repack_body(commit.body)))
+            for commit in after
+            if not isinstance(commit, PrunedCommit) or not commit.is_empty
         ]
-    left = {one.number: names(one.body) for one in commits}
+    left = {commit.number: names(commit.body) for commit in commits}
     assert left == {1: "bx", 2: "c", 4: "e", 5: ""}
-    assert [one.number for one in commits if one.has_checkpoint] == [5]
+    assert [commit.number for commit in commits if commit.has_checkpoint] == [5]

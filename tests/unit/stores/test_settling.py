@@ -1,4 +1,4 @@
-"""Before lists are read, threads of dead processes are let go; those of processes that live are not."""
+"""Before lists are read, threads of dead processes are released; those of live processes are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.stores.process_identity import this_process, to_json
 from perdure.testing.conformance.threads import own
 
 
-async def test_a_process_that_came_by_the_number_of_a_dead_one_keeps_its_threads(
+async def test_process_with_the_pid_of_a_dead_process_keeps_its_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FileStore(tmp_path)

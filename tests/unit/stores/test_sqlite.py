@@ -40,7 +40,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def names_beside(path: Path) -> list[str]:
-    return sorted(one.name for one in path.parent.iterdir())
+    return sorted(file.name for file in path.parent.iterdir())
 
 
 def put(path: Path, content: bytes) -> None:
@@ -51,10 +51,10 @@ def content_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def run_script(script: str, *given: object) -> str:
+def run_script(script: str, *arguments: object) -> str:
     """In a process of its own, where a warning is an error too; what it printed."""
     program = textwrap.dedent(script)
-    command = [sys.executable, "-W", "error", "-c", program, *map(str, given)]
+    command = [sys.executable, "-W", "error", "-c", program, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout.strip()
@@ -77,7 +77,7 @@ async def test_a_write_waits_for_another_writer(path: Path) -> None:
     await store.close()
 
 
-async def test_a_writer_that_never_ends_is_an_error_that_says_so_and_nothing_is_stored(path: Path) -> None:
+async def test_writer_that_never_ends_raises_storage_failed_and_stores_nothing(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=0.1)
     owner = await own(store)
     await owner.save()
@@ -94,7 +94,7 @@ async def test_a_writer_that_never_ends_is_an_error_that_says_so_and_nothing_is_
     await store.close()
 
 
-async def test_a_reader_that_never_ends_holds_up_nobody(path: Path) -> None:
+async def test_reader_that_never_ends_blocks_no_writer(path: Path) -> None:
     store = SqliteStore(path, busy_seconds=0.1)
     await save_thread(store, "t")
     reader = sqlite3.connect(path, isolation_level=None)
@@ -119,7 +119,7 @@ async def test_a_closed_store_is_one_file(path: Path) -> None:
     assert names_beside(path) == ["threads.db"]
 
 
-async def test_a_store_that_nobody_closed_is_closed_with_its_object(path: Path) -> None:
+async def test_unclosed_store_is_closed_with_its_object(path: Path) -> None:
     before = set(threading.enumerate())
     store = SqliteStore(path)
     await save_thread(store, "t")
@@ -133,7 +133,7 @@ async def test_a_store_that_nobody_closed_is_closed_with_its_object(path: Path) 
     await again.close()
 
 
-def test_a_process_that_ends_without_closing_ends_quietly_and_loses_nothing(path: Path) -> None:
+def test_process_that_ends_without_closing_is_quiet_and_loses_nothing(path: Path) -> None:
     script = """
         import asyncio, sys
         from perdure.testing.conformance.threads import own
@@ -153,7 +153,7 @@ def test_a_process_that_ends_without_closing_ends_quietly_and_loses_nothing(path
 
 
 @pytest.mark.parametrize("content", [b"hello", b"x" * 20_000, b"SQLite format 3\x00" + b"\xff" * 4080], ids=len)
-async def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+async def test_file_that_is_not_a_database_is_refused_and_left_unchanged(path: Path, content: bytes) -> None:
     put(path, content)
     store = SqliteStore(path)
     with pytest.raises(DamagedStore, match="Nothing was changed") as caught:
@@ -164,7 +164,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path: Pat
 
 
 @pytest.mark.parametrize("mark", ["user_version = 0", "user_version = 1", "application_id = 7"])
-async def test_a_database_of_something_else_is_refused_and_left_as_it_is(path: Path, mark: str) -> None:
+async def test_database_of_another_program_is_refused_and_left_unchanged(path: Path, mark: str) -> None:
     other = sqlite3.connect(path)
     other.executescript(f"CREATE TABLE threads (thread_id TEXT); PRAGMA {mark};")
     other.close()
@@ -187,7 +187,7 @@ async def test_an_empty_file_becomes_a_store(path: Path) -> None:
     await store.close()
 
 
-async def test_a_newer_format_is_refused_and_left_as_it_is(path: Path) -> None:
+async def test_newer_format_is_refused_and_left_unchanged(path: Path) -> None:
     store = SqliteStore(path)
     await save_thread(store, "t")
     await store.close()
@@ -227,7 +227,7 @@ async def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_pat
 
 # ---------------------------------------------------------------- disks
 
-AS_NOBODY = """
+AS_UNPRIVILEGED = """
     import asyncio, os, sys
     from perdure.testing.conformance.threads import checkpoint_ids, own
     from perdure.errors import PerdureError
@@ -248,8 +248,8 @@ AS_NOBODY = """
 
 def test_a_folder_that_may_not_be_written_to_is_an_error_that_names_it(open_folder: Path) -> None:
     open_folder.chmod(0o555)
-    told = run_script(AS_NOBODY, open_folder / "threads.db")
-    assert told.splitlines() == ["StorageFailed True", "StorageFailed True"]
+    output = run_script(AS_UNPRIVILEGED, open_folder / "threads.db")
+    assert output.splitlines() == ["StorageFailed True", "StorageFailed True"]
     assert list(open_folder.iterdir()) == []
 
 
@@ -260,8 +260,8 @@ def test_a_file_that_may_not_be_written_to_is_an_error_that_names_it(open_folder
     before = (open_folder / "threads.db").read_bytes()
     (open_folder / "threads.db").chmod(0o444)
     open_folder.chmod(0o555)
-    told = run_script(AS_NOBODY, open_folder / "threads.db").splitlines()
-    assert told[0] == "StorageFailed True"
+    lines = run_script(AS_UNPRIVILEGED, open_folder / "threads.db").splitlines()
+    assert lines[0] == "StorageFailed True"
     assert (open_folder / "threads.db").read_bytes() == before
 
 
@@ -300,7 +300,7 @@ def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Pa
     db.close()
 
 
-def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
+def test_rows_that_a_full_disk_rolled_back_are_written_again(path: Path) -> None:
     """The first commit of a workflow, and the first claim of a process, write rows that later ones refer to."""
     script = """
         import asyncio, resource, sys

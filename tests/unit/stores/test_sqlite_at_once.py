@@ -1,4 +1,4 @@
-"""A commit that need not wait for the disk is made where it is asked for; one that has to wait lets the loop go on."""
+"""A commit that need not wait for the disk runs on the event loop; a commit that has to wait leaves the loop free."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def test_only_a_commit_that_is_not_synced_is_made_on_the_loop(
     await store.close()
 
 
-async def test_a_large_one_is_not(tmp_path: Path) -> None:
+async def test_large_commit_is_not_made_on_the_loop(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
     assert not await is_made_at_once(store, "a", chunks={"c": b'"%b"' % (b"x" * MAX_BYTES_NOW)})
     await store.close()
 
 
-async def test_while_another_process_writes_the_loop_goes_on(tmp_path: Path) -> None:
+async def test_loop_stays_free_while_another_process_writes(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     store = SqliteStore(path, synchronous="NORMAL")
     owner = await own(store)
@@ -88,7 +88,7 @@ async def test_the_log_stays_small_however_many_commits_are_made(tmp_path: Path)
     await store.close()
 
 
-async def test_a_file_that_another_makes_while_it_is_opened_is_not_taken_for_one_that_was_cut_off(
+async def test_file_created_by_another_during_opening_is_not_taken_for_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "new.db"

@@ -43,7 +43,7 @@ def change(path: Path, statement: str) -> None:
 
 
 def change_behind_an_index(path: Path, index: str, statement: str) -> None:
-    """The table is changed, and the index is not told: it leads to other rows then, as where a bit of it flipped."""
+    """Change the table without its index: the index then leads to other rows, as where a bit of it flipped."""
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA writable_schema = ON")
         row = db.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master WHERE name = ?", (index,))
@@ -87,20 +87,20 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("index", "change_of_row"), ELSEWHERE.values(), ids=ELSEWHERE)
-async def test_a_checkpoint_is_not_another_where_an_index_leads_elsewhere(
+async def test_wrong_index_entry_never_returns_another_checkpoint(
     make: Callable[[], Store], database: Path, index: str, change_of_row: str
 ) -> None:
     store = make()
     await save_thread(store, "t", 3)
-    right = {one: await store.find_checkpoint(one) for one in await checkpoint_ids(store)}
+    right = {checkpoint_id: await store.find_checkpoint(checkpoint_id) for checkpoint_id in await checkpoint_ids(store)}
     await store.close()
     change_behind_an_index(database, index, f"UPDATE commits SET {change_of_row} WHERE number < 3")
     for checkpoint_id in ("t-1", "t-2"):
         try:
-            found = await store.find_checkpoint(checkpoint_id)
+            checkpoint = await store.find_checkpoint(checkpoint_id)
         except (DamagedCheckpoint, DamagedStore):
             continue
-        assert found is not None and found.root == getattr(right[checkpoint_id], "root", None)
+        assert checkpoint is not None and checkpoint.root == getattr(right[checkpoint_id], "root", None)
     assert getattr(await store.find_checkpoint("t-3"), "root", None) == getattr(right["t-3"], "root", None)
     assert list(await store.check()) != []
     await store.close()
@@ -114,7 +114,7 @@ def cut(path: Path, lost: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 100, 511])
-async def test_a_database_that_lost_a_part_of_its_last_page_is_not_read_as_if_it_were_whole(
+async def test_database_without_a_part_of_its_last_page_is_not_read_as_whole(
     make: Callable[[], Store], kind: str, database: Path, lost: int
 ) -> None:
     store = make()
@@ -122,7 +122,7 @@ async def test_a_database_that_lost_a_part_of_its_last_page_is_not_read_as_if_it
     before = await read_everything(store)
     await store.close()
     cut(database, lost)
-    if kind == "file":  # its index is made anew
+    if kind == "file":  # its index is remade
         assert await read_everything(store) == before
     else:
         for attempt in (store.events_after("t", None), store.head("t"), store.open("t", "run-2")):
@@ -131,7 +131,7 @@ async def test_a_database_that_lost_a_part_of_its_last_page_is_not_read_as_if_it
     await store.close()
 
 
-async def test_events_that_are_gone_from_the_end_of_a_log_are_missed(make: Callable[[], Store], database: Path) -> None:
+async def test_events_missing_at_the_end_of_a_log_are_reported(make: Callable[[], Store], database: Path) -> None:
     store = make()
     await save_thread(store, "t", 3, events=2)
     await store.close()
@@ -152,7 +152,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("statement", FOREIGN.values(), ids=FOREIGN)
-async def test_what_is_no_value_of_its_column_is_damage_and_no_foreign_error(
+async def test_invalid_column_value_is_damage_and_not_a_foreign_error(
     make: Callable[[], Store], kind: str, database: Path, statement: str
 ) -> None:
     store = make()
@@ -161,7 +161,7 @@ async def test_what_is_no_value_of_its_column_is_damage_and_no_foreign_error(
     await store.close()
     change(database, statement)
     attempts: list[Callable[[], Any]] = [store.infos, store.threads, lambda: store.find_checkpoint("t-1")]
-    if kind == "file":  # its index is made anew
+    if kind == "file":  # its index is remade
         for attempt in attempts:
             await attempt()
         assert await read_everything(store) == before
@@ -181,7 +181,7 @@ async def outcome(attempt: Callable[[], Any]) -> type[Exception] | None:
 
 
 @pytest.mark.parametrize("identity", ["{}", '"nobody"', ""])
-async def test_an_owner_that_cannot_be_read_holds_its_thread_no_longer_than_its_lease(
+async def test_unreadable_owner_holds_its_thread_no_longer_than_its_lease(
     make: Callable[[], Store], database: Path, identity: str
 ) -> None:
     store = make()
@@ -197,7 +197,7 @@ async def test_an_owner_that_cannot_be_read_holds_its_thread_no_longer_than_its_
     await store.close()
 
 
-async def test_a_thread_is_taken_from_an_owner_that_cannot_be_read(make: Callable[[], Store], database: Path) -> None:
+async def test_takeover_works_from_an_owner_that_cannot_be_read(make: Callable[[], Store], database: Path) -> None:
     store = make()
     stale = await own(store)
     await stale.save()
@@ -223,7 +223,7 @@ CHANGED_LETTERS = {
 }
 
 
-async def test_a_changed_letter_in_the_schema_is_damage_and_no_foreign_error(tmp_path: Path) -> None:
+async def test_changed_letter_in_the_schema_is_damage_and_not_a_foreign_error(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
     await save_thread(store, "t", 2)
     await store.close()
@@ -236,23 +236,23 @@ async def test_a_changed_letter_in_the_schema_is_damage_and_no_foreign_error(tmp
         await store.close()
 
 
-async def test_a_changed_letter_of_a_threads_id_is_found_wherever_it_stands(tmp_path: Path) -> None:
+async def test_changed_letter_of_a_thread_id_is_detected_wherever_it_is(tmp_path: Path) -> None:
     """Also in the index by which a thread is found: a list names it, and a look for it finds nothing."""
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
     for thread_id in ("before", "unmistakable", "zero"):
         await (await own(store, thread_id)).note(events=1)
     await store.close()
     whole = store.path.read_bytes()
-    found = list(places(whole, b"unmistakable"))
-    assert len(found) == 2, "in the table and in its index"
-    for place in found:
+    offsets = list(places(whole, b"unmistakable"))
+    assert len(offsets) == 2, "in the table and in its index"
+    for place in offsets:
         store.path.write_bytes(whole[:place] + b"unmistakeble" + whole[place + 12 :])
         assert list(await store.check()) != [], place
         await store.close()
 
 
 @pytest.mark.parametrize("column", ["run_id = 'another'", "status = 'IDLE'", "timestamp = timestamp + 1"])
-async def test_what_lists_say_of_a_commit_without_a_checkpoint_is_proved_too(
+async def test_changed_columns_of_a_commit_without_a_checkpoint_are_detected(
     make: Callable[[], Store], database: Path, column: str
 ) -> None:
     store = make()
@@ -263,13 +263,13 @@ async def test_what_lists_say_of_a_commit_without_a_checkpoint_is_proved_too(
     assert list(await store.check()) == []
     await store.close()
     change(database, f"UPDATE commits SET {column} WHERE number = 2")
-    assert [one.thread_id for one in await store.check()] == ["t"]
+    assert [damage.thread_id for damage in await store.check()] == ["t"]
     await store.close()
 
 
 async def damages(store: Store) -> list[str]:
     try:
-        return [one.reason for one in await store.check()]
+        return [damage.reason for damage in await store.check()]
     except DamagedStore as error:  # where hardly anything of it can be read
         return [error.reason]
 

@@ -1,4 +1,4 @@
-"""A new SQLite file that two make at the same time: whoever comes second finds what the first made."""
+"""A new SQLite file that two connections make at the same time: the second finds what the first made."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def connect(path: Path) -> SqliteDatabase:
 
 
 @pytest.mark.parametrize("moment", range(4))
-def test_tables_that_another_makes_while_one_looks_are_not_taken_for_something_else(
-    moment: int, tmp_path: Path
-) -> None:
+def test_tables_made_by_another_during_a_look_are_recognised(moment: int, tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     mine, other = connect(path), connect(path)
     seen: list[str] = []
@@ -42,7 +40,7 @@ def test_tables_that_another_makes_while_one_looks_are_not_taken_for_something_e
     other.close()
 
 
-def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(tmp_path: Path) -> None:
+def test_connection_waits_for_a_lock_that_sqlite_does_not_wait_for(tmp_path: Path) -> None:
     """As when another process changes the file to have a log, or recovers it: the answer comes at once."""
     connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 10.0), list[bool]()
 
@@ -54,11 +52,11 @@ def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(tmp_path: Path) -> N
         return True
 
     assert connection.transact(work, writes=True, syncs=False)
-    assert tries == [True, True, True]  # what was done before it was told so was undone
+    assert tries == [True, True, True]  # the work before each error was undone
     connection.close()
 
 
-def test_but_not_for_longer_than_the_caller_said(tmp_path: Path) -> None:
+def test_lock_wait_ends_after_the_busy_seconds_of_the_caller(tmp_path: Path) -> None:
     connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 0.05), list[int]()
 
     connection.transact(lambda db: None, writes=False, syncs=False)  # opening the file is not what takes so long

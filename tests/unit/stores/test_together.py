@@ -24,7 +24,7 @@ AnyStore = SqliteStore | FileStore
 
 
 class HeldStore:
-    """A store whose own thread is busy until the test lets it go on: whatever is asked for meanwhile waits."""
+    """A store whose own thread is busy until the test releases it: all calls wait meanwhile."""
 
     def __init__(self, store: AnyStore) -> None:
         self.store = store
@@ -93,7 +93,7 @@ async def test_entries_that_wait_together_cost_a_file_one_sync(tmp_path: Path) -
     await store.close()
 
 
-async def test_those_of_several_threads_cost_one_for_each_file(tmp_path: Path) -> None:
+async def test_entries_of_several_threads_cost_one_sync_for_each_file(tmp_path: Path) -> None:
     disk = CountingDisk()
     store = FileStore(tmp_path, disk=disk)
     owners = [await own(store, name) for name in "abc"]
@@ -118,7 +118,7 @@ async def test_entries_that_wait_together_are_one_transaction_of_sqlite(tmp_path
     await store.close()
 
 
-async def test_one_that_comes_alone_does_not_wait_for_others(held: HeldStore) -> None:
+async def test_single_entry_does_not_wait_for_others(held: HeldStore) -> None:
     owner = await own(held.store)
     for number in range(3):
         await owner.record(number)
@@ -128,20 +128,20 @@ async def test_one_that_comes_alone_does_not_wait_for_others(held: HeldStore) ->
 # ---------------------------------------------------------------- each its own outcome
 
 
-async def test_a_lease_that_was_lost_fails_its_own_entry_only(held: HeldStore) -> None:
+async def test_lost_lease_fails_only_its_own_entries(held: HeldStore) -> None:
     loser = await own(held.store, owner="loser")
     winner = await own(held.store, owner="winner", takeover=True)
     other = await own(held.store, "u")
     ended = await record_at_once(held, (winner, 1), (loser, 2), (other, 3), (loser, 4), (winner, 5))
-    assert [type(one) for one in ended] == [type(None), ThreadConflict, type(None), ThreadConflict, type(None)]
+    assert [type(outcome) for outcome in ended] == [type(None), ThreadConflict, type(None), ThreadConflict, type(None)]
     assert await deliveries(held.store) == [1, 5]
     assert await deliveries(held.store, "u") == [3]
 
 
-async def test_a_lease_that_is_lost_with_nobody_else_waiting_fails_too(held: HeldStore) -> None:
+async def test_lost_lease_fails_its_entry_with_no_other_entry_waiting(held: HeldStore) -> None:
     loser = await own(held.store)
     await own(held.store, owner="winner", takeover=True)
-    assert [type(one) for one in await record_at_once(held, (loser, 1))] == [ThreadConflict]
+    assert [type(outcome) for outcome in await record_at_once(held, (loser, 1))] == [ThreadConflict]
     assert await deliveries(held.store) == []
 
 
@@ -152,12 +152,12 @@ async def test_a_damaged_file_fails_the_entries_of_its_thread_only(tmp_path: Pat
         await owner.save()
     (tmp_path / "bad.jsonl").write_bytes(b"cut")
     ended = await record_at_once(HeldStore(store), (bad, 1), (good, 2), (bad, 3), (good, 4))
-    assert [type(one) for one in ended] == [DamagedStore, type(None), DamagedStore, type(None)]
+    assert [type(outcome) for outcome in ended] == [DamagedStore, type(None), DamagedStore, type(None)]
     assert await deliveries(store, "good") == [2, 4]
     await store.close()
 
 
-async def test_a_disk_that_fails_fails_all_that_it_was_to_write_and_none_is_there(tmp_path: Path) -> None:
+async def test_failing_disk_fails_all_waiting_entries_and_stores_none(tmp_path: Path) -> None:
     disk = CountingDisk()
     store = FileStore(tmp_path, disk=disk)
     owner = await own(store)
@@ -165,13 +165,13 @@ async def test_a_disk_that_fails_fails_all_that_it_was_to_write_and_none_is_ther
     disk.fails = True
     ended = await record_at_once(HeldStore(store), (owner, 1), (owner, 2))
     disk.fails = False
-    assert [type(one) for one in ended] == [StorageFailed, StorageFailed]
+    assert [type(outcome) for outcome in ended] == [StorageFailed, StorageFailed]
     await owner.record(3)
     assert await deliveries(store) == [3]
     await store.close()
 
 
-async def test_a_database_that_is_locked_fails_all_that_wait_and_none_is_there(tmp_path: Path) -> None:
+async def test_locked_database_fails_all_waiting_entries_and_stores_none(tmp_path: Path) -> None:
     path = tmp_path / "threads.db"
     store = SqliteStore(path, synchronous="NORMAL", busy_seconds=0.05)
     owner = await own(store)
@@ -179,13 +179,13 @@ async def test_a_database_that_is_locked_fails_all_that_wait_and_none_is_there(t
     other.execute("BEGIN IMMEDIATE")
     ended = await record_at_once(HeldStore(store), (owner, 1), (owner, 2))
     other.close()
-    assert [type(one) for one in ended] == [StorageFailed, StorageFailed]
+    assert [type(outcome) for outcome in ended] == [StorageFailed, StorageFailed]
     await owner.record(3)
     assert await deliveries(store) == [3]
     await store.close()
 
 
-async def test_one_that_is_cancelled_while_it_waits_takes_nobody_with_it(held: HeldStore) -> None:
+async def test_entry_cancelled_while_it_waits_does_not_affect_others(held: HeldStore) -> None:
     owner = await own(held.store)
     await held.hold()
     waiting = [asyncio.create_task(owner.record(number)) for number in range(3)]
@@ -213,7 +213,7 @@ class Writer:
             raise OSError("everybody's")
 
 
-async def test_an_error_of_ones_own_is_not_hidden_by_everybodys() -> None:
+async def test_error_of_one_job_is_not_hidden_by_the_error_of_its_batch() -> None:
     writer, thread, goes_on = Writer(), WorkerThread("test"), threading.Event()
     together = JobBatch(thread)
     busy = asyncio.create_task(thread.run(lambda: goes_on.wait(10)))
@@ -222,12 +222,12 @@ async def test_an_error_of_ones_own_is_not_hidden_by_everybodys() -> None:
     await turns(2)
     goes_on.set()
     ended = await asyncio.gather(busy, *waiting, return_exceptions=True)
-    assert [str(one) for one in ended[1:]] == ["everybody's", "its own", "everybody's"]
+    assert [str(outcome) for outcome in ended[1:]] == ["everybody's", "its own", "everybody's"]
     assert writer.batches == [[0, 1, 2]]
     thread.stop()
 
 
-async def test_a_store_that_wrote_a_journal_goes_with_its_last_reference(tmp_path: Path) -> None:
+async def test_store_that_wrote_a_journal_ends_with_its_last_reference(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
     await save_thread(store, "t")

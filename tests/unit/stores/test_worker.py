@@ -30,12 +30,12 @@ def own() -> Iterator[WorkerThread]:
 
 
 def running() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == NAME]
+    return [thread for thread in threading.enumerate() if thread.name == NAME]
 
 
 def join_all() -> None:
-    for one in running():
-        one.join(LONG_ENOUGH)
+    for thread in running():
+        thread.join(LONG_ENOUGH)
     assert not running()
 
 
@@ -64,7 +64,7 @@ async def test_work_gives_its_result_and_is_done_in_one_other_thread(own: Worker
     assert await own.run(lambda: [None]) == [None]
 
 
-async def test_what_work_raises_is_raised_where_it_was_asked_for(own: WorkerThread) -> None:
+async def test_error_of_work_is_raised_at_its_caller(own: WorkerThread) -> None:
     class Unusual(BaseException):
         pass
 
@@ -79,14 +79,14 @@ async def test_what_work_raises_is_raised_where_it_was_asked_for(own: WorkerThre
     assert await own.run(lambda: 1) == 1
 
 
-async def test_an_error_that_no_coroutine_can_raise_is_an_error_all_the_same(own: WorkerThread) -> None:
+async def test_stop_iteration_of_work_becomes_a_runtime_error(own: WorkerThread) -> None:
     async with asyncio.timeout(LONG_ENOUGH):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await own.run(lambda: next(iter(())))
         assert await own.run(lambda: 1) == 1
 
 
-async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: WorkerThread) -> None:
+async def test_work_is_done_in_the_order_of_the_calls(own: WorkerThread) -> None:
     done: list[int] = []
     await asyncio.gather(*[own.run(partial(done.append, index)) for index in range(200)])
     assert done == list(range(200))
@@ -95,14 +95,14 @@ async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: WorkerTh
 # ---------------------------------------------------------------- cancelling
 
 
-async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: WorkerThread) -> None:
+async def test_queued_work_ends_after_all_its_callers_are_cancelled(own: WorkerThread) -> None:
     gate, done = threading.Event(), list[str]()
     task = await started(own.run, gate)
     queued = asyncio.create_task(own.run(lambda: done.append("queued")))
     await asyncio.sleep(0)
-    for one in (task, queued):
-        one.cancel()
-    assert [type(one) for one in await asyncio.gather(task, queued, return_exceptions=True)] == [
+    for awaited in (task, queued):
+        awaited.cancel()
+    assert [type(awaited) for awaited in await asyncio.gather(task, queued, return_exceptions=True)] == [
         asyncio.CancelledError,
         asyncio.CancelledError,
     ]
@@ -111,7 +111,7 @@ async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: Worker
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: WorkerThread, times: int) -> None:
+async def test_cancelled_caller_waits_for_work_to_the_end(own: WorkerThread, times: int) -> None:
     gate = threading.Event()
     task = await started(partial(own.run, uncancellable=True), gate)
     for _ in range(times):
@@ -152,14 +152,14 @@ def in_threads(count: int, coroutine: Callable[[int], Any]) -> None:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not errors, errors
 
 
-def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: WorkerThread) -> None:
+def test_loops_of_several_threads_share_a_worker_without_overlap(own: WorkerThread) -> None:
     inside, done = [0], list[int]()
 
     def piece(index: int) -> int:
@@ -177,7 +177,7 @@ def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: Worker
     assert sorted(done) == sorted(index * 100 + number for index in range(4) for number in range(50))
 
 
-def test_a_loop_that_was_closed_meanwhile_is_not_told_and_the_thread_goes_on(own: WorkerThread) -> None:
+def test_thread_continues_when_the_loop_of_a_caller_was_closed(own: WorkerThread) -> None:
     gate = threading.Event()
 
     async def leave() -> None:
@@ -207,7 +207,7 @@ async def test_after_a_stop_the_next_work_starts_another_thread(own: WorkerThrea
     assert not first.is_alive()
 
 
-async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: WorkerThread) -> None:
+async def test_work_after_a_stop_waits_for_earlier_work(own: WorkerThread) -> None:
     gate, done = threading.Event(), list[str]()
     task = await started(own.run, gate)
     queued = asyncio.create_task(own.run(lambda: done.append("before")))
@@ -289,7 +289,7 @@ class Beats:
             raise ValueError("no beat")
 
 
-async def test_what_is_to_be_done_in_between_is_done_when_there_is_no_work() -> None:
+async def test_periodic_call_runs_when_there_is_no_work() -> None:
     beats = Beats()
     own = WorkerThread(NAME, beats, 0.01)
     ident = await own.run(threading.get_ident)
@@ -300,7 +300,7 @@ async def test_what_is_to_be_done_in_between_is_done_when_there_is_no_work() -> 
     own.stop()
 
 
-async def test_and_just_as_often_when_there_is_always_work() -> None:
+async def test_periodic_call_runs_when_there_is_always_work() -> None:
     beats = Beats()
     own = WorkerThread(NAME, beats, 0.02)
     end = time.monotonic() + LONG_ENOUGH
@@ -310,7 +310,7 @@ async def test_and_just_as_often_when_there_is_always_work() -> None:
     assert beats.count >= 5
 
 
-async def test_an_error_in_between_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_of_the_periodic_call_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
     beats = Beats(fails=True)
     own = WorkerThread(NAME, beats, 0.01)
     first = await own.run(threading.current_thread)
@@ -354,5 +354,5 @@ def in_child(own: WorkerThread) -> int:
         pids = [asyncio.run(asyncio.wait_for(own.run(os.getpid), LONG_ENOUGH)) for _ in range(2)]
         own.stop()
         return 0 if pids == [os.getpid()] * 2 else 1
-    except BaseException:  # noqa: BLE001  # told by the exit code
+    except BaseException:  # noqa: BLE001  # reported by the exit code
         return 2

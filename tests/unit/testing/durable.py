@@ -52,8 +52,11 @@ class FolderStorage:
         return WorkflowCheckpoint.from_dict(json.loads(file.read_text(encoding="utf-8")))
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        found = [await self.load(file.stem) for file in self.folder.glob("*.json")]
-        return sorted((one for one in found if one.workflow_name == workflow_name), key=lambda one: one.number)
+        checkpoints = [await self.load(file.stem) for file in self.folder.glob("*.json")]
+        return sorted(
+            (checkpoint for checkpoint in checkpoints if checkpoint.workflow_name == workflow_name),
+            key=lambda checkpoint: checkpoint.number,
+        )
 
     async def delete(self, checkpoint_id: str) -> bool:
         file = self.folder / f"{checkpoint_id}.json"
@@ -65,7 +68,7 @@ class FolderStorage:
         return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
+        return [checkpoint.checkpoint_id for checkpoint in await self.list_checkpoints(workflow_name=workflow_name)]
 
 
 class DiaryStore(MemoryStore):
@@ -78,7 +81,7 @@ class DiaryStore(MemoryStore):
         for line in diary.read_text(encoding="utf-8").splitlines() if diary.exists() else ():
             self._do_again(*msgspec.json.decode(line))
         for thread in self._threads.values():
-            thread.owner = None  # whoever it was is not there any more
+            thread.owner = None  # its owner does not live any more
         self._is_reading = False
 
     def _note(self, name: str, *written: Any) -> None:
@@ -92,8 +95,8 @@ class DiaryStore(MemoryStore):
             "commit": [Commit],
             "append_journal": [Lease, JournalEntry],
         }
-        given = [msgspec.convert(one, kind) for one, kind in zip(written, kinds[name], strict=True)]
-        work = self.open(*given[:2], takeover=True) if name == "open" else getattr(self, name)(*given)
+        arguments = [msgspec.convert(value, kind) for value, kind in zip(written, kinds[name], strict=True)]
+        work = self.open(*arguments[:2], takeover=True) if name == "open" else getattr(self, name)(*arguments)
         try:
             work.send(None)  # a store in memory awaits nothing
         except StopIteration:
@@ -140,7 +143,7 @@ class Desk(Executor):
         await ctx.request_info(f"what about {parcel}?", str)
 
     @response_handler
-    async def hear(self, question: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
+    async def take_answer(self, question: str, answer: str, ctx: WorkflowContext[Never, str]) -> None:
         await ctx.yield_output(f"{ctx.get_state('parcel')}: {answer}")
 
 
@@ -169,9 +172,9 @@ async def double(number: int) -> int:
 
 @workflow
 async def doubled_twice(number: int, ctx: RunContext) -> int:
-    one, other = await asyncio.gather(double(number), double(number + 1))
-    ctx.set_state("sum", one + other)
-    return await double(one + other)
+    first, second = await asyncio.gather(double(number), double(number + 1))
+    ctx.set_state("sum", first + second)
+    return await double(first + second)
 
 
 @executor

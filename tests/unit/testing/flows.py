@@ -30,7 +30,7 @@ def two_steps(storage: Any) -> Workflow:
 
 
 def fan_out(storage: Any, survivors: list[str] | None = None) -> Workflow:
-    """Two siblings at once: whichever ends first is recorded. `survivors` hears of errors that were caught."""
+    """Two siblings at once: whichever ends first is recorded. `survivors` collects errors that were caught."""
 
     @executor
     async def start(text: str, ctx: WorkflowContext[str]) -> None:
@@ -68,10 +68,10 @@ def nested(storage: Any) -> Workflow:
         for word in text.split():
             await ctx.send_message(word)
 
-    @executor
-    async def tell(length: int, ctx: WorkflowContext[Never, int]) -> None:
+    @executor(id="tell")
+    async def pass_on(length: int, ctx: WorkflowContext[Never, int]) -> None:
         await ctx.yield_output(length)
 
     inner = WorkflowExecutor(child, "inner")
     builder = WorkflowBuilder(name="outer", start_executor=split, checkpoint_storage=storage)
-    return builder.add_chain([split, inner, tell]).build()
+    return builder.add_chain([split, inner, pass_on]).build()

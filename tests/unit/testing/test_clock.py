@@ -9,7 +9,7 @@ from perdure import RetryPolicy, WorkflowBuilder, WorkflowContext, executor
 from perdure.testing import FakeClock, ScriptedExecutor
 
 
-async def test_time_goes_on_to_where_the_first_sleeper_wakes() -> None:
+async def test_time_advances_to_where_the_first_sleeper_wakes() -> None:
     clock = FakeClock()
     woken: list[float] = []
 
@@ -28,7 +28,7 @@ async def test_time_goes_on_to_where_the_first_sleeper_wakes() -> None:
     assert (woken, clock.monotonic()) == ([10, 30], 30)
 
 
-async def test_while_skipping_nobody_waits_and_every_sleeper_sees_its_own_time() -> None:
+async def test_while_skipping_no_sleeper_waits_and_each_sees_its_own_time() -> None:
     clock = FakeClock()
     async with clock.skipping():
         await asyncio.gather(clock.sleep(3600), clock.sleep(60))
@@ -49,7 +49,7 @@ async def test_after_skipping_time_stands_still_again() -> None:
     await sleeper
 
 
-async def test_a_timeout_does_not_pass_while_the_work_inside_it_goes_on() -> None:
+async def test_timeout_does_not_pass_while_the_work_inside_it_continues() -> None:
     @executor(timeout=5)
     async def busy(text: str, ctx: WorkflowContext[str, str]) -> None:
         for _ in range(20):  # work of the event loop, not waiting
@@ -81,7 +81,7 @@ async def test_a_timeout_does_not_pass_while_a_thread_works() -> None:
         await run
 
 
-async def test_retries_of_a_run_are_skipped_to() -> None:
+async def test_skipping_jumps_to_the_retries_of_a_run() -> None:
     clock = FakeClock()
     shaky = ScriptedExecutor(
         "shaky",

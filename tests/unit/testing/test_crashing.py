@@ -46,12 +46,12 @@ async def double(number: int) -> int:
 
 @workflow
 async def interview(number: int, ctx: RunContext) -> str:
-    one, other = await asyncio.gather(double(number), double(number + 1))
-    ctx.set_state("sum", one + other)
+    first, second = await asyncio.gather(double(number), double(number + 1))
+    ctx.set_state("sum", first + second)
     name = await ctx.request_info("who?", str)
     await ctx.sleep(3600)
     age = await ctx.request_info("how old?", int)
-    return f"{name}, {age}: {await double(one + other)}"
+    return f"{name}, {age}: {await double(first + second)}"
 
 
 async def test_every_write_of_a_graph_is_tried_before_and_after() -> None:
@@ -69,8 +69,8 @@ async def test_a_function_workflow_with_questions_and_sleep_survives() -> None:
     assert "after journal 5" in survival.points and clock.monotonic() >= 3600
 
 
-async def test_a_function_workflow_can_be_given_as_it_is() -> None:
-    survival = await assert_survives_crash(interview, 3)  # nobody answers: it ends where it asks
+async def test_function_workflow_is_accepted_without_a_factory() -> None:
+    survival = await assert_survives_crash(interview, 3)  # no answer is given: it ends where it asks
     assert "after journal 2" in survival.points
 
 
@@ -142,7 +142,7 @@ def counting(name: str) -> Callable[[Any], Workflow]:
     return make
 
 
-async def test_memory_that_is_lost_with_the_process_is_reported_with_the_place_and_the_difference() -> None:
+async def test_memory_lost_with_the_process_is_reported_with_its_place() -> None:
     with pytest.raises(AssertionError) as raised:
         await assert_survives_crash(counting("forgets"), "hi")
     text = str(raised.value)
@@ -194,7 +194,7 @@ async def test_an_undisturbed_run_that_fails_raises_its_own_error() -> None:
     assert raised.value.__notes__ == ["This was the undisturbed run: nothing has crashed yet."]
 
 
-async def test_a_storage_that_is_there_already_is_refused() -> None:
+async def test_storage_object_instead_of_a_factory_is_refused() -> None:
     with pytest.raises(TypeError, match="makes an empty storage each time"):
         await assert_survives_crash(two_steps, "hi", storage=InMemoryCheckpointStorage())  # type: ignore[arg-type]  # as a user would
 

@@ -11,7 +11,7 @@ from perdure import InMemoryCheckpointStorage, WorkflowBuilder
 from perdure.testing import EventRecorder, Faults, ScriptedExecutor
 
 
-async def test_it_collects_a_stream_and_gives_the_result() -> None:
+async def test_recorder_collects_a_stream_and_returns_the_result() -> None:
     recorder = EventRecorder()
     result = await recorder.collect(two_steps(None).run("hi", stream=True))
     assert result.get_outputs() == recorder.outputs == ["<HI>"]
@@ -29,7 +29,7 @@ async def test_events_are_found_by_type_and_fields() -> None:
     assert recorder.of_type("executor_invoked", executor_id="nobody") == []
 
 
-async def test_what_was_told_before_a_failure_is_kept() -> None:
+async def test_events_before_a_failure_are_kept() -> None:
     recorder = EventRecorder()
     failing = ScriptedExecutor("failing", [OSError("no")], input=str)
     with pytest.raises(OSError, match="no"):

@@ -69,7 +69,7 @@ async def test_calls_are_counted_from_the_moment_of_asking() -> None:
     assert faults.counts["commit"] >= COMMITS + 2
 
 
-async def test_a_pause_holds_one_call_and_tells_when_it_is_reached() -> None:
+async def test_pause_holds_one_call_and_notifies_when_it_is_reached() -> None:
     faults = Faults()
     workflow, storage = faulty(faults)
     with faults.pause("commit", nth=2) as pause:
@@ -125,7 +125,7 @@ async def test_a_pause_that_is_resumed_beforehand_holds_nothing() -> None:
     assert pause.is_reached
 
 
-async def test_after_a_crash_every_call_raises_and_what_was_stored_can_be_resumed() -> None:
+async def test_after_a_crash_every_call_raises_and_stored_state_can_be_resumed() -> None:
     faults = Faults()
     storage = InMemoryCheckpointStorage()
     dying = faults.wrap(storage)
@@ -138,7 +138,7 @@ async def test_after_a_crash_every_call_raises_and_what_was_stored_can_be_resume
         await two_steps(dying).run(thread_id="other")
     assert faults.is_crashed and await head(storage) == 2
     with pytest.raises(ThreadBusy):
-        await two_steps(storage).run(thread_id="t")  # nobody was left to give it up
+        await two_steps(storage).run(thread_id="t")  # the dead owner did not release it
     assert (await two_steps(storage).run(thread_id="t", takeover=True)).get_outputs() == ["<HI>"]
 
 
@@ -162,7 +162,7 @@ async def test_post_and_open_are_points_too() -> None:
     assert (faults.counts["post"], faults.counts["open"] > 0) == (1, True)
 
 
-async def test_the_saves_of_somebody_elses_storage_are_its_commits() -> None:
+async def test_saves_of_a_third_party_storage_are_its_commits() -> None:
     faults, storage = Faults(), SixMethods()
     wrapped = faults.wrap(storage)
     faults.fail("commit", nth=2, when="after")
@@ -172,7 +172,7 @@ async def test_the_saves_of_somebody_elses_storage_are_its_commits() -> None:
     assert (await two_steps(wrapped).run(thread_id="t")).get_outputs() == ["<HI>"]
 
 
-async def test_somebody_elses_storage_crashes_as_a_whole() -> None:
+async def test_third_party_storage_crashes_as_a_whole() -> None:
     faults, storage = Faults(), SixMethods()
     dying = faults.wrap(storage)
     faults.crash("commit", nth=2)
@@ -184,7 +184,7 @@ async def test_somebody_elses_storage_crashes_as_a_whole() -> None:
     assert (await two_steps(storage).run(thread_id="t")).get_outputs() == ["<HI>"]
 
 
-async def test_a_watcher_is_told_of_what_the_store_did_and_of_nothing_else() -> None:
+async def test_watcher_receives_only_what_the_store_has_done() -> None:
     faults = Faults()
     workflow, _ = faulty(faults)
     seen: list[str] = []

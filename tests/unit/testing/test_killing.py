@@ -21,7 +21,7 @@ from perdure.testing.survival.processes import ChildFailed, Importable, child, i
 def order(folder: Path, **more: Any) -> dict[str, Any]:
     """For one process of the workflow `doubled_twice`."""
     return {
-        "path": [str(Path(one).absolute()) for one in sys.path],
+        "path": [str(Path(folder).absolute()) for folder in sys.path],
         "workflow": asdict(importable("make_workflow", durable.doubled_twice)),
         "storage": asdict(importable("storage", durable.diary)),
         "message": tool_codec().encode(3, "message"),
@@ -32,7 +32,7 @@ def order(folder: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_process_is_killed_where_it_was_told_to_wait_and_what_it_had_recorded_is_there(tmp_path: Path) -> None:
+async def test_process_killed_at_its_stop_leaves_what_it_had_recorded(tmp_path: Path) -> None:
     stop_at = {"point": "journal", "nth": 2, "when": "after"}
     async with child(order(tmp_path, stop_at=stop_at), tmp_path / "stderr", 20) as first:
         await first.expect("started")
@@ -82,18 +82,18 @@ async def test_a_driver_that_forgets_what_it_recorded_does_not_survive() -> None
 
 
 async def test_questions_are_answered_in_the_process_that_meets_them(tmp_path: Path) -> None:
-    told = {
+    details = {
         "workflow": {"module": "tests.unit.testing.durable", "name": "parcels", "file": None},
         "storage": asdict(importable("storage", durable.FolderStorage)),
         "message": "hat",
     }
     stop_at = {"point": "commit", "nth": 3, "when": "after"}  # it has asked
-    async with child(order(tmp_path, **told, stop_at=stop_at), tmp_path / "stderr", 20) as first:
+    async with child(order(tmp_path, **details, stop_at=stop_at), tmp_path / "stderr", 20) as first:
         await first.expect("started")
         await first.expect("reached")
         await first.kill()
     answers = asdict(importable("answers", durable.answer_to))
-    async with child(order(tmp_path, **told, answers=answers), tmp_path / "stderr", 20) as second:
+    async with child(order(tmp_path, **details, answers=answers), tmp_path / "stderr", 20) as second:
         await second.expect("started")
         ended = (await second.expect("ended"))["ended"]
     assert [rest["outputs"] for rest in ended["rests"]] == [[], ["hat: 15 letters"]]
@@ -110,19 +110,19 @@ async def test_a_storage_that_another_process_finds_empty_is_refused() -> None:
         await assert_survives_kill(durable.noting, "hat", storage=durable.six_in_memory)
 
 
-async def test_what_the_code_under_test_raises_comes_out_with_its_traceback(tmp_path: Path) -> None:
+async def test_error_of_the_code_under_test_is_reported_with_its_traceback(tmp_path: Path) -> None:
     async with child(order(tmp_path, message="no number"), tmp_path / "stderr", 20) as process:
         await process.expect("started")
         with pytest.raises(ChildFailed, match=r"Traceback(.|\n)*WrongInputType"):
             await process.expect("ended")
 
 
-async def test_a_process_that_ends_by_itself_is_reported_with_what_it_said(tmp_path: Path) -> None:
+async def test_process_that_ends_by_itself_is_reported_with_its_stderr(tmp_path: Path) -> None:
     missing = {"module": "tests.unit.testing.durable", "name": "leave", "file": None}
     async with child(order(tmp_path, workflow=missing), tmp_path / "stderr", 20) as process:
         with pytest.raises(ChildFailed, match="ended with 3 and wrote to stderr: I am leaving"):
             await process.expect("started")
-        assert not await process.kill()  # nobody may say that it was killed
+        assert not await process.kill()  # it was not killed, and the result must not claim so
 
 
 async def test_a_process_that_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -150,6 +150,6 @@ def test_a_module_that_has_no_importable_name_is_read_from_its_file(tmp_path: Pa
 
 
 @pytest.mark.parametrize("thing", [lambda storage: None, SixMethods().save, 3, "no colon"])
-def test_what_another_process_cannot_import_is_refused_by_parameter(thing: Any) -> None:
+def test_argument_that_cannot_be_imported_is_refused_by_parameter(thing: Any) -> None:
     with pytest.raises(TypeError, match=r"make_workflow .*'module:function'"):
         importable("make_workflow", thing)

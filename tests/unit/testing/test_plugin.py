@@ -23,7 +23,7 @@ import asyncio
 from perdure import WorkflowBuilder, executor
 
 
-def test_all_four_together(fake_clock, memory_storage, faults, event_recorder):
+def test_all_four_fixtures_work_together(fake_clock, memory_storage, faults, event_recorder):
     @executor(id="hello", input=str, workflow_output=str)
     async def hello(name, ctx):
         await ctx.yield_output("hello " + name)
@@ -49,9 +49,11 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_stranger_who_installed_perdure_has_the_fixtures(tmp_path: Path) -> None:
+def test_user_who_installed_perdure_has_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST_OF_A_STRANGER, encoding="utf-8")
-    others = {one.name for one in entry_points(group="pytest11")} - {"perdure"}  # which take seconds to load
+    others = {entry_point.name for entry_point in entry_points(group="pytest11")} - {
+        "perdure"
+    }  # which take seconds to load
     left_out = [word for name in ("cacheprovider", *others) for word in ("-p", f"no:{name}")]
     done = run("-m", "pytest", "-q", "-W", "error", *left_out, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -65,7 +67,7 @@ def test_the_entry_point_names_the_plugin() -> None:
     assert installed.value == "perdure.testing.plugin"
 
 
-def test_pytest_loads_nothing_but_the_plugin_for_those_who_do_not_use_it(tmp_path: Path) -> None:
+def test_pytest_loads_only_the_plugin_when_its_fixtures_are_unused(tmp_path: Path) -> None:
     code = "import sys, perdure.testing.plugin; print(*[m for m in sys.modules if m.startswith('perdure')])"
     done = run("-c", code, folder=tmp_path)
     assert done.stdout.split() == ["perdure", "perdure.testing", "perdure.testing.plugin"]

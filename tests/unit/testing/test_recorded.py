@@ -25,12 +25,12 @@ async def recorded(make: Any, message: str, faults: Faults) -> Counter[Doing]:
     return work.counts
 
 
-async def test_everything_that_was_done_is_counted_once() -> None:
+async def test_recorded_counts_each_piece_of_work_once() -> None:
     done = await recorded(fan_out, "hi", Faults())
     assert done == {("start", None): 1, ("left", None): 1, ("right", None): 1, ("right/strip", None): 1}
 
 
-async def test_children_are_told_apart() -> None:
+async def test_children_are_distinguished() -> None:
     done = await recorded(nested, "a bcd", Faults())
     [first, second] = [child_id for path, child_id in done if path == "inner/measure/length"]
     assert first != second
@@ -47,7 +47,7 @@ async def test_children_are_told_apart() -> None:
         (2, "after", {("left", None): 1, ("right/strip", None): 1}),
     ],
 )
-async def test_in_the_middle_of_a_superstep_it_is_what_the_journal_has(nth: int, when: Any, more: Any) -> None:
+async def test_recorded_work_in_mid_superstep_is_that_of_the_journal(nth: int, when: Any, more: Any) -> None:
     faults = Faults()
     faults.crash("journal", nth=nth, when=when)
     assert await recorded(fan_out, "hi", faults) == {("start", None): 1, **more}

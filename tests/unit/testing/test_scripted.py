@@ -35,7 +35,7 @@ async def outputs(workflow: Workflow, *messages: str, thread: str = "t") -> list
     return [(await workflow.run(message, thread_id=thread)).get_outputs() for message in messages]
 
 
-async def test_each_message_gets_the_next_reply_and_is_kept_to_be_looked_at() -> None:
+async def test_each_message_gets_the_next_reply_and_is_kept_in_received() -> None:
     script, workflow = alone("one", {"two": 2}, None)
     assert await outputs(workflow, "a", "b", "c") == [["one"], [{"two": 2}], []]
     assert script.received == ["a", "b", "c"]
@@ -58,7 +58,7 @@ async def test_a_function_makes_the_reply_from_the_message() -> None:
     assert await outputs(workflow, "a", "b", "c") == [["A"], ["later b"], [Verdict("c")]]
 
 
-async def test_one_function_in_place_of_the_list_answers_all_messages() -> None:
+async def test_function_in_place_of_the_list_answers_all_messages() -> None:
     echo = ScriptedExecutor("echo", lambda text: text * 2, input=str, workflow_output=str)
     workflow = WorkflowBuilder(start_executor=echo).build()
     assert await outputs(workflow, "a", "b", "c") == [["aa"], ["bb"], ["cc"]]
@@ -81,7 +81,7 @@ async def test_retries_go_through_the_script() -> None:
     assert (result.get_outputs(), len(script.received)) == (["done"], 3)
 
 
-async def test_a_function_that_raises_is_past_as_well() -> None:
+async def test_function_that_raises_uses_up_its_place_in_the_script() -> None:
     def fail(message: str) -> str:
         raise KeyError(message)
 
@@ -91,7 +91,7 @@ async def test_a_function_that_raises_is_past_as_well() -> None:
     assert (await workflow.run(thread_id="t")).get_outputs() == ["up"]
 
 
-async def test_a_message_after_the_last_reply_says_whose_script_is_over() -> None:
+async def test_message_after_the_last_reply_raises_with_the_name_of_the_script() -> None:
     _, workflow = alone("one")
     await workflow.run("a")
     with pytest.raises(ScriptOver, match="'script' has 1 replies, and got one message more: 'b'"):
@@ -106,7 +106,7 @@ async def test_every_thread_goes_through_the_script_by_itself() -> None:
     assert (script.received_in("x"), script.received_in("y"), len(script.received)) == (["a", "d"], ["b", "c"], 4)
 
 
-async def test_a_resumed_thread_goes_on_at_its_place_in_another_object() -> None:
+async def test_resumed_thread_continues_at_its_place_in_another_object() -> None:
     storage = InMemoryCheckpointStorage()
     await outputs(alone("one", "two", "three", storage=storage)[1], "a", "b")
     script, workflow = alone("one", "two", "three", storage=storage)
@@ -114,7 +114,7 @@ async def test_a_resumed_thread_goes_on_at_its_place_in_another_object() -> None
     assert script.received == ["c"]
 
 
-async def test_errors_that_were_raised_before_a_restart_stay_past() -> None:
+async def test_errors_raised_before_a_restart_are_not_raised_again() -> None:
     storage, clock = InMemoryCheckpointStorage(), FakeClock()
     script = (OSError("1"), OSError("2"), "done")
     retry = RetryPolicy(3, initial_delay=1)
@@ -130,7 +130,7 @@ async def test_errors_that_were_raised_before_a_restart_stay_past() -> None:
     assert (result.get_outputs(), len(again.received)) == (["done"], 2)
 
 
-async def test_asking_goes_on_with_the_answer() -> None:
+async def test_ask_continues_with_the_answer() -> None:
     storage = InMemoryCheckpointStorage()
     script = (Ask("may I?", bool), Ask("and how often?", int, then=lambda times: Verdict("yes" * times)))
     _, workflow = alone(*script, storage=storage)
@@ -168,7 +168,7 @@ async def test_copies_in_two_children_of_one_thread_have_places_of_their_own() -
     assert sorted(inner.received) == ["a", "a", "b", "b"]
 
 
-async def test_a_sub_workflow_that_is_started_anew_goes_on_after_the_error_that_ended_it() -> None:
+async def test_restarted_sub_workflow_continues_after_the_error_that_ended_it() -> None:
     inner = ScriptedExecutor("inner", [OSError("once"), "up"], input=str, workflow_output=str)
     child = WorkflowBuilder(name="child", start_executor=inner).build()
     sub = WorkflowExecutor(child, "sub", allow_direct_output=True, retry=RetryPolicy(2))
@@ -178,7 +178,7 @@ async def test_a_sub_workflow_that_is_started_anew_goes_on_after_the_error_that_
     assert (result.get_outputs(), inner.received) == (["up"], ["go", "go"])
 
 
-async def test_what_one_thread_keeps_says_nothing_of_another() -> None:
+async def test_script_state_of_one_thread_does_not_affect_another() -> None:
     storage = InMemoryCheckpointStorage()
     _, workflow = alone(OSError("no"), "up", storage=storage)
     for thread in ("x", "y"):
@@ -191,13 +191,13 @@ async def test_what_one_thread_keeps_says_nothing_of_another() -> None:
 
 
 def test_edges_are_checked_by_the_types_of_the_replies() -> None:
-    says = ScriptedExecutor("says", [1, 2], input=str)
-    hears = ScriptedExecutor("hears", ["x"], input=str)
+    sender = ScriptedExecutor("says", [1, 2], input=str)
+    receiver = ScriptedExecutor("hears", ["x"], input=str)
     with pytest.raises(TypeCompatibilityError, match="int"):
-        WorkflowBuilder(start_executor=says).add_edge(says, hears).build()
+        WorkflowBuilder(start_executor=sender).add_edge(sender, receiver).build()
 
 
 @pytest.mark.parametrize("replies", ["text", 3])
-def test_a_script_that_is_none_is_refused(replies: Any) -> None:
+def test_replies_that_are_not_a_list_or_function_are_refused(replies: Any) -> None:
     with pytest.raises(TypeError, match="replies= expects a list or a function"):
         ScriptedExecutor("script", replies)

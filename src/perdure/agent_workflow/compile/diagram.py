@@ -10,7 +10,7 @@ from typing import Literal
 from perdure.agent_workflow.compile.graph import create_planner
 from perdure.agent_workflow.definition.config import END, START, EdgeConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
-from perdure.graph.drawing.markup import RESERVED, quoted
+from perdure.graph.drawing.markup import RESERVED, quote_mermaid
 from perdure.graph.drawing.picture import UniqueNames
 
 _OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}
@@ -32,7 +32,7 @@ def to_diagram(draft: Draft) -> str:
     links = list(_links(draft))
     used = {end for link in links for end in (link.source, link.target)}
     lines = ["flowchart TD"]
-    lines += [f"  {ids[node]}([{quoted(node)}])" for node in (START, END) if node in used]
+    lines += [f"  {ids[node]}([{quote_mermaid(node)}])" for node in (START, END) if node in used]
     lines += [f"  {ids[node_id]}{_outline(node_id, node)}" for node_id, node in draft.nodes.items()]
     lines += [f"  {ids[link.source]} {_arrow(link)} {ids[link.target]}" for link in links]
     return "\n".join(lines) + "\n"
@@ -61,12 +61,12 @@ def _outline(node_id: str, node: NodeDraft) -> str:
         marks.append(f"approval: {config.approval.message}")
     first, last = _OUTLINES[kind]
     title = f"{node_id} ({'; '.join(marks)})" if marks else node_id
-    return f"{first}{quoted(title)}{last}"
+    return f"{first}{quote_mermaid(title)}{last}"
 
 
 def _arrow(link: _Link) -> str:
     arrow = _ARROWS[link.kind]
-    return arrow if link.label is None else f"{arrow}|{quoted(link.label)}|"
+    return arrow if link.label is None else f"{arrow}|{quote_mermaid(link.label)}|"
 
 
 def _links(draft: Draft) -> Iterator[_Link]:

@@ -125,7 +125,7 @@ class SessionDatabase:
         """Rolled back unless it is committed."""
         try:
             with self._lock:
-                db = self._connected()
+                db = self._connect()
                 db.execute(begin)
                 try:
                     self.sealing.check(_first_lines(db))
@@ -136,7 +136,7 @@ class SessionDatabase:
         except sqlite3.Error as error:
             raise StorageFailed("SqliteSessionStore", f"use {str(self.path)!r}", str(error)) from error
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         """The connection stays open: closing the last connection of a file checkpoints the whole WAL."""
         if self._db is not None and self._process_id == os.getpid():
             return self._db

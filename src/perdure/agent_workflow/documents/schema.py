@@ -63,7 +63,7 @@ class _Making:
         return {"$ref": f"#/$defs/{name}"}
 
     def _part(self, form: types.StructType) -> dict[str, Any]:
-        descriptions = _described(form.cls)
+        descriptions = _descriptions(form.cls)
         properties = {}
         for field in form.fields:
             schema = self._of(field.type, RULES.get((form.cls, field.name)))
@@ -124,7 +124,7 @@ def _more(part: type, properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _described(part: type) -> dict[str, str]:
+def _descriptions(part: type) -> dict[str, str]:
     """The docstring below each field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101  # a part is a class

@@ -154,7 +154,7 @@ def _value(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
     if "value" not in tree:
         yield here, f"missing: {kind!r} compares with a value"
         return
-    words, allows = _expected(kind)
+    words, allows = _expectation(kind)
     if not allows(value):
         yield here, f"expected {words}, got {quote_value(value)}"
     elif kind == "matches_regex":
@@ -164,7 +164,7 @@ def _value(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
             yield here, f"not a regular expression: {error}; got {quote_value(value)}"
 
 
-def _expected(kind: str) -> tuple[str, Callable[[Any], bool]]:
+def _expectation(kind: str) -> tuple[str, Callable[[Any], bool]]:
     if kind in _ORDERED:
         return "a number or a text", lambda value: is_number(value) or isinstance(value, str)
     if kind in _TEXTS:
@@ -232,12 +232,12 @@ class _Walk:
         self.problems: list[Problem] = []
         self._is_document = is_document
 
-    def _expected(self, words: str, value: Any, path: str, hint: str = "") -> None:
+    def _report_mismatch(self, words: str, value: Any, path: str, hint: str = "") -> None:
         self.problems.append((path, f"expected {words}, got {quote_value(value)}{hint}"))
 
     def struct(self, value: Any, form: types.StructType, path: str) -> None:
         if not isinstance(value, Mapping):
-            self._expected("a mapping", value, path)
+            self._report_mismatch("a mapping", value, path)
         elif form.cls is Condition:
             self.problems += check_condition(value, path)
         elif form.cls is not WorkflowConfig or self._is_of_this_format(value, path):
@@ -257,7 +257,7 @@ class _Walk:
         known = {field.encode_name: field for field in form.fields}
         for key in value:
             if not isinstance(key, str):
-                self._expected("a text as key", key, path)
+                self._report_mismatch("a text as key", key, path)
             elif key not in known:
                 keys = ", ".join(known)
                 self.problems.append((at(path, key), f"unknown key{did_you_mean(key, known)}. Known: {keys}"))
@@ -276,13 +276,13 @@ class _Walk:
         if len(inner) > 1:
             self._text_or_struct(value, inner, path)
         elif rule is not None:
-            self._ruled(value, rule, path)
+            self._check_rule(value, rule, path)
         else:
             self._single(value, inner[0], path)
 
-    def _ruled(self, value: Any, rule: Rule, path: str) -> None:
+    def _check_rule(self, value: Any, rule: Rule, path: str) -> None:
         if not rule.allows(value):
-            self._expected(rule.words, value, path, _quotes(value) if rule is NAME else "")
+            self._report_mismatch(rule.words, value, path, _quotes(value) if rule is NAME else "")
         elif isinstance(value, str):
             self._text(value, path)
 
@@ -291,7 +291,7 @@ class _Walk:
             self._text(value, path)
             return
         if not isinstance(value, Mapping):
-            self._expected("a mapping, or an import path such as 'package.module:name'", value, path)
+            self._report_mismatch("a mapping, or an import path such as 'package.module:name'", value, path)
             return
         [form] = [choice for choice in choices if isinstance(choice, types.StructType)]
         self.struct(value, form_of(form.cls), path)
@@ -309,23 +309,23 @@ class _Walk:
             self._text(value, path)
         elif isinstance(form, types.BoolType):
             if not isinstance(value, bool):
-                self._expected("true or false", value, path)
+                self._report_mismatch("true or false", value, path)
         elif self._is_document:
             self.problems += plain_data_problems(value, path)
 
     def _mapping(self, value: Any, form: types.DictType, path: str) -> None:
         if not isinstance(value, Mapping):
-            self._expected("a mapping", value, path)
+            self._report_mismatch("a mapping", value, path)
             return
         for key, item in value.items():
             if is_plain_text(key):
                 self.any(item, form.value_type, at(path, key))
             else:
-                self._expected("a text as key", key, path, _quotes(key))
+                self._report_mismatch("a text as key", key, path, _quotes(key))
 
     def _list(self, value: Any, form: types.VarTupleType, path: str) -> None:
         if not isinstance(value, list | tuple):
-            self._expected("a list", value, path)
+            self._report_mismatch("a list", value, path)
             return
         for index, item in enumerate(value):
             self.any(item, form.item_type, at(path, index))
@@ -334,13 +334,13 @@ class _Walk:
         if not isinstance(value, str) or value not in form.values:
             names = [str(item) for item in form.values]
             hint = did_you_mean(value, names) if isinstance(value, str) else ""
-            self._expected(f"one of {', '.join(map(quote_value, names))}", value, path, hint)
+            self._report_mismatch(f"one of {', '.join(map(quote_value, names))}", value, path, hint)
 
     def _text(self, value: Any, path: str) -> None:
         if not isinstance(value, str):
-            self._expected("a text", value, path, _quotes(value))
+            self._report_mismatch("a text", value, path, _quotes(value))
         elif not is_plain_text(value):
-            self._expected("a text that can be written as UTF-8", value, path)
+            self._report_mismatch("a text that can be written as UTF-8", value, path)
 
 
 def _quotes(value: Any) -> str:

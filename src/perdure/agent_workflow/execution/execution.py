@@ -132,7 +132,7 @@ class Execution:
         self._views = EventViews(self._workflow.name, self.execution_id, self._instance.planner.graph, state)
         self._views.add_outcomes(stored.outcomes if stored is not None and is_own else ())
         if state is not None and state.result is not None and responses is None and checkpoint is not None:
-            return _completed(self.execution_id, state.result, checkpoint.metadata.get("usage"), checkpoint)
+            return _completed_result(self.execution_id, state.result, checkpoint.metadata.get("usage"), checkpoint)
         call: dict[str, Any] = {"message": input} if stored is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -257,7 +257,7 @@ class Execution:
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
         pending = tuple(views.request(event) for event in run.get_request_info_events())
         if results and not pending:
-            return _completed(self.execution_id, results[-1], run.usage, run)
+            return _completed_result(self.execution_id, results[-1], run.usage, run)
         state: ResultState = "cancelled" if run_state is WorkflowRunState.CANCELLED else "waiting"
         stored = await self._instance.find(self.execution_id)
         before = partial_result(
@@ -301,7 +301,7 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _completed(
+def _completed_result(
     execution_id: str,
     done: ExecutionResult,
     usage: Mapping[str, int] | None,

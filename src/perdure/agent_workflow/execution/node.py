@@ -131,7 +131,7 @@ class AgentNode(Executor):
             return
         # Denied messages do not become part of the conversation.
         session = await record_turn_messages(self._parts.conversations, task.session, turn.recorded, self.id, ctx)
-        await self._emit(ctx, self._completed(task, outputs, None))
+        await self._emit(ctx, self._completion_event(task, outputs, None))
         await self._report("done", ctx, outputs=outputs, session=session)
 
     async def _approve(self, task: NodeTask, outputs: dict[str, Any], ctx: Context) -> dict[str, Any] | str:
@@ -158,7 +158,7 @@ class AgentNode(Executor):
     async def _fail(self, task: NodeTask, error: Exception, ctx: Context) -> None:
         """Apply the node's error mode. `stop` leaves the thread where it can be resumed."""
         reason = str(error) if isinstance(error, OutOfTime | InnerFailed) else f"{type(error).__name__}: {error}"
-        await self._emit(ctx, self._completed(task, {}, reason))
+        await self._emit(ctx, self._completion_event(task, {}, reason))
         ends_all = isinstance(error, OutOfTime)
         if self._config.on_error.mode == "stop" and not ends_all:
             # A missed deadline is recorded like an answer, and so is the result of an inner workflow:
@@ -171,7 +171,7 @@ class AgentNode(Executor):
     async def _report(self, status: Status, ctx: Context, **what: Any) -> None:
         await ctx.send_message(NodeOutcome(self.id, status, **what), target_id=CONDUCTOR)
 
-    def _completed(
+    def _completion_event(
         self, task: NodeTask, outputs: dict[str, Any], error: str | None
     ) -> events.WorkflowAgentCompletedEvent:
         return events.WorkflowAgentCompletedEvent(

@@ -264,7 +264,7 @@ class Turns:
                     raise
                 except BaseException as error:  # noqa: BLE001  # raised below
                     is_own = isinstance(error, Exception) and not isinstance(error, OutOfTime)
-                    if not is_own or config.on_error == "fail" or delivery().delivery.broken is not None:
+                    if not is_own or config.on_error == "fail" or delivery().delivery.journal_error is not None:
                         failures.append(error)
                     return None
 

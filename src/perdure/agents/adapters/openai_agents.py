@@ -200,7 +200,7 @@ class SdkAgent(RecordingAgent):
             *(_answer_to(interruption, requests.key_of(interruption.call_id)) for interruption in result.interruptions)
         )
         for item, answer in zip(result.interruptions, answers, strict=True):
-            edited = _edited(item, answer)
+            edited = _edited_arguments(item, answer)
             if not answer.approved:
                 state.reject(item, rejection_message=str(Rejected(answer.reason)))
             elif edited is not None and item.name not in requests.editable:
@@ -264,7 +264,7 @@ async def _answer_to(item: Any, key: str) -> Content:
     return answer
 
 
-def _edited(item: Any, answer: Content) -> str | None:
+def _edited_arguments(item: Any, answer: Content) -> str | None:
     """The answer's arguments as JSON, if they differ from the model's."""
     call = answer.function_call
     if call is None or call.arguments in (None, item.arguments):

@@ -43,21 +43,21 @@ class PendingCalls(msgspec.Struct, frozen=True):
         finished = {content.call_id for content in after if content.type == "function_result"}
         calls = tuple(call for call in calls_by_message[last] if call.call_id not in finished)
         pending = cls(agent_name, calls, *_requests_and_answers(after))
-        if pending.unanswered and any(content.type in ("text", "data", "uri") for content in after):
+        if pending.unanswered_calls and any(content.type in ("text", "data", "uri") for content in after):
             raise pending.refusal()
         return pending
 
     @property
-    def unanswered(self) -> list[Content]:
+    def unanswered_calls(self) -> list[Content]:
         return [call for call in self.calls if call.call_id not in self.answers]
 
     @property
     def is_waiting(self) -> bool:
         """Whether a request has no answer yet."""
-        return any(call.call_id in self.requests for call in self.unanswered)
+        return any(call.call_id in self.requests for call in self.unanswered_calls)
 
     def refusal(self) -> InvalidRun:
-        calls = self.unanswered
+        calls = self.unanswered_calls
         names = ", ".join(repr(call.name) for call in calls)
         requests = [self.requests.get(str(call.call_id)) for call in calls]
         needs_result = [request is not None and request.type == "function_call" for request in requests]
@@ -69,14 +69,14 @@ class PendingCalls(msgspec.Struct, frozen=True):
 
     def repeat_requests(self) -> Message:
         """The requests without an answer."""
-        open_calls = {call.call_id for call in self.unanswered}
+        open_calls = {call.call_id for call in self.unanswered_calls}
         return Message(
             "assistant", [request for call, request in self.requests.items() if call in open_calls], self.agent_name
         )
 
     def results(self) -> DeferredToolResults | None:
         """For pydantic-ai, once all calls are answered. Results of tools are part of the conversation."""
-        if not self.calls or self.unanswered:
+        if not self.calls or self.unanswered_calls:
             return None
         return DeferredToolResults(
             approvals={str(call.call_id): _verdict(call, self.answers[str(call.call_id)]) for call in self.calls}

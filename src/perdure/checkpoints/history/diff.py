@@ -19,7 +19,7 @@ from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.checkpoints.level import Counters
 from perdure.codec import Encoded, Tree
 from perdure.codecs.json_codec import BUILTIN_ENCODERS, class_coder, registered_coder
-from perdure.codecs.types import TypeRegistry, registered
+from perdure.codecs.types import TypeRegistry, find_registration
 from perdure.codecs.values.annotations import annotation_encoder, is_annotation_type
 from perdure.codecs.values.containers import Opaque, opaque_tree
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
@@ -317,7 +317,7 @@ def _encoders() -> Encoders:
     encode_annotation = annotation_encoder(TypeRegistry(lenient=True))
 
     def encoder_of(cls: type) -> EncodeFn:
-        registration = registered(cls)
+        registration = find_registration(cls)
         if registration is not None:
             return registered_coder(registration).encode
         if is_annotation_type(cls):

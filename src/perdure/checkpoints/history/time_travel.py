@@ -19,7 +19,7 @@ from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new
 from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
-from perdure.codecs.types import registered
+from perdure.codecs.types import find_registration
 from perdure.codecs.values.containers import Opaque
 from perdure.errors import (
     CheckpointNotFound,
@@ -338,7 +338,7 @@ def _type_name(value: object) -> str:
     """The name of its type in a store: a value of an undeclared type has no class here."""
     if isinstance(value, Opaque):
         return value.type
-    registration = registered(type(value))
+    registration = find_registration(type(value))
     return stable_name(type(value)) if registration is None else registration.name
 
 

@@ -21,7 +21,7 @@ from perdure.checkpoints.migration.renaming import (
     tagged_values,
 )
 from perdure.codec import Codec, Tree
-from perdure.codecs.types import BUILTIN_NAMES, registered
+from perdure.codecs.types import BUILTIN_NAMES, find_registration
 from perdure.errors import did_you_mean
 from perdure.names import stable_name
 from perdure.records import CheckpointInfo
@@ -247,7 +247,7 @@ def _renaming_from(path: Path, parents: Path, executor_id: str, new_id: str, has
 def _type_name(cls: type | str) -> str:
     if isinstance(cls, str):
         return cls
-    registration = registered(cls)
+    registration = find_registration(cls)
     return registration.name if registration is not None else BUILTIN_NAMES.get(cls) or stable_name(cls)
 
 

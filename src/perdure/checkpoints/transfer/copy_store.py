@@ -162,13 +162,13 @@ async def _check_same(source: Store, target: Store, thread_id: str) -> None:
     if theirs is None or (theirs.number, theirs.head) != (ours.number, ours.head):
         there = "is deleted" if theirs is None else f"is at commit {theirs.number} with its head at {theirs.head}"
         raise _Conflict(f"it is at commit {ours.number} with its head at {ours.head}, but in the target it {there}")
-    if not ours.number and _waiting(theirs) != _waiting(ours):
+    if not ours.number and _waiting_items(theirs) != _waiting_items(ours):
         raise _Conflict("it has no commit, and the target has another inbox or journal of it")
     if await _digest_visible(target, theirs) != digest:
         raise _Conflict(f"the target has another thread of that id, which is at commit {theirs.number} too")
 
 
-def _waiting(header: ThreadHeader) -> tuple[list[object], list[object]]:
+def _waiting_items(header: ThreadHeader) -> tuple[list[object], list[object]]:
     return [*header.inbox], [*header.journal]
 
 

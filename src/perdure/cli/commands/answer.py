@@ -29,7 +29,7 @@ from perdure.workflows.workflow import Workflow
 @thread_argument
 @click.argument("request_id", metavar="REQUEST")
 @click.argument("value")
-@click.option("--app", help="The workflow of the thread, as for `perdure run`: it goes on with the answer.")
+@click.option("--app", help="The workflow of the thread, as for `perdure run`: it continues with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers; kept with the answer.")
 @sessions_option
 @json_option
@@ -52,7 +52,7 @@ def answer(
     place = StoreLocation(app or "APP", thread_id, store, sessions)
     if app is None:
         raise click.UsageError(
-            "An answer is checked by the workflow, which then goes on with it: name it with --app. Nothing was "
+            "An answer is checked by the workflow, which then continues with it: name it with --app. Nothing was "
             f"written. The command: {place.answer(request_id, value)}"
         )
 

@@ -19,7 +19,7 @@ from perdure.records import ThreadInfo
 @json_option
 @store_option
 def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None) -> None:
-    """Put the thread that is in FILE into the store, all of it or nothing. It goes on where it stood.
+    """Put the thread that is in FILE into the store, all of it or nothing. The next run continues at its head.
 
     The file is checked first, line by line. A thread that is there already is not touched.
     """

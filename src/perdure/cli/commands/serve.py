@@ -26,7 +26,7 @@ from perdure.cli.output.values import make_printable
 def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as_json: bool) -> None:
     """Serve the project whose perdure.json, perdure.toml or agentflow.json is here, until Ctrl-C.
 
-    Threads that were interrupted go on. The documentation of all routes is at /docs.
+    The server resumes interrupted threads. The documentation of all routes is at /docs.
     """
     from perdure.server.app.uvicorn import serve as serve_config
     from perdure.server.config.files import load_config

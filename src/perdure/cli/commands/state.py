@@ -32,7 +32,7 @@ from perdure.records import CheckpointInfo
 @json_option
 @store_option
 def state(checkpoint: str, key: str | None, as_json: bool, store: str | None) -> None:
-    """Show all that is in CHECKPOINT: state, requests, outputs, and what it goes on with.
+    """Show all that is in CHECKPOINT: state, requests, outputs, and due deliveries.
 
     CHECKPOINT is its id, the beginning of it, or a thread's id: its newest one then.
     """

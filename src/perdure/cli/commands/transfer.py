@@ -1,4 +1,4 @@
-"""`perdure transfer`: threads of one store, in another of whatever kind."""
+"""`perdure transfer`: copy threads of one store to another, of the same or another kind."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Desk:
         self, folder: Path, report: Callable[[str, str], None], kill_barrier: asyncio.Barrier | None = None
     ) -> None:
         self._folder = folder
-        self._tell = report
+        self._report = report
         self._kill_barrier = kill_barrier
 
     @contextmanager
@@ -62,7 +62,7 @@ class Desk:
             log.write(line)
             log.flush()
             fsync_file(log.fileno())
-        self._tell(name, what)
+        self._report(name, what)
 
     async def write(self, title: str) -> list[str]:
         """What a writer takes its time for. In the process that is to be killed only the quick one comes to an end,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def doctor(
         result = asyncio.run(_look(url or store, redis_url))
     is_well = all(item.mark != "fail" for item in result.findings)
     if as_json:
-        findings = [asdict(item) for item in result.findings]
+        findings = [_finding_tree(item) for item in result.findings]
         print_json(
             {"store": result.shown, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
         )
@@ -188,10 +187,13 @@ async def _add_valkey(result: StoreFindings, url: str) -> None:
     result.facts["valkey"] = msgspec.to_builtins(report)
 
 
+def _finding_tree(item: Finding) -> dict[str, str]:
+    return {"mark": item.mark, "check": item.check, "found": item.text, "remedy": item.remedy}
+
+
 def _print(result: StoreFindings) -> None:
     rows = [
-        (item.mark, item.check, f"{item.found}. {item.remedy}" if item.remedy else item.found)
-        for item in result.findings
+        (item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in result.findings
     ]
     print_table(("MARK", "CHECK", "FOUND"), rows)
     if result.tables:

@@ -21,7 +21,7 @@ HARDLY_ANY_DISK = 16 * 1024**2
 class Finding:
     mark: Literal["ok", "warn", "fail"]
     check: str
-    found: str
+    text: str
     remedy: str = ""
 
 
@@ -35,7 +35,7 @@ def contents_found(contents: StoreContents) -> list[Finding]:
     findings = [Finding("ok", "threads", text)]
     if contents.left_behind:
         whose = f"left by processes that are gone: {format_count(contents.left_behind, 'thread')}"
-        remedy = "`perdure threads` shows where they stand, `perdure resume APP THREAD` goes on"
+        remedy = "`perdure threads` shows where they stand, `perdure resume APP THREAD` resumes one"
         findings.append(Finding("warn", "owners", whose, remedy))
     if contents.overdue:
         late = f"{format_count(contents.overdue, 'thread')} should have gone on more than a minute ago"

@@ -44,7 +44,7 @@ def postgres_found(report: Report, shown: str) -> list[Finding]:
     if report.contents is not None:
         findings += contents_found(report.contents)
     for name, reason in report.unanswered.items():
-        findings.append(Finding("warn", name, f"the server did not say: {reason}"))
+        findings.append(Finding("warn", name, f"the server did not report this: {reason}"))
     return findings
 
 
@@ -170,10 +170,10 @@ def _schema(schema: Schema, server: Server) -> list[Finding]:
             Finding("fail", "schema", f"{name} is not perdure's: {schema.foreign}", "Name another with ?schema=NAME")
         ]
     if schema.is_there and not schema.may_use:
-        remedy = f"Its owner says: GRANT USAGE ON SCHEMA {name} TO {user}"
+        remedy = f"Its owner runs: GRANT USAGE ON SCHEMA {name} TO {user}"
         return [Finding("fail", "schema", f"{name} is there, and {user} may not use it", remedy)]
     if not schema.version and not schema.may_create:
-        remedy = f"An administrator says: CREATE SCHEMA {name} AUTHORIZATION {user}"
+        remedy = f"An administrator runs: CREATE SCHEMA {name} AUTHORIZATION {user}"
         what = "there, without tables" if schema.is_there else "not there"
         return [Finding("fail", "schema", f"{name} is {what}, and {user} may not make them", remedy)]
     if not schema.version:
@@ -182,7 +182,7 @@ def _schema(schema: Schema, server: Server) -> list[Finding]:
     findings.append(version_found(schema.version, schema.known_version, may_upgrade=schema.may_upgrade))
     if schema.missing_rights:
         rights = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {user}"
-        remedy = f"The owner of the tables says: {rights}; GRANT USAGE ON SEQUENCE {name}.moves TO {user}"
+        remedy = f"The owner of the tables runs: {rights}; GRANT USAGE ON SEQUENCE {name}.moves TO {user}"
         shown = ", ".join(schema.missing_rights[:4]) + (", ..." if len(schema.missing_rights) > 4 else "")
         findings.append(Finding("fail", "rights", f"{user} is missing {shown}", remedy))
     if schema.missing_indexes:

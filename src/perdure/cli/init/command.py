@@ -61,18 +61,18 @@ def _check(folder: Path, files: dict[str, str], *, force: bool, agentflow: bool)
     there = [name for name in files if (folder / name).exists()]
     if there and not force:
         raise Mistake(
-            f"{_listed(there)} {'is' if len(there) == 1 else 'are'} there already. Nothing was written. Name another "
-            "folder, or use --force to write over."
+            f"{_join_names(there)} {'is' if len(there) == 1 else 'are'} there already. Nothing was written. Name "
+            "another folder, or use --force to write over."
         )
     in_the_way = [name for name in ((OURS, OURS_IN_TOML) if agentflow else (OURS_IN_TOML,)) if (folder / name).exists()]
     if in_the_way:
         raise Mistake(
-            f"{_listed(in_the_way)} is there already, and a project has one configuration. Nothing was written. "
+            f"{_join_names(in_the_way)} is there already, and a project has one configuration. Nothing was written. "
             "Remove it, or name another folder."
         )
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

@@ -199,9 +199,9 @@ class StoreLocation:
         return () if self.sessions is None else ("--sessions", self.sessions)
 
     def _command(self, *words: str) -> str:
-        return make_printable(shlex.join(("perdure", *words, *self._named())))
+        return make_printable(shlex.join(("perdure", *words, *self._store_option())))
 
-    def _named(self) -> tuple[str, ...]:
+    def _store_option(self) -> tuple[str, ...]:
         if self.store is None:
             return ()
         if not is_postgres(self.store):
@@ -222,7 +222,7 @@ def complete_threads(context: click.Context, _: click.Parameter, incomplete: str
         result = await storage.list_threads(limit=MOST)
         return [CompletionItem(item.thread_id, help=item.workflow_name) for item in reversed(result)]
 
-    return _proposed(context, incomplete, read)
+    return _proposals(context, incomplete, read)
 
 
 def complete_checkpoints(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -233,7 +233,7 @@ def complete_checkpoints(context: click.Context, _: click.Parameter, incomplete:
             for item in reversed(result)
         ]
 
-    return _proposed(context, incomplete, read)
+    return _proposals(context, incomplete, read)
 
 
 def complete_definitions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -243,10 +243,10 @@ def complete_definitions(context: click.Context, _: click.Parameter, incomplete:
         result = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
         return [CompletionItem(item.thread_id.removeprefix(PREFIX)) for item in result]
 
-    return _proposed(context, incomplete, read)
+    return _proposals(context, incomplete, read)
 
 
-def _proposed(
+def _proposals(
     context: click.Context, incomplete: str, read: Callable[[Any], Awaitable[list[CompletionItem]]]
 ) -> list[CompletionItem]:
     # While the value of an option is completed, click knows of no other option.

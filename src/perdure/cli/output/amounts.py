@@ -29,7 +29,7 @@ def format_size(count: int) -> str:
 
 
 ReportProgress = Callable[[int, int], None]
-"""Told how much is done, and how much there is."""
+"""Called with the amount that is done, and with the whole amount."""
 
 
 @contextmanager

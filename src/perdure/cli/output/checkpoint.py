@@ -1,4 +1,4 @@
-"""What is in a checkpoint: its state, outputs, requests, and what it goes on with; for people and for machines."""
+"""The contents of a checkpoint: state, outputs, requests and due deliveries, for people and for machines."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _due_tree(message: WorkflowMessage, suspended: SuspendedDelivery | None) -> 
 
 
 def _due_deliveries(level: AnyLevel) -> list[tuple[WorkflowMessage, SuspendedDelivery | None]]:
-    """What it goes on with: deliveries that are due, and those that sleep or wait."""
+    """Deliveries that are due, and those that sleep or wait."""
     return [*((item, None) for item in level.deliveries), *((item.message, item) for item in level.suspended.values())]
 
 
@@ -140,7 +140,7 @@ def print_facts(facts: dict[str, str]) -> None:
 
 
 def print_contents(checkpoint: WorkflowCheckpoint) -> None:
-    """State, outputs, settled requests, what it goes on with."""
+    """Print state, outputs, settled requests, and due deliveries."""
     _print_values("state", checkpoint.state)
     if checkpoint.outputs:
         print_title("outputs")
@@ -153,7 +153,7 @@ def print_contents(checkpoint: WorkflowCheckpoint) -> None:
         print_folded(
             make_printable(f"  {request_id}: {settlement_word(answer)}{by}, {format_time(answer.answered_at)}"), 4
         )
-    _print_due("goes on with", checkpoint)
+    _print_due("continues with", checkpoint)
 
 
 def print_depths(checkpoint: WorkflowCheckpoint) -> None:
@@ -162,7 +162,7 @@ def print_depths(checkpoint: WorkflowCheckpoint) -> None:
     for path, child in _iter_children(checkpoint):
         _print_values(f"state of the sub-workflow in {path}", child.state)
         _print_memory(f"kept by executors of {path}", child.executors)
-        _print_due(f"{path} goes on with", child)
+        _print_due(f"{path} continues with", child)
 
 
 def print_questions(checkpoint: WorkflowCheckpoint) -> None:

@@ -168,10 +168,10 @@ def _short(tree: Any) -> str:
     text = agent_text(tree)
     if text is not None:
         return text
-    return _typed(tree["$type"], {key: item for key, item in tree.items() if key != "$type"})
+    return _format_typed(tree["$type"], {key: item for key, item in tree.items() if key != "$type"})
 
 
-def _typed(kind: str, fields: dict[str, Any]) -> str:
+def _format_typed(kind: str, fields: dict[str, Any]) -> str:
     name = kind.rpartition(":")[2]
     if kind in _TYPES:
         return _TYPES[kind](fields)
@@ -211,7 +211,7 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
     if len(short) <= LINE_CHARACTERS and "\\n" not in short:
         return [short]
     if isinstance(tree, list):
-        return [line for item in tree for line in _indented("- ", _lines(item))]
+        return [line for item in tree for line in _indent("- ", _lines(item))]
     if isinstance(tree, dict) and "$type" not in tree:
         return [line for key, item in tree.items() for line in _entry(str(key), item)]
     if isinstance(tree, dict) and ":" in tree["$type"]:
@@ -226,5 +226,5 @@ def _entry(key: str, item: Any) -> list[str]:
     return [f"{key}: {lines[0]}"] if len(lines) == 1 else [f"{key}:", *(f"  {line}" for line in lines)]
 
 
-def _indented(mark: str, lines: list[str]) -> list[str]:
+def _indent(mark: str, lines: list[str]) -> list[str]:
     return [f"{mark}{lines[0]}", *(f"{' ' * len(mark)}{line}" for line in lines[1:])]

@@ -72,7 +72,7 @@ def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Progress:
-    """Tells the events of one run, each in a line or a few."""
+    """Prints the events of one run, each in a line or a few."""
 
     def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
         self._place = place

@@ -39,7 +39,7 @@ ANSWER = ApprovalDecision.sample_answer
 
 
 class ExecutionProgress:
-    """Tells the events of one execution, each in a line."""
+    """Prints the events of one execution, each in a line."""
 
     def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
         self._place = place

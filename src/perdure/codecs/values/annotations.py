@@ -90,10 +90,10 @@ def encode_arguments(args: tuple[Any, ...], owner: object, walk: Encoders, depth
 def annotation_decoders(registry: TypeRegistry) -> dict[str, DecodeFn]:
     def decode_type(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
         name = expect(tree["name"], str)
-        found = ABSTRACT.get(name) or (type if name == "type" else registry.resolve(name))
-        if found is None:
+        cls = ABSTRACT.get(name) or (type if name == "type" else registry.resolve(name))
+        if cls is None:
             raise NotDeclared(name)
-        return found
+        return cls
 
     return {
         "type": decode_type,
@@ -147,7 +147,7 @@ def decode_annotation(tree: Tree, walk: Decoders, depth: int) -> Any:
         return None
     if type(tree) is not dict or tree.get("$type") not in OTHER_TAGS:
         raise Refusal("expected a type")
-    found = decode_any(tree, walk, depth)
-    if isinstance(found, Opaque):
-        raise NotDeclared(found.type)
-    return found
+    annotation = decode_any(tree, walk, depth)
+    if isinstance(annotation, Opaque):
+        raise NotDeclared(annotation.type)
+    return annotation

@@ -47,17 +47,17 @@ class Attributes:
     def add(self, value: Any, out: dict[str, Tree], walk: Encoders, depth: int) -> dict[str, Tree]:
         """Add the attributes to the tree of the value, if it has any."""
         if self._slots or (self._has_dict and not value.__dict__.keys() <= self._fields):
-            found = self._read(value, walk, depth)
-            if found:
-                out["$attributes"] = encode_fields(found.items(), {}, value, walk, depth)
+            attributes = self._read(value, walk, depth)
+            if attributes:
+                out["$attributes"] = encode_fields(attributes.items(), {}, value, walk, depth)
         return out
 
     def _read(self, value: Any, walk: Encoders, depth: int) -> dict[str, Any]:
-        found = {name: slot.__get__(value) for name, slot in self._slots.items() if _is_set(slot, value)}
+        attributes = {name: slot.__get__(value) for name, slot in self._slots.items() if _is_set(slot, value)}
         for name, item in (value.__dict__ if self._has_dict else {}).items():
             if name not in self._fields and self._is_kept(name, item, walk, depth):
-                found[name] = item
-        return found
+                attributes[name] = item
+        return attributes
 
     def _is_kept(self, name: str, item: object, walk: Encoders, depth: int) -> bool:
         if name == "__orig_class__":
@@ -168,7 +168,9 @@ def field_coder(
         try:
             pairs: Iterable[tuple[str, Any]] = zip(names, getter(value), strict=True)
             if omitted:
-                pairs = [(name, one) for name, one in pairs if name not in omitted or not _is_same(one, omitted[name])]
+                pairs = [
+                    (name, item) for name, item in pairs if name not in omitted or not _is_same(item, omitted[name])
+                ]
         except AttributeError:
             present = [name for name in names if hasattr(value, name)]
             out["$unset"] = [name for name in names if name not in present]

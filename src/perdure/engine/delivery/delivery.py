@@ -162,7 +162,7 @@ class Delivery:
         self._events.emit_once(event)
 
     @property
-    def emitted(self) -> Sequence[WorkflowEvent]:
+    def emitted_events(self) -> Sequence[WorkflowEvent]:
         """The handler's own events, without those of the engine."""
         return () if self._events is None else self._events.emitted
 
@@ -170,7 +170,7 @@ class Delivery:
     def is_suspended(self) -> bool:
         return self._session is not None and self._session.waits.is_suspended
 
-    def suspended(self) -> Effects:
+    def suspension_effects(self) -> Effects:
         """The effects of a suspended delivery: its requests and records so far. It repeats all else."""
         session = self._session
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
@@ -198,14 +198,14 @@ class Delivery:
         if self.before is not None and self.before.waits:
             self.effects.also(withdrawn=self.before.waits)
 
-    async def failed(self, error: BaseException) -> bool:
-        """Whether a retry could succeed. Not if the code has handled the failure and recorded that."""
+    async def take_back_failures(self, error: BaseException) -> bool:
+        """Take back recorded failures, and return whether a retry could succeed. Not if the code has handled them."""
         return self._session is None or await self._session.take_back_failures(error)
 
     @property
-    def broken(self) -> Exception | None:
+    def journal_error(self) -> Exception | None:
         """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""
-        return None if self._session is None else self._session.broken
+        return None if self._session is None else self._session.journal_error
 
     async def close(self) -> None:
         """Cancel and await the calls that the handler left running. Not while the event loop is closing: nothing can
@@ -251,8 +251,8 @@ def _add(some: Effects, to: Effects) -> None:
 async def apply_failure_policy(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
     """The effects of a failed delivery under its policy; None if the failure ends the superstep."""
     lane, message = delivery.lane, delivery.message
-    may_retry = await delivery.failed(error)
-    if policy is DEFAULT or delivery.broken is not None or not isinstance(error, Exception):
+    may_retry = await delivery.take_back_failures(error)
+    if policy is DEFAULT or delivery.journal_error is not None or not isinstance(error, Exception):
         return None
     attempts = 1 + _recorded_attempts(lane, message)
     if policy.retry is not None and may_retry and policy.retry.retries(error, attempts):
@@ -284,7 +284,7 @@ async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: Ret
     await scope.journal.append(
         message.delivery_id, Record("attempt", value=scope.journal.kept_error(error), until=until)
     )
-    effects = _failed(delivery, error)
+    effects = _failure_effects(delivery, error)
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)
     data = {"attempt": attempts, "delay_seconds": delay}
@@ -299,7 +299,7 @@ def _step_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -> E
     fallback_id = lane.level.compiled.graph.fallbacks.get(lane.executor_id)
     if fallback_id is not None and not lane.level.compiled.graph.executors[fallback_id].can_handle(message):
         return None  # such as an answer that only the failed executor accepts
-    effects = _failed(delivery, error)
+    effects = _failure_effects(delivery, error)
     effects.also(
         message=message,
         withdrawn=_still_asked(lane, message),
@@ -313,13 +313,13 @@ def _step_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -> E
     return effects
 
 
-def _failed(delivery: Delivery, error: Exception) -> Effects:
+def _failure_effects(delivery: Delivery, error: Exception) -> Effects:
     """The effects of a failed attempt: only the events of its start and its failure. Retracts all other events."""
     lane = delivery.lane
     effects = Effects()
     effects.events = [event for event in delivery.effects.events if event.type.startswith("executor_")]
     earlier = lane.scope.emitted_results.pop(delivery.message.delivery_id, [])
-    lane.scope.retract([*delivery.emitted, *earlier])
+    lane.scope.retract([*delivery.emitted_events, *earlier])
     effects.is_settled = True
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
     lane.emit(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.full_id, details=details)), effects)

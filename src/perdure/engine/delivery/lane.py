@@ -43,7 +43,7 @@ def take_off_suspension(context: DeliveryContext) -> bool:
 def is_error_of_suspension(error: BaseException, context: DeliveryContext) -> bool:
     """Whether the error results from a suspension: code may turn its cancellation into an error. The suspended delivery
     runs again, so an error with another cause is raised again."""
-    if not isinstance(error, (Exception, BaseExceptionGroup)) or context.delivery.broken is not None:
+    if not isinstance(error, (Exception, BaseExceptionGroup)) or context.delivery.journal_error is not None:
         return False
     return take_off_suspension(context)
 
@@ -161,12 +161,12 @@ class Lane:
             finally:
                 if context.used is not None:
                     await context.used.close()
-            if context.used is not None and context.used.broken is not None:
-                raise context.used.broken
+            if context.used is not None and context.used.journal_error is not None:
+                raise context.used.journal_error
             if returned is not None and returns is not Returns.NOTHING:
                 await _give(returned, returns, context)
             if context.used is not None or not self._is_plain or message.in_place_of is not None:
-                effects = self._ended(context, message, effects)
+                effects = self._complete(context, message, effects)
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
                 self._emit_completed(effects)
         except asyncio.CancelledError as error:
@@ -180,7 +180,7 @@ class Lane:
             if is_error_of_suspension(error, context) and not self._is_cancelled():
                 effects = self._suspend(context.delivery)
             else:
-                effects = await self._met(error, context.delivery)
+                effects = await self._apply_policy(error, context.delivery)
         finally:
             context.end()
             try:
@@ -206,7 +206,7 @@ class Lane:
             self._scope.emit(own_event(self.in_child(event), replayed=True))
 
     def _emit_completed(self, effects: Effects) -> None:
-        event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.full_id)
+        event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
         self.emit(event if self._is_plain else self.in_child(event), effects)
 
     def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
@@ -238,7 +238,7 @@ class Lane:
         policies = self.level.compiled.graph.policies
         return policies.get(self.executor_id, DEFAULT) if policies else DEFAULT
 
-    def _ended(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
+    def _complete(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
         if context.used is not None or self.before(message) is not None:
             if take_off_suspension(context):  # the handler caught the cancellation
                 return self._suspend(context.delivery)
@@ -247,12 +247,12 @@ class Lane:
         return effects
 
     def _suspend(self, delivery: Delivery) -> Effects:
-        effects = delivery.suspended()
+        effects = delivery.suspension_effects()
         effects.is_undone = True
         self.undo()
         return effects
 
-    async def _met(self, error: BaseException, delivery: Delivery) -> Effects:
+    async def _apply_policy(self, error: BaseException, delivery: Delivery) -> Effects:
         """The effects of a failed delivery under its policy. Raises the error if it ends the superstep."""
         if self._scope.spans is not None:
             self._scope.spans.delivery_failed(self, error)
@@ -262,7 +262,7 @@ class Lane:
             self._fail(second)
             raise
         if effects is None:
-            failure = delivery.broken or error
+            failure = delivery.journal_error or error
             events = delivery.effects.events
             self.failure_events = tuple(event for event in events if event.type.startswith("executor_"))
             self._fail(failure)
@@ -283,7 +283,7 @@ class Lane:
         """The handler's own task was cancelled, but not the run: treat it as a failure."""
         failure = HandlerCancelled(self.full_id)
         failure.__cause__ = error
-        return await self._met(failure, context.delivery)
+        return await self._apply_policy(failure, context.delivery)
 
     def _is_cancelled(self) -> bool:
         """Whether the run was cancelled, rather than a task inside the handler."""
@@ -312,17 +312,17 @@ class Lane:
         def run_by(task: asyncio.Task[Any]) -> None:
             context.task, context.has_own_task = task, True
 
-        def cancelled() -> None:
+        def mark_cancelled() -> None:
             context.is_cancelled = True
 
         try:
-            return await run_with_timeout(seconds, work, self._scope.clock, run_by, cancelled)
+            return await run_with_timeout(seconds, work, self._scope.clock, run_by, mark_cancelled)
         except TimeLimitReached as error:
             raise TimedOut(self.full_id, seconds or 0) from error.__cause__
 
     def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
         """Take the recorded outcome of a delivery instead of running it again."""
-        bypassed = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.full_id)
+        bypassed = WorkflowEvent("executor_bypassed", _results(recorded), executor_id=self.full_id)
         recorded.events = []
         recorded.sent_as = self.level.stands_in_for(message)
         for event in (self.in_child(bypassed), *map(self.to_public, (*recorded.outputs, *recorded.requests))):
@@ -350,7 +350,7 @@ async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> No
         await context.yield_output(returned)
 
 
-def _done(effects: Effects) -> list[Any] | None:
+def _results(effects: Effects) -> list[Any] | None:
     data = [data for data, _ in effects.sends]
     if effects.outputs:
         data += [event.data for event in effects.outputs]

@@ -53,18 +53,18 @@ def enter(
     if request.message is not None:
         check_message(graph, request.message)
     if request.message is not None and standing.is_interrupted and request.on_busy == "reject":
-        raise ThreadNotIdle(thread.thread_id, sum(_unfinished(level) for level in every_level(standing)))
+        raise ThreadNotIdle(thread.thread_id, sum(_count_unfinished(level) for level in every_level(standing)))
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
     if request.responses is not None and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
-    entry = _accepted(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
+    entry = _accept(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
     after = position if entry.position is None and has_passed else entry.position
     if request.change_state is not None and after is not None:
         after.state = request.change_state(isolate(after.state))
     return Entry(after, entry.replayed_events, (*expired, *entry.warnings), entry.consumed)
 
 
-def _accepted(
+def _accept(
     graph: Graph,
     thread_id: str,
     position: Position,
@@ -79,14 +79,14 @@ def _accepted(
         after = deliver_answers(position, answers, now, answered_by=request.answered_by)
         after.outputs = []
         after.since_input = 0
-        return Entry(_with_arguments(graph, after, request), _replayed(after.requests.values()))
+        return Entry(_with_arguments(graph, after, request), _mark_replayed(after.requests.values()))
     if request.message is not None:
         return _message(graph, position, request, inbox)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
     if inbox and not position.is_interrupted:
         return Entry(None)  # the inbox items are the input of this run
     if is_resume or position.is_busy or position.requests or has_run:
-        replayed_events = _replayed((*position.outputs, *position.requests.values()))
+        replayed_events = _mark_replayed((*position.outputs, *position.requests.values()))
         has_arguments = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if has_arguments else None, replayed_events)
     if accepts(graph, None):
@@ -112,7 +112,7 @@ def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mappi
     return Entry(_with_arguments(graph, after, request), (), (*warnings, *undeliverable), tuple(inbox))
 
 
-def _unfinished(position: Position) -> int:
+def _count_unfinished(position: Position) -> int:
     return len(position.mailbox) + len(position.suspended)
 
 
@@ -127,5 +127,5 @@ def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Posit
     return after
 
 
-def _replayed(events: Iterable[WorkflowEvent]) -> tuple[WorkflowEvent, ...]:
+def _mark_replayed(events: Iterable[WorkflowEvent]) -> tuple[WorkflowEvent, ...]:
     return tuple(own_event(event, replayed=True) for event in events)

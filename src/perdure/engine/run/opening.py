@@ -177,7 +177,7 @@ class Opening:
                     if ending is not None:
                         await ending.wait()
                     elif request.on_busy == "enqueue":
-                        with ownership.waiting():
+                        with ownership.mark_waiting():
                             await waiting.until_free()
                     else:
                         raise

@@ -83,31 +83,31 @@ def check_durability(durability: Any) -> None:
 
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
     """Raises InvalidRun for a call without meaning, and TypeError for an unknown option."""
-    given: dict[str, Any] = dict(options)
-    for name in given:
+    arguments: dict[str, Any] = dict(options)
+    for name in arguments:
         if name not in RunOptions.__annotations__:
             hint = did_you_mean(name, RunOptions.__annotations__)
             raise TypeError(f"run() got an unexpected keyword argument {name!r}{hint}")
-    responses, checkpoint_id = given.get("responses"), given.get("checkpoint_id")
-    _refuse_meaningless(message, responses, checkpoint_id, given.get("fork", False))
-    if given.get("answered_by") is not None and responses is None:
+    responses, checkpoint_id = arguments.get("responses"), arguments.get("checkpoint_id")
+    _refuse_meaningless(message, responses, checkpoint_id, arguments.get("fork", False))
+    if arguments.get("answered_by") is not None and responses is None:
         raise InvalidRun("run(answered_by=...) needs responses=...: it names who gave them.")
-    check_identifier("answered_by", given.get("answered_by"))
-    check_durability(given.get("durability", "sync"))
-    _one_of("on_busy", given.get("on_busy", "reject"), OnBusy)
-    _positive("max_lag", given.get("max_lag", 8))
-    if given.get("max_iterations") is not None:
-        _positive("max_iterations", given["max_iterations"])
-    check_identifier("thread_id", given.get("thread_id"))
-    check_identifier("run_id", given.get("run_id"))
-    storage = given.pop("checkpoint_storage", None)
+    check_identifier("answered_by", arguments.get("answered_by"))
+    check_durability(arguments.get("durability", "sync"))
+    _one_of("on_busy", arguments.get("on_busy", "reject"), OnBusy)
+    _positive("max_lag", arguments.get("max_lag", 8))
+    if arguments.get("max_iterations") is not None:
+        _positive("max_iterations", arguments["max_iterations"])
+    check_identifier("thread_id", arguments.get("thread_id"))
+    check_identifier("run_id", arguments.get("run_id"))
+    storage = arguments.pop("checkpoint_storage", None)
     if storage is not None:
         check_storage(storage)
     if checkpoint_id is not None and storage is None and own_storage is None:
         raise NoStorage("Running from a checkpoint")
-    given["responses"] = None if responses is None else dict(responses)
-    given["checkpoint_id"] = None if checkpoint_id is None else checkpoint_id_of(checkpoint_id)
-    return RunRequest(message=message, storage=own_storage if storage is None else storage, **given)
+    arguments["responses"] = None if responses is None else dict(responses)
+    arguments["checkpoint_id"] = None if checkpoint_id is None else checkpoint_id_of(checkpoint_id)
+    return RunRequest(message=message, storage=own_storage if storage is None else storage, **arguments)
 
 
 def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:

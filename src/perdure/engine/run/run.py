@@ -86,7 +86,7 @@ class Run:
         on_busy = "interrupt" if self._request.takeover else self._request.on_busy
         thread = await self._live.claim(thread_id, ownership, on_busy)
         if self._watch is not None:
-            self._watch.claimed()
+            self._watch.report_claim()
         stored_thread: OpenThread | None = None
         error: BaseException | None = None
         try:
@@ -129,7 +129,7 @@ class Run:
         try:
             if self._began:
                 self._owes_message = True
-                ownership.entered()
+                ownership.mark_entered()
                 await loop.drive()
             entry = await self._prepare(thread, loop, is_new=stored_thread is None or stored_thread.number == 0)
             if not self._began:
@@ -144,7 +144,7 @@ class Run:
             self._owes_message = False
             if self.on_begun is not None:
                 self.on_begun()
-            ownership.entered()
+            ownership.mark_entered()
             await loop.drive()
             thread.status = resting_state(thread.position)
             await committer.finish(thread.status)
@@ -201,7 +201,7 @@ class Run:
             raise error
         left_out = ("started",) if self._request.include_status_events else ("started", "status")
         return _make_result(
-            thread, self.run_id, [one for one in self._events if one.type not in left_out], self._statuses
+            thread, self.run_id, [event for event in self._events if event.type not in left_out], self._statuses
         )
 
     def _scope(self, thread: LiveThread, stored_thread: OpenThread | None) -> RunScope:

@@ -77,7 +77,7 @@ class Work:
     keywords: Mapping[str, Any]
     policy: FailurePolicy
 
-    async def done(self) -> Any:
+    async def perform(self) -> Any:
         return await self._call(self.function)
 
     async def perform_fallback(self) -> Any:
@@ -125,7 +125,7 @@ class StepEvents:
 
     def warn_if_moved(self, call: StepCall, record: Record) -> None:
         if record.after != call.after:
-            then, now = (_named(key) for key in (record.after, call.after))
+            then, now = (_describe_place(key) for key in (record.after, call.after))
             self._warn(
                 f"Step {call.name!r} of {self._lane.full_id!r} was recorded {then} and is now reached {now}: the code "
                 "changed since. Its recorded result was used."
@@ -144,7 +144,7 @@ class StepEvents:
         self._delivery.emit_once(self._lane.in_child(event))
 
 
-def _named(key: str | None) -> str:
+def _describe_place(key: str | None) -> str:
     return "at the beginning" if key is None else f"after {name_in(key)!r}"
 
 
@@ -182,23 +182,25 @@ class Attempts:
             self._events.emit("executor_invoked", call)
         retry = work.policy.retry
         while True:
-            value, failure = await self._traced(call, self._once(call, lambda: self._limited(call, work)), number + 1)
+            value, failure = await self._trace(
+                call, self._once(call, lambda: self._perform_in_time(call, work)), number + 1
+            )
             if failure is None:
                 self._events.emit("executor_completed", call, isolate(value))
                 return value
             number += 1
             if retry is None or not retry.retries(failure, number):
-                return await self._failed(call, failure, work)
+                return await self._handle_failure(call, failure, work)
             await self._retry(call, failure, number, retry.delay_after(number))
 
-    async def grouped(self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def perform_group(self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Call the function once. Only the steps in it are recorded."""
-        value, failure = await self._traced(call, self._once(call, work, is_recorded=False))
+        value, failure = await self._trace(call, self._once(call, work, is_recorded=False))
         if failure is not None:
             raise failure
         return value
 
-    def _traced(self, call: StepCall, attempt: Attempt, number: int = 1) -> Attempt:
+    def _trace(self, call: StepCall, attempt: Attempt, number: int = 1) -> Attempt:
         spans = self._delivery.lane.scope.spans
         return attempt if spans is None else spans.step(self._events.path(call), number, attempt)
 
@@ -244,12 +246,12 @@ class Attempts:
         inner = [record for record in records if record.key.endswith(suffix) and record.kind in SETTLES]
         self.again.update((record.key, record) for record in inner)
 
-    async def _limited(self, call: StepCall, work: Work) -> Any:
+    async def _perform_in_time(self, call: StepCall, work: Work) -> Any:
         seconds = work.policy.timeout
         if seconds is None:
-            return await work.done()
+            return await work.perform()
         try:
-            return await run_with_timeout(seconds, work.done(), self._clock)
+            return await run_with_timeout(seconds, work.perform(), self._clock)
         except TimeLimitReached as error:
             raise TimedOut(self._events.path(call), seconds) from error.__cause__
 
@@ -260,7 +262,7 @@ class Attempts:
         self._events.emit("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
         await self._pause(until)
 
-    async def _failed(self, call: StepCall, error: Exception, work: Work) -> Any:
+    async def _handle_failure(self, call: StepCall, error: Exception, work: Work) -> Any:
         """After the last attempt: raise the error, or return the policy's replacement."""
         mode = work.policy.on_error
         self._events.emit("executor_failed", call, error=error)
@@ -271,7 +273,7 @@ class Attempts:
             value: Any = None if mode == SKIP else error
             await self._recorder.record_result(call, value)
         else:
-            value, second = await self._traced(call, self._once(call, work.perform_fallback))
+            value, second = await self._trace(call, self._once(call, work.perform_fallback))
             if second is not None:
                 await self._recorder.record_failure(call, second)
                 raise second from error

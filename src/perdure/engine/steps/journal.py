@@ -108,7 +108,7 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
 
     Also if the number is unchanged: another owner may have recorded deliveries and ended before its commit.
     """
-    messages = _unsettled(thread.position)
+    messages = _unsettled_messages(thread.position)
     for delivery_id, trees in stored_thread.load_journal().items():
         if delivery_id in messages and delivery_id not in thread.journal:
             try:
@@ -118,7 +118,7 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
                 raise DamagedCheckpoint(str(stored_thread.head_id), reason) from error
 
 
-def _unsettled(position: Position) -> Mapping[int, WorkflowMessage]:
+def _unsettled_messages(position: Position) -> Mapping[int, WorkflowMessage]:
     due = [message for level in every_level(position) for message in level.mailbox]
     due += [delivery.message for level in every_level(position) for delivery in level.suspended.values()]
     return {message.delivery_id: message for message in due}
@@ -127,7 +127,7 @@ def _unsettled(position: Position) -> Mapping[int, WorkflowMessage]:
 def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec: Codec) -> None:
     delivery_id = message.delivery_id
     outcome = None
-    records = _committed(thread.position, delivery_id)
+    records = _committed_records(thread.position, delivery_id)
     for tree in trees:
         if "kind" in tree:
             place = tree["n"]
@@ -146,7 +146,7 @@ def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec
         thread.journal[delivery_id] = decode_effects(outcome, str(message.target_id), codec, message)
 
 
-def _committed(position: Position, delivery_id: int) -> list[Record]:
+def _committed_records(position: Position, delivery_id: int) -> list[Record]:
     for level in every_level(position):
         if delivery_id in level.suspended:
             return list(level.suspended[delivery_id].records)

@@ -97,7 +97,7 @@ class Recorder:
         self.records = self._journal.records_of(message, lane.level.position)
         self._failures: dict[int, BaseException] = {}
         """Place of a record -> its error, as raised in this run."""
-        self.broken: Exception | None = None
+        self.journal_error: Exception | None = None
         """Why nothing can be recorded any more. The delivery fails with it, even if its code catches it."""
 
     async def append(self, record: Record) -> int:
@@ -116,12 +116,12 @@ class Recorder:
         try:
             return await work
         except Exception as error:
-            self.broken = error
+            self.journal_error = error
             raise
 
     def check(self) -> None:
-        if self.broken is not None:
-            raise self.broken
+        if self.journal_error is not None:
+            raise self.journal_error
 
     async def record(self, kind: str, call: StepCall, value: Any = None, effects: Any = None) -> int:
         run_id = self._lane.scope.run_id
@@ -137,7 +137,7 @@ class Recorder:
                 effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
             kept = self._journal.freeze(value, f"result of step {call.name!r}")
         except UnsavableValue as error:
-            self.broken = error
+            self.journal_error = error
             raise
         await self.record("step", call, kept, effects)
 
@@ -187,11 +187,13 @@ class Recorder:
             effects = self._effects_of(record)
             return effects, self._error_again(record, value) if record.kind == "failed" else value
         except UnreadableValue as error:
-            self.broken = error
+            self.journal_error = error
             raise
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            self.broken = UnreadableValue(f"record of {record.name!r}", f"its parts do not fit together ({error!r})")
-            raise self.broken from error
+            self.journal_error = UnreadableValue(
+                f"record of {record.name!r}", f"its parts do not fit together ({error!r})"
+            )
+            raise self.journal_error from error
 
     def _effects_of(self, record: Record) -> Effects | None:
         kept = record.effects
@@ -220,7 +222,7 @@ class Recorder:
 
     async def take_back_inner(self, within: str, error: BaseException) -> None:
         """Revoke the calls that made an attempt of a step fail: the next attempt repeats them."""
-        if self.broken is not None:
+        if self.journal_error is not None:
             return
         failed = self._failed_because_of(error)
         kinds = ("failed", "attempt")
@@ -242,7 +244,7 @@ class Recorder:
         The code has then handled the failure, for example by compensating earlier steps, so a repeated step would
         succeed after its compensation.
         """
-        if self.broken is not None:
+        if self.journal_error is not None:
             return False
         failed = self._failed_because_of(error)
         # Calls may have been cancelled because of the failure.

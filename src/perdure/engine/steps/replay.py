@@ -59,7 +59,7 @@ class Replay:
     def __init__(self, records: Sequence[Record]) -> None:
         settled = [record for record in records if record.kind in SETTLES]
         whole = {record.key for record in settled}
-        self._found = {record.key: record for record in settled}
+        self._records = {record.key: record for record in settled}
         # A step inside a settled step is not called again, at any depth.
         self._order = [record.key for record in settled if not _is_covered(record, whole)]
         self._place = {key: place for place, key in enumerate(self._order)}
@@ -70,7 +70,7 @@ class Replay:
         self._quiet = Quiet(self._release_next)
 
     def find(self, key: str) -> Record | None:
-        return self._found.get(key)
+        return self._records.get(key)
 
     @property
     def is_over(self) -> bool:
@@ -117,9 +117,9 @@ class Replay:
             await asyncio.sleep(0)
         self._is_past = True
 
-    def unreached(self) -> list[str]:
+    def unreached_names(self) -> list[str]:
         """Names of recorded calls that the code did not make this time."""
-        return [self._found[key].name for key in self._order if key not in self._called]
+        return [self._records[key].name for key in self._order if key not in self._called]
 
     def stop(self) -> None:
         self._quiet.stop()

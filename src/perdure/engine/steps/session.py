@@ -78,11 +78,11 @@ class StepSession:
             if record is not None and record.kind == "cancelled":
                 await self._cancelled_again(record)
             elif record is not None:
-                return await self._replayed(call, record)
+                return await self._replay_call(call, record)
             # Copies: a replay would lack changes of the step to its arguments, or of the caller to its result.
             own = arguments if key is not None else [_own(argument) for argument in arguments]
             named = keywords if key is not None else {name: _own(value) for name, value in keywords.items()}
-            return isolate(await self._performed(call, Work(function, own, named, policy)))
+            return isolate(await self._perform(call, Work(function, own, named, policy)))
 
     async def group(self, function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
         """The function's result. Each run of the delivery calls it; the steps in it are replayed."""
@@ -90,7 +90,7 @@ class StepSession:
         self._calls.check_name(name, function)
         call = self._calls.identify(name, *_identifying_arguments(function, arguments, {}), None)
         with self._in_call(call, is_recorded=False):
-            return await self._attempts.grouped(call, lambda: function(*arguments))
+            return await self._attempts.perform_group(call, lambda: function(*arguments))
 
     @contextmanager
     def _in_call(self, call: StepCall, *, is_recorded: bool = True) -> Iterator[None]:
@@ -129,21 +129,21 @@ class StepSession:
         which code that catches every Exception lets pass.
         """
         self._delivery.check_open()
-        if self._recorder.broken is None and not self._delivery.is_cancelled:
+        if self._recorder.journal_error is None and not self._delivery.is_cancelled:
             return
         # Code that keeps calling must not block the event loop.
         await asyncio.sleep(0 if self._rejected_calls < MAX_REJECTED_CALLS else 0.05)
         self._rejected_calls += 1
         if self._rejected_calls <= MAX_REJECTED_CALLS:
             raise asyncio.CancelledError
-        if self._recorder.broken is None:
-            self._recorder.broken = WorkflowRunnerException(
+        if self._recorder.journal_error is None:
+            self._recorder.journal_error = WorkflowRunnerException(
                 f"{self._lane.full_id!r} catches its cancellation and keeps running. Its work was discarded. Let "
                 "asyncio.CancelledError pass: catch Exception, not BaseException."
             )
-        raise self._recorder.broken
+        raise self._recorder.journal_error
 
-    async def _replayed(self, call: StepCall, record: Record) -> Any:
+    async def _replay_call(self, call: StepCall, record: Record) -> Any:
         self._events.warn_if_moved(call, record)
         await self._turn_of(record)
         is_news = self._events.is_news(call, record)
@@ -153,7 +153,7 @@ class StepSession:
         if is_news:
             self._events.emit("executor_bypassed", call, isolate(value) if record.kind == "step" else None)
             if self._lane.scope.spans is not None:
-                self._lane.scope.spans.bypassed("step", self._events.path(call))
+                self._lane.scope.spans.record_bypass("step", self._events.path(call))
         if record.kind == "failed":
             raise value
         self._replay_done(call, value)
@@ -180,7 +180,7 @@ class StepSession:
             done = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
             done.set_result(value)
 
-    async def _performed(self, call: StepCall, work: Work) -> Any:
+    async def _perform(self, call: StepCall, work: Work) -> Any:
         settled = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
         settled.add_done_callback(_look_at)
         try:
@@ -199,11 +199,11 @@ class StepSession:
     async def _pause(self, until: datetime) -> None:
         """Wait between two attempts. The step does not count as running, so its delivery may be suspended."""
         if until > self._clock.now():
-            with self._paused():
+            with self._mark_waiting():
                 await self.waits.until(until)
 
     @contextmanager
-    def _paused(self) -> Iterator[None]:
+    def _mark_waiting(self) -> Iterator[None]:
         """Mark this call and its enclosing steps as waiting, so that they do not prevent a suspension. After one, they
         are called again."""
         frames = list(frames_of(self._delivery))
@@ -237,7 +237,7 @@ class StepSession:
                 await self._recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
             await self._replay.over()
             if due_at > self._clock.now():
-                with self._paused():
+                with self._mark_waiting():
                     await self.waits.until(due_at)
             await self._recorder.record("slept", call)
 
@@ -250,7 +250,7 @@ class StepSession:
         with self._in_call(call):
             if settled is None:
                 ask()
-                with self._paused():
+                with self._mark_waiting():
                     await self.waits.wait_for_answer(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._turn_of(settled)
@@ -265,12 +265,12 @@ class StepSession:
         return await self._recorder.take_back_failures(error)
 
     @property
-    def broken(self) -> Exception | None:
-        return self._recorder.broken
+    def journal_error(self) -> Exception | None:
+        return self._recorder.journal_error
 
     def end(self) -> None:
         """The handler ended by itself: warn about recorded steps that it did not reach."""
-        self._events.warn_of_unreached(self._replay.unreached())
+        self._events.warn_of_unreached(self._replay.unreached_names())
 
     def stop(self) -> None:
         self.waits.stop()

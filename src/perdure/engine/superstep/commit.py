@@ -187,7 +187,7 @@ class Committer:
 
     def _move(self, after: Position, *, is_ahead: bool) -> None:
         if self._watch is not None:
-            self._watch.moved(self._thread.position, after)
+            self._watch.report_requests(self._thread.position, after)
         self._thread.position = after
         self._thread.is_ahead = is_ahead
 

@@ -222,7 +222,7 @@ class Loop:
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
         lane.replay(message, recorded)
         if self._scope.spans is not None:
-            self._scope.spans.bypassed("executor", lane.full_id)
+            self._scope.spans.record_bypass("executor", lane.full_id)
         if recorded.saved is not None:
             seen = lane.position.successor()
             if recorded.private is not None:

@@ -139,7 +139,9 @@ def apply_child_policy(
     child, parent, error = level.child, level.parent, level.failure
     assert child is not None and parent is not None and error is not None  # noqa: S101, PT018  # a failed child's level
     effects = Effects()
-    effects.also(withdrawn=tuple(request for one in every_level(level.position) for request in sorted(one.asked)))
+    effects.also(
+        withdrawn=tuple(request for position in every_level(level.position) for request in sorted(position.asked))
+    )
     details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
     notices = [_event("executor_failed", level, details)]
     policy, attempts = level.policy, child.attempts + 1

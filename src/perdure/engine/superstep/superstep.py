@@ -71,7 +71,7 @@ async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) 
     ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.
     """
     merge = _Merge(level, level.position.next_delivery_id, now)
-    return merge.finished(await merge.merge(codec))
+    return merge.finish(await merge.merge(codec))
 
 
 def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied | None:
@@ -81,7 +81,7 @@ def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) ->
         return None
     merge = _Merge(level, level.position.next_delivery_id, now)
     after = merge.merged_now(codec)
-    return None if after is None else merge.finished(after)
+    return None if after is None else merge.finish(after)
 
 
 class _Merge:
@@ -101,7 +101,7 @@ class _Merge:
         self.effects: list[Effects] = []
         """All effects, for the thread's log."""
 
-    def finished(self, after: Position) -> Applied:
+    def finish(self, after: Position) -> Applied:
         """Complete the position of the thread's own workflow."""
         if self.outputs:
             after.outputs = [*after.outputs, *self.outputs]
@@ -234,7 +234,7 @@ class _Merge:
         children = dict(after.children)
         for level in self._level.levels:
             assert level.child is not None and level.child_id is not None  # noqa: S101, PT018  # a child's level
-            child, effects = await self._advanced(level, codec)
+            child, effects = await self._advance(level, codec)
             effects.sent_as = self._level.stands_in_for(level.child.message)
             if child is None:
                 del children[level.child_id]
@@ -244,7 +244,7 @@ class _Merge:
         after.children = children
         return done
 
-    async def _advanced(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
+    async def _advance(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
         """One sub-workflow after the superstep, None if it has ended, and the effects of its executor."""
         if level.failure is None:
             try:

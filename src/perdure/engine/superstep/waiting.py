@@ -27,12 +27,12 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
     try:
         await asyncio.sleep(0)  # lanes that never wait are done after this
         pending = [task for task in tasks if not task.done()]
-        while pending and not any(map(_failed, tasks)):
+        while pending and not any(map(_has_failed, tasks)):
             await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
             pending = [task for task in pending if not task.done()]
     except asyncio.CancelledError:
         was_cancelled = True
-    if all(task.done() for task in tasks) and not any(map(_failed, tasks)):
+    if all(task.done() for task in tasks) and not any(map(_has_failed, tasks)):
         return was_cancelled
     await _cancel_and_wait(tasks)
     if was_cancelled:
@@ -41,7 +41,7 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
     return False
 
 
-def _failed(task: asyncio.Task[None]) -> bool:
+def _has_failed(task: asyncio.Task[None]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 

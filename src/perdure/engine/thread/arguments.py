@@ -39,39 +39,39 @@ class WithheldSecret:
 class RunArguments(Mapping[str, Any]):
     """The arguments with opened secrets. Raises MissingSecret for a secret that was not passed again."""
 
-    __slots__ = ("_given", "_seen")
+    __slots__ = ("_arguments", "_seen")
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._arguments = arguments
         self._seen: dict[str, Any] = {}
 
     @property
     def as_given(self) -> dict[str, Any]:
         """The arguments with closed secrets, for a sub-workflow."""
-        return dict(self._given)
+        return dict(self._arguments)
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._seen:
-            self._seen[key] = _open(self._given[key])
+            self._seen[key] = _open(self._arguments[key])
         return self._seen[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
+        return iter(self._arguments)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._arguments)
 
     def __repr__(self) -> str:
-        return f"RunArguments({dict(self._given)!r})"
+        return f"RunArguments({dict(self._arguments)!r})"
 
 
-def arrange_arguments(given: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+def arrange_arguments(arguments: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
     """By executor if any key is an executor's id, otherwise for all of them."""
-    if not isinstance(given, Mapping):
-        raise InvalidRun(f"{parameter} must be a mapping, got {type(given).__name__}.")
-    if not any(key in executor_ids for key in given):
-        return {GLOBAL: _own(dict(given))}
-    for key, value in given.items():
+    if not isinstance(arguments, Mapping):
+        raise InvalidRun(f"{parameter} must be a mapping, got {type(arguments).__name__}.")
+    if not any(key in executor_ids for key in arguments):
+        return {GLOBAL: _own(dict(arguments))}
+    for key, value in arguments.items():
         if key not in executor_ids:
             raise UnknownExecutor(key, executor_ids, f"{parameter}, given by executor,")
         if not isinstance(value, Mapping):
@@ -79,7 +79,7 @@ def arrange_arguments(given: Mapping[str, Any], executor_ids: Mapping[str, Any],
                 f"{parameter} is given by executor (it has an executor's id as a key), so {key!r} must hold a mapping, "
                 f"got {type(value).__name__}."
             )
-    return {key: _own(dict(value)) for key, value in given.items()}
+    return {key: _own(dict(value)) for key, value in arguments.items()}
 
 
 def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:

@@ -57,7 +57,7 @@ class Sorter:
         self.mailbox.append(passed)
         self.next_delivery_id += 1
 
-    def held(self, group_id: str) -> dict[str, list[Any]]:
+    def held_messages(self, group_id: str) -> dict[str, list[Any]]:
         """Messages of a fan-in so far, by sender. The caller adds to it, and clears it after the join."""
         held = self._owned.get(group_id)
         if held is None:
@@ -127,7 +127,7 @@ class Routes:
     def go_without(self, sorter: Sorter, source_id: str) -> None:
         """Let fan-ins that wait for this sender join the messages of the others, if there are any."""
         for join in self._joins.get(source_id, ()):
-            held = sorter.held(join.group_id)
+            held = sorter.held_messages(join.group_id)
             held.setdefault(source_id, [])
             join.deliver_if_complete(sorter, held)
 
@@ -197,12 +197,12 @@ def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way | Asyn
         return bool(accepted) or not chosen
 
     async def take_selected(sorter: Sorter, data: Any, target_id: str | None) -> bool:
-        return take(sorter, data, target_id, await _selected(group, data, targets))
+        return take(sorter, data, target_id, await _select(group, data, targets))
 
     return take if group.selection_func is None else take_selected
 
 
-async def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
+async def _select(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
     answer: Any = targets if group.selection_func is None else group.selection_func(isolate(data), list(targets))
     if isinstance(answer, Awaitable):
         answer = await answer
@@ -288,7 +288,7 @@ def _fan_in(join: _Join, source_id: str) -> Way:
     def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
         if target_id is not None and target_id != target:
             return False
-        held = sorter.held(group_id)
+        held = sorter.held_messages(group_id)
         held.setdefault(source_id, []).append(data)
         join.deliver_if_complete(sorter, held)
         return True

@@ -104,23 +104,23 @@ def deliver_answers(
     if next_delivery_id is not None:
         after.next_delivery_id = next_delivery_id
     for request_id, value in answers.items():
-        after = _delivered(after, after.requests[request_id], value, Answer(now, answered_by))
+        after = _deliver(after, after.requests[request_id], value, Answer(now, answered_by))
     return after
 
 
-def _delivered(position: Position, request: WorkflowEvent, value: Any, how: Answer) -> Position:
+def _deliver(position: Position, request: WorkflowEvent, value: Any, how: Answer) -> Position:
     request_id = str(request.request_id)
 
     def answer(level: Position, asked: WorkflowEvent) -> Position:
         record = Record("answered", request_key(request_id), "request", value=value)
-        return _woken(level, request_id, record) or _with_answer(level, asked, value, position.next_delivery_id)
+        return _wake(level, request_id, record) or _with_answer(level, asked, value, position.next_delivery_id)
 
-    after = _settled(position, request, how, answer)
+    after = _settle(position, request, how, answer)
     after.next_delivery_id = position.next_delivery_id + 1
     return after
 
 
-def _settled(
+def _settle(
     position: Position, request: WorkflowEvent, how: Answer, change: Callable[[Position, WorkflowEvent], Position]
 ) -> Position:
     """A position in which the request is no longer pending, and the level that made it is changed."""
@@ -146,7 +146,7 @@ def request_key(request_id: str, occurrence: int = 1) -> str:
     return f"request {request_id}" if occurrence == 1 else f"request {request_id} #{occurrence}"
 
 
-def _woken(level: Position, request_id: str, record: Record) -> Position | None:
+def _wake(level: Position, request_id: str, record: Record) -> Position | None:
     """The level with the delivery that waits for the request made ready; None if none waits."""
     for delivery_id, delivery in level.suspended.items():
         if request_id in delivery.waits:
@@ -202,7 +202,7 @@ def _pass_own_deadlines(position: Position, now: datetime, expired: list[Workflo
     for request in [request for request in position.requests.values() if _is_late(request, now)]:
         terms = request.terms
         if terms is not None and terms.default is not ...:
-            position = _delivered(position, request, terms.default, Answer(now))
+            position = _deliver(position, request, terms.default, Answer(now))
         elif terms is not None:
             position = _expire(position, request, terms.deadline or now, expired, path)
     return position
@@ -219,13 +219,13 @@ def _expire(
 
     def change(level: Position, asked: WorkflowEvent) -> Position:
         record = Record("expired", request_key(request_id), "request", until=deadline)
-        woken = _woken(level, request_id, record)
+        woken = _wake(level, request_id, record)
         if woken is None:
             error = RequestExpired(request_id, asker, deadline)
             expired.append(WorkflowEvent("error", error, executor_id=asker, child_id=request.child_id))
         return woken or level
 
-    return _settled(position, request, Answer(deadline, expired_for=asker), change)
+    return _settle(position, request, Answer(deadline, expired_for=asker), change)
 
 
 def next_deadline(position: Position) -> datetime | None:

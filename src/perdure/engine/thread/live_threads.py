@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Instances(dict[str, Executor]):
     """Executor instances of one thread, created on first use."""
 
-    def __init__(self, nodes: Mapping[str, Node], given: Mapping[str, Executor] | None = None) -> None:
-        super().__init__(given or {})
+    def __init__(self, nodes: Mapping[str, Node], executors: Mapping[str, Executor] | None = None) -> None:
+        super().__init__(executors or {})
         self._nodes = nodes
 
     def __missing__(self, executor_id: str) -> Executor:
@@ -191,7 +191,7 @@ class Ownership:
             self.call_soon(self._task.cancel)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def mark_waiting(self) -> Iterator[None]:
         """Mark that it waits for its thread: an interruption then ends it immediately."""
         self._waits = True
         try:
@@ -201,7 +201,7 @@ class Ownership:
         finally:
             self._waits = False
 
-    def entered(self) -> None:
+    def mark_entered(self) -> None:
         """Mark that its input is committed. Raises CancelledError for an interruption that waited for that."""
         self._has_entered = True
         if self.is_interrupted:
@@ -212,7 +212,7 @@ class Ownership:
         """Whether its caller cancelled it, beside any interruption."""
         return self._task is not None and self._task.cancelling() - self._cancels > self._cancels_before
 
-    def released(self) -> None:
+    def mark_released(self) -> None:
         self._released.set()
 
     async def wait(self) -> None:
@@ -272,8 +272,8 @@ class LiveThreads:
             if self._served_by_given is None:
                 self._served_by_given = thread_id
             is_first = self._served_by_given == thread_id
-            given = self._graph.executors if is_first else None
-            thread = self._threads[thread_id] = LiveThread(thread_id, Instances(self._graph.nodes, given))
+            executors = self._graph.executors if is_first else None
+            thread = self._threads[thread_id] = LiveThread(thread_id, Instances(self._graph.nodes, executors))
         return thread
 
     async def claim(self, thread_id: str, ownership: Ownership, on_busy: str) -> LiveThread:
@@ -298,7 +298,7 @@ class LiveThreads:
         try:
             await ownership.turn
         except asyncio.CancelledError:
-            ownership.released()
+            ownership.mark_released()
             if thread.owner is ownership:
                 self._hand_over(thread)
             elif ownership in thread.queue:
@@ -335,7 +335,7 @@ class LiveThreads:
 
     def release(self, thread: LiveThread, ownership: Ownership, *, forget: bool) -> None:
         """Release the thread. With `forget`, it leaves memory unless it is the default thread or the first."""
-        ownership.released()
+        ownership.mark_released()
         if thread.owner is not ownership:  # another run took it after the event loop was closed
             return
         thread.is_kept_elsewhere = forget

@@ -58,7 +58,7 @@ class Position:
             return True
         if not self.suspended and not self.children:
             return False
-        return any(one.is_ready or one.due_at is not None for one in self.suspended.values()) or any(
+        return any(delivery.is_ready or delivery.due_at is not None for delivery in self.suspended.values()) or any(
             child.due_at is not None or child.position.is_busy or child.position.has_ended
             for child in self.children.values()
         )
@@ -67,7 +67,10 @@ class Position:
     def is_interrupted(self) -> bool:
         """Whether a run ended before its work was done. A thread with a pending request to the outside is idle, even if
         deliveries sleep in it."""
-        if any(level.mailbox or any(one.is_ready for one in level.suspended.values()) for level in every_level(self)):
+        if any(
+            level.mailbox or any(delivery.is_ready for delivery in level.suspended.values())
+            for level in every_level(self)
+        ):
             return True
         return not self.requests and self.is_busy
 
@@ -77,7 +80,7 @@ class Position:
             return True
         if not self.suspended and not self.children:
             return False
-        return any(is_awake(one, now) for one in self.suspended.values()) or any(
+        return any(is_awake(delivery, now) for delivery in self.suspended.values()) or any(
             child.is_due(now) for child in self.children.values()
         )
 
@@ -128,8 +131,8 @@ class Child:
         return self.position.is_due(now) or self.position.has_ended
 
 
-def is_awake(one: SuspendedDelivery, now: datetime) -> bool:
-    return one.is_ready or (one.due_at is not None and one.due_at <= now)
+def is_awake(delivery: SuspendedDelivery, now: datetime) -> bool:
+    return delivery.is_ready or (delivery.due_at is not None and delivery.due_at <= now)
 
 
 def every_level(position: Position) -> Iterator[Position]:
@@ -145,7 +148,7 @@ def next_wake_up(position: Position) -> datetime | None:
         time
         for level in every_level(position)
         for time in (
-            *(one.due_at for one in level.suspended.values()),
+            *(delivery.due_at for delivery in level.suspended.values()),
             *(child.due_at for child in level.children.values()),
         )
         if time is not None
@@ -185,7 +188,9 @@ def _level_of(checkpoint: WorkflowCheckpoint | ChildCheckpoint) -> Position:
 
 def _child_of(checkpoint: ChildCheckpoint) -> Child:
     position = _level_of(checkpoint)
-    position.saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None}
+    position.saved = {
+        key: executor.saved for key, executor in checkpoint.executors.items() if executor.saved is not None
+    }
     position.asked = frozenset(checkpoint.asked)
     position.since_input = checkpoint.since_input
     return Child(checkpoint.executor_id, checkpoint.message, position, checkpoint.attempts, checkpoint.due_at)

@@ -136,7 +136,7 @@ class RunSpans(Spans):
         if opened is not None:
             opened.note(error)
 
-    def bypassed(self, kind: str, path: str) -> None:
+    def record_bypass(self, kind: str, path: str) -> None:
         """Note a replay of an `executor` or `step` that an earlier attempt recorded."""
         self.add_event(f"{kind}.bypassed", {"executor.id" if kind == "executor" else "step.name": path})
 
@@ -171,7 +171,7 @@ class RunSpans(Spans):
             attributes["request.content"] = to_text(request.data)
         self.open("request.ask", attributes, kind=SpanKind.PRODUCER).end()
 
-    def settled(self, request: WorkflowEvent, how: str) -> None:
+    def record_settlement(self, request: WorkflowEvent, how: str) -> None:
         from opentelemetry.trace import SpanKind
 
         opened = self.open("request.settle", _of_request(request), kind=SpanKind.CONSUMER)
@@ -241,10 +241,10 @@ class Watch:
         self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
     ) -> WorkflowRunResult:
         if self.spans is None:
-            return (await self._counted(work, has_begun))[0]
+            return (await self._count(work, has_begun))[0]
         with self.spans.run(self._compiled, self._thread_id, self._run_id, self._request) as opened:
             try:
-                result, opened.outcome = await self._counted(work, has_begun)
+                result, opened.outcome = await self._count(work, has_begun)
             except Exception as error:
                 opened.outcome = _outcome_of(error, has_begun=has_begun())
                 opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
@@ -252,7 +252,7 @@ class Watch:
             opened.span.add_event("workflow.completed")
             return result
 
-    async def _counted(
+    async def _count(
         self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
     ) -> tuple[WorkflowRunResult, str]:
         outcome = "failed"
@@ -265,11 +265,11 @@ class Watch:
             raise
         finally:
             for saving in tuple(self.pending):
-                saving.ended(is_stored=False)
+                saving.end(is_stored=False)
             self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
         return result, outcome
 
-    def claimed(self) -> None:
+    def report_claim(self) -> None:
         """The run owns its thread from now on."""
         self._owns = True
         self.notify(RunBegan(self._workflow, perf_counter() - self._began))
@@ -288,7 +288,7 @@ class Watch:
     def saving(self, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None) -> Saving:
         return Saving(self, checkpoint, events, on_saved)
 
-    def moved(self, before: Position, after: Position) -> None:
+    def report_requests(self, before: Position, after: Position) -> None:
         """The thread has a new position: report new and settled requests."""
         if after.requests is before.requests:
             return
@@ -302,7 +302,7 @@ class Watch:
             if answer is not None:  # else the thread was rewound to before the request
                 self.notify(RequestSettled(self._workflow, _settled_how(answer)))
                 if self.spans is not None:
-                    self.spans.settled(request, _settled_how(answer))
+                    self.spans.record_settlement(request, _settled_how(answer))
 
 
 class Saving:
@@ -313,7 +313,7 @@ class Saving:
     ) -> None:
         self._watch = watch
         self._on_saved = on_saved
-        self.on_saved = None if on_saved is None else self._saved
+        self.on_saved = None if on_saved is None else self._report_saved
         """Replaces the caller's `on_saved`."""
         self._began = perf_counter()
         self._opened = None if watch.spans is None else watch.spans.commit(checkpoint, events)
@@ -326,27 +326,27 @@ class Saving:
         try:
             info = await commit
         except GeneratorExit:  # the event loop is closing in another context: there is none to restore
-            self.ended(is_stored=False)
+            self.end(is_stored=False)
             raise
         except BaseException as error:
             self._leave()
-            self.ended(error, is_stored=False)
+            self.end(error, is_stored=False)
             raise
         self._leave()
         if self._on_saved is None:
-            self.ended(is_stored=True)
+            self.end(is_stored=True)
         return info
 
     def _leave(self) -> None:
         if self._opened is not None:
             self._opened.leave()
 
-    def _saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
-        self.ended(is_stored=True)
+    def _report_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
+        self.end(is_stored=True)
         if self._on_saved is not None:
             self._on_saved(info, last_seq)
 
-    def ended(self, error: BaseException | None = None, *, is_stored: bool) -> None:
+    def end(self, error: BaseException | None = None, *, is_stored: bool) -> None:
         """Report the end of the commit. Only the first call has an effect."""
         if self not in self._watch.pending:
             return

@@ -46,7 +46,7 @@ class _MermaidWriter:
             if shape.inside is None:
                 yield f"{indent}{node_id}{_outline(shape)}"
             else:
-                yield f"{indent}subgraph {node_id}[{quoted(_title(shape))}]"
+                yield f"{indent}subgraph {node_id}[{quote_mermaid(_title(shape))}]"
                 yield from self._shapes(shape.inside, f"{indent}  ")
                 yield f"{indent}end"
             if shape.is_start:
@@ -59,11 +59,11 @@ class _MermaidWriter:
 
 def _arrow(link: Link) -> str:
     arrow = _ARROWS[link.kind]
-    return arrow if link.label is None else f"{arrow}|{quoted(link.label)}|"
+    return arrow if link.label is None else f"{arrow}|{quote_mermaid(link.label)}|"
 
 
 def _outline(shape: Shape) -> str:
-    text = quoted(_title(shape))
+    text = quote_mermaid(_title(shape))
     if shape.kind == "join":
         return f"(({text}))"
     return f"([{text}])" if shape.kind == "entry" else f"[{text}]"
@@ -73,7 +73,7 @@ def _title(shape: Shape) -> str:
     return f"{shape.label} (Start)" if shape.is_start else shape.label
 
 
-def quoted(text: str) -> str:
+def quote_mermaid(text: str) -> str:
     """The text in quotes. Characters with a meaning in Mermaid, HTML or Markdown become numbers."""
     return '"' + "".join(char if _PLAIN.match(char) else f"#{ord(char)};" for char in to_line(text)) + '"'
 
@@ -91,7 +91,7 @@ def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
     """The digraph's source: sub-workflows are clusters, conditions dashed and labelled, a fan-in a node of its own."""
     picture = picture_of(graph, include_internal_executors=include_internal_executors)
     lines = [
-        f"digraph {_quoted(graph.name)} {{",
+        f"digraph {_quote_dot(graph.name)} {{",
         "  rankdir=TB;",
         "  compound=true;",
         '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
@@ -117,10 +117,10 @@ class _DotWriter:
         self._clusters = 0
 
     def picture(self, picture: Picture, indent: str) -> Iterator[str]:
-        lines, _ = self._drawn(picture, indent)
+        lines, _ = self._draw(picture, indent)
         yield from lines
 
-    def _drawn(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
+    def _draw(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
         lines: list[str] = []
         ends: list[_Ends] = []
         for shape in picture.shapes:
@@ -133,10 +133,10 @@ class _DotWriter:
     def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
         if shape.inside is None:
             name = self._names.add(to_line(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
-            return [f"{indent}{_quoted(name)} {_attributes(_look(shape))};"], _Ends(name, name)
+            return [f"{indent}{_quote_dot(name)} {_attributes(_look(shape))};"], _Ends(name, name)
         self._clusters += 1
         cluster = f"cluster_{self._clusters}"
-        inner, ends = self._drawn(shape.inside, f"{indent}  ")
+        inner, ends = self._draw(shape.inside, f"{indent}  ")
         opening = [
             f"{indent}subgraph {cluster} {{",
             f"{indent}  label={_dot_title(shape)};",
@@ -155,32 +155,32 @@ def _first_and_last(picture: Picture, ends: list[_Ends]) -> tuple[str, str]:
 
 def _look(shape: Shape) -> dict[str, str]:
     if shape.kind == "join":
-        return {"label": _quoted("fan-in"), "shape": "ellipse", "fillcolor": '"#fdf3d7"'}
+        return {"label": _quote_dot("fan-in"), "shape": "ellipse", "fillcolor": '"#fdf3d7"'}
     if shape.kind == "entry":
         return {"label": _dot_title(shape), "style": '"rounded,dashed"'}
     return {"label": _dot_title(shape), **({"fillcolor": '"#d9f2e3"'} if shape.is_start else {})}
 
 
 def _dot_title(shape: Shape) -> str:
-    return _quoted(shape.label, "(Start)") if shape.is_start else _quoted(shape.label)
+    return _quote_dot(shape.label, "(Start)") if shape.is_start else _quote_dot(shape.label)
 
 
 def _edge(link: Link, source: _Ends, target: _Ends) -> str:
     attributes: dict[str, str] = dict(_STYLES[link.kind])
     if link.label is not None:
-        attributes["label"] = _quoted(link.label)
+        attributes["label"] = _quote_dot(link.label)
     if link.source != link.target:  # Graphviz cannot clip an edge at a cluster that contains both its ends
         attributes |= {"ltail": source.cluster} if source.cluster else {}
         attributes |= {"lhead": target.cluster} if target.cluster else {}
     shown_attributes = f" {_attributes(attributes)}" if attributes else ""
-    return f"{_quoted(source.last)} -> {_quoted(target.first)}{shown_attributes};"
+    return f"{_quote_dot(source.last)} -> {_quote_dot(target.first)}{shown_attributes};"
 
 
 def _attributes(attributes: Mapping[str, str]) -> str:
     return f"[{', '.join(f'{name}={value}' for name, value in attributes.items())}]"
 
 
-def _quoted(*lines: str) -> str:
+def _quote_dot(*lines: str) -> str:
     """The lines as a string. Backslashes and entities have a meaning in Graphviz, so they are escaped."""
     escaped = (to_line(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return '"' + "\\n".join(escaped) + '"'

@@ -99,10 +99,10 @@ MARKS = {
 
 def style_sheet() -> str:
     """The style sheet. Class names have a prefix, because a page that inlines the drawing shares them."""
-    return f"{_fixed()}{_coloured(LIGHT)}@media(prefers-color-scheme:dark){{{_coloured(DARK)}}}"
+    return f"{_fixed_style()}{_palette_style(LIGHT)}@media(prefers-color-scheme:dark){{{_palette_style(DARK)}}}"
 
 
-def _fixed() -> str:
+def _fixed_style() -> str:
     outlines = "".join(f".pd-{name}>.pd-box{{{rule}}}" for name, rule in _OUTLINES.items() if rule)
     return (
         f".pd-text{{font-family:{FONT};text-anchor:middle;stroke:none}}"
@@ -116,7 +116,7 @@ def _fixed() -> str:
     )
 
 
-def _coloured(palette: Palette) -> str:
+def _palette_style(palette: Palette) -> str:
     outcomes = "".join(
         f".pd-{name}>.pd-box{{fill:{fill};stroke:{line}}}.pd-{name}>.pd-disc{{fill:{line}}}"
         for name, (fill, line) in palette.outcomes.items()
@@ -146,13 +146,13 @@ def point(place: Point) -> str:
     return f"{number(place[0])} {number(place[1])}"
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """The text for an attribute or between tags. Replaces characters that XML does not allow."""
     return "".join(_ESCAPES.get(char, char) for char in _NOT_IN_XML.sub("\ufffd", text))
 
 
 def text_at(x: float, y: float, classes: str, text: str) -> str:
-    return f'<text class="pd-text {classes}" x="{number(x)}" y="{number(y)}">{escaped(text)}</text>'
+    return f'<text class="pd-text {classes}" x="{number(x)}" y="{number(y)}">{escape(text)}</text>'
 
 
 def rectangle(area: Rectangle, classes: str, radius: float) -> str:
@@ -219,7 +219,7 @@ def to_svg(graph: Graph, *, outcomes: Mapping[str, str] | None = None, include_i
 class _Page:
     def __init__(self, name: str, drawing: Drawing, outcomes: Mapping[str, str]) -> None:
         self._name = name
-        self._drawing = drawing.moved(_MARGIN, _MARGIN)
+        self._drawing = drawing.move(_MARGIN, _MARGIN)
         paths = [box.shape.path for box in drawing.boxes if not box.shape.is_hub]
         self._outcomes = {path: outcomes[path] for path in paths if path in outcomes}
         occurring = [outcome for outcome in OUTCOMES if outcome in self._outcomes.values()]
@@ -232,8 +232,8 @@ class _Page:
         size = f'width="{width}" height="{height}"'
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} viewBox="0 0 {width} {height}">',
-            f"<title>{escaped(to_line(self._name))}</title>",
-            f"<desc>{escaped(self._description())}</desc>",
+            f"<title>{escape(to_line(self._name))}</title>",
+            f"<desc>{escape(self._description())}</desc>",
             f"<style>{style_sheet()}</style>",
             f'<rect class="pd-page" {size} rx="8"/>',
             *self._body(),
@@ -267,7 +267,7 @@ class _Page:
         outcome = self._outcomes.get(box.shape.path)
         start, happened = "pd-start" if box.shape.is_start else "", f"pd-{outcome}" if outcome else ""
         classes = " ".join(filter(None, ("pd-node", f"pd-{box.shape.kind}", start, happened)))
-        path = escaped(box.shape.path)
+        path = escape(box.shape.path)
         tooltip = f"{path}: {outcome}" if outcome else path
         drawn = _cluster(box) if box.shape.inside is not None else _executor(box)
         mark = "" if outcome is None else badge(outcome, box.area.right - 5, box.area.y + 5)
@@ -315,7 +315,7 @@ def _stroke(stroke: Stroke) -> str:
 
 def _ends(source: Shape, target: Shape) -> str:
     """The executors at both ends of a link, for scripts that use the drawing."""
-    return f' data-source="{escaped(source.path)}" data-target="{escaped(target.path)}"'
+    return f' data-source="{escape(source.path)}" data-target="{escape(target.path)}"'
 
 
 def _head(tip: Point, way: Point) -> str:

@@ -48,7 +48,7 @@ def _width_of_character(character: str) -> int:
     return _WIDE_WIDTH if any(first <= code <= last for first, last in _WIDE) else _OTHER_WIDTH
 
 
-def wrapped(text: str, size: float, *, width: float, lines: int) -> list[str]:
+def wrap(text: str, size: float, *, width: float, lines: int) -> list[str]:
     """At most `lines` lines of at most about `width` pixels, broken after separators; the rest is an ellipsis."""
     broken = [""]
     for piece in _pieces(to_line(text), size, width):
@@ -66,7 +66,7 @@ def _pieces(text: str, size: float, width: float) -> list[str]:
     pieces: list[str] = []
     for piece in _PIECES.findall(text):
         while width_of(piece, size) > width:
-            fitting = _fitting(piece, size, width)
+            fitting = _fitting_length(piece, size, width)
             pieces.append(piece[:fitting])
             piece = piece[fitting:]
         if piece:
@@ -74,7 +74,7 @@ def _pieces(text: str, size: float, width: float) -> list[str]:
     return pieces
 
 
-def _fitting(text: str, size: float, width: float) -> int:
+def _fitting_length(text: str, size: float, width: float) -> int:
     """How many characters fit; at least one, so that cutting makes progress."""
     length = len(text)
     while length > 1 and width_of(text[:length], size) > width:
@@ -83,7 +83,7 @@ def _fitting(text: str, size: float, width: float) -> int:
 
 
 def _cut(line: str, size: float, width: float) -> str:
-    return line[: _fitting(line, size, width - width_of(ELLIPSIS, size))].rstrip(" ") + ELLIPSIS
+    return line[: _fitting_length(line, size, width - width_of(ELLIPSIS, size))].rstrip(" ") + ELLIPSIS
 
 
 NAME_SIZE, LABEL_SIZE = 13.0, 11.0
@@ -102,8 +102,8 @@ def name_lines(shape: Shape) -> tuple[str, ...]:
     if shape.kind in ("join", "switch"):
         return ()
     if shape.kind == "selection":
-        return tuple(wrapped(shape.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=2))
-    return tuple(wrapped(shape.label, NAME_SIZE, width=_NAME_WIDTH, lines=1 if shape.inside else 3))
+        return tuple(wrap(shape.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=2))
+    return tuple(wrap(shape.label, NAME_SIZE, width=_NAME_WIDTH, lines=1 if shape.inside else 3))
 
 
 def size_of(picture: Picture, number: int, lines: tuple[str, ...]) -> tuple[float, float]:
@@ -125,7 +125,7 @@ def title_width(shape: Shape, lines: tuple[str, ...]) -> float:
 
 
 def label_lines(link: Link) -> tuple[str, ...]:
-    return () if link.label is None else tuple(wrapped(link.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=3))
+    return () if link.label is None else tuple(wrap(link.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=3))
 
 
 def label_size(lines: tuple[str, ...]) -> tuple[float, float]:

@@ -52,7 +52,7 @@ class WorkflowViz:
         else:
             content = to_dot(self._graph, include_internal_executors).encode()
         if format in ("png", "pdf"):
-            content = _converted(content, format)
+            content = _convert(content, format)
         path = Path(filename) if filename is not None else _temporary_file(format)
         path.write_bytes(content)
         return str(path)
@@ -73,7 +73,7 @@ def _temporary_file(suffix: str) -> Path:
     return Path(name)
 
 
-def _converted(source: bytes, format: str) -> bytes:
+def _convert(source: bytes, format: str) -> bytes:
     program = shutil.which("dot")
     if program is None:
         raise MissingProgram(

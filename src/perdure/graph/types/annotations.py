@@ -58,7 +58,7 @@ def normalize(annotation: object) -> object:
         return normalize(get_args(annotation)[0])
     if not hasattr(annotation, "__args__"):  # typing.List, typing.Tuple: the bare class, not tuple[()]
         return origin
-    return rebuilt(annotation, normalize)
+    return rebuild(annotation, normalize)
 
 
 def flatten_union(annotation: object) -> tuple[object, ...]:
@@ -157,7 +157,7 @@ def _opened_alias(annotation: object) -> object:
     return annotation
 
 
-def rebuilt(annotation: object, change: Callable[[object], object]) -> object:
+def rebuild(annotation: object, change: Callable[[object], object]) -> object:
     """The same generic with every argument changed, those in the parameter list of a Callable included."""
     args = tuple(
         [change(each) for each in arg] if isinstance(arg, list) else arg if arg is Ellipsis else change(arg)
@@ -221,7 +221,7 @@ def resolve_annotation(
     Raises ValueError for an unknown name, or a text that is not an annotation.
     """
     try:
-        return _evaluated(annotation, globalns or {}, localns or {})
+        return _evaluate(annotation, globalns or {}, localns or {})
     except Exception as error:
         raise ValueError(f"The annotation {annotation!r} cannot be resolved: {error}. Use the type itself.") from error
 
@@ -240,11 +240,11 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
         try:
             hints[name] = _evaluated_with_frames(annotation, globalns, localns)
         except Exception as error:
-            raise ValueError(_unresolved(plain, name, annotation, error)) from error
+            raise ValueError(_format_unresolved(plain, name, annotation, error)) from error
     return hints
 
 
-def _unresolved(function: Any, name: str, annotation: object, error: Exception) -> str:
+def _format_unresolved(function: Any, name: str, annotation: object, error: Exception) -> str:
     where = "return annotation" if name == "return" else f"annotation of {name!r}"
     return (
         f"The {where} of {function.__module__}.{function.__qualname__}, {annotation!r}, cannot be resolved: {error}. "
@@ -280,7 +280,7 @@ def _enclosed_names(function: Any) -> dict[str, object]:
 def _evaluated_with_frames(annotation: object, globalns: dict[str, object], localns: dict[str, object]) -> object:
     while True:
         try:
-            return _evaluated(annotation, globalns, localns)
+            return _evaluate(annotation, globalns, localns)
         except NameError as error:
             # Take only the missing name from a frame: a whole frame would hide names of the module.
             # test_a_name_of_the_module_is_not_hidden_by_a_callers_local checks this.
@@ -298,19 +298,19 @@ def _copy_from_frames(name: str, globalns: dict[str, object], localns: dict[str,
     return False
 
 
-def _evaluated(annotation: object, globalns: Mapping[str, object], localns: Mapping[str, object]) -> object:
+def _evaluate(annotation: object, globalns: Mapping[str, object], localns: Mapping[str, object]) -> object:
     if annotation is None:
         return NoneType
     if isinstance(annotation, ForwardRef):
         annotation = annotation.__forward_arg__
     if isinstance(annotation, str):
-        return _evaluated(_named_by(annotation, globalns, localns), globalns, localns)
+        return _evaluate(_named_by(annotation, globalns, localns), globalns, localns)
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return cast(Any, Annotated)[(_evaluated(args[0], globalns, localns), *args[1:])]
+        return cast(Any, Annotated)[(_evaluate(args[0], globalns, localns), *args[1:])]
     if not args or origin is Literal or not _contains_text(args):
         return annotation
-    return rebuilt(annotation, lambda arg: _evaluated(arg, globalns, localns))
+    return rebuild(annotation, lambda arg: _evaluate(arg, globalns, localns))
 
 
 def _named_by(text: str, globalns: Mapping[str, object], localns: Mapping[str, object]) -> object:

@@ -31,7 +31,7 @@ def coerce(value: object, annotation: object) -> object:
     if is_instance_of(value, annotation):
         return value
     try:
-        return _converted(value, annotation)
+        return _convert(value, annotation)
     except _Misfit as misfit:
         raise ValueError(str(misfit)) from misfit.__cause__
 
@@ -48,14 +48,14 @@ class _Misfit(Exception):
         return _Misfit(self.reason, step + self.path)
 
 
-def _converted(value: object, annotation: object) -> object:
+def _convert(value: object, annotation: object) -> object:
     try:
         return msgspec.convert(value, cast(Any, annotation), strict=True, dec_hook=_custom)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         raise _Misfit(reason, path.rstrip("`")) from error
     except (TypeError, NameError):  # msgspec does not support the annotation, such as a union of two dataclasses
-        return _converted_by_hand(value, annotation)
+        return _convert_by_hand(value, annotation)
     except Exception as error:  # a user's __post_init__ may raise anything
         raise _Misfit(f"{type(error).__name__}: {error}") from error
 
@@ -65,7 +65,7 @@ def _custom(cls: Any, value: object) -> object:
     if is_instance_of(value, cls):
         return value
     if not (hasattr(cls, "model_validate") and isinstance(value, Mapping)):
-        raise ValueError(_expected(cls, value))
+        raise ValueError(_format_mismatch(cls, value))
     try:
         return cast(object, cls.model_validate(value))
     except ValueError as error:
@@ -79,7 +79,7 @@ def _reason_of(error: Any) -> str:
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'model'}: {each['msg']}" for each in error.errors())
 
 
-def _expected(annotation: object, value: object) -> str:
+def _format_mismatch(annotation: object, value: object) -> str:
     return f"Expected `{_name(annotation)}`, got `{type(value).__name__}`"
 
 
@@ -87,7 +87,7 @@ def _name(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _converted_by_hand(value: object, annotation: object) -> object:
+def _convert_by_hand(value: object, annotation: object) -> object:
     members = flatten_union(annotation)
     if len(members) > 1:
         return _converted_to_member(value, members)
@@ -102,7 +102,7 @@ def _converted_by_hand(value: object, annotation: object) -> object:
         return _SEQUENCES[origin](_converted_elements(value, origin, args))
     if isinstance(value, Mapping) and origin in _MAPPINGS:
         return {_at(f".{key}", key, args[0]): _at(f".{key}", each, args[1]) for key, each in value.items()}
-    raise _Misfit(_expected(wanted, value))
+    raise _Misfit(_format_mismatch(wanted, value))
 
 
 _SEQUENCES: dict[object, Callable[[Iterable[object]], object]] = {
@@ -124,7 +124,7 @@ def _at(step: str, value: object, annotation: object) -> object:
     if is_instance_of(value, annotation):
         return value
     try:
-        return _converted(value, annotation)
+        return _convert(value, annotation)
     except _Misfit as misfit:
         raise misfit.below(step) from misfit.__cause__
 
@@ -148,7 +148,7 @@ def _converted_to_member(value: object, members: Sequence[object]) -> object:
     reasons = []
     for member in sorted(members, key=lambda member: _unknown_keys(value, member)):
         try:
-            return _converted(value, member)
+            return _convert(value, member)
         except _Misfit as misfit:
             reasons.append(f"{_name(member)}: {misfit}")
     names = " | ".join(map(_name, members))

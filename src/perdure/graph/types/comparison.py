@@ -11,34 +11,34 @@ _Seen = dict[tuple[int, int], tuple[Any, Any]]
 """Pairs under comparison, by their ids. The references keep them alive, so that no id is reused."""
 
 
-def same_structure(one: Any, other: Any) -> bool:
+def same_structure(value: Any, other: Any) -> bool:
     """Whether two values have the same types and parts, at any depth.
 
     Needs no `__eq__`. A value without readable parts, such as a lock, counts as unchanged.
     """
-    return _same(one, other, {})
+    return _same(value, other, {})
 
 
-def _same(one: Any, other: Any, seen: _Seen) -> bool:
-    if one is other or (id(one), id(other)) in seen:
+def _same(value: Any, other: Any, seen: _Seen) -> bool:
+    if value is other or (id(value), id(other)) in seen:
         return True
-    kind = type(one)
+    kind = type(value)
     if kind is not type(other):
         return False
     if kind in _PLAIN:
-        return bool(one == other or (one != one and other != other))  # NaN equals NaN
-    seen[id(one), id(other)] = (one, other)
+        return bool(value == other or (value != value and other != other))  # NaN equals NaN
+    seen[id(value), id(other)] = (value, other)
     if kind is dict:
-        return _all_same(one.items(), other.items(), seen)
+        return _all_same(value.items(), other.items(), seen)
     if kind is list or kind is tuple:
-        return _all_same(one, other, seen)
+        return _all_same(value, other, seen)
     if kind is set or kind is frozenset:
-        return len(one) == len(other) and all(_has_partner(part, other, seen) for part in one)
-    return _same_reduced(one, other, seen)
+        return len(value) == len(other) and all(_has_partner(part, other, seen) for part in value)
+    return _same_reduced(value, other, seen)
 
 
-def _all_same(one: Iterable[Any], other: Iterable[Any], seen: _Seen) -> bool:
-    parts, others = list(one), list(other)
+def _all_same(items: Iterable[Any], other: Iterable[Any], seen: _Seen) -> bool:
+    parts, others = list(items), list(other)
     return len(parts) == len(others) and all(_same(a, b, seen) for a, b in zip(parts, others, strict=True))
 
 
@@ -46,10 +46,10 @@ def _has_partner(part: Any, others: Iterable[Any], seen: _Seen) -> bool:
     return any(_same(part, each, seen) for each in others)
 
 
-def _same_reduced(one: Any, other: Any, seen: _Seen) -> bool:
+def _same_reduced(value: Any, other: Any, seen: _Seen) -> bool:
     """Compare by `__reduce_ex__`, which covers slots, subclasses, and state in C."""
     try:
-        reduced, other_reduced = one.__reduce_ex__(4), other.__reduce_ex__(4)
+        reduced, other_reduced = value.__reduce_ex__(4), other.__reduce_ex__(4)
     except Exception:  # noqa: BLE001  # it has no readable parts
         return True
     if isinstance(reduced, str) or isinstance(other_reduced, str):
@@ -57,7 +57,7 @@ def _same_reduced(one: Any, other: Any, seen: _Seen) -> bool:
     if not _all_same(map(_spread, reduced), map(_spread, other_reduced), seen):
         return False
     # A msgspec Struct with `dict=True` leaves these out when it is reduced.
-    return _same(getattr(one, "__dict__", None), getattr(other, "__dict__", None), seen)
+    return _same(getattr(value, "__dict__", None), getattr(other, "__dict__", None), seen)
 
 
 def _spread(part: Any) -> Any:

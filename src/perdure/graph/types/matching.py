@@ -138,10 +138,10 @@ def _has_members(value: object, protocol: type) -> bool:
 
 def _has_member(value: object, protocol: type, name: str) -> bool:
     # Static: calling a property only to test for it may do work, or raise.
-    found = inspect.getattr_static(value, name, _has_member)
-    if found is None:  # `__hash__ = None` removes the method
+    member = inspect.getattr_static(value, name, _has_member)
+    if member is None:  # `__hash__ = None` removes the method
         return not callable(getattr(protocol, name, None))
-    return found is not _has_member
+    return member is not _has_member
 
 
 def _is_class_of(cls: type, annotation: object) -> bool:
@@ -255,10 +255,10 @@ def _typed_dict_fits(source: object, target: object) -> bool:
 def _fits_typed_dict(source: Any, target: Any) -> bool:
     fields, required = typed_dict_fields(target), required_keys(target)
     if is_typed_dict(source):
-        given = typed_dict_fields(source)
-        shared = given.keys() & fields.keys()
-        keys_fit = required <= given.keys() and required_keys(source) <= fields.keys()
-        return keys_fit and all(is_type_compatible(given[key], fields[key]) for key in shared)
+        source_fields = typed_dict_fields(source)
+        shared = source_fields.keys() & fields.keys()
+        keys_fit = required <= source_fields.keys() and required_keys(source) <= fields.keys()
+        return keys_fit and all(is_type_compatible(source_fields[key], fields[key]) for key in shared)
     source_class, args = _split(source)
     if not issubclass(source_class, dict):
         return False

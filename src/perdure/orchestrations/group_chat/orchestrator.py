@@ -243,7 +243,7 @@ def check_condition(condition: TerminationCondition | None) -> TerminationCondit
 
 
 INSTRUCTION = """\
-Decide how the conversation goes on. Answer with a JSON object, and nothing else:
+Decide how the conversation continues. Answer with a JSON object, and nothing else:
 {{
   "terminate": <true if it should end now, else false>,
   "reason": "<why>",

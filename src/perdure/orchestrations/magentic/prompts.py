@@ -12,14 +12,14 @@ Here is a task:
 Before anybody starts, take stock of it. Write four short lists, under these headings:
 
 GIVEN: facts, names and numbers that the task states.
-TO LOOK UP: facts that somebody has to find, and where they may be found.
+TO LOOK UP: facts that the team has to find, and where they may be found.
 TO WORK OUT: what follows from facts by calculation or reasoning.
 GUESSES: what you believe from memory or intuition, and would want to have checked.
 
 A list may be empty: then write "none" under its heading. Write no plan and no next steps yet."""
 
 ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT = """\
-The people on your team, and nobody else, can do the work:
+Only the people on your team can do the work:
 
 {team}
 
@@ -49,7 +49,7 @@ The work on the task below does not get on as planned. Its task, again:
 {task}
 
 Go over the four lists of facts. Put what was found out since where it belongs, drop what turned out to be wrong, and
-add at least one new guess that could help, with the reason for it. Write the lists anew, in full.
+add at least one new guess that could help, with the reason for it. Write all lists again, in full.
 
 The lists as they were:
 
@@ -95,7 +95,7 @@ The work on this task has ended:
 {task}
 
 Give the one who set the task their answer now, from what the conversation brought to light. Speak to them directly, and
-do not tell of the team or of how the work went, unless they asked for that."""
+do not write about the team or about how the work went, unless they asked for that."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "task_ledger_facts_prompt": ("task",),

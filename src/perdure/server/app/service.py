@@ -85,7 +85,7 @@ class Service:
         """Called when the server begins to stop, to wake waiting streams."""
         self._streams = 0
         metrics.gauge("server_runs", "Active runs of this server.", lambda: self.runs.active)
-        metrics.gauge("server_runs_waiting", "Queued runs of this server.", lambda: self.runs.waiting)
+        metrics.gauge("server_runs_waiting", "Queued runs of this server.", lambda: self.runs.waiting_count)
         self._stop_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -119,7 +119,7 @@ class Runs:
         return len(self._active) - self._waiting
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         return self._waiting
 
     def find(self, thread_id: str, run_id: str) -> ServedRun | None:

@@ -78,12 +78,12 @@ def _permute(scramble: Scramble, before: list[bytes], parts: list[bytes], *, dec
     """Permute parts of one size, each with the characters before it as its tweak."""
     count, size = len(parts), len(parts[0])
     half, length, rounds = size // 2, BLOCK * len(parts), REST_ROUNDS if before[0] else ROUNDS
-    ones, masks, marks = _constants(count, size)
+    units, masks, marks = _constants(count, size)
     left = int.from_bytes(b"".join([part[:half].rjust(BLOCK, b"\0") for part in parts]))
     right = int.from_bytes(b"".join([part[half:].rjust(BLOCK, b"\0") for part in parts]))
     tweaks = 0
     if before[0]:
-        tweaks = int.from_bytes(scramble(b"".join([tweak.ljust(BLOCK, b"\0") for tweak in before]))) & ones * _TWEAK
+        tweaks = int.from_bytes(scramble(b"".join([tweak.ljust(BLOCK, b"\0") for tweak in before]))) & units * _TWEAK
     for turn in reversed(range(rounds)) if decrypts else range(rounds):
         if turn % 2:
             right ^= int.from_bytes(scramble((marks[turn] | tweaks | left).to_bytes(length))) & masks[1]
@@ -101,11 +101,13 @@ def _split_groups(groups: Iterable[list[str]]) -> Iterable[list[str]]:
 
 @lru_cache(maxsize=4 * _MAX_GROUP)
 def _constants(count: int, size: int) -> tuple[int, tuple[int, int], list[int]]:
-    """For this many blocks: a one in each, masks of both halves, and the numbers of the rounds. No block with a tweak
-    begins with such a number."""
-    ones = int.from_bytes((bytes(BLOCK - 1) + b"\1") * count)
-    left, right = (ones * int.from_bytes(b"\x3f" * length) for length in (size // 2, size - size // 2))
-    return ones, (left, right), [ones * (0x80 + turn << 120) for turn in range(ROUNDS)]
+    """For this many blocks: the number 1 in each, masks of both halves, and the numbers of the rounds.
+
+    No block with a tweak begins with such a number.
+    """
+    units = int.from_bytes((bytes(BLOCK - 1) + b"\1") * count)
+    left, right = (units * int.from_bytes(b"\x3f" * length) for length in (size // 2, size - size // 2))
+    return units, (left, right), [units * (0x80 + turn << 120) for turn in range(ROUNDS)]
 
 
 def _values(name: str) -> bytes:

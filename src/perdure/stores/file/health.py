@@ -68,7 +68,7 @@ def look(folder: Path) -> FileReport:
         os.access(folder, os.W_OK),
         newer=tuple(path.name for path, version in versions.items() if version not in (0, VERSION)),
         unreadable=tuple(path.name for path, version in versions.items() if not version),
-        shortened=_shortened(folder) if is_readable else (),
+        shortened=_shortened_files(folder) if is_readable else (),
         is_locked=_is_locked(folder / "index.lock"),
         index=of_index,
         is_index_current=is_readable and _boot(index) == (boot_id() or "unknown"),
@@ -90,7 +90,7 @@ def _version(path: Path) -> int | None:
         return 0
 
 
-def _shortened(folder: Path) -> tuple[str, ...]:
+def _shortened_files(folder: Path) -> tuple[str, ...]:
     shortened = _find_shortened(folder)
     for _ in range(MAX_LOOKS):  # a file that is being rewritten seems shortened only for a moment
         if shortened:

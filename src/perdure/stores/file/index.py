@@ -202,13 +202,13 @@ class FileIndex(Connection):
         if indexed == size:
             return
         if size < (indexed or 0):
-            raise self._lost(file, size, indexed or 0)
+            raise self._lost_commits(file, size, indexed or 0)
         lines = list(file.scan(indexed or 0, may_cut=True))
         if not self._is_rebuilding:
             file.sync()  # their process may have died before it did
         self.transact(lambda db: _index_lines(db, file, lines, from_start=indexed is None))
 
-    def _lost(self, file: LockedFile, size: int, indexed: int) -> DamagedStore:
+    def _lost_commits(self, file: LockedFile, size: int, indexed: int) -> DamagedStore:
         head = self.read(lambda db: read_head(db, file.thread_id))
         was = "" if head is None else f", whose last checkpoint was {head.checkpoint_id!r},"
         reason = (

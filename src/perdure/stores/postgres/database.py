@@ -181,13 +181,13 @@ class Database:
                 self._drop_ended_loops()
                 self._pools[loop] = pool
         if not self._is_prepared:
-            async with self._prepared(pool) as connection:
+            async with self._borrow(pool) as connection:
                 await prepare(connection, self.schema)
             self._is_prepared = True
         return pool
 
     @asynccontextmanager
-    async def _prepared(self, pool: Pool) -> AsyncIterator[Any]:
+    async def _borrow(self, pool: Pool) -> AsyncIterator[Any]:
         connection = await pool.take()
         try:
             yield connection

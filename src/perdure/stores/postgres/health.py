@@ -236,12 +236,12 @@ async def inspect_database(dsn: str, schema: str) -> Report:
     """Raises Unreachable."""
     async with _inspection(dsn, schema) as inspection:
         server = await inspection.server()
-        found = await inspection.schema()
-        is_usable = found.version and not found.foreign and not found.missing_rights
+        schema_info = await inspection.schema()
+        is_usable = schema_info.version and not schema_info.foreign and not schema_info.missing_rights
         tables = await inspection.ask("sizes", inspection.tables) if is_usable else None
         return Report(
             server,
-            found,
+            schema_info,
             tables or (),
             await inspection.ask("contents", inspection.contents) if is_usable else None,
             holders=await inspection.ask("transactions", inspection.holders) or (),

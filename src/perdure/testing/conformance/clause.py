@@ -37,14 +37,14 @@ def expect(condition: object, sentence: str) -> None:
 
 def expect_equal(what: str, got: Any, expected: Any) -> None:
     """Equal, however lists, tuples and mappings are made."""
-    for path, one, other in _differences(expected, got, ""):
-        raise NotKept(f"{what}{path}: expected {_short(one)}, got {_short(other)}")
+    for path, expected_part, got_part in _differences(expected, got, ""):
+        raise NotKept(f"{what}{path}: expected {_short(expected_part)}, got {_short(got_part)}")
 
 
-def expect_one(what: str, found: Sequence[T]) -> T:
-    if len(found) != 1:
-        raise NotKept(f"{what}: expected one, got {_short(list(found))}")
-    return found[0]
+def expect_one(what: str, items: Sequence[T]) -> T:
+    if len(items) != 1:
+        raise NotKept(f"{what}: expected one, got {_short(list(items))}")
+    return items[0]
 
 
 async def expect_raises(kind: type[Exception], act: Awaitable[object], what: str) -> None:
@@ -73,8 +73,8 @@ def _differences(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any,
     elif isinstance(expected, list | tuple) and isinstance(got, list | tuple):
         if len(expected) != len(got):
             yield path, expected, got
-        for index, (one, other) in enumerate(zip(expected, got, strict=False)):
-            yield from _differences(one, other, f"{path}[{index}]")
+        for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=False)):
+            yield from _differences(expected_item, got_item, f"{path}[{index}]")
     elif isinstance(expected, _Nothing) or type(expected) is not type(got) or expected != got:
         yield path, expected, got
 

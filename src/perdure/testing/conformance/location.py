@@ -30,11 +30,11 @@ class TrialProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def ask(self, act: str, *given: Any) -> None:
+    async def ask(self, act: str, *arguments: Any) -> None:
         stdin = self._process.stdin
         if stdin is None:
             raise TypeError("a process without a pipe")
-        stdin.write(json.dumps([act, *given]).encode() + b"\n")
+        stdin.write(json.dumps([act, *arguments]).encode() + b"\n")
         await stdin.drain()
 
     async def receive(self) -> list[Any] | None:
@@ -54,19 +54,19 @@ class TrialProcess:
             raise NotKept(f"a process that used the store ended by itself, with {await self._process.wait()}")
         return reply
 
-    async def do(self, act: str, *given: Any) -> Any:
+    async def do(self, act: str, *arguments: Any) -> Any:
         """What came of it, which must be well."""
-        await self.ask(act, *given)
+        await self.ask(act, *arguments)
         reply = await self.outcome()
         if reply[0] != "done":
-            raise NotKept(f"{act}{given} in another process raised {reply[1]}: {reply[2]}")
+            raise NotKept(f"{act}{arguments} in another process raised {reply[1]}: {reply[2]}")
         return reply[1]
 
-    async def refuses(self, error: str, act: str, *given: Any) -> None:
-        await self.ask(act, *given)
+    async def refuses(self, error: str, act: str, *arguments: Any) -> None:
+        await self.ask(act, *arguments)
         reply = await self.outcome()
         if reply[:2] != ["refused", error]:
-            raise NotKept(f"{act}{given} in another process must raise {error}, and gave {reply[1]!r}")
+            raise NotKept(f"{act}{arguments} in another process must raise {error}, and gave {reply[1]!r}")
 
     def pause(self) -> None:
         """Stop it where it is. Raises NotApplicable where the system has no such signal."""
@@ -179,7 +179,7 @@ class TrialLocation:
         """A store of the same kind that is another."""
         return self._make(self._folder(name))
 
-    def copied(self, name: str) -> tuple[Path, Store]:
+    def copy(self, name: str) -> tuple[Path, Store]:
         """The store as its files are now, in a folder of its own."""
         folder = self.folder / name
         shutil.copytree(self._folder("store"), folder)

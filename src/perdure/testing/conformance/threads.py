@@ -79,7 +79,7 @@ class ThreadOwner:
             kept = self.has.get(commit.parent or 0, {})
             gone = set(commit.dropped)
             self.has[commit.number] = {
-                **{name: data for name, data in kept.items() if _shortened(name) not in gone},
+                **{name: data for name, data in kept.items() if _shorten(name) not in gone},
                 **{f"{digest}.{commit.number}": data for digest, data in commit.chunks.items() if digest not in own},
             }
 
@@ -88,7 +88,7 @@ class ThreadOwner:
         head = self.head
         parent = parts.setdefault("parent", None if head is None else head.number)
         gone = {chunk(text)[1] for text in drops}
-        dropped = [_shortened(name) for name, data in self.has.get(parent or 0, {}).items() if data in gone]
+        dropped = [_shorten(name) for name, data in self.has.get(parent or 0, {}).items() if data in gone]
         commit = self.remark(**{"dropped": dropped, **parts})
         info = CheckpointInfo(
             f"{self.lease.thread_id}-{commit.number}" if checkpoint_id is None else checkpoint_id,
@@ -119,7 +119,7 @@ class ThreadOwner:
         await self.store.release(self.lease)
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     digest, _, number = name.rpartition(".")
     return f"{digest[:SHORT]}.{number}"
 
@@ -166,8 +166,8 @@ async def thread_ids(store: Store, **filters: Any) -> list[str]:
 
 async def chunks(store: Store, thread_id: str, last: int = 60) -> dict[str, bytes]:
     """All that the commits up to the last one hold, by reference."""
-    found = await store.read_chunks(thread_id, range(1, last + 1))
-    return {f"{digest}.{number}": data for number, held in found.items() for digest, data in held.items()}
+    chunks_by_number = await store.read_chunks(thread_id, range(1, last + 1))
+    return {f"{digest}.{number}": data for number, held in chunks_by_number.items() for digest, data in held.items()}
 
 
 async def read_everything(store: Store, *more_ids: str) -> dict[str, Any]:
@@ -207,7 +207,7 @@ async def check_readable(store: Store, thread_id: str, has: Mapping[int, Mapping
     """Every checkpoint that is left can be found, and so can all chunks that it has."""
     held = await chunks(store, thread_id, max(has, default=0))
     for info in await store.infos(thread_id=thread_id):
-        found = await store.find_checkpoint(info.checkpoint_id)
-        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
+        checkpoint = await store.find_checkpoint(info.checkpoint_id)
+        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if checkpoint is None else checkpoint.info, info)
         got = {name: held.get(name) for name in has[info.number]}
         expect_equal(f"chunks of checkpoint {info.checkpoint_id!r}", got, dict(has[info.number]))

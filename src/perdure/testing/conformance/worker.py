@@ -81,9 +81,9 @@ class Worker:
             self.reply("done", number)
 
 
-async def answer(worker: Worker, act: str, given: list[Any]) -> None:
+async def answer(worker: Worker, act: str, arguments: list[Any]) -> None:
     try:
-        worker.reply("done", await getattr(worker, act)(*given))
+        worker.reply("done", await getattr(worker, act)(*arguments))
     except Exception as error:  # noqa: BLE001  # the reply; the clause decides
         worker.reply("refused", type(error).__name__, str(error))
 
@@ -92,11 +92,11 @@ def main() -> None:
     worker: Worker | None = None
     with asyncio.Runner() as runner:
         for line in sys.stdin:
-            act, *given = json.loads(line)
+            act, *arguments = json.loads(line)
             if worker is None:
-                worker = Worker(given[0])
+                worker = Worker(arguments[0])
             else:
-                runner.run(answer(worker, act, given))
+                runner.run(answer(worker, act, arguments))
 
 
 if __name__ == "__main__":

@@ -90,13 +90,13 @@ def _watch(faults: Faults, workflow: Workflow, storage: Any, reports: Reports) -
         faults.watch(report_work)
 
 
-def _answers(given: Any, codec: Any) -> Answers | None:
-    if given is None:
+def _answers(encoded_answers: Any, codec: Any) -> Answers | None:
+    if encoded_answers is None:
         return None
-    if isinstance(given, dict):
-        answer: Answers = Importable(**given).load()
+    if isinstance(encoded_answers, dict):
+        answer: Answers = Importable(**encoded_answers).load()
         return answer
-    return {codec.decode(key, "answers"): codec.decode(value, "answers") for key, value in given}
+    return {codec.decode(key, "answers"): codec.decode(value, "answers") for key, value in encoded_answers}
 
 
 def main() -> None:

@@ -102,16 +102,16 @@ def _comparable(tree: dict[str, Tree]) -> dict[str, Tree]:
 
 
 def answers_to(result: WorkflowRunResult, answers: Answers | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     for event in result.get_request_info_events() if answers is not None else ():
         request_id = str(event.request_id)
         if callable(answers):
-            found[request_id] = answers(event)
+            responses[request_id] = answers(event)
         elif answers is not None:
             for key, answer in answers.items():
                 if key in (request_id, event.data):
-                    found[request_id] = answer
-    return found
+                    responses[request_id] = answer
+    return responses
 
 
 def _rest(result: WorkflowRunResult) -> Tree:
@@ -141,19 +141,19 @@ def problems(calm: Ending, resumed: Ending, recorded: Counter[Doing] | None) -> 
 
     `recorded` is what the storage had when it was interrupted; None where the storage keeps no record.
     """
-    found = list(_differences("at rest", calm.rests[-len(resumed.rests) :], resumed.rests))
-    found += _differences("", calm.parts, resumed.parts)
+    differences = list(_differences("at rest", calm.rests[-len(resumed.rests) :], resumed.rests))
+    differences += _differences("", calm.parts, resumed.parts)
     for doing, count in (recorded or {}).items():
         allowed = max(0, calm.calls[doing] - count)
         if resumed.calls[doing] > allowed:
-            found.append(
-                f"{_named(doing)} is called {calm.calls[doing]} times in an undisturbed run; {count} of these were "
-                f"recorded, and yet it was called {resumed.calls[doing]} times after the resume"
+            differences.append(
+                f"{_format_doing(doing)} is called {calm.calls[doing]} times in an undisturbed run; {count} of these "
+                f"were recorded, and yet it was called {resumed.calls[doing]} times after the resume"
             )
-    return found
+    return differences
 
 
-def _named(doing: Doing) -> str:
+def _format_doing(doing: Doing) -> str:
     path, child_id = doing
     return repr(path) if child_id is None else f"{path!r} of child {child_id}"
 
@@ -163,8 +163,8 @@ def _differences(path: str, expected: Tree, got: Tree) -> Iterator[str]:
         for key in dict.fromkeys((*expected, *got)):
             yield from _differences(f"{path}.{key}" if path else str(key), expected.get(key), got.get(key))
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
-        for index, (one, other) in enumerate(zip(expected, got, strict=True)):
-            yield from _differences(f"{path}[{index}]", one, other)
+        for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=True)):
+            yield from _differences(f"{path}[{index}]", expected_item, got_item)
     elif expected != got:
         yield f"{path}: expected {_short(expected)}, got {_short(got)}"
 
@@ -174,8 +174,8 @@ def _short(tree: Tree) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def did_not_survive(workflow_name: str, point: str, found: list[str], tried: list[str]) -> AssertionError:
+def did_not_survive(workflow_name: str, point: str, differences: list[str], tried: list[str]) -> AssertionError:
     lines = [f"Workflow {workflow_name!r} does not survive {point}. The resumed run differs from an undisturbed one:"]
-    lines += [f"  {problem}" for problem in found]
+    lines += [f"  {problem}" for problem in differences]
     lines.append(f"Before that it survived {len(tried)} interruptions{': ' if tried else ''}{', '.join(tried)}.")
     return AssertionError("\n".join(lines))

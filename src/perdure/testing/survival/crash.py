@@ -45,15 +45,15 @@ async def assert_survives_crash(
     """
     trial = _Trial(make_workflow, message, _factory(storage), answers, clock)
     faults = Faults()
-    calm = await trial.undisturbed(faults)
+    calm = await trial.run_undisturbed(faults)
     survived: list[str] = []
     for point in POINTS:
         for nth in range(1, faults.counts[point] + 1):
             for when in MOMENTS:
                 shown = f"{when} {point} {nth}"
-                found = await trial.crashed(point, nth, when, calm)
-                if found:
-                    raise did_not_survive(trial.name, f"a crash {shown}", found, survived)
+                differences = await trial.crash_and_resume(point, nth, when, calm)
+                if differences:
+                    raise did_not_survive(trial.name, f"a crash {shown}", differences, survived)
                 survived.append(shown)
     return Survival(tuple(survived))
 
@@ -67,19 +67,19 @@ class _Trial:
     clock: FakeClock | None
     name: str = ""
 
-    async def undisturbed(self, faults: Faults) -> Ending:
+    async def run_undisturbed(self, faults: Faults) -> Ending:
         made = self.make_storage()
         storage = faults.wrap(made)
         workflow = build(self.make_workflow, storage)
         self.name = workflow.name
-        async with self._time_passes(), _closing(made):
+        async with self._time_passes(), _close_after(made):
             try:
                 return await take_to_the_end(workflow, storage, self.message, self.answers)
             except Exception as error:
                 error.add_note("This was the undisturbed run: nothing has crashed yet.")
                 raise
 
-    async def crashed(self, point: Point, nth: int, when: When, calm: Ending) -> list[str]:
+    async def crash_and_resume(self, point: Point, nth: int, when: When, calm: Ending) -> list[str]:
         """What is wrong after a crash there and a resume."""
         faults = Faults()
         faults.crash(point, nth=nth, when=when)
@@ -89,7 +89,7 @@ class _Trial:
         recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
         if recorded is not None:
             faults.watch(recorded.take)
-        async with self._time_passes(), _closing(storage):
+        async with self._time_passes(), _close_after(storage):
             try:
                 await take_to_the_end(workflow, dying, self.message, self.answers)
             except ProcessGone:
@@ -120,7 +120,7 @@ def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
 
 
 @asynccontextmanager
-async def _closing(storage: Any) -> AsyncIterator[None]:
+async def _close_after(storage: Any) -> AsyncIterator[None]:
     """There is one for each trial, and a server has only so many connections."""
     try:
         yield

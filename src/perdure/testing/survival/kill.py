@@ -77,17 +77,19 @@ def _in_memory(name: str) -> TypeError:
 def _order(make_workflow: Any, message: Any, storage: Any, answers: Any) -> Report:
     """The order of every child. Raises TypeError for what a child could not import."""
     codec = tool_codec()
-    given: Any = None
+    encoded_answers: Any = None
     if isinstance(answers, Mapping):
-        given = [[codec.encode(key, "answers"), codec.encode(value, "answers")] for key, value in answers.items()]
+        encoded_answers = [
+            [codec.encode(key, "answers"), codec.encode(value, "answers")] for key, value in answers.items()
+        ]
     elif answers is not None:
-        given = asdict(importable("answers", answers))
+        encoded_answers = asdict(importable("answers", answers))
     return {
         "path": [os.path.abspath(entry) for entry in sys.path],
         "workflow": asdict(importable("make_workflow", make_workflow)),
         "storage": asdict(importable("storage", storage)),
         "message": codec.encode(message, "message"),
-        "answers": given,
+        "answers": encoded_answers,
     }
 
 
@@ -166,11 +168,11 @@ class _Trials:
             async with self._child(trial) as process:
                 await process.expect("started")
                 resumed = _ending((await process.expect("ended"))["ended"])
-            found = problems(self.calm, resumed, recorded)
+            differences = problems(self.calm, resumed, recorded)
         except ChildFailed as error:
-            found = [f"it failed: {error}"]
-        if found:
-            raise did_not_survive(self.name, f"a kill {point}", found, self.survived)
+            differences = [f"it failed: {error}"]
+        if differences:
+            raise did_not_survive(self.name, f"a kill {point}", differences, self.survived)
         self.survived.append(point)
 
 

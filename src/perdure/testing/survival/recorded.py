@@ -69,7 +69,7 @@ class RecordedWork:
         self._chunks[commit.number] = commit.chunks
         if commit.events is not None:
             executors = {(place.full_id, place.child_id) for place in self._places.values()}
-            calls = invoked(self._whole(commit.events.body) or [])
+            calls = invocations(self._whole(commit.events.body) or [])
             self._committed.update(doing for doing in calls if doing in executors)  # steps have records of their own
         if commit.info is not None and commit.root is not None:
             tree = self._whole(commit.root)
@@ -109,7 +109,7 @@ class RecordedWork:
             self._steps.pop((delivery_id, tree["n"]), None)
 
 
-def invoked(events: list[Tree]) -> Iterator[Doing]:
+def invocations(events: list[Tree]) -> Iterator[Doing]:
     """From the trees of a commit's events."""
     for event in events:
         if event[0] == "in":

@@ -1,4 +1,4 @@
-"""Twenty graphs to draw, and what builds them."""
+"""Twenty graphs to draw, and their builder."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Sketch:
         self._nodes: dict[str, Executor] = {}
         self._builder = GraphBuilder(name=name, start_executor=self._node(start))
 
-    def _node(self, one: str | Executor) -> Executor:
-        if isinstance(one, Executor):
-            return self._nodes.setdefault(one.id, one)
-        if one not in self._nodes:
-            self._nodes[one] = node(one)
-        return self._nodes[one]
+    def _node(self, name_or_executor: str | Executor) -> Executor:
+        if isinstance(name_or_executor, Executor):
+            return self._nodes.setdefault(name_or_executor.id, name_or_executor)
+        if name_or_executor not in self._nodes:
+            self._nodes[name_or_executor] = node(name_or_executor)
+        return self._nodes[name_or_executor]
 
     def chain(self, *names: str | Executor) -> Sketch:
-        self._builder.add_chain([self._node(one) for one in names])
+        self._builder.add_chain([self._node(name) for name in names])
         return self
 
     def edge(self, source: str, target: str, condition: Callable[[Any], bool] | None = None) -> Sketch:
@@ -51,15 +51,17 @@ class Sketch:
         return self
 
     def fan_out(self, source: str, *targets: str | Executor) -> Sketch:
-        self._builder.add_fan_out_edges(self._node(source), [self._node(one) for one in targets])
+        self._builder.add_fan_out_edges(self._node(source), [self._node(target) for target in targets])
         return self
 
     def fan_in(self, sources: list[str], target: str) -> Sketch:
-        self._builder.add_fan_in_edges([self._node(one) for one in sources], self._node(target))
+        self._builder.add_fan_in_edges([self._node(source) for source in sources], self._node(target))
         return self
 
     def select(self, source: str, function: Callable[[Any, list[str]], list[str]], *targets: str) -> Sketch:
-        self._builder.add_multi_selection_edge_group(self._node(source), [self._node(one) for one in targets], function)
+        self._builder.add_multi_selection_edge_group(
+            self._node(source), [self._node(target) for target in targets], function
+        )
         return self
 
     def switch(self, source: str, *cases: tuple[str, str], default: str) -> Sketch:
@@ -227,8 +229,8 @@ def switch_that_loops() -> Graph:
 
 
 GALLERY: dict[str, Callable[[], Graph]] = {
-    one.__name__: one
-    for one in (
+    build.__name__: build
+    for build in (
         chain, fan_out_and_in, switch, multi_selection, loop, self_loop, nested_once, nested_twice, two_children,
         long_edges, wide_fan, diamond_in_diamond, long_labels, odd_names, single, dense, back_edge_in_a_child,
         fan_in_across_layers, several_loops, switch_that_loops,

@@ -68,7 +68,7 @@ def of_drawing(drawing: Drawing) -> Geometry:
         drawing.height,
         [Placed(box.shape.path, box.area, box.shape.inside is not None) for box in drawing.boxes],
         [(Placed(tag.source.path, tag.area), tag.target.path) for tag in drawing.tags],
-        [Line(one.source.path, one.target.path, one.steps) for one in drawing.strokes],
+        [Line(stroke.source.path, stroke.target.path, stroke.steps) for stroke in drawing.strokes],
     )
 
 
@@ -96,7 +96,7 @@ def _area(rectangle: ElementTree.Element) -> Rectangle:
 
 def _steps(line: str) -> Iterator[Step]:
     for name, numbers in re.findall(r"([MLQC])([^MLQC]+)", line):
-        values = [float(one) for one in numbers.split()]
+        values = [float(number) for number in numbers.split()]
         yield name, tuple(zip(values[::2], values[1::2], strict=True))
 
 
@@ -109,9 +109,9 @@ def problems(drawn: Geometry) -> list[str]:
 
 
 def _overlaps(drawn: Geometry) -> Iterator[str]:
-    for one, other in combinations([*drawn.boxes, *(tag for tag, _ in drawn.tags)], 2):
-        if not one.holds(other.path) and not other.holds(one.path) and _overlap(one.area, other.area):
-            yield f"{one} overlaps {other}"
+    for first, second in combinations([*drawn.boxes, *(tag for tag, _ in drawn.tags)], 2):
+        if not first.holds(second.path) and not second.holds(first.path) and _overlap(first.area, second.area):
+            yield f"{first} overlaps {second}"
 
 
 def _crossed_boxes(drawn: Geometry) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _crossed_tags(drawn: Geometry) -> Iterator[str]:
 def _outside(drawn: Geometry) -> Iterator[str]:
     """Everything is on the page, and everything of a sub-workflow inside its box."""
     page = Rectangle(0, 0, drawn.width, drawn.height)
-    things = [(one.path, one.area) for one in drawn.boxes] + [(tag.path, tag.area) for tag, _ in drawn.tags]
+    things = [(box.path, box.area) for box in drawn.boxes] + [(tag.path, tag.area) for tag, _ in drawn.tags]
     for line in drawn.lines:
         xs, ys = zip(*line.points(), strict=True)
         things.append((line.source, Rectangle(min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))))
@@ -145,10 +145,10 @@ def _outside(drawn: Geometry) -> Iterator[str]:
             yield f"something of {path!r} at {area} is not inside what it belongs to"
 
 
-def _overlap(one: Rectangle, other: Rectangle) -> bool:
+def _overlap(first: Rectangle, second: Rectangle) -> bool:
     return (
-        min(one.right, other.right) - max(one.x, other.x) > TOLERANCE
-        and min(one.bottom, other.bottom) - max(one.y, other.y) > TOLERANCE
+        min(first.right, second.right) - max(first.x, second.x) > TOLERANCE
+        and min(first.bottom, second.bottom) - max(first.y, second.y) > TOLERANCE
     )
 
 

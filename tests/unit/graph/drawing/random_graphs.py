@@ -14,7 +14,7 @@ KINDS = ["plain", "conditional", "fan_out", "fan_in", "switch", "selection"]
 
 @st.composite
 def graphs(draw: st.DrawFn, depth: int = 2, most: int = 10) -> Graph:
-    """Connected: every executor but the start has a link from one before it."""
+    """Connected: every executor but the start has a link from an earlier executor."""
     count = draw(st.integers(1, most))
     names = [f"n{number}" + "m" * draw(st.sampled_from([0, 0, 0, 9, 40])) for number in range(count)]
     sketch = Sketch(names[0], "random")
@@ -27,28 +27,28 @@ def graphs(draw: st.DrawFn, depth: int = 2, most: int = 10) -> Graph:
         sketch.chain(source, target)
         taken.add((source, names[number]))
     for _ in range(draw(st.integers(0, 6))):
-        kind, one = draw(st.sampled_from(KINDS)), draw(st.sampled_from(names))
+        kind, hub = draw(st.sampled_from(KINDS)), draw(st.sampled_from(names))
         few = 1 if kind in ("plain", "conditional") else 2
         if count < few:
             continue
         others = draw(st.lists(st.sampled_from(names), min_size=few, max_size=5 if few > 1 else 1, unique=True))
-        pairs = {(other, one) if kind == "fan_in" else (one, other) for other in others}
+        pairs = {(other, hub) if kind == "fan_in" else (hub, other) for other in others}
         if not pairs & taken:
             taken |= pairs
-            add_group(draw, sketch, kind, one, others)
+            add_group(draw, sketch, kind, hub, others)
     return sketch.graph()
 
 
-def add_group(draw: st.DrawFn, sketch: Sketch, kind: str, one: str, others: list[str]) -> None:
+def add_group(draw: st.DrawFn, sketch: Sketch, kind: str, hub: str, others: list[str]) -> None:
     if kind == "plain":
-        sketch.edge(one, others[0])
+        sketch.edge(hub, others[0])
     elif kind == "conditional":
-        sketch.edge(one, others[0], named(draw(st.sampled_from(CONDITIONS))))
+        sketch.edge(hub, others[0], named(draw(st.sampled_from(CONDITIONS))))
     elif kind == "fan_in":
-        sketch.fan_in(others, one)
+        sketch.fan_in(others, hub)
     elif kind == "fan_out":
-        sketch.fan_out(one, *others)
+        sketch.fan_out(hub, *others)
     elif kind == "selection":
-        sketch.select(one, choose_channels, *others)
+        sketch.select(hub, choose_channels, *others)
     else:
-        sketch.switch(one, *((draw(st.sampled_from(CONDITIONS)), other) for other in others[1:]), default=others[0])
+        sketch.switch(hub, *((draw(st.sampled_from(CONDITIONS)), other) for other in others[1:]), default=others[0])

@@ -33,7 +33,7 @@ DRAW_ONE = "from tests.unit.graph.drawing.gallery import dense as graph; from pe
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_it_is_drawn_as_approved(name: str) -> None:
+def test_graph_is_drawn_as_approved(name: str) -> None:
     assert to_svg(GALLERY[name]()).encode() == (APPROVED / f"{name}.svg").read_bytes()
 
 
@@ -49,7 +49,7 @@ def docs_drawings() -> dict[Path, str]:
     }
 
 
-def test_the_documentation_shows_what_is_drawn_today() -> None:
+def test_documentation_shows_the_current_drawings() -> None:
     assert {path: path.read_text("utf-8") for path in DOCS.glob("*.svg")} == docs_drawings()
 
 

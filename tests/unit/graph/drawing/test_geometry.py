@@ -24,7 +24,7 @@ def test_no_box_overlaps_and_no_line_runs_through_a_box_or_label(build: Callable
 
 
 @each_of_the_gallery
-def test_that_is_so_in_the_finished_picture_too(build: Callable[[], Graph]) -> None:
+def test_finished_svg_has_no_overlaps_and_no_crossed_boxes_or_labels(build: Callable[[], Graph]) -> None:
     drawn, laid_out = of_svg(to_svg(build())), lay_out(picture_of(build(), with_hubs=True))
     assert len(drawn.boxes) == sum(not box.shape.is_hub for box in laid_out.boxes)
     assert (len(drawn.lines), len(drawn.tags)) == (len(laid_out.strokes), len(laid_out.tags))

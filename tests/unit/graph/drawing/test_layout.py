@@ -1,4 +1,4 @@
-"""What makes a layout good to read, where it can be said in numbers."""
+"""Properties of a readable layout that can be measured."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def middle(box: Box) -> float:
 
 
 def stroke(drawn: Drawing, source: str, target: str) -> Stroke:
-    return next(one for one in drawn.strokes if (one.source.path, one.target.path) == (source, target))
+    return next(line for line in drawn.strokes if (line.source.path, line.target.path) == (source, target))
 
 
 def test_a_chain_is_one_straight_line_from_top_to_bottom() -> None:
     drawn = drawing(chain())
     assert len({middle(box) for box in drawn.boxes}) == 1
     assert [box.area.y for box in drawn.boxes] == sorted(box.area.y for box in drawn.boxes)
-    assert all([name for name, _ in one.steps] == ["M", "L"] for one in drawn.strokes)
+    assert all([name for name, _ in line.steps] == ["M", "L"] for line in drawn.strokes)
 
 
 def test_a_chain_stays_straight_beside_links_that_pass_it() -> None:
     assert len({middle(box) for box in drawing(long_edges()).boxes}) == 1
 
 
-def test_what_fans_out_stands_in_the_order_of_declaration_around_its_source() -> None:
+def test_fan_out_targets_are_in_declaration_order_around_their_source() -> None:
     placed = boxes(drawing(wide_fan()))
     workers = [middle(placed[f"worker-{number}"]) for number in range(1, 13)]
     assert workers == sorted(workers)
@@ -59,7 +59,7 @@ def test_a_fan_in_has_a_join_right_above_its_target() -> None:
     target = boxes(drawn)["merge"]
     assert middle(join) == middle(target)
     assert 0 < target.area.y - join.area.bottom < 40
-    assert [one.tip is None for one in drawn.strokes if one.target is join.shape] == [True] * 3
+    assert [line.tip is None for line in drawn.strokes if line.target is join.shape] == [True] * 3
 
 
 def test_links_that_lead_back_are_nested_around_the_side() -> None:

@@ -38,7 +38,7 @@ DOT_LINE = re.compile(
 )
 
 
-def test_mermaid_marks_the_start_and_labels_what_is_decided() -> None:
+def test_mermaid_marks_the_start_and_labels_conditions() -> None:
     sketch = Sketch("start").edge("start", "middle", named("is_long")).switch("middle", ("is_a", "a"), default="b")
     lines = to_mermaid(sketch.select("a", choose_channels, "x", "y").graph()).splitlines()
     assert lines[:2] == ["flowchart TD", '  start["start (Start)"]']
@@ -89,7 +89,7 @@ def test_the_entry_point_is_shown_on_demand(draw: Callable[..., str]) -> None:
     assert {"internal_draft --> draft", '"internal:draft" -> "draft"'} & set(lines)
 
 
-def test_an_executor_that_does_the_work_of_a_failed_one_is_dotted_to() -> None:
+def test_link_to_a_fallback_executor_is_dotted() -> None:
     graph = Sketch("charge").chain("charge", "ship").fallback("charge", "apologise").graph()
     assert '"charge" -> "apologise" [style=dotted, label="on error"];' in to_dot(graph)
     mermaid = to_mermaid(graph).splitlines()

@@ -16,7 +16,7 @@ def asks(path: str, request_id: str) -> WorkflowEvent:
     return WorkflowEvent("request_info", request_id=request_id, source_executor_id=path)
 
 
-def told(*kinds: str, path: str = "a") -> list[WorkflowEvent]:
+def events_of(*kinds: str, path: str = "a") -> list[WorkflowEvent]:
     return [event(kind, path) for kind in kinds]
 
 
@@ -36,11 +36,11 @@ CALLED, ENDED = event("executor_invoked", "a"), event("executor_completed", "a")
         (["executor_failed", "executor_invoked", "executor_completed"], "completed"),
     ],
 )
-def test_the_last_thing_that_happened_counts(kinds: list[str], outcome: str) -> None:
-    assert outcomes_of(told(*kinds)) == {"a": outcome}
+def test_last_event_determines_the_outcome(kinds: list[str], outcome: str) -> None:
+    assert outcomes_of(events_of(*kinds)) == {"a": outcome}
 
 
-def test_nothing_is_said_of_executors_that_nothing_happened_to() -> None:
+def test_executors_without_events_have_no_outcome() -> None:
     assert outcomes_of([WorkflowEvent("started"), STARTED, WorkflowEvent("output", executor_id="a")]) == {}
 
 
@@ -51,13 +51,13 @@ def test_an_executor_waits_until_it_is_called_with_the_answer() -> None:
     assert outcomes_of([*asked, CALLED, ENDED]) == {"a": "completed"}
 
 
-def test_it_waits_while_one_of_several_requests_is_open() -> None:
+def test_executor_waits_while_one_of_several_requests_is_open() -> None:
     asked = [CALLED, asks("a", "r1"), asks("a", "r2"), ENDED, CALLED, ENDED]
     assert outcomes_of(asked) == {"a": "waiting"}
     assert outcomes_of([*asked, CALLED, ENDED]) == {"a": "completed"}
 
 
-def test_a_request_told_again_is_the_same_request() -> None:
+def test_repeated_request_event_is_the_same_request() -> None:
     assert outcomes_of([CALLED, asks("a", "r1"), ENDED, asks("a", "r1"), CALLED, ENDED]) == {"a": "completed"}
     assert outcomes_of([asks("a", "r1")]) == {"a": "waiting"}
 
@@ -67,9 +67,9 @@ def test_a_request_that_expired_is_not_waited_for() -> None:
     assert outcomes_of([CALLED, asks("a", "r1"), ENDED, expired]) == {"a": "completed"}
 
 
-def test_what_ran_in_a_discarded_superstep_is_due_again_except_for_what_failed() -> None:
-    events = [STARTED, *told("executor_invoked", "executor_completed", path="before"), STARTED]
-    events += [CALLED, *told("executor_invoked", "executor_completed", path="b"), event("executor_invoked", "c")]
+def test_executors_of_a_discarded_superstep_are_due_again_unless_failed() -> None:
+    events = [STARTED, *events_of("executor_invoked", "executor_completed", path="before"), STARTED]
+    events += [CALLED, *events_of("executor_invoked", "executor_completed", path="b"), event("executor_invoked", "c")]
     events += [asks("a", "r1"), asks("a", "r2"), event("executor_failed", "c"), DISCARDED]
     assert outcomes_of(events) == {"before": "completed", "a": "due", "b": "due", "c": "failed"}
     assert outcomes_of([*events, CALLED, ENDED])["a"] == "completed"  # its questions were taken back
@@ -80,13 +80,16 @@ def test_the_error_of_a_run_names_the_executor_that_failed() -> None:
     assert outcomes_of([failed]) == {"sub/a": "failed", "sub": "failed"}
 
 
-def test_a_sub_workflow_has_the_outcome_of_what_is_inside_it() -> None:
-    started = [*told("executor_invoked", "executor_completed", path="sub"), event("executor_invoked", "sub/in/a")]
+def test_sub_workflow_has_the_outcome_of_its_executors() -> None:
+    started = [*events_of("executor_invoked", "executor_completed", path="sub"), event("executor_invoked", "sub/in/a")]
     assert outcomes_of(started) == {"sub": "running", "sub/in": "running", "sub/in/a": "running"}
     ended = [*started, event("executor_completed", "sub/in/a"), asks("sub/b", "r1")]
     assert outcomes_of(ended) == {"sub": "waiting", "sub/in": "completed", "sub/in/a": "completed", "sub/b": "waiting"}
 
 
-def test_a_sub_workflow_that_was_skipped_itself_says_so() -> None:
-    events = [*told("executor_failed", path="sub/a"), *told("executor_failed", "executor_skipped", path="sub")]
+def test_skipped_sub_workflow_has_the_outcome_skipped() -> None:
+    events = [
+        *events_of("executor_failed", path="sub/a"),
+        *events_of("executor_failed", "executor_skipped", path="sub"),
+    ]
     assert outcomes_of(events) == {"sub/a": "failed", "sub": "skipped"}

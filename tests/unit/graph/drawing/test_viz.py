@@ -32,7 +32,7 @@ def install_dot(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> Non
     monkeypatch.setenv("PATH", str(folder))
 
 
-def test_it_gives_the_text_of_mermaid_and_graphviz(viz: WorkflowViz) -> None:
+def test_viz_returns_mermaid_and_graphviz_text(viz: WorkflowViz) -> None:
     assert viz.to_mermaid() == to_mermaid(review_loop())
     assert viz.to_digraph() == to_dot(review_loop())
     assert "internal:draft" in viz.to_digraph(include_internal_executors=True)
@@ -67,20 +67,22 @@ def test_png_and_pdf_are_made_by_graphviz(
 
 
 @pytest.mark.usefixtures("no_graphviz")
-def test_without_graphviz_a_png_is_refused_with_the_way_out(viz: WorkflowViz, tmp_path: Path) -> None:
+def test_png_without_graphviz_is_rejected_with_advice(viz: WorkflowViz, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"png file is made by the program 'dot' .* not on PATH.*export an svg"):
         viz.save_png(tmp_path / "one.png")
     assert not (tmp_path / "one.png").exists()
 
 
-def test_what_graphviz_complains_of_is_told(viz: WorkflowViz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphviz_error_is_raised_with_its_message(
+    viz: WorkflowViz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_dot(monkeypatch, tmp_path, "sys.exit('no renderer')")
     with pytest.raises(RuntimeError, match=r"failed to make a pdf, so nothing was written: .*: 'no renderer'"):
         viz.save_pdf(tmp_path / "one.pdf")
     assert not (tmp_path / "one.pdf").exists()
 
 
-def test_an_unknown_format_is_refused(viz: WorkflowViz) -> None:
+def test_an_unknown_format_is_rejected(viz: WorkflowViz) -> None:
     with pytest.raises(ValueError, match="expected one of svg, png, pdf, dot, got 'gif'"):
         viz.export("gif")  # type: ignore[arg-type]  # deliberately wrong
 
@@ -93,6 +95,6 @@ def test_a_workflow_draws_itself() -> None:
     assert workflow.to_svg(outcomes={"only": "failed"}) == to_svg(workflow.graph, outcomes={"only": "failed"})
 
 
-def test_something_without_a_graph_is_refused() -> None:
+def test_object_without_a_graph_is_rejected() -> None:
     with pytest.raises(TypeError, match="WorkflowViz draws a Workflow, got 'text'"):
         WorkflowViz("text")

@@ -11,6 +11,6 @@ from tests.unit.orchestrations.agent_workflow.interrupted import PLACES, Place
 
 @pytest.fixture(params=PLACES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    found = Place(request.param, tmp_path)
-    yield found
-    await found.close()
+    store = Place(request.param, tmp_path)
+    yield store
+    await store.close()

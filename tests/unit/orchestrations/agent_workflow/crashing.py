@@ -28,19 +28,19 @@ class Calls:
         self.made[" ".join(f"{key}={value}" for key, value in sorted(what.items()))] += 1
 
 
-async def to_the_end(workflow: AgentWorkflowInstance, given: Any, **options: Any) -> WorkflowResult:
+async def to_the_end(workflow: AgentWorkflowInstance, workflow_input: Any, **options: Any) -> WorkflowResult:
     """Run, with every approval given."""
-    result = await workflow.run(given, "e", **options)
+    result = await workflow.run(workflow_input, "e", **options)
     while result.pending:
         result = await workflow.approve(result.pending[0].request_id)
     return result
 
 
-async def assert_survives(make: Make, given: Any, *, at_once: int = 1) -> WorkflowResult:
+async def assert_survives(make: Make, workflow_input: Any, *, at_once: int = 1) -> WorkflowResult:
     """A crash after any write changes neither the outputs nor what was asked of models, but for the requests,
     `at_once` at most, that were being made."""
     faults, calm = Faults(), Calls()
-    expected = await to_the_end(make(faults.wrap(InMemoryCheckpointStorage()), calm), given)
+    expected = await to_the_end(make(faults.wrap(InMemoryCheckpointStorage()), calm), workflow_input)
     assert expected.success, expected.error
     for point in POINTS:
         # After one write is before the next but for what is being asked then; tests/crash tries both.
@@ -48,9 +48,9 @@ async def assert_survives(make: Make, given: Any, *, at_once: int = 1) -> Workfl
             dying, storage, calls = Faults(), InMemoryCheckpointStorage(), Calls()
             dying.crash(point, nth=nth, when="after")
             with contextlib.suppress(ProcessGone):
-                await to_the_end(make(dying.wrap(storage), calls), given)
+                await to_the_end(make(dying.wrap(storage), calls), workflow_input)
             assert dying.is_crashed
-            ended = await to_the_end(make(storage, calls), given, takeover=True)
+            ended = await to_the_end(make(storage, calls), workflow_input, takeover=True)
             assert ended.outputs == expected.outputs, f"after {point} {nth}"
             again = calls.made - calm.made
             assert again.total() <= at_once, f"after {point} {nth}: {again}"

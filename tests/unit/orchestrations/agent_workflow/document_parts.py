@@ -96,7 +96,7 @@ number = 3
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """A sound one."""
+    """Return a valid document."""
     agents = {
         "draft": {"agent": agent("writer"), "output_key": "draft"},
         "review": {"agent": agent("editor"), "input_key": "draft"},
@@ -105,7 +105,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def nodes(**configs: Mapping[str, Any]) -> dict[str, Any]:
-    """Each with an agent, unless it is told otherwise."""
+    """Return the configs, with an agent added to each that names neither an agent nor a workflow."""
     return {
         node_id: config if {"agent", "workflow"} & set(config) else {"agent": agent(), **config}
         for node_id, config in configs.items()
@@ -116,10 +116,10 @@ def edge(source: str, target: str, **more: Any) -> dict[str, Any]:
     return {"from": source, "to": target, **more}
 
 
-def problems_of(given: Any) -> list[str]:
-    """What is said of a document that is not sound, line by line."""
+def problems_of(source: Any) -> list[str]:
+    """Return the problems that building an invalid document reports, one per line."""
     with pytest.raises(InvalidDefinition) as refused:
-        AgentWorkflow.from_config(given).build()
+        AgentWorkflow.from_config(source).build()
     return str(refused.value).splitlines()
 
 

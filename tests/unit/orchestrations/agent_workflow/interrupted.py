@@ -1,4 +1,4 @@
-"""For the tests of known defects: stores that are opened anew, calls that are counted, processes that are no more."""
+"""Helpers for the tests of known defects: stores that can be reopened, counted calls, and processes that die."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from perdure.testing import Faults, ProcessGone, ScriptedAgent
 from perdure.testing.faults import Point, When
 
 PLACES: dict[str, Callable[..., StoreCheckpointStorage]] = {
-    "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),
-    "json": lambda folder, **given: FileCheckpointStorage(folder / "workflows", fsync=False, **given),
-    "sqlite": lambda folder, **given: SqliteCheckpointStorage(folder / "w.db", synchronous="NORMAL", **given),
+    "memory": lambda folder, **options: InMemoryCheckpointStorage(**options),
+    "json": lambda folder, **options: FileCheckpointStorage(folder / "workflows", fsync=False, **options),
+    "sqlite": lambda folder, **options: SqliteCheckpointStorage(folder / "w.db", synchronous="NORMAL", **options),
 }
 
 
@@ -31,15 +31,15 @@ class Place:
         self.folder = folder
         self._opened: list[StoreCheckpointStorage] = []
 
-    def open(self, **given: Any) -> StoreCheckpointStorage:
+    def open(self, **options: Any) -> StoreCheckpointStorage:
         if self.kind == "memory" and self._opened:
             return self._opened[0]
-        self._opened.append(PLACES[self.kind](self.folder, **given))
+        self._opened.append(PLACES[self.kind](self.folder, **options))
         return self._opened[-1]
 
     async def close(self) -> None:
-        for one in self._opened:
-            await one.close()
+        for storage in self._opened:
+            await storage.close()
 
 
 class Calls:
@@ -55,9 +55,9 @@ class Calls:
         self.counts[call["agent"] if call["kind"] == "model" else f"{call['agent']}.{call['name']}"] += 1
 
     def again(self) -> Counter[str]:
-        """Those since it was asked last."""
-        found, self.counts = self.counts, Counter()
-        return found
+        """Return the counts since the last call."""
+        counts, self.counts = self.counts, Counter()
+        return counts
 
 
 Make = Callable[[Any], AgentWorkflowInstance]
@@ -67,26 +67,28 @@ def stored(storage: Any, name: str = "w") -> AgentWorkflow:
     return AgentWorkflow.create().with_name(name).with_checkpointing().with_workflow_store(storage)
 
 
-async def cut_off(make: Make, storage: Any, given: Any, execution_id: str, at: tuple[Point, int, When]) -> None:
+async def cut_off(
+    make: Make, storage: Any, workflow_input: Any, execution_id: str, at: tuple[Point, int, When]
+) -> None:
     """Run it in a process that dies at this write."""
     point, nth, when = at
     faults = Faults()
     faults.crash(point, nth=nth, when=when)
     try:
-        result = await make(faults.wrap(storage)).run(given, execution_id)
+        result = await make(faults.wrap(storage)).run(workflow_input, execution_id)
     except ProcessGone:
         return
     raise AssertionError(f"it was to be cut off {when} {point} {nth}, and came to {result}")
 
 
-async def writes_of(make: Make, given: Any) -> Counter[str]:
+async def writes_of(make: Make, workflow_input: Any) -> Counter[str]:
     """How often an undisturbed execution writes, by point."""
     faults = Faults()
-    await make(faults.wrap(InMemoryCheckpointStorage())).run(given, "calm")
+    await make(faults.wrap(InMemoryCheckpointStorage())).run(workflow_input, "calm")
     return faults.counts
 
 
-async def go_on(make: Make, storage: Any, execution_id: str) -> WorkflowResult:
+async def resume_elsewhere(make: Make, storage: Any, execution_id: str) -> WorkflowResult:
     """Resume it in another object, as another process would."""
     return await make(storage).resume(execution_id, takeover=True)
 

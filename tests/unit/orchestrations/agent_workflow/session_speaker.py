@@ -1,4 +1,4 @@
-"""A process that speaks in a session once it is told to, and prints each version as soon as that is stored."""
+"""A process that waits for a line on stdin, appends to a session, and prints each stored version."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from perdure.agents.conversation.message import Message
 async def speak(store: SessionStore, name: str, count: int) -> None:
     version = ""
     for number in range(count):
-        said = (Message("user", f"{name} {number} {'.' * 200}"),)
-        entry = SessionEntry(thread_id="t", parent=version, messages=said, execution_id=name)
+        messages = (Message("user", f"{name} {number} {'.' * 200}"),)
+        entry = SessionEntry(thread_id="t", parent=version, messages=messages, execution_id=name)
         version = await store.append("s", entry)
         await store.advance("s", SessionHead(thread_id="t", execution_id=name, version=version))
         print(version, flush=True)

@@ -1,4 +1,4 @@
-"""Somebody's word before what an agent said is used: when it is asked for, and what an answer does."""
+"""Approval of an agent's output before its use: when the workflow requests it, and the effect of an answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, own, says, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, kept, of_kind, own, stub, watched
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.builder.workflow import Configure
 from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.definition.config import ApprovalConfig
@@ -24,12 +24,12 @@ class Review(msgspec.Struct):
 
 def asking(configure: Configure, agent: Any = None, after: Any = None) -> AgentWorkflowInstance:
     """`a` may need approval; `b` comes after it."""
-    builder = kept().add_agent("a", agent or says("said"), configure).add_agent("b", after or says("went on"))
+    builder = kept().add_agent("a", agent or stub("said"), configure).add_agent("b", after or stub("went on"))
     return builder.from_("a").to("b").build()
 
 
-async def test_nothing_goes_on_before_somebody_agrees() -> None:
-    agent, after = Overheard("said"), Overheard("went on")
+async def test_execution_waits_until_the_output_is_approved() -> None:
+    agent, after = RecordingAgent("said"), RecordingAgent("went on")
     workflow = asking(lambda node: node.requires_approval("Publish?", description="The draft."), agent, after)
     result = await workflow.run("tides", "e")
 
@@ -48,7 +48,7 @@ async def test_nothing_goes_on_before_somebody_agrees() -> None:
     assert agent.turns == 1
 
 
-async def test_a_denied_node_counts_as_skipped_and_so_does_what_depends_on_it() -> None:
+async def test_denied_node_and_its_dependents_count_as_skipped() -> None:
     workflow = asking(lambda node: node.requires_approval("Publish?"))
     request_id = (await workflow.run("i", "e")).pending[0].request_id
 
@@ -60,7 +60,7 @@ async def test_a_denied_node_counts_as_skipped_and_so_does_what_depends_on_it() 
     assert result.error is None
 
 
-async def test_what_became_of_an_approval_is_told_once() -> None:
+async def test_denied_approval_emits_one_resolved_event() -> None:
     workflow = asking(lambda node: node.requires_approval("Publish?"))
     seen: list[Any] = []
     workflow.subscribe_any(seen.append)
@@ -68,25 +68,25 @@ async def test_what_became_of_an_approval_is_told_once() -> None:
     before = len(seen)
     await workflow.deny(request_id, reason="too long")
 
-    (resolved,) = of_kind(seen, told.WorkflowApprovalResolvedEvent)
+    (resolved,) = of_kind(seen, event_types.WorkflowApprovalResolvedEvent)
     assert (resolved.request_id, resolved.agent_id, resolved.approved) == (request_id, "a", False)
     assert (resolved.reason, resolved.timed_out) == ("too long", False)
-    assert [type(one) for one in own(seen[before:])] == [
-        told.WorkflowApprovalResolvedEvent,
-        told.WorkflowAgentSkippedEvent,
-        told.WorkflowAgentSkippedEvent,
-        told.WorkflowLayerCompletedEvent,
-        told.WorkflowLayerStartedEvent,
-        told.WorkflowLayerCompletedEvent,
-        told.WorkflowCompletedEvent,
+    assert [type(event) for event in own(seen[before:])] == [
+        event_types.WorkflowApprovalResolvedEvent,
+        event_types.WorkflowAgentSkippedEvent,
+        event_types.WorkflowAgentSkippedEvent,
+        event_types.WorkflowLayerCompletedEvent,
+        event_types.WorkflowLayerStartedEvent,
+        event_types.WorkflowLayerCompletedEvent,
+        event_types.WorkflowCompletedEvent,
     ]
-    reasons = [one.reason for one in of_kind(seen, told.WorkflowAgentSkippedEvent)]
+    reasons = [event.reason for event in of_kind(seen, event_types.WorkflowAgentSkippedEvent)]
     assert reasons[0] == "denied: too long"
 
 
-async def test_what_is_given_with_an_approval_is_put_into_the_outputs() -> None:
-    after = Overheard()
-    builder = kept().add_agent("a", says("said"), lambda node: node.requires_approval("Publish?"))
+async def test_data_of_an_approval_is_merged_into_the_outputs() -> None:
+    after = RecordingAgent()
+    builder = kept().add_agent("a", stub("said"), lambda node: node.requires_approval("Publish?"))
     builder.add_agent("b", after, lambda node: node.with_input_key("answer"))
     workflow = builder.from_("a").to("b").when_equals("extra", 1).build()
     request_id = (await workflow.run("i", "e")).pending[0].request_id
@@ -100,7 +100,7 @@ def structured(configure: Configure, reply: dict[str, Any]) -> AgentWorkflowInst
     def both(node: Any) -> None:
         configure(node.structured_output(Review))
 
-    return asking(both, says(reply))
+    return asking(both, stub(reply))
 
 
 LOW, HIGH = {"score": 1}, {"score": 9, "note": "n"}
@@ -119,7 +119,7 @@ async def test_approval_is_asked_for_only_where_it_is_needed(configure: Configur
     assert (await structured(configure, HIGH).run("i")).state == "waiting"
 
 
-async def test_a_predicate_sees_outputs_input_and_what_others_gave() -> None:
+async def test_predicate_receives_outputs_input_and_outputs_of_other_nodes() -> None:
     seen: list[ApprovalContext] = []
 
     def is_needed(context: ApprovalContext) -> bool:
@@ -127,7 +127,7 @@ async def test_a_predicate_sees_outputs_input_and_what_others_gave() -> None:
         return False
 
     builder = (
-        kept().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.requires_approval(when=is_needed))
+        kept().add_agent("a", stub("x")).add_agent("b", stub("y"), lambda node: node.requires_approval(when=is_needed))
     )
     await builder.from_("a").to("b").build().run("tides")
 
@@ -138,16 +138,16 @@ async def test_a_predicate_sees_outputs_input_and_what_others_gave() -> None:
     assert not context.has_output("other")
 
 
-async def test_a_predicate_that_fails_fails_its_node() -> None:
+async def test_failing_predicate_fails_its_node() -> None:
     result = await asking(lambda node: node.requires_approval(when=lambda context: context.outputs["none"])).run("i")
 
     assert result.state == "failed"
     assert "KeyError" in str(result.error)
 
 
-async def test_the_rest_goes_on_while_one_branch_waits() -> None:
-    other = Overheard("other")
-    builder = kept().add_agent("a", says("said"), lambda node: node.requires_approval("?")).add_agent("other", other)
+async def test_other_branches_continue_while_one_branch_waits() -> None:
+    other = RecordingAgent("other")
+    builder = kept().add_agent("a", stub("said"), lambda node: node.requires_approval("?")).add_agent("other", other)
     result = await builder.build().run("i", "e")
 
     assert result.state == "waiting"
@@ -158,14 +158,14 @@ async def test_the_rest_goes_on_while_one_branch_waits() -> None:
 async def test_several_approvals_are_pending_at_once_and_answered_one_by_one() -> None:
     builder = kept()
     for name in "abc":
-        builder.add_agent(name, says(name), lambda node: node.requires_approval("?"))
+        builder.add_agent(name, stub(name), lambda node: node.requires_approval("?"))
     workflow = builder.build()
-    pending = {one.agent_id: one.request_id for one in (await workflow.run("i", "e")).pending}
+    pending = {request.agent_id: request.request_id for request in (await workflow.run("i", "e")).pending}
     assert set(pending) == {"a", "b", "c"}
 
     result = await workflow.deny(pending["b"])
-    assert {one.agent_id for one in result.pending} == {"a", "c"}
-    assert {one.agent_id for one in await workflow.pending("e")} == {"a", "c"}
+    assert {request.agent_id for request in result.pending} == {"a", "c"}
+    assert {request.agent_id for request in await workflow.pending("e")} == {"a", "c"}
     await workflow.approve(pending["c"])
     result = await workflow.approve(pending["a"])
 
@@ -175,7 +175,7 @@ async def test_several_approvals_are_pending_at_once_and_answered_one_by_one() -
 # ---------------------------------------------------------------- requests that cannot be answered
 
 
-async def test_a_request_that_nobody_made_is_refused() -> None:
+async def test_answer_to_an_unknown_request_is_rejected() -> None:
     workflow = asking(lambda node: node.requires_approval("?"))
     await workflow.run("i", "e")
 
@@ -195,20 +195,20 @@ async def test_a_request_is_answered_once() -> None:
     assert (await workflow.resume("e")).success
 
 
-async def test_an_answer_to_an_execution_that_has_ended_is_refused() -> None:
-    workflow = kept().add_agent("a", says("x")).build()
+async def test_an_answer_to_an_execution_that_has_ended_is_rejected() -> None:
+    workflow = kept().add_agent("a", stub("x")).build()
     await workflow.run("i", "e")
 
     with pytest.raises(RequestError):
         await workflow.approve("e:a-2")
 
 
-async def test_asking_again_tells_of_the_same_request() -> None:
+async def test_rerun_of_a_waiting_execution_emits_the_same_request() -> None:
     workflow = asking(lambda node: node.requires_approval("?"))
     first = await workflow.run("i", "e")
     events, again = await watched(workflow.stream("i", "e"))
 
     assert again.pending == first.pending
-    assert [one.request_id for one in of_kind(events, told.WorkflowApprovalRequestedEvent)] == [
+    assert [event.request_id for event in of_kind(events, event_types.WorkflowApprovalRequestedEvent)] == [
         first.pending[0].request_id
     ]

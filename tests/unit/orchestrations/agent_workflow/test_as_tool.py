@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, echo, kept, of_kind, stub, watched
 
 from perdure import InMemoryCheckpointStorage, SqliteCheckpointStorage, WorkflowBuilder
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.as_tool import workflow_tool
 from perdure.agent_workflow.definition.config import AgentConfig
 from perdure.agent_workflow.execution.approvals import ApprovalDecision
@@ -25,7 +25,7 @@ research = kept("research").add_agent("x", ScriptedAgent("x", echo)).build().as_
 
 
 def call(messages: list[Message]) -> Any:
-    """Calls `inner` once, and says what came of it."""
+    """Call `inner` once, then reply with its result or its error."""
     if messages[-1].role != "tool":
         return Call("inner", {"input": "topic"})
     (result,) = messages[-1].contents
@@ -37,22 +37,22 @@ def caller(inner: AgentWorkflowInstance, **options: Any) -> ScriptedAgent:
 
 
 def asking(clock: FakeClock | None = None, agent: Any = None, **options: Any) -> AgentWorkflowInstance:
-    builder = kept("inner", clock).add_agent("x", agent or Overheard())
+    builder = kept("inner", clock).add_agent("x", agent or RecordingAgent())
     builder.add_agent(
-        "y", Overheard(), lambda node: node.with_input_key("answer").requires_approval("Use it?", **options)
+        "y", RecordingAgent(), lambda node: node.with_input_key("answer").requires_approval("Use it?", **options)
     )
     return builder.from_("x").to("y").build()
 
 
-async def test_the_model_is_told_the_final_answer() -> None:
-    inner = kept("inner").add_agent("x", Overheard()).build()
+async def test_model_receives_the_final_answer() -> None:
+    inner = kept("inner").add_agent("x", RecordingAgent()).build()
 
     assert (await kept().add_agent("a", caller(inner)).build().run("i")).final_answer == "it said <topic>"
     assert (await caller(inner).run("hi")).text == "it said <topic>"
 
 
-async def test_the_model_is_told_what_the_tool_is_for() -> None:
-    builder = kept("Deep research!").with_description("Finds things out.").add_agent("x", says("x"))
+async def test_model_receives_the_name_and_description_of_the_tool() -> None:
+    builder = kept("Deep research!").with_description("Finds things out.").add_agent("x", stub("x"))
     plain, named = builder.build().as_tool(), builder.build().as_tool("find", description="Look it up.")
 
     assert (plain.name, plain.description) == ("Deep_research", "Finds things out.")
@@ -60,8 +60,8 @@ async def test_the_model_is_told_what_the_tool_is_for() -> None:
     assert plain.context_parameter == "context"
 
 
-async def test_the_model_is_told_why_there_is_no_answer() -> None:
-    inner = kept("inner").add_agent("x", says(ValueError("boom"))).build()
+async def test_model_receives_the_error_of_a_failed_workflow() -> None:
+    inner = kept("inner").add_agent("x", stub(ValueError("boom"))).build()
     result = await kept().add_agent("a", caller(inner)).build().run("i")
 
     assert "it failed: RuntimeError: Workflow 'inner' was not successful: x: ValueError: boom" in str(
@@ -69,8 +69,8 @@ async def test_the_model_is_told_why_there_is_no_answer() -> None:
     )
 
 
-async def test_what_was_used_inside_counts_outside() -> None:
-    inner = kept("inner").add_agent("x", says("x", usage={"input_token_count": 100})).build()
+async def test_usage_of_the_inner_workflow_counts_in_the_outer_result() -> None:
+    inner = kept("inner").add_agent("x", stub("x", usage={"input_token_count": 100})).build()
     result = await kept().add_agent("a", caller(inner)).build().run("i")
 
     assert result.usage["input_token_count"] == 102
@@ -79,8 +79,8 @@ async def test_what_was_used_inside_counts_outside() -> None:
 # ---------------------------------------------------------------- approvals
 
 
-async def test_an_approval_inside_is_asked_by_the_workflow_around_it() -> None:
-    agent = Overheard()
+async def test_outer_workflow_requests_the_approval_of_an_inner_node() -> None:
+    agent = RecordingAgent()
     workflow = kept().add_agent("a", caller(asking(agent=agent))).build()
     result = await workflow.run("i", "e")
     (asked,) = result.pending
@@ -92,14 +92,14 @@ async def test_an_approval_inside_is_asked_by_the_workflow_around_it() -> None:
     assert agent.turns == 1
 
 
-async def test_an_approval_inside_that_is_denied_leaves_the_tool_without_an_answer() -> None:
+async def test_denied_inner_approval_leaves_the_tool_without_an_answer() -> None:
     workflow = kept().add_agent("a", caller(asking())).build()
     result = await workflow.run("i", "e")
 
     assert (await workflow.deny(result.pending[0].request_id, reason="no")).final_answer == "it said "
 
 
-async def test_an_approval_inside_that_nobody_gives_in_time_is_met_inside() -> None:
+async def test_inner_approval_timeout_uses_the_inner_timeout_behavior() -> None:
     clock = FakeClock()
     inner = asking(clock, timeout=60, timeout_behavior="auto_approve")
     workflow = kept(clock=clock).add_agent("a", caller(inner)).build()
@@ -110,7 +110,7 @@ async def test_an_approval_inside_that_nobody_gives_in_time_is_met_inside() -> N
     assert (await workflow.resume("e")).final_answer == "it said <<topic>>"
 
 
-async def test_the_approval_of_a_tool_inside_goes_the_same_way() -> None:
+async def test_outer_workflow_requests_the_approval_of_an_inner_tool() -> None:
     paid: list[int] = []
 
     @tool(approval=True)
@@ -118,7 +118,7 @@ async def test_the_approval_of_a_tool_inside_goes_the_same_way() -> None:
         paid.append(amount)
         return "ok"
 
-    inner = kept("inner").add_agent("x", says(Call("pay", {"amount": 3}), "paid", tools=[pay])).build()
+    inner = kept("inner").add_agent("x", stub(Call("pay", {"amount": 3}), "paid", tools=[pay])).build()
     workflow = kept().add_agent("a", caller(inner)).build()
     result = await workflow.run("i", "e")
     assert result.pending[0].outputs == {"tool": "pay", "arguments": {"amount": 3}}
@@ -127,14 +127,14 @@ async def test_the_approval_of_a_tool_inside_goes_the_same_way() -> None:
     assert paid == [2]
 
 
-async def test_several_approvals_at_once_and_after_each_other() -> None:
+async def test_several_inner_approvals_at_once_and_in_sequence_are_answered() -> None:
     builder = kept("inner")
     for name in "xyz":
-        builder.add_agent(name, says(name), lambda node: node.requires_approval("?"))
+        builder.add_agent(name, stub(name), lambda node: node.requires_approval("?"))
     inner = builder.from_("x", "y").to("z").build()
     workflow = kept().add_agent("a", caller(inner)).build()
     result = await workflow.run("i", "e")
-    assert [one.agent_id for one in result.pending] == ["a", "a"]
+    assert [request.agent_id for request in result.pending] == ["a", "a"]
     asked = 0
     while result.pending:
         asked += 1
@@ -148,26 +148,26 @@ async def test_two_calls_at_once_are_two_executions() -> None:
     def twice(messages: list[Message]) -> Any:
         if messages[-1].role != "tool":
             return [Call("inner", {"input": "one"}), Call("inner", {"input": "two"})]
-        return " ".join(str(one.result) for one in messages[-1].contents)
+        return " ".join(str(content.result) for content in messages[-1].contents)
 
     agent = ScriptedAgent("caller", twice, tools=[asking().as_tool()])
     workflow = kept().add_agent("a", agent).build()
     events, result = await watched(workflow.stream("i", "e"))
-    assert [one.outputs["answer"] for one in result.pending] == ["<<one>>", "<<two>>"]
-    inside = [one.data for one in of_kind(events, WorkflowEvent)]
-    assert len(of_kind(inside, told.WorkflowStartedEvent)) == 2
+    assert [request.outputs["answer"] for request in result.pending] == ["<<one>>", "<<two>>"]
+    inside = [event.data for event in of_kind(events, WorkflowEvent)]
+    assert len(of_kind(inside, event_types.WorkflowStartedEvent)) == 2
     await workflow.approve(result.pending[1].request_id, data={"answer": "second"})
     result = await workflow.approve(result.pending[0].request_id)
 
     assert result.final_answer == "<<one>> second"
 
 
-async def test_a_workflow_that_is_not_kept_begins_again_in_another_process_and_takes_the_answers() -> None:
-    agent, storage = Overheard(), InMemoryCheckpointStorage()
+async def test_unstored_workflow_restarts_in_a_new_process_and_uses_the_answers() -> None:
+    agent, storage = RecordingAgent(), InMemoryCheckpointStorage()
 
     def opened() -> AgentWorkflowInstance:
         builder = drafted("inner").add_agent("x", agent, lambda node: node.requires_approval("?"))
-        inner = builder.add_agent("y", says("y"), lambda node: node.requires_approval("?")).build()
+        inner = builder.add_agent("y", stub("y"), lambda node: node.requires_approval("?")).build()
         return drafted().with_checkpointing().with_workflow_store(storage).add_agent("a", caller(inner)).build()
 
     first, second = (await opened().run("i", "e")).pending
@@ -178,7 +178,7 @@ async def test_a_workflow_that_is_not_kept_begins_again_in_another_process_and_t
     assert agent.turns == 3
 
 
-async def test_outside_of_a_workflow_nobody_can_be_asked_and_the_error_says_so() -> None:
+async def test_tool_outside_of_a_workflow_reports_the_approval_it_waits_for() -> None:
     inner = asking()
     response = await caller(inner).run("hi")
 
@@ -190,7 +190,7 @@ async def test_outside_of_a_workflow_nobody_can_be_asked_and_the_error_says_so()
 
 
 async def test_a_plain_workflow_asks_and_answers_in_another_process(tmp_path: Path) -> None:
-    agent = Overheard()
+    agent = RecordingAgent()
 
     def opened() -> Any:
         builder = drafted("inner").with_checkpointing().with_sqlite_workflow_store(tmp_path / "inner.db")
@@ -209,7 +209,7 @@ async def test_a_plain_workflow_asks_and_answers_in_another_process(tmp_path: Pa
 # ---------------------------------------------------------------- crashes
 
 
-async def test_a_crash_in_the_middle_goes_on_with_the_execution_of_the_call() -> None:
+async def test_call_continues_its_execution_after_a_crash() -> None:
     def make(storage: Any, log: Log) -> AgentWorkflowInstance:
         builder = drafted("inner").with_checkpointing().with_workflow_store(storage)
         builder.add_agent("x", ScriptedAgent("x", echo, log=log), lambda node: node.requires_approval("?"))
@@ -224,31 +224,33 @@ async def test_a_crash_in_the_middle_goes_on_with_the_execution_of_the_call() ->
 
 
 @pytest.mark.parametrize("stream_events", [True, False])
-async def test_what_happens_inside_is_told_outside_unless_told_otherwise(stream_events: bool) -> None:
-    inner = kept("inner").add_agent("x", says("x")).build()
+async def test_inner_events_are_emitted_outside_unless_stream_events_is_false(stream_events: bool) -> None:
+    inner = kept("inner").add_agent("x", stub("x")).build()
     workflow = kept().add_agent("a", caller(inner, stream_events=stream_events)).build()
     events, _ = await watched(workflow.stream("i"))
 
-    inside = [one.data for one in of_kind(events, WorkflowEvent) if isinstance(one.data, told.AgentWorkflowEvent)]
-    assert {one.workflow_name for one in inside} == ({"inner"} if stream_events else set())
-    progress = [one.progress for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
+    inside = [
+        event.data for event in of_kind(events, WorkflowEvent) if isinstance(event.data, event_types.AgentWorkflowEvent)
+    ]
+    assert {event.workflow_name for event in inside} == ({"inner"} if stream_events else set())
+    progress = [event.progress for event in of_kind(events, event_types.WorkflowAgentCompletedEvent)]
     assert progress == [1.0]
 
 
-async def test_what_happens_inside_after_an_approval_is_told_too() -> None:
+async def test_inner_events_after_an_approval_are_emitted_outside() -> None:
     workflow = kept().add_agent("a", caller(asking())).build()
     result = await workflow.run("i", "e")
     seen: list[WorkflowEvent] = []
     workflow.subscribe(WorkflowEvent, seen.append)
     await workflow.approve(result.pending[0].request_id)
 
-    inside = [type(one.data) for one in seen if isinstance(one.data, told.AgentWorkflowEvent)]
-    assert told.WorkflowApprovalResolvedEvent in inside
-    assert inside[-1] is told.WorkflowCompletedEvent
+    inside = [type(event.data) for event in seen if isinstance(event.data, event_types.AgentWorkflowEvent)]
+    assert event_types.WorkflowApprovalResolvedEvent in inside
+    assert inside[-1] is event_types.WorkflowCompletedEvent
 
 
 async def test_a_workflow_is_a_tool_of_one_node_or_by_import_path() -> None:
-    inner = kept("inner").add_agent("x", Overheard()).build()
+    inner = kept("inner").add_agent("x", RecordingAgent()).build()
     builder = kept().add_agent("a", ScriptedAgent("caller", call), lambda node: node.with_tools(workflow_tool(inner)))
     assert (await builder.build().run("i")).final_answer == "it said <topic>"
 
@@ -258,7 +260,7 @@ async def test_a_workflow_is_a_tool_of_one_node_or_by_import_path() -> None:
     assert "research" in str(result.final_answer)
 
 
-async def test_a_call_that_takes_too_long_is_ended() -> None:
+async def test_call_that_exceeds_its_timeout_ends() -> None:
     clock = FakeClock()
 
     class Slow:

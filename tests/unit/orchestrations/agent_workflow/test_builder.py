@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import drafted, kept, says
+from tests.unit.orchestrations.agent_workflow.making import drafted, kept, stub
 
 from perdure.agent_workflow.builder.workflow import EdgeTargetBuilder
 from perdure.agent_workflow.definition import condition
@@ -70,47 +70,47 @@ NOT_TAKEN: list[Edge] = [
 ]
 
 
-def with_edge(said: Edge) -> AgentWorkflowInstance:
-    builder = drafted().add_agent("review", says({"score": 7}), lambda node: node.structured_output(Review))
-    return said(builder.add_agent("next", says("went on")).from_("review").to("next")).build()
+def with_edge(configure: Edge) -> AgentWorkflowInstance:
+    builder = drafted().add_agent("review", stub({"score": 7}), lambda node: node.structured_output(Review))
+    return configure(builder.add_agent("next", stub("went on")).from_("review").to("next")).build()
 
 
-@pytest.mark.parametrize("said", TAKEN)
-async def test_an_edge_is_taken(said: Edge) -> None:
-    assert (await with_edge(said).run("i")).outputs["next.answer"] == "went on"
+@pytest.mark.parametrize("configure", TAKEN)
+async def test_an_edge_is_taken(configure: Edge) -> None:
+    assert (await with_edge(configure).run("i")).outputs["next.answer"] == "went on"
 
 
-@pytest.mark.parametrize("said", NOT_TAKEN)
-async def test_an_edge_is_not_taken(said: Edge) -> None:
-    assert "next.answer" not in (await with_edge(said).run("i")).outputs
+@pytest.mark.parametrize("configure", NOT_TAKEN)
+async def test_an_edge_is_not_taken(configure: Edge) -> None:
+    assert "next.answer" not in (await with_edge(configure).run("i")).outputs
 
 
 async def test_one_call_makes_an_edge_from_each_source_to_each_target() -> None:
     builder = drafted()
     for name in "abcd":
-        builder.add_agent(name, says(name))
+        builder.add_agent(name, stub(name))
     edges = builder.from_("a", "b").to("c", "d").when_equals("answer", "a").build().definition.edges
 
-    assert [(one.source, one.target) for one in edges] == [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]
-    assert all(one.when == condition.equals("answer", "a") for one in edges)
+    assert [(edge.source, edge.target) for edge in edges] == [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]
+    assert all(edge.when == condition.equals("answer", "a") for edge in edges)
 
 
 async def test_only_the_edges_that_were_added_last_get_the_condition() -> None:
-    builder = drafted().add_agent("a", says("a")).add_agent("b", says("b")).add_agent("c", says("c"))
+    builder = drafted().add_agent("a", stub("a")).add_agent("b", stub("b")).add_agent("c", stub("c"))
     workflow = builder.from_("a").to("b").from_("a").to("c").when_equals("answer", "never").build()
 
     assert set((await workflow.run("i")).outputs) == {"a.answer", "b.answer"}
 
 
-def test_a_second_function_as_the_condition_of_an_edge_is_refused() -> None:
-    edge = drafted().add_agent("a", says("a")).from_("a").to("END").when(lambda outputs: True)
+def test_a_second_function_as_the_condition_of_an_edge_is_rejected() -> None:
+    edge = drafted().add_agent("a", stub("a")).from_("a").to("END").when(lambda outputs: True)
 
     with pytest.raises(ValueError, match="one function"):
         edge.when(lambda outputs: False)
 
 
-def test_what_is_no_condition_is_refused() -> None:
-    edge: Any = drafted().add_agent("a", says("a")).from_("a").to("END")
+def test_when_rejects_a_value_that_is_not_a_condition() -> None:
+    edge: Any = drafted().add_agent("a", stub("a")).from_("a").to("END")
 
     with pytest.raises(TypeError, match="when expects a condition or a function"):
         edge.when("score > 3")
@@ -123,20 +123,20 @@ def test_an_edge_needs_a_node_at_each_end() -> None:
         drafted().from_("a").to()
 
 
-def test_a_second_node_of_one_id_is_refused() -> None:
-    builder = drafted().add_agent("a", says("a"))
+def test_second_node_with_the_same_id_is_rejected() -> None:
+    builder = drafted().add_agent("a", stub("a"))
 
     with pytest.raises(InvalidDefinition, match=r"agents\.a"):
-        builder.add_agent("a", says("b"))
+        builder.add_agent("a", stub("b"))
 
 
-def test_a_node_without_an_agent_is_refused() -> None:
+def test_a_node_without_an_agent_is_rejected() -> None:
     with pytest.raises(TypeError, match="add_agent expects an agent"):
         drafted().add_agent("a", None)
 
 
-def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
-    builder = drafted().with_checkpointing().add_agent("review", says("x")).add_agent("draft", says("y"))
+def test_build_reports_all_problems_at_once_with_their_places() -> None:
+    builder = drafted().with_checkpointing().add_agent("review", stub("x")).add_agent("draft", stub("y"))
     edges = builder.from_("draft").to("reviw").from_("review").to("draft").from_("draft").to("review")
 
     with pytest.raises(InvalidDefinition) as caught:
@@ -149,18 +149,18 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
     assert "settings.checkpointing" in text
 
 
-async def test_the_builder_goes_on_after_an_edge_and_after_a_router() -> None:
+async def test_builder_methods_can_follow_an_edge_and_a_router() -> None:
     workflow = (
         drafted()
-        .add_agent("a", says("a"))
+        .add_agent("a", stub("a"))
         .from_("a")
         .to("b")
-        .add_agent("b", says("b"))
+        .add_agent("b", stub("b"))
         .from_("b")
         .to("route")
-        .add_router_agent("route", says("c"))
+        .add_router_agent("route", stub("c"))
         .with_handoff("c")
-        .add_agent("c", says("end"))
+        .add_agent("c", stub("end"))
         .with_name("later")
         .build()
     )
@@ -176,45 +176,45 @@ async def test_a_predicate_sees_the_outputs_of_its_source() -> None:
         seen.append(dict(outputs))
         return True
 
-    builder = drafted().add_agent("a", says("x"), lambda node: node.with_output_key("draft"))
-    await builder.add_agent("b", says("y")).from_("a").to("b").when(is_good).build().run("i")
+    builder = drafted().add_agent("a", stub("x"), lambda node: node.with_output_key("draft"))
+    await builder.add_agent("b", stub("y")).from_("a").to("b").when(is_good).build().run("i")
 
     assert seen
-    assert all(one == {"draft": "x"} for one in seen)
+    assert all(outputs == {"draft": "x"} for outputs in seen)
 
 
-async def test_a_name_given_later_does_not_change_what_was_built() -> None:
-    builder = kept("first").add_agent("a", says("x"))
+async def test_later_name_does_not_change_a_built_workflow() -> None:
+    builder = kept("first").add_agent("a", stub("x"))
     workflow = builder.build()
-    builder.with_name("second").add_agent("b", says("y"))
+    builder.with_name("second").add_agent("b", stub("y"))
 
     assert workflow.name == "first"
     assert (await workflow.run("i")).outputs == {"a.answer": "x"}
     assert "b" not in workflow.to_diagram()
 
 
-async def no(given: Any) -> bool:
+async def no(outputs: Any) -> bool:
     return False
 
 
-def test_a_function_that_is_async_is_no_condition() -> None:
-    builder = drafted().add_agent("a", says("x")).add_agent("b", says("y"))
+def test_async_function_is_rejected_as_a_condition() -> None:
+    builder = drafted().add_agent("a", stub("x")).add_agent("b", stub("y"))
     wrong: Any = no
     with pytest.raises((InvalidDefinition, TypeError), match="async"):
         builder.from_("a").to("b").when(wrong).build()
     with pytest.raises((InvalidDefinition, TypeError), match="async"):
-        drafted().add_agent("a", says("x"), lambda node: node.requires_approval("?", when=wrong)).build()
+        drafted().add_agent("a", stub("x"), lambda node: node.requires_approval("?", when=wrong)).build()
 
 
-async def test_a_predicate_cannot_change_what_it_is_asked_about() -> None:
-    def changes(given: Any) -> bool:
-        given.update(answer="changed")
+async def test_predicate_cannot_change_the_outputs_it_receives() -> None:
+    def changes(outputs: Any) -> bool:
+        outputs.update(answer="changed")
         return True
 
     builder = kept().add_agent(
-        "a", says("x"), lambda node: node.requires_approval("?", when=lambda context: changes(context.outputs))
+        "a", stub("x"), lambda node: node.requires_approval("?", when=lambda context: changes(context.outputs))
     )
-    workflow = builder.add_agent("b", says("y")).from_("a").to("b").when(changes).build()
+    workflow = builder.add_agent("b", stub("y")).from_("a").to("b").when(changes).build()
     result = await workflow.run("i", "e")
     assert result.pending[0].outputs == {"answer": "x"}
 
@@ -222,6 +222,6 @@ async def test_a_predicate_cannot_change_what_it_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize("name", ["", 3])
-def test_what_is_no_name_is_refused(name: Any) -> None:
+def test_invalid_workflow_name_is_rejected(name: Any) -> None:
     with pytest.raises(ValueError, match="name"):
         drafted().with_name(name)

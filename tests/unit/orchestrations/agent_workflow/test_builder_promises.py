@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.unit.orchestrations.agent_workflow.interrupted import Calls, Place, stored
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept, of_kind, stub, watched
 
 from perdure import AgentWorkflow
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.errors import InvalidDefinition
 from perdure.storages import InMemoryCheckpointStorage
@@ -19,7 +19,7 @@ from perdure.testing import FakeClock, ScriptedAgent
 # ---------------------------------------------------------------- no resume, no execution id
 
 
-async def test_every_execution_has_an_id_that_another_object_resumes_it_by(place: Place) -> None:
+async def test_every_execution_has_an_id_for_resuming_in_another_object(place: Place) -> None:
     calls = Calls()
 
     def make(draft: Any) -> AgentWorkflowInstance:
@@ -43,11 +43,11 @@ async def test_every_execution_has_an_id_that_another_object_resumes_it_by(place
     assert await make([]).run("tides", first.execution_id) == resumed
 
 
-async def test_an_id_is_made_for_an_execution_that_was_given_none() -> None:
+async def test_execution_without_an_id_gets_a_generated_id() -> None:
     storage = InMemoryCheckpointStorage()
-    workflow = stored(storage).add_agent("one", says("done")).build()
+    workflow = stored(storage).add_agent("one", stub("done")).build()
     ids = {(await workflow.run("x")).execution_id for _ in range(3)}
-    assert ids == {one.thread_id for one in await storage.list_threads()}
+    assert ids == {thread.thread_id for thread in await storage.list_threads()}
     assert len(ids) == 3
 
 
@@ -56,8 +56,8 @@ async def test_an_id_is_made_for_an_execution_that_was_given_none() -> None:
 
 def failing(mode: str) -> AgentWorkflow:
     """`bad` fails; `join` comes after it and after `good`, `after` only after `bad`."""
-    workflow = drafted().add_agent("bad", says(ValueError("boom")), lambda node: getattr(node, mode)())
-    workflow.add_agent("good", says("fine")).add_agent("join", says("joined")).add_agent("after", says("later"))
+    workflow = drafted().add_agent("bad", stub(ValueError("boom")), lambda node: getattr(node, mode)())
+    workflow.add_agent("good", stub("fine")).add_agent("join", stub("joined")).add_agent("after", stub("later"))
     return workflow.from_("bad", "good").to("join").from_("bad").to("after")
 
 
@@ -68,26 +68,26 @@ async def test_on_error_stop_stops_the_execution() -> None:
     assert not {"join.answer", "after.answer"} & set(result.outputs)
 
 
-async def test_on_error_skip_skips_what_depends_on_the_node() -> None:
+async def test_on_error_skip_skips_the_dependents_of_the_node() -> None:
     events, result = await watched(failing("on_error_skip").build().stream("x"))
     assert (result.state, result.success) == ("completed", False)
     assert result.outputs == {"good.answer": "fine"}
-    assert {one.agent_id for one in of_kind(events, told.WorkflowAgentSkippedEvent)} == {"join", "after"}
+    assert {event.agent_id for event in of_kind(events, event_types.WorkflowAgentSkippedEvent)} == {"join", "after"}
 
 
 async def test_on_error_isolate_keeps_the_failure_to_the_node() -> None:
     events, result = await watched(failing("on_error_isolate").build().stream("x"))
     assert (result.state, result.success) == ("completed", False)
     assert result.outputs == {"good.answer": "fine", "join.answer": "joined"}
-    assert {one.agent_id for one in of_kind(events, told.WorkflowAgentSkippedEvent)} == {"after"}
+    assert {event.agent_id for event in of_kind(events, event_types.WorkflowAgentSkippedEvent)} == {"after"}
 
 
 async def test_on_error_fallback_puts_another_node_in_its_place() -> None:
-    join = Overheard(name="join")
+    join = RecordingAgent(name="join")
     workflow = (
         drafted()
-        .add_agent("bad", says(ValueError("boom")), lambda node: node.on_error_fallback("spare"))
-        .add_agent("spare", says("instead"), lambda node: node.with_output_key("message"))
+        .add_agent("bad", stub(ValueError("boom")), lambda node: node.on_error_fallback("spare"))
+        .add_agent("spare", stub("instead"), lambda node: node.with_output_key("message"))
         .add_agent("join", join)
         .from_("bad")
         .to("join")
@@ -98,14 +98,14 @@ async def test_on_error_fallback_puts_another_node_in_its_place() -> None:
 
 
 def bad_agent() -> ScriptedAgent:
-    return says(ValueError("boom"), name="bad")
+    return stub(ValueError("boom"), name="bad")
 
 
 def good_agent() -> ScriptedAgent:
-    return says("fine", name="good")
+    return stub("fine", name="good")
 
 
-async def test_error_modes_come_back_from_a_document() -> None:
+async def test_error_modes_of_a_document_take_effect() -> None:
     here = f"{__name__}:"
     document = {
         "name": "imported",
@@ -118,7 +118,7 @@ async def test_error_modes_come_back_from_a_document() -> None:
     assert (result.state, result.outputs) == ("completed", {"good.answer": "fine"})
 
 
-# ---------------------------------------------------------------- limits that nobody read
+# ---------------------------------------------------------------- limits that were ignored
 
 
 async def test_the_timeout_of_a_workflow_ends_it() -> None:
@@ -126,8 +126,8 @@ async def test_the_timeout_of_a_workflow_ends_it() -> None:
     workflow = (
         kept(clock=clock)
         .with_timeout(100)
-        .add_agent("first", says("one"))
-        .add_agent("second", says("two"))
+        .add_agent("first", stub("one"))
+        .add_agent("second", stub("two"))
         .from_("first")
         .to("second")
         .with_delay(1000)
@@ -144,9 +144,9 @@ async def test_the_timeout_of_a_node_ends_its_turn() -> None:
     clock = FakeClock()
 
     class Slow(ScriptedAgent):
-        async def turn(self, *given: Any, **options: Any) -> Any:
+        async def turn(self, *arguments: Any, **options: Any) -> Any:
             await clock.sleep(60)
-            return await super().turn(*given, **options)
+            return await super().turn(*arguments, **options)
 
     workflow = kept(clock=clock).add_agent("slow", Slow("slow", ["late"]), lambda node: node.with_timeout(5)).build()
     async with clock.skipping():
@@ -154,12 +154,12 @@ async def test_the_timeout_of_a_node_ends_its_turn() -> None:
     assert (result.state, result.duration) == ("failed", 5.0)
 
 
-async def test_the_number_of_passes_is_limited_and_that_is_told() -> None:
-    counting = Overheard("1", "2", "3", "4", name="counting")
+async def test_max_iterations_limits_the_passes_and_emits_a_warning() -> None:
+    counting = RecordingAgent("1", "2", "3", "4", name="counting")
     workflow = drafted().with_max_iterations(3).add_agent("count", counting).from_("count").to("count").build()
     events, result = await watched(workflow.stream("x"))
     assert (result.state, result.final_answer, counting.turns) == ("completed", "3", 3)
-    [warning] = of_kind(events, told.WorkflowDiagnosticEvent)
+    [warning] = of_kind(events, event_types.WorkflowDiagnosticEvent)
     assert (warning.level, "max_iterations" in warning.message) == ("warning", True)
 
 
@@ -169,43 +169,43 @@ async def test_the_number_of_passes_is_limited_and_that_is_told() -> None:
 async def test_an_approval_is_seen_in_the_stream_and_can_be_answered_from_there() -> None:
     workflow = (
         kept()
-        .add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
-        .add_agent("print", says("printed"))
+        .add_agent("draft", stub("a draft"), lambda node: node.requires_approval("Publish?"))
+        .add_agent("print", stub("printed"))
         .from_("draft")
         .to("print")
         .build()
     )
     events, first = await watched(workflow.stream("x", "e"))
-    [asked] = of_kind(events, told.WorkflowApprovalRequestedEvent)
+    [asked] = of_kind(events, event_types.WorkflowApprovalRequestedEvent)
     assert (asked.agent_id, asked.message, asked.outputs) == ("draft", "Publish?", {"answer": "a draft"})
-    assert [one.request_id for one in first.pending] == [asked.request_id]
+    assert [request.request_id for request in first.pending] == [asked.request_id]
 
     result = await workflow.approve(asked.request_id)
     assert (result.state, result.final_answer) == ("completed", "printed")
 
 
-async def test_a_subscriber_answers_while_it_runs() -> None:
-    workflow = kept().add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?")).build()
+async def test_subscriber_answers_during_the_run() -> None:
+    workflow = kept().add_agent("draft", stub("a draft"), lambda node: node.requires_approval("Publish?")).build()
 
-    async def approve(event: told.WorkflowApprovalRequestedEvent) -> None:
+    async def approve(event: event_types.WorkflowApprovalRequestedEvent) -> None:
         await workflow.approve(event.request_id)
 
-    workflow.subscribe(told.WorkflowApprovalRequestedEvent, approve)
+    workflow.subscribe(event_types.WorkflowApprovalRequestedEvent, approve)
     assert (await workflow.run("x", "e")).state == "completed"
 
 
 # ---------------------------------------------------------------- counts that were made up
 
 
-async def test_successful_failed_and_skipped_nodes_are_counted_truly() -> None:
+async def test_successful_failed_and_skipped_nodes_are_counted_correctly() -> None:
     workflow = (
         drafted()
-        .add_agent("first", says("one"))
-        .add_agent("bad", says(ValueError("boom")), lambda node: node.on_error_isolate())
-        .add_agent("saved", says(ValueError("boom")), lambda node: node.on_error_fallback("spare"))
-        .add_agent("spare", says("instead"))
-        .add_agent("after", says("never"))
-        .add_agent("unwanted", says("never"))
+        .add_agent("first", stub("one"))
+        .add_agent("bad", stub(ValueError("boom")), lambda node: node.on_error_isolate())
+        .add_agent("saved", stub(ValueError("boom")), lambda node: node.on_error_fallback("spare"))
+        .add_agent("spare", stub("instead"))
+        .add_agent("after", stub("never"))
+        .add_agent("unwanted", stub("never"))
         .from_("first")
         .to("bad", "saved")
         .from_("bad")
@@ -216,27 +216,27 @@ async def test_successful_failed_and_skipped_nodes_are_counted_truly() -> None:
         .build()
     )
     events, result = await watched(workflow.stream("x"))
-    [ended] = of_kind(events, told.WorkflowCompletedEvent)
+    [ended] = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (ended.successful_nodes, ended.failed_nodes, ended.skipped_nodes) == (2, 1, 2)
     assert (ended.success, result.success) == (False, False)
 
 
-async def test_a_stop_counts_what_ended_beside_the_failure() -> None:
+async def test_stop_counts_nodes_that_ended_beside_the_failed_node() -> None:
     workflow = (
         drafted()
-        .add_agent("first", says("one"))
-        .add_agent("bad", says(ValueError("boom")))
-        .add_agent("good", says("fine"))
+        .add_agent("first", stub("one"))
+        .add_agent("bad", stub(ValueError("boom")))
+        .add_agent("good", stub("fine"))
         .from_("first")
         .to("bad", "good")
         .build()
     )
     events, result = await watched(workflow.stream("x"))
-    [ended] = of_kind(events, told.WorkflowCompletedEvent)
-    completed = of_kind(events, told.WorkflowAgentCompletedEvent)
-    assert ended.successful_nodes == sum(one.success for one in completed)
+    [ended] = of_kind(events, event_types.WorkflowCompletedEvent)
+    completed = of_kind(events, event_types.WorkflowAgentCompletedEvent)
+    assert ended.successful_nodes == sum(event.success for event in completed)
     assert (ended.failed_nodes, ended.success) == (1, False)
-    assert set(result.outputs) == {f"{one.agent_id}.answer" for one in completed if one.success}
+    assert set(result.outputs) == {f"{event.agent_id}.answer" for event in completed if event.success}
 
 
 # ---------------------------------------------------------------- retries that did not happen
@@ -244,19 +244,19 @@ async def test_a_stop_counts_what_ended_beside_the_failure() -> None:
 
 async def test_with_retry_tries_again_after_any_failure_of_a_model() -> None:
     clock = FakeClock()
-    flaky = Overheard(RuntimeError("the provider said 400"), ValueError("no JSON"), "at last", name="flaky")
+    flaky = RecordingAgent(RuntimeError("the provider said 400"), ValueError("no JSON"), "at last", name="flaky")
     workflow = drafted(clock=clock).add_agent("flaky", flaky, lambda node: node.with_retry(3)).build()
     async with clock.skipping():
         events, result = await watched(workflow.stream("x"))
     assert (result.final_answer, flaky.turns) == ("at last", 3)
-    retries = [one for one in of_kind(events, told.WorkflowDiagnosticEvent) if one.source == "retry"]
+    retries = [event for event in of_kind(events, event_types.WorkflowDiagnosticEvent) if event.source == "retry"]
     assert ["400" in retries[0].message, "no JSON" in retries[1].message] == [True, True]
 
 
-async def test_with_retry_transient_tries_again_only_after_what_may_pass() -> None:
+async def test_with_retry_transient_retries_only_transient_errors() -> None:
     clock = FakeClock()
-    busy = Overheard(ConnectionError("reset"), "at last", name="busy")
-    wrong = Overheard(ValueError("a bad request"), "never", name="wrong")
+    busy = RecordingAgent(ConnectionError("reset"), "at last", name="busy")
+    wrong = RecordingAgent(ValueError("a bad request"), "never", name="wrong")
     for agent, calls in ((busy, 2), (wrong, 1)):
         workflow = drafted(clock=clock).add_agent("one", agent, lambda node: node.with_retry_transient(3)).build()
         async with clock.skipping():
@@ -267,11 +267,11 @@ async def test_with_retry_transient_tries_again_only_after_what_may_pass() -> No
 # ---------------------------------------------------------------- prompts that were not committed
 
 
-async def test_what_people_are_asked_is_committed_and_found_by_whoever_can_answer(place: Place) -> None:
+async def test_pending_requests_are_committed_and_found_by_other_objects(place: Place) -> None:
     def make() -> AgentWorkflowInstance:
         return (
             stored(place.open())
-            .add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
+            .add_agent("draft", stub("a draft"), lambda node: node.requires_approval("Publish?"))
             .build()
         )
 
@@ -280,19 +280,19 @@ async def test_what_people_are_asked_is_committed_and_found_by_whoever_can_answe
 
     asked = await make().pending()
 
-    assert [(one.execution_id, one.message, one.outputs) for one in asked] == [
+    assert [(request.execution_id, request.message, request.outputs) for request in asked] == [
         (f"e-{number}", "Publish?", {"answer": "a draft"}) for number in range(3)
     ]
     assert (await make().approve(asked[1].request_id)).state == "completed"
-    assert [one.execution_id for one in await make().pending()] == ["e-0", "e-2"]
+    assert [request.execution_id for request in await make().pending()] == ["e-0", "e-2"]
 
 
 # ---------------------------------------------------------------- templates that were called more than they are
 
 
 async def test_a_template_puts_values_in_place_of_keys_and_does_nothing_else() -> None:
-    first = says("{{input}} and {{first.answer}}")
-    second = Overheard(name="second")
+    first = stub("{{input}} and {{first.answer}}")
+    second = RecordingAgent(name="second")
     workflow = (
         drafted()
         .add_agent("first", first)
@@ -305,11 +305,11 @@ async def test_a_template_puts_values_in_place_of_keys_and_does_nothing_else() -
     assert second.inputs == ["{{input}} and {{first.answer}}: tides tides"]
 
 
-def test_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
+def test_build_rejects_a_key_that_no_node_gives() -> None:
     workflow = (
         drafted()
-        .add_agent("first", says("one"), lambda node: node.with_output_key("draft"))
-        .add_agent("second", says("two"), lambda node: node.with_input_template("Review {{drft}}"))
+        .add_agent("first", stub("one"), lambda node: node.with_output_key("draft"))
+        .add_agent("second", stub("two"), lambda node: node.with_input_template("Review {{drft}}"))
     )
     with pytest.raises(InvalidDefinition, match=r"agents\.second\.input_template.*'drft'.*did you mean 'draft'"):
         workflow.from_("first").to("second").build()

@@ -12,12 +12,12 @@ from perdure.agent_workflow.builder.workflow import AgentWorkflow
 VERDICT = {"output_mode": "structured", "output_types": [f"{HERE}:Verdict"]}
 UNION = {"output_mode": "union", "output_types": [f"{HERE}:Invoice", f"{HERE}:Complaint"]}
 GIVES = "It gives: Invoice, Complaint"
-ONCE, EACH = "Set the maximum of passes", "Set the maximum of passes"
+SET_LIMIT = "Set the maximum of passes"
 LIMIT = {"max_iterations": 3}
 
 
 def of(*edges: dict[str, Any], settings: dict[str, Any] | None = None, **configs: Any) -> dict[str, Any]:
-    """With nodes a, b and c, unless told otherwise."""
+    """Return a document with these nodes, or with nodes a, b and c."""
     chosen = configs or {"a": {}, "b": {}, "c": {}}
     return document(agents=nodes(**chosen), edges=list(edges), settings=settings or {})
 
@@ -26,12 +26,12 @@ def asks(field: str, **more: Any) -> dict[str, Any]:
     return {"type": "exists", "field": field, **more}
 
 
-def is_sound(given: dict[str, Any]) -> bool:
-    return AgentWorkflow.from_config(given).build().node_count > 0
+def is_sound(definition: dict[str, Any]) -> bool:
+    return AgentWorkflow.from_config(definition).build().node_count > 0
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("definition", "problem"),
     [
         (of(edge("a", "reviw"), a={}, review={}), "edges[0].to: no node 'reviw' exists (did you mean 'review'?)"),
         (of(edge("reviw", "a"), a={}, review={}), "edges[0].from: no node 'reviw' exists (did you mean 'review'?)"),
@@ -92,15 +92,15 @@ def is_sound(given: dict[str, Any]) -> bool:
         # cycles
         (
             of(edge("a", "b"), edge("b", "a")),
-            f"settings.max_iterations: missing: the workflow has a cycle, a -> b -> a. {ONCE}",
+            f"settings.max_iterations: missing: the workflow has a cycle, a -> b -> a. {SET_LIMIT}",
         ),
         (
             of(edge("a", "a"), edge("a", "b"), edge("b", "c"), edge("c", "b")),
-            f"settings.max_iterations: missing: the workflow has cycles, a -> a and b -> c -> b. {EACH}",
+            f"settings.max_iterations: missing: the workflow has cycles, a -> a and b -> c -> b. {SET_LIMIT}",
         ),
         (
             of(edge("b", "a"), a={"output_mode": "handoff", "handoffs": [{"target": "b"}]}, b={}),
-            f"settings.max_iterations: missing: the workflow has a cycle, a -> b -> a. {ONCE}",
+            f"settings.max_iterations: missing: the workflow has a cycle, a -> b -> a. {SET_LIMIT}",
         ),
         (
             of(edge("START", "a"), edge("b", "c"), edge("c", "b"), settings=LIMIT, a={}, b={}, c={}),
@@ -108,22 +108,22 @@ def is_sound(given: dict[str, Any]) -> bool:
         ),
     ],
 )
-def test_what_is_wrong_with_edges_is_told_with_its_place(given: Any, said: str) -> None:
-    assert problems_of(given)[0] == said
+def test_invalid_edges_are_reported_with_their_places(definition: Any, problem: str) -> None:
+    assert problems_of(definition)[0] == problem
 
 
-def test_nothing_else_is_said_of_an_edge_to_nowhere() -> None:
-    given = of(edge("a", "x", when=asks("answer")), edge("x", "b", when=asks("anything"), matched_type="Any"))
-    assert problems_of(given) == ["edges[0].to: no node 'x' exists", "edges[1].from: no node 'x' exists"]
+def test_edge_to_an_unknown_node_reports_no_further_problems() -> None:
+    definition = of(edge("a", "x", when=asks("answer")), edge("x", "b", when=asks("anything"), matched_type="Any"))
+    assert problems_of(definition) == ["edges[0].to: no node 'x' exists", "edges[1].from: no node 'x' exists"]
 
 
-def test_every_node_of_a_cycle_apart_is_told_of() -> None:
-    given = of(edge("START", "a"), edge("b", "c"), edge("c", "b"), settings=LIMIT)
-    assert [line.split(":")[0] for line in problems_of(given)] == ["agents.b", "agents.c"]
+def test_each_node_of_an_unreachable_cycle_is_reported() -> None:
+    definition = of(edge("START", "a"), edge("b", "c"), edge("c", "b"), settings=LIMIT)
+    assert [line.split(":")[0] for line in problems_of(definition)] == ["agents.b", "agents.c"]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "definition",
     [
         of(edge("a", "b"), edge("b", "a"), settings=LIMIT),  # nothing leads in: the first node begins
         of(edge("START", "a"), edge("a", "b"), edge("b", "a"), settings=LIMIT),
@@ -137,8 +137,8 @@ def test_every_node_of_a_cycle_apart_is_told_of() -> None:
         of(edge("a", "b", when=asks("outputs.say")), a={"workflow": f"{HERE}:inner"}, b={}),
     ],
 )
-def test_edges_that_can_be_taken_are_built(given: dict[str, Any]) -> None:
-    assert is_sound(given)
+def test_edges_that_can_be_taken_are_built(definition: dict[str, Any]) -> None:
+    assert is_sound(definition)
 
 
 def one_type(name: str, **more: Any) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def one_type(name: str, **more: Any) -> dict[str, Any]:
         ({"on_error": {"mode": "fallback", "fallback": "spare"}}, "of_the_spare"),
     ],
 )
-def test_a_field_that_may_be_there_is_not_refused(config: dict[str, Any], field: str) -> None:
+def test_field_that_may_exist_is_accepted(config: dict[str, Any], field: str) -> None:
     assert is_sound(of(edge("a", "b", when=asks(field)), a=config, b={}, spare={"output_key": "of_the_spare"}))
 
 
@@ -174,6 +174,6 @@ def test_a_field_that_may_be_there_is_not_refused(config: dict[str, Any], field:
         (one_type("Verdict", map={"over": "items"}), "answer"),
     ],
 )
-def test_a_field_that_cannot_be_there_is_refused(config: dict[str, Any], there: str) -> None:
-    given = of(edge("a", "b", when=asks("no")), a=config, b={})
-    assert problems_of(given) == [f"edges[0].when.field: 'a' has no output 'no'. It has: {there}"]
+def test_field_that_cannot_exist_is_rejected(config: dict[str, Any], there: str) -> None:
+    definition = of(edge("a", "b", when=asks("no")), a=config, b={})
+    assert problems_of(definition) == [f"edges[0].when.field: 'a' has no output 'no'. It has: {there}"]

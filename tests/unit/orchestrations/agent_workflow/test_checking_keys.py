@@ -19,7 +19,7 @@ def of(b: dict[str, Any], a: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("definition", "problem"),
     [
         (
             of({"input_template": "Mend {{ drft }}, {{draft}} and {{drft}}."}),
@@ -47,15 +47,15 @@ def of(b: dict[str, Any], a: dict[str, Any] | None = None) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_key_that_no_node_gives_is_refused(given: dict[str, Any], said: str) -> None:
-    assert problems_of(given) == [said]
+def test_a_key_that_no_node_gives_is_rejected(definition: dict[str, Any], problem: str) -> None:
+    assert problems_of(definition) == [problem]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "definition",
     [
         of({"input_template": "{{draft}} {{a.draft}} {{a.draft.title}} {{input}} {{input.topic}}"}),
-        of({"input_template": "{{ title }}"}, {"approval": {}}),  # whoever approves may put it in
+        of({"input_template": "{{ title }}"}, {"approval": {}}),  # the approver may add it
         of({"input_template": "{{a.title}}"}, {"approval": {}}),
         of({"input_key": "score"}, VERDICT),
         of({"map": {"over": "draft"}, "input_template": "{{index}}: {{item.name}}"}),
@@ -64,11 +64,11 @@ def test_a_key_that_no_node_gives_is_refused(given: dict[str, Any], said: str) -
         document(agents=nodes(a={"input_key": "topic"}), edges=[edge("a", "a")], settings={"max_iterations": 2}),
     ],
 )
-def test_a_key_that_may_be_given_is_not_refused(given: dict[str, Any]) -> None:
-    assert AgentWorkflow.from_config(given).build().node_count > 0
+def test_key_that_may_exist_is_accepted(definition: dict[str, Any]) -> None:
+    assert AgentWorkflow.from_config(definition).build().node_count > 0
 
 
-async def test_a_key_of_the_input_is_had_by_its_path() -> None:
-    given = of({"input_template": "{{input.style}}: {{draft}}"}, {"input_key": "topic", "output_key": "draft"})
-    result = await AgentWorkflow.from_config(given).build().run({"topic": "tides", "style": "brief"})
+async def test_input_key_is_addressed_by_its_path() -> None:
+    definition = of({"input_template": "{{input.style}}: {{draft}}"}, {"input_key": "topic", "output_key": "draft"})
+    result = await AgentWorkflow.from_config(definition).build().run({"topic": "tides", "style": "brief"})
     assert result.final_answer == "<brief: <tides>>"

@@ -1,4 +1,4 @@
-"""Nodes that cannot do what their config says are told of when the workflow is built."""
+"""Building a workflow reports nodes that cannot do what their config asks for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def of(*edges: dict[str, Any], **configs: Any) -> dict[str, Any]:
 
 
 def router(*targets: str, **more: Any) -> dict[str, Any]:
-    return {"output_mode": "handoff", "handoffs": [{"target": one} for one in targets], **more}
+    return {"output_mode": "handoff", "handoffs": [{"target": target} for target in targets], **more}
 
 
 def falls(to: str | None = None, mode: str = "fallback") -> dict[str, Any]:
@@ -26,11 +26,11 @@ def falls(to: str | None = None, mode: str = "fallback") -> dict[str, Any]:
 
 NO_SESSIONS = "there is no session store: add one, such as with_json_session_store(folder)"
 MODEL = "missing: name a model here, or one for the whole workflow (settings.model, with_model)"
-VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{one}" for one in ("Verdict", "Invoice", "Complaint"))
+VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{name}" for name in ("Verdict", "Invoice", "Complaint"))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("definition", "problem"),
     [
         (document(agents={}, edges=[]), "agents: missing: a workflow needs a node"),
         (of(START={}), "agents.START: START, END and input are reserved. Give the node another id"),
@@ -160,14 +160,14 @@ VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{one}" for one in ("Verdict", "Invoice",
         ),
     ],
 )
-def test_a_node_that_cannot_do_its_work_is_told_of(given: Any, said: str) -> None:
-    assert problems_of(given) == [said]
+def test_invalid_node_is_reported_with_its_place(definition: Any, problem: str) -> None:
+    assert problems_of(definition) == [problem]
 
 
-def test_fallbacks_that_go_round_are_drawn() -> None:
-    given = of(a=falls("b"), b=falls("c"), c=falls("a"), d=falls("a"))
-    said = [line for line in problems_of(given) if "circle" in line]
-    assert said == [
+def test_circular_fallbacks_are_reported_with_their_paths() -> None:
+    definition = of(a=falls("b"), b=falls("c"), c=falls("a"), d=falls("a"))
+    problems = [line for line in problems_of(definition) if "circle" in line]
+    assert problems == [
         "agents.a.on_error.fallback: goes round in a circle: a -> b -> c -> a",
         "agents.b.on_error.fallback: goes round in a circle: b -> c -> a -> b",
         "agents.c.on_error.fallback: goes round in a circle: c -> a -> b -> c",
@@ -175,7 +175,7 @@ def test_fallbacks_that_go_round_are_drawn() -> None:
 
 
 def test_sound_nodes_are_built() -> None:
-    given = of(
+    definition = of(
         edge("router", "END", default=True),
         router=router("b", "END", default_handoff="b"),
         b=falls("spare"),
@@ -184,25 +184,25 @@ def test_sound_nodes_are_built() -> None:
         sub={"workflow": f"{HERE}:inner", "output_key": "said"},
         **{"with-Every_kind-0f-id": {}},
     )
-    assert AgentWorkflow.from_config(given).build().node_count == 6
+    assert AgentWorkflow.from_config(definition).build().node_count == 6
 
 
-def test_an_agent_without_a_model_takes_the_workflows() -> None:
-    """In a workflow inside too."""
+def test_agent_without_a_model_uses_the_model_of_the_workflow() -> None:
+    """This includes an agent of an inner workflow."""
     inside = {"name": "in", "agents": {"b": {"agent": {"instructions": "x"}}}, "edges": [edge("b", "c")]}
-    given = document(agents={"a": {"workflow": inside}}, edges=[])
+    definition = document(agents={"a": {"workflow": inside}}, edges=[])
     nowhere = "agents.a.workflow.edges[0].to: no node 'c' exists"
-    assert problems_of(given) == [f"agents.a.workflow.agents.b.agent.model: {MODEL}", nowhere]
-    assert problems_of({**given, "settings": {"model": "test"}}) == [nowhere]
+    assert problems_of(definition) == [f"agents.a.workflow.agents.b.agent.model: {MODEL}", nowhere]
+    assert problems_of({**definition, "settings": {"model": "test"}}) == [nowhere]
 
 
-def test_what_is_wrong_in_a_workflow_inside_is_told_with_its_place() -> None:
+def test_problems_of_an_inner_workflow_are_reported_with_their_places() -> None:
     inside = {"name": "in", "agents": nodes(b={}), "edges": [edge("b", "c")], "settings": {"checkpointing": True}}
-    given = document(agents={"a": {"workflow": inside}}, edges=[])
-    assert problems_of(given) == ["agents.a.workflow.edges[0].to: no node 'c' exists"]
+    definition = document(agents={"a": {"workflow": inside}}, edges=[])
+    assert problems_of(definition) == ["agents.a.workflow.edges[0].to: no node 'c' exists"]
 
 
-def test_a_store_is_needed_for_checkpointing_and_a_session_store_for_conversations() -> None:
+def test_checkpointing_needs_a_store_and_conversations_a_session_store() -> None:
     settings = {"checkpointing": True, "conversation": {"mode": "shared"}}
     assert problems_of(document(settings=settings)) == [
         "settings.checkpointing: there is no workflow store: add one, such as with_sqlite_workflow_store(path)",
@@ -212,7 +212,7 @@ def test_a_store_is_needed_for_checkpointing_and_a_session_store_for_conversatio
     assert builder.with_in_memory_workflow_store().with_in_memory_session_store().build().node_count == 2
 
 
-def test_the_builder_is_told_the_same() -> None:
+def test_builder_reports_the_same_problems() -> None:
     builder = (
         AgentWorkflow.create()
         .with_checkpointing()

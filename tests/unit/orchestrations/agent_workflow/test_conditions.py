@@ -111,16 +111,16 @@ DO_NOT_HOLD = [
 ]
 
 
-@pytest.mark.parametrize("one", HOLD, ids=str)
-def test_a_condition_holds(one: Condition) -> None:
-    assert one.holds(OUTPUTS)
-    assert not condition.not_(one).holds(OUTPUTS)
+@pytest.mark.parametrize("case", HOLD, ids=str)
+def test_a_condition_holds(case: Condition) -> None:
+    assert case.holds(OUTPUTS)
+    assert not condition.not_(case).holds(OUTPUTS)
 
 
-@pytest.mark.parametrize("one", DO_NOT_HOLD, ids=str)
-def test_a_condition_does_not_hold(one: Condition) -> None:
-    assert not one.holds(OUTPUTS)
-    assert (~one).holds(OUTPUTS)
+@pytest.mark.parametrize("case", DO_NOT_HOLD, ids=str)
+def test_a_condition_does_not_hold(case: Condition) -> None:
+    assert not case.holds(OUTPUTS)
+    assert (~case).holds(OUTPUTS)
 
 
 TRUE, FALSE = condition.equals("score", 7), condition.equals("score", 8)
@@ -161,11 +161,11 @@ def test_a_condition_names_the_fields_it_asks_about() -> None:
 def test_the_types_of_conditions_are_these() -> None:
     from perdure.agent_workflow.definition.condition import TYPES
 
-    tried = {one.type for one in (*HOLD, *DO_NOT_HOLD)} | {"and", "or", "not"}
+    tried = {case.type for case in (*HOLD, *DO_NOT_HOLD)} | {"and", "or", "not"}
     assert tried == TYPES
 
 
 @pytest.mark.parametrize(("value", "other"), [([True], [1]), ({"a": [True]}, {"a": [1]}), ([0], [False])])
-def test_true_is_not_1_however_deep_it_is(value: object, other: object) -> None:
+def test_true_does_not_equal_1_at_any_depth(value: object, other: object) -> None:
     assert not condition.equals("x", other).holds({"x": value})
     assert condition.equals("x", value).holds({"x": value})

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 from tests.unit.agents.foreign_agents import MAKERS
-from tests.unit.orchestrations.agent_workflow.making import Overheard, kept
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, kept
 
 from perdure.agent_workflow.conversations.files import JsonSessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
 
 
 @pytest.mark.parametrize("framework", MAKERS)
-async def test_an_agent_of_another_framework_hears_the_conversation_and_is_heard(
-    framework: str, tmp_path: Path
-) -> None:
-    before, after = Overheard("b1", "b2", name="before"), Overheard("a1", "a2", name="after")
+async def test_foreign_agent_receives_and_joins_the_conversation(framework: str, tmp_path: Path) -> None:
+    before, after = RecordingAgent("b1", "b2", name="before"), RecordingAgent("a1", "a2", name="after")
     builder = kept("W").with_session_store(JsonSessionStore(tmp_path / "sessions"))
     workflow = (
         builder.with_conversation(ConversationConfig(mode="shared", session_id="chat"))
@@ -30,13 +28,13 @@ async def test_an_agent_of_another_framework_hears_the_conversation_and_is_heard
         .build()
     )
     first = (await workflow.run("x", "e1")).outputs["foreign.answer"]
-    assert [one.text for one in after.heard[0]] == ["first", "b1", "second", first, "third"]
+    assert [message.text for message in after.received[0]] == ["first", "b1", "second", first, "third"]
     second = (await workflow.run("x", "e2")).outputs["foreign.answer"]
-    assert [one.text for one in after.heard[1]][-5:] == ["first", "b2", "second", second, "third"]
-    # Some frameworks tell the model what others said as if a user had.
+    assert [message.text for message in after.received[1]][-5:] == ["first", "b2", "second", second, "third"]
+    # Some frameworks pass messages of other agents to the model as user messages.
     assert first.replace(" before: b1 |", "") == "heard: first | second"
-    told = second.replace(" before: b1 |", "").replace(" after: a1 |", "").replace(" before: b2 |", "")
-    assert told == "heard: first | second | third | first | second"
+    reply = second.replace(" before: b1 |", "").replace(" after: a1 |", "").replace(" before: b2 |", "")
+    assert reply == "heard: first | second | third | first | second"
     assert "agent_framework" not in stored_in(tmp_path / "sessions")
 
 

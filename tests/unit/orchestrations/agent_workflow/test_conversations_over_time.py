@@ -1,4 +1,4 @@
-"""Conversations after crashes, rewinds and forks: nothing is said twice, and nobody hears what was not said to them."""
+"""Conversations after crashes, rewinds and forks: no message is recorded twice or reaches the wrong agent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SESSION = f"workflow-W-{THREAD}"
 
 
 def listening(name: str) -> ScriptedAgent:
-    """Says how much it has heard."""
+    """Return an agent that replies with the number of messages that it received."""
     return ScriptedAgent(name, lambda messages: f"{name} after {len(messages)}: {messages[-1].text}"[:40])
 
 
@@ -38,7 +38,7 @@ def gauge() -> str:
 
 
 def built(storage: Any, sessions: SessionStore, mode: Any, *, is_whole: bool = True) -> AgentWorkflowInstance:
-    """Two at the same time, one of which calls a tool; the whole of it goes on with a map, twice."""
+    """Build two concurrent nodes, one of which calls a tool. The whole workflow adds a map, and runs twice."""
     builder = (
         AgentWorkflow.create()
         .with_name("W")
@@ -58,9 +58,9 @@ def built(storage: Any, sessions: SessionStore, mode: Any, *, is_whole: bool = T
     return builder.build()
 
 
-async def told(store: SessionStore, session_id: str = SESSION) -> dict[str, list[str]]:
+async def texts_by_thread(store: SessionStore, session_id: str = SESSION) -> dict[str, list[str]]:
     return {
-        thread: [f"{one.role} {one.text}" for one in await store.messages(session_id, thread)]
+        thread: [f"{message.role} {message.text}" for message in await store.messages(session_id, thread)]
         for thread in await store.threads(session_id)
     }
 
@@ -72,36 +72,36 @@ def stored_in(folder: Path) -> str:
 
 @pytest.mark.timeout(600 if SOAK else 20)
 @pytest.mark.parametrize("mode", ["shared", "per_agent", "fork_per_agent"] if SOAK else ["shared", "fork_per_agent"])
-async def test_a_crash_at_any_write_leaves_the_conversation_as_if_there_had_been_none(mode: str) -> None:
+async def test_crash_at_any_write_does_not_change_the_conversation(mode: str) -> None:
     stores: list[InMemorySessionStore] = []
 
     def storage() -> InMemoryCheckpointStorage:
         stores.append(InMemorySessionStore())
         return InMemoryCheckpointStorage()
 
-    def make(given: Any) -> Workflow:
-        return built(given, stores[-1], mode, is_whole=SOAK).workflow
+    def make(checkpoints: Any) -> Workflow:
+        return built(checkpoints, stores[-1], mode, is_whole=SOAK).workflow
 
     survival = await assert_survives_crash(make, {"items": ["1", "2"]}, storage=storage)
-    undisturbed, *crashed = [await told(store) for store in stores]
+    undisturbed, *crashed = [await texts_by_thread(store) for store in stores]
     assert len(crashed) == len(survival.points) and "Seven." in str(undisturbed)
-    for place, found in zip(survival.points, crashed, strict=True):
-        assert found == undisturbed, f"after a crash {place}"
+    for place, threads in zip(survival.points, crashed, strict=True):
+        assert threads == undisturbed, f"after a crash {place}"
 
 
-async def test_messages_are_stored_once_however_many_refer_to_them(tmp_path: Path) -> None:
+async def test_messages_are_stored_once_for_all_their_references(tmp_path: Path) -> None:
     storage, sessions = InMemoryCheckpointStorage(retention=FullHistory()), JsonSessionStore(tmp_path)
     workflow = built(storage, sessions, "fork_per_agent")
     await workflow.run({"items": ["1"]}, THREAD)
     assert stored_in(tmp_path).count("7 metres at Brest") == 1
-    with_it = [thread for thread, said in (await told(sessions)).items() if "tool " in said]
+    with_it = [thread for thread, texts in (await texts_by_thread(sessions)).items() if "tool " in texts]
     assert sorted(with_it) == ["workflow", "workflow-agent-b", "workflow-agent-m"]
     for info in await workflow.workflow.history(THREAD):
         tree = encode_checkpoint(await storage.load(info), tool_codec())
         assert "7 metres at Brest" not in str(tree)
 
 
-async def test_whatever_a_checkpoint_refers_to_was_stored_before_it() -> None:
+async def test_session_entries_are_stored_before_a_checkpoint_refers_to_them() -> None:
     referred: set[str] = set()
     for nth in count(1):
         faults = Faults()
@@ -123,25 +123,25 @@ async def refs_in(workflow: Workflow) -> list[SessionRef]:
     """Of the last checkpoint: of outcomes that are on their way, and of how far the conductor is."""
     head = await workflow.head(THREAD)
     assert head is not None
-    outcomes = [one.data for one in head.deliveries if isinstance(one.data, NodeOutcome)]
+    outcomes = [delivery.data for delivery in head.deliveries if isinstance(delivery.data, NodeOutcome)]
     memory = head.executors.get(CONDUCTOR)
     known = {} if memory is None or not memory.private else memory.private["state"].conversations
-    return [*known.values(), *(one.session for one in outcomes if one.session is not None)]
+    return [*known.values(), *(outcome.session for outcome in outcomes if outcome.session is not None)]
 
 
 # ---------------------------------------------------------------- going back
 
 
 class Counting:
-    """Replies that are never the same, so that what is said after a rewind differs from before."""
+    """Replies that are never the same, so that messages after a rewind differ from those before."""
 
     def __init__(self) -> None:
         self.number = 0
-        self.heard: dict[str, list[list[str]]] = {}
+        self.received: dict[str, list[list[str]]] = {}
 
     def agent(self, name: str) -> ScriptedAgent:
         def reply(messages: list[Message]) -> str:
-            self.heard.setdefault(name, []).append([message.text for message in messages])
+            self.received.setdefault(name, []).append([message.text for message in messages])
             self.number += 1
             return f"{name}{self.number}"
 
@@ -171,53 +171,57 @@ async def after(workflow: AgentWorkflowInstance, node: str) -> Any:
     """The first checkpoint at which this node had spoken, and the conductor knew."""
     for info in reversed(await workflow.workflow.history("e")):
         checkpoint = await workflow.workflow.checkpoint_storage.load(info)
-        found = [one.data for one in checkpoint.deliveries if type(one.data).__name__ == "NodeTask"]
-        if found and node in found[0].outputs:
+        tasks = [delivery.data for delivery in checkpoint.deliveries if type(delivery.data).__name__ == "NodeTask"]
+        if tasks and node in tasks[0].outputs:
             return info
     raise AssertionError(f"{node} never spoke")
 
 
-async def test_a_rewound_execution_does_not_hear_what_was_said_after() -> None:
+async def test_rewound_execution_does_not_see_later_messages() -> None:
     counting, sessions = Counting(), InMemorySessionStore()
     workflow = chain(counting, sessions)
     await workflow.run("x", "e")
     await workflow.workflow.rewind("e", await after(workflow, "a"))
     result = await workflow.resume("e")
     assert result.final_answer == "c5"
-    assert counting.heard["b"] == [["ask", "a1", "ask"], ["ask", "a1", "ask"]]
-    assert counting.heard["c"] == [["ask", "a1", "ask", "b2", "ask"], ["ask", "a1", "ask", "b4", "ask"]]
-    assert (await told(sessions, "workflow-W-e"))["workflow"][-3:] == ["assistant b4", "user ask", "assistant c5"]
+    assert counting.received["b"] == [["ask", "a1", "ask"], ["ask", "a1", "ask"]]
+    assert counting.received["c"] == [["ask", "a1", "ask", "b2", "ask"], ["ask", "a1", "ask", "b4", "ask"]]
+    assert (await texts_by_thread(sessions, "workflow-W-e"))["workflow"][-3:] == [
+        "assistant b4",
+        "user ask",
+        "assistant c5",
+    ]
 
 
-async def test_a_fork_and_its_origin_do_not_hear_each_other_and_lose_nothing() -> None:
+async def test_fork_and_its_origin_are_isolated_and_lose_no_messages() -> None:
     counting, sessions = Counting(), InMemorySessionStore()
     workflow = chain(counting, sessions)
     await workflow.run("x", "e")
     origin = await sessions.messages("workflow-W-e", "workflow", execution_id="e")
     await workflow.workflow.run(checkpoint_id=await after(workflow, "a"), fork=True, thread_id="f")
-    assert counting.heard["c"][-1] == ["ask", "a1", "ask", "b4", "ask"]
+    assert counting.received["c"][-1] == ["ask", "a1", "ask", "b4", "ask"]
     assert await sessions.messages("workflow-W-e", "workflow", execution_id="e") == origin
     forked = await sessions.messages("workflow-W-e", "workflow", execution_id="f")
-    assert [one.text for one in forked] == ["ask", "a1", "ask", "b4", "ask", "c5"]
+    assert [message.text for message in forked] == ["ask", "a1", "ask", "b4", "ask", "c5"]
     assert await sessions.sessions() == ["workflow-W-e"]
 
 
-async def test_what_was_taken_back_is_not_what_the_next_execution_of_the_session_begins_with() -> None:
+async def test_next_execution_of_a_session_does_not_see_rewound_messages() -> None:
     counting, sessions = Counting(), InMemorySessionStore()
     workflow = chain(counting, sessions, session_id="chat")
     await workflow.run("x", "e")
     await workflow.workflow.rewind("e", await after(workflow, "a"))
     await workflow.resume("e")
     await workflow.run("x", "next")
-    assert counting.heard["a"][-1] == ["ask", "a1", "ask", "b4", "ask", "c5", "ask"]
+    assert counting.received["a"][-1] == ["ask", "a1", "ask", "b4", "ask", "c5", "ask"]
 
 
-async def test_what_was_taken_back_is_gone_also_from_threads_where_nothing_was_said_since() -> None:
+async def test_rewound_messages_disappear_from_threads_without_new_messages() -> None:
     replies: Iterator[str | BaseException] = iter(["b1", ValueError("busy"), "b2"])
-    heard: list[list[str]] = []
+    received: list[list[str]] = []
 
     def reply(messages: list[Message]) -> str | BaseException:
-        heard.append([message.text for message in messages])
+        received.append([message.text for message in messages])
         return next(replies)
 
     workflow = (
@@ -239,4 +243,4 @@ async def test_what_was_taken_back_is_gone_also_from_threads_where_nothing_was_s
     stopped = await workflow.resume("e")
     assert stopped.state == "failed"
     await workflow.run("x", "next")
-    assert heard == [["x"], ["x"], ["x"]]
+    assert received == [["x"], ["x"], ["x"]]

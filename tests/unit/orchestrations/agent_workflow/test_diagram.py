@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.unit.orchestrations.agent_workflow.making import drafted, says
+from tests.unit.orchestrations.agent_workflow.making import drafted, stub
 
 
 class Invoice(msgspec.Struct):
@@ -15,12 +15,12 @@ class Complaint(msgspec.Struct):
 
 
 def test_nodes_and_edges_are_drawn() -> None:
-    inner = drafted("inner").add_agent("x", says("x")).build()
+    inner = drafted("inner").add_agent("x", stub("x")).build()
     builder = drafted().with_max_iterations(3)
-    builder.add_router_agent("route", says("r")).with_handoff("bill", "Money").with_default_handoff("care")
-    builder.add_agent("bill", says("b"), lambda node: node.requires_approval("Pay?").on_error_fallback("spare"))
-    builder.add_agent("care", says("c"), lambda node: node.map_over("input.items")).add_agent("spare", says("s"))
-    builder.add_workflow("sub", inner).add_agent("late", says("l"))
+    builder.add_router_agent("route", stub("r")).with_handoff("bill", "Money").with_default_handoff("care")
+    builder.add_agent("bill", stub("b"), lambda node: node.requires_approval("Pay?").on_error_fallback("spare"))
+    builder.add_agent("care", stub("c"), lambda node: node.map_over("input.items")).add_agent("spare", stub("s"))
+    builder.add_workflow("sub", inner).add_agent("late", stub("l"))
     edges = builder.from_("bill").to("sub").when_greater_than("total", 3).from_("bill").to("late").as_default()
     edges = edges.from_("care").to("late").with_delay(30).from_("sub").to("route").when(lambda outputs: True)
 
@@ -49,8 +49,8 @@ def test_nodes_and_edges_are_drawn() -> None:
     )
 
 
-def test_edges_of_the_start_and_the_end_are_drawn_as_they_are_said() -> None:
-    builder = drafted().add_agent("a", says("a")).add_agent("b", says("b"))
+def test_edges_of_start_and_end_are_drawn_as_defined() -> None:
+    builder = drafted().add_agent("a", stub("a")).add_agent("b", stub("b"))
     edges = builder.from_("START").to("a").when_equals("kind", "x").from_("START").to("b").as_default()
     drawn = edges.from_("a").to("END").build().to_diagram()
 
@@ -62,9 +62,9 @@ def test_edges_of_the_start_and_the_end_are_drawn_as_they_are_said() -> None:
     ]
 
 
-def test_words_of_mermaid_and_texts_that_could_break_out_are_harmless() -> None:
-    builder = drafted().add_agent("end", says("a"), lambda node: node.requires_approval('"]; click a "x'))
-    builder.add_agent("my-node", says("b")).add_agent("my_node", says("c"))
+def test_mermaid_keywords_and_special_characters_are_escaped() -> None:
+    builder = drafted().add_agent("end", stub("a"), lambda node: node.requires_approval('"]; click a "x'))
+    builder.add_agent("my-node", stub("b")).add_agent("my_node", stub("c"))
     drawn = builder.from_("end").to("my-node").when_equals("x", '|"-->').build().to_diagram()
 
     assert '  n_end["end (approval#58; #34;#93;#59; click a #34;x)"]' in drawn
@@ -73,9 +73,9 @@ def test_words_of_mermaid_and_texts_that_could_break_out_are_harmless() -> None:
     assert "  n_end -->|\"x equals '#124;#34;--#62;'\"| my_node" in drawn
 
 
-def test_what_routes_by_type_names_the_types() -> None:
-    builder = drafted().add_agent("a", says({"total": 1}), lambda node: node.union_output(Invoice, Complaint))
-    builder.add_agent("b", says("b")).add_agent("c", says("c"))
+def test_edges_that_route_by_type_name_the_types() -> None:
+    builder = drafted().add_agent("a", stub({"total": 1}), lambda node: node.union_output(Invoice, Complaint))
+    builder.add_agent("b", stub("b")).add_agent("c", stub("c"))
     drawn = builder.from_("a").route_by_type().when(Invoice, "b").default("c").build().to_diagram()
 
     assert '  a -->|"is Invoice"| b' in drawn

@@ -1,4 +1,4 @@
-"""Documents are read from files, dicts and configs; what has not the form of one is told with its place."""
+"""Documents are read from files, dicts and configs. Problems are reported with their places."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def test_a_dict_and_a_config_are_run() -> None:
 
 
 def test_a_dict_may_hold_parts_and_is_not_kept() -> None:
-    told = {"x": [1]}
-    given = document(
-        agents={"a": NodeConfig(agent=agent(), context=told)}, edges=[EdgeConfig(source="a", target="END")]
+    context = {"x": [1]}
+    definition = document(
+        agents={"a": NodeConfig(agent=agent(), context=context)}, edges=[EdgeConfig(source="a", target="END")]
     )
-    draft = read_draft(given)
-    told["x"].append(2)
-    given["agents"].clear()
+    draft = read_draft(definition)
+    context["x"].append(2)
+    definition["agents"].clear()
     assert draft.nodes["a"].config == NodeConfig(agent=agent(), context={"x": [1]})
     assert draft.edges[0].config == EdgeConfig(source="a", target="END")
 
@@ -75,7 +75,7 @@ async def test_a_function_that_makes_an_agent_is_called_for_it() -> None:
     assert result.final_answer == "made by a function"
 
 
-async def test_a_builder_goes_on_with_a_document() -> None:
+async def test_builder_can_extend_a_document() -> None:
     builder = AgentWorkflow.from_config(document()).add_agent("more", agent("editor"))
     workflow = builder.from_("review").to("more").build()
     assert list(workflow.definition.agents) == ["draft", "review", "more"]
@@ -86,18 +86,18 @@ def test_editors_may_name_the_schema_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "problem"),
     [
         ("w.toml", "expected the path of a file that ends in .json, .yaml or .yml, got 'w.toml'"),
         ('{"name": "w"}', 'expected the path of a file that ends in .json, .yaml or .yml, got \'{"name": "w"}\''),
         ("nowhere/w.json", "nowhere/w.json: the file cannot be read: No such file or directory"),
     ],
 )
-def test_what_is_no_file_of_a_document_is_refused(source: str, said: str) -> None:
-    assert problems_of(source) == [said]
+def test_path_that_is_not_a_document_is_rejected(source: str, problem: str) -> None:
+    assert problems_of(source) == [problem]
 
 
-def test_what_is_no_document_at_all_is_refused() -> None:
+def test_from_config_rejects_a_value_that_is_not_a_document() -> None:
     with pytest.raises(
         TypeError, match=r"^from_config expects the path of a file, a dict or a WorkflowConfig, got 3\.$"
     ):
@@ -107,17 +107,17 @@ def test_what_is_no_document_at_all_is_refused() -> None:
 # ---------------------------------------------------------------- its format
 
 
-@pytest.mark.parametrize(("given", "shown"), [("2", '"2"'), (2, "2"), ("1.1", '"1.1"')])
-def test_a_document_of_a_newer_format_is_refused_and_nothing_else_is_said_of_it(given: Any, shown: str) -> None:
-    newer = {"format": given, "title": "other keys", "agents": 3}
+@pytest.mark.parametrize(("version", "shown"), [("2", '"2"'), (2, "2"), ("1.1", '"1.1"')])
+def test_newer_format_is_rejected_without_further_problems(version: Any, shown: str) -> None:
+    newer = {"format": version, "title": "other keys", "agents": 3}
     problem = f'format: the document has format {shown}; this perdure reads "1". Use a newer perdure'
     assert problems_of(newer) == [problem]
 
 
-def test_a_newer_format_of_a_workflow_inside_is_refused_with_its_place() -> None:
-    given = document(agents={"sub": {"workflow": {"format": "2", "name": "x"}}}, edges=[])
-    said = 'agents.sub.workflow.format: the document has format "2"; this perdure reads "1". Use a newer perdure'
-    assert problems_of(given) == [said]
+def test_a_newer_format_of_a_workflow_inside_is_rejected_with_its_place() -> None:
+    definition = document(agents={"sub": {"workflow": {"format": "2", "name": "x"}}}, edges=[])
+    problem = 'agents.sub.workflow.format: the document has format "2"; this perdure reads "1". Use a newer perdure'
+    assert problems_of(definition) == [problem]
 
 
 def test_the_format_is_a_text() -> None:
@@ -137,7 +137,7 @@ def review(**config: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("definition", "problem"),
     [
         ({}, "name: missing: expected a text that is not empty"),
         (document(name=" "), 'name: expected a text that is not empty, got " "'),
@@ -220,8 +220,8 @@ def review(**config: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place_and_what_stands_there(given: Any, said: str) -> None:
-    assert problems_of(given) == [said]
+def test_invalid_field_is_reported_with_its_place_and_value(definition: Any, problem: str) -> None:
+    assert problems_of(definition) == [problem]
 
 
 TYPES = (
@@ -232,7 +232,7 @@ TYPES = (
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("definition", "problem"),
     [
         (conditioned(), f".type: missing: expected one of {TYPES}"),
         (conditioned(type="equal"), f".type: expected one of {TYPES}; got \"equal\" (did you mean 'equals'?)"),
@@ -271,17 +271,17 @@ TYPES = (
         ),
     ],
 )
-def test_what_is_wrong_with_a_condition_is_told_with_its_place(given: Any, said: str) -> None:
-    assert problems_of(given) == [f"edges[0].when{said}"]
+def test_invalid_condition_is_reported_with_its_place(definition: Any, problem: str) -> None:
+    assert problems_of(definition) == [f"edges[0].when{problem}"]
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    given = document(
+def test_all_problems_are_reported_at_once() -> None:
+    definition = document(
         agents={"review": {"agent": agent(), "retry": {"max_attempts": "three"}, "time_out": 3}, "b": {"agent": 1}},
         edges=[{"from": "review", "to": "b", "when": {"type": "equals"}}],
         setings={},
     )
-    assert [line.split(": ")[0] for line in problems_of(given)] == [
+    assert [line.split(": ")[0] for line in problems_of(definition)] == [
         "setings",
         "agents.review.time_out",
         "agents.review.retry.max_attempts",
@@ -292,27 +292,27 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 
 def test_values_that_are_long_are_cut_off() -> None:
-    [said] = problems_of(document(edges="x" * 1000))
-    assert said == f'edges: expected a list, got "{"x" * 79}...'
+    [problem] = problems_of(document(edges="x" * 1000))
+    assert problem == f'edges: expected a list, got "{"x" * 79}...'
 
 
-def test_what_was_made_in_python_is_checked_as_a_document_is() -> None:
-    """Structs take whatever they are given."""
+def test_config_made_in_python_is_checked_like_a_document() -> None:
+    """Structs do not check the types of their fields."""
     node = NodeConfig(agent=AgentConfig(model="x"), retry=RetryConfig(max_attempts="three"))  # type: ignore[arg-type]
-    said = 'agents.review.retry.max_attempts: expected a positive integer, got "three"'
-    assert problems_of(WorkflowConfig(name="w", agents={"review": node})) == [said]
-    builder = AgentWorkflow.create().add_agent("review", AgentConfig(model="x"), lambda one: one.with_retry("three"))  # type: ignore[arg-type]
+    problem = 'agents.review.retry.max_attempts: expected a positive integer, got "three"'
+    assert problems_of(WorkflowConfig(name="w", agents={"review": node})) == [problem]
+    builder = AgentWorkflow.create().add_agent("review", AgentConfig(model="x"), lambda node: node.with_retry("three"))  # type: ignore[arg-type]
     with pytest.raises(InvalidDefinition) as refused:
         builder.build()
-    assert str(refused.value) == said
+    assert str(refused.value) == problem
 
 
-def test_a_builder_may_be_given_context_that_no_document_holds() -> None:
-    builder = AgentWorkflow.create().add_agent("a", agent(), lambda one: one.with_context("x", {1, 2}))
+def test_builder_accepts_context_that_a_document_cannot_hold() -> None:
+    builder = AgentWorkflow.create().add_agent("a", agent(), lambda node: node.with_context("x", {1, 2}))
     assert builder.build().node_count == 1
 
 
-def test_what_is_not_sound_in_a_file_is_told_with_the_file(tmp_path: Path) -> None:
+def test_problem_in_a_file_is_reported_with_the_path(tmp_path: Path) -> None:
     path = tmp_path / "w.json"
     path.write_text(json.dumps(document(edges=[edge("draft", "reviw")])))
     with pytest.raises(InvalidDefinition) as refused:
@@ -322,7 +322,7 @@ def test_what_is_not_sound_in_a_file_is_told_with_the_file(tmp_path: Path) -> No
     assert refused.value.problems == (("edges[0].to", "no node 'reviw' exists (did you mean 'review'?)"),)
 
 
-def test_a_dict_that_contains_itself_is_refused() -> None:
-    given = document()
-    given["settings"] = given
-    assert problems_of(given) == ["nested too deeply: at most 100 levels of mappings and lists"]
+def test_a_dict_that_contains_itself_is_rejected() -> None:
+    definition = document()
+    definition["settings"] = definition
+    assert problems_of(definition) == ["nested too deeply: at most 100 levels of mappings and lists"]

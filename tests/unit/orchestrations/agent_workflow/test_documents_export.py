@@ -87,7 +87,7 @@ def test_things_of_python_are_written_by_their_import_path() -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "yaml"])
-async def test_what_is_read_again_is_the_same_and_does_the_same(format: str, tmp_path: Path) -> None:
+async def test_exported_workflow_reads_back_equal_and_behaves_equally(format: str, tmp_path: Path) -> None:
     workflow = whole()
     read = again(workflow, format, tmp_path)
     assert read.to_config() == workflow.to_config()
@@ -107,7 +107,7 @@ def test_the_short_names_give_the_same() -> None:
 
 
 def test_yaml_is_written_for_people_to_read() -> None:
-    """And by whatever reads YAML: what older versions take for something else is in quotes."""
+    """A text that older versions of YAML read as another type is in quotes."""
     brief = NodeConfig(agent=AgentConfig(model="test", instructions="Be brief.\nBe kind.\n"))
     quoted = NodeConfig(agent="x:y", context={"yes": "on", "day": "2026-11-15", "1e3": "1e3", "size": 1e20})
     config = WorkflowConfig(name="w", agents={"a": brief, "no": quoted})
@@ -131,7 +131,7 @@ def test_yaml_is_written_for_people_to_read() -> None:
     )
 
 
-def test_agent_configs_are_written_as_they_are() -> None:
+def test_agent_configs_are_exported_unchanged() -> None:
     config = AgentConfig(model="test", instructions="Be brief.", tools=(f"{HERE}:search",), model_settings={"t": 0.5})
     tree = json.loads(export_draft(started().add_agent("a", config)._draft, "json"))
     assert tree["agents"]["a"]["agent"] == {
@@ -145,7 +145,7 @@ def test_agent_configs_are_written_as_they_are() -> None:
 NOT_WRITTEN = "has no import path, so it cannot be exported. Define it at the top of a module that can be imported"
 
 
-def test_what_has_no_import_path_is_refused_with_its_place_all_at_once() -> None:
+def test_values_without_an_import_path_are_all_reported_with_their_places() -> None:
     def is_good(outputs: Any) -> bool:
         return True
 
@@ -160,35 +160,35 @@ def test_what_has_no_import_path_is_refused_with_its_place_all_at_once() -> None
         .from_("a").to("b").when(is_good)
         .build()
     )  # fmt: skip
-    said = refused(workflow)
-    assert [line.split(": ")[0] for line in said] == [
+    problems = refused(workflow)
+    assert [line.split(": ")[0] for line in problems] == [
         "agents.a.agent",
         "agents.a.tools[0]",
         "agents.a.approval.predicate",
         "agents.b.output_types[0]",
         "edges[0].predicate",
     ]
-    assert said[0] == f"agents.a.agent: the agent {nameless!r} {NOT_WRITTEN}"
-    assert said[4] == f"edges[0].predicate: the function {is_good!r} {NOT_WRITTEN}"
+    assert problems[0] == f"agents.a.agent: the agent {nameless!r} {NOT_WRITTEN}"
+    assert problems[4] == f"edges[0].predicate: the function {is_good!r} {NOT_WRITTEN}"
 
 
-def test_a_tool_that_its_function_would_not_make_again_needs_a_name_of_its_own() -> None:
+def test_tool_that_differs_from_its_function_cannot_be_exported() -> None:
     renamed = Tool(parts.search, name="find")
-    [said] = refused(started().add_agent("a", local, lambda node: node.with_tools(renamed)).build())
-    assert said == f"agents.a.tools[0]: the tool {renamed!r} {NOT_WRITTEN}"
+    [problem] = refused(started().add_agent("a", local, lambda node: node.with_tools(renamed)).build())
+    assert problem == f"agents.a.tools[0]: the tool {renamed!r} {NOT_WRITTEN}"
 
 
-def test_context_that_is_no_plain_data_is_refused_with_its_place() -> None:
+def test_context_that_is_not_plain_data_is_rejected_with_its_place() -> None:
     workflow = started().add_agent("a", local, lambda node: node.with_context("when", {"at": [{1}]})).build()
     plain = "texts, numbers, true, false, null, lists and mappings"
-    said = f"agents.a.context.when.at[0]: not plain data: a document holds {plain}; got {{1}}"
-    assert refused(workflow) == [said]
+    problem = f"agents.a.context.when.at[0]: not plain data: a document holds {plain}; got {{1}}"
+    assert refused(workflow) == [problem]
 
 
-def test_a_workflow_inside_that_cannot_be_written_is_named_by_its_path_or_refused() -> None:
+def test_inner_workflow_is_exported_by_its_path_or_rejected() -> None:
     nameless = started().with_name("inside").add_agent("x", ScriptedAgent("x", ["x"])).build()
-    [said] = refused(started().add_workflow("sub", nameless).build())
-    assert said.startswith("agents.sub.workflow.agents.x.agent: the agent ScriptedAgent")
+    [problem] = refused(started().add_workflow("sub", nameless).build())
+    assert problem.startswith("agents.sub.workflow.agents.x.agent: the agent ScriptedAgent")
     tree = json.loads(started().add_workflow("sub", NAMED).build().export_config())
     assert tree["agents"]["sub"] == {"workflow": f"{__name__}:NAMED"}
 
@@ -196,7 +196,7 @@ def test_a_workflow_inside_that_cannot_be_written_is_named_by_its_path_or_refuse
 NAMED = AgentWorkflow.create().with_name("named").add_agent("x", ScriptedAgent("x", ["x"])).build()
 
 
-def test_the_store_is_no_part_of_a_document_and_must_be_given_again() -> None:
+def test_document_omits_the_store_which_must_be_added_again() -> None:
     kept = started().add_agent("a", local).with_checkpointing().with_in_memory_workflow_store().build()
     inside = json.loads(started().add_workflow("sub", kept).build().export_config())
     assert AgentWorkflow.from_config(inside).build().node_count == 1, "what is inside is kept with what is outside"
@@ -204,10 +204,10 @@ def test_the_store_is_no_part_of_a_document_and_must_be_given_again() -> None:
         AgentWorkflow.from_config(json.loads(kept.export_config())).build()
 
 
-def test_a_document_is_written_as_it_was_read() -> None:
-    given = document(version="3.1", settings={"timeout": 5.0})
-    tree = json.loads(AgentWorkflow.from_config(given).build().export_config())
-    assert tree == {"format": "1", **given}
+def test_document_is_exported_as_it_was_read() -> None:
+    definition = document(version="3.1", settings={"timeout": 5.0})
+    tree = json.loads(AgentWorkflow.from_config(definition).build().export_config())
+    assert tree == {"format": "1", **definition}
 
 
 PROGRAM = """
@@ -231,8 +231,8 @@ if __name__ == "__main__":
 """
 
 
-def test_what_a_program_defines_is_found_by_another_process(tmp_path: Path) -> None:
-    """And the program is not run a second time for it."""
+def test_objects_of_a_program_are_found_by_another_process(tmp_path: Path) -> None:
+    """Finding them does not run the program again."""
     (tmp_path / "team.py").write_text(PROGRAM)
 
     def run(*command: str) -> str:

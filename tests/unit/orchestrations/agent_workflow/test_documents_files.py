@@ -1,4 +1,4 @@
-"""Files that are broken, odd or hostile: told with line and column, and harmless."""
+"""Broken, odd or hostile files are reported with line and column, and do no harm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.errors import MissingExtra
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         (
             '{"name": "w",\n "agents": {"a": 1, b}}',
@@ -30,8 +30,8 @@ from perdure.errors import MissingExtra
         ("[" * 100_000, "nested too deeply: at most 100 levels of mappings and lists"),
     ],
 )
-def test_a_broken_file_of_json_is_told_with_line_and_column(tmp_path: Path, text: str | bytes, said: str) -> None:
-    assert problems_in_file(tmp_path / "w.json", text) == [said]
+def test_broken_json_file_is_reported_with_line_and_column(tmp_path: Path, text: str | bytes, problem: str) -> None:
+    assert problems_in_file(tmp_path / "w.json", text) == [problem]
 
 
 FLOW = "not YAML: while parsing a flow node, expected the node content, but found '<stream end>'"
@@ -43,7 +43,7 @@ MERGE = "merge keys (<<) are not supported: write the keys down"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         (
             "name: w\nagents:\n  a: [\n",
@@ -68,17 +68,17 @@ MERGE = "merge keys (<<) are not supported: write the keys down"
         ("[" * 1000 + "]" * 1000, "nested too deeply: at most 100 levels of mappings and lists"),
     ],
 )
-def test_a_broken_file_of_yaml_is_told_with_line_and_column(tmp_path: Path, text: str, said: str) -> None:
-    assert problems_in_file(tmp_path / "w.yaml", text) == [said]
+def test_broken_yaml_file_is_reported_with_line_and_column(tmp_path: Path, text: str, problem: str) -> None:
+    assert problems_in_file(tmp_path / "w.yaml", text) == [problem]
 
 
-def test_aliases_of_aliases_are_refused_before_they_fill_the_memory(tmp_path: Path) -> None:
+def test_aliases_of_aliases_are_rejected_before_they_fill_the_memory(tmp_path: Path) -> None:
     levels = "\n".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 12))
-    said = "too large: at most 200,000 values, including those that aliases repeat"
-    assert problems_in_file(tmp_path / "w.yaml", f"a0: &a0 lol\n{levels}\n") == [said]
+    problem = "too large: at most 200,000 values, including those that aliases repeat"
+    assert problems_in_file(tmp_path / "w.yaml", f"a0: &a0 lol\n{levels}\n") == [problem]
 
 
-def test_an_alias_stands_for_what_it_names(tmp_path: Path) -> None:
+def test_alias_repeats_the_value_that_it_names(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text(
         f"name: w\nagents:\n  a: {{agent: '{agent()}', retry: &often {{max_attempts: 5}}}}\n"
@@ -120,7 +120,7 @@ def test_an_alias_stands_for_what_it_names(tmp_path: Path) -> None:
         ("!!str 12", "12"),
     ],
 )
-def test_scalars_of_yaml_are_what_json_would_have(text: str, value: Any) -> None:
+def test_yaml_scalars_are_read_as_json_values(text: str, value: Any) -> None:
     [read] = read_text(f"- {text}", "yaml")
     assert (read, type(read)) == (value, type(value))
 
@@ -141,6 +141,6 @@ def test_without_pyyaml_json_is_read_and_yaml_names_the_extra(tmp_path: Path, mo
     assert read_draft(tmp_path / "w.json").name == "w"
 
 
-def test_a_folder_is_no_document(tmp_path: Path) -> None:
+def test_folder_is_rejected_as_a_document(tmp_path: Path) -> None:
     (tmp_path / "w.json").mkdir()
     assert problems_of(tmp_path / "w.json") == [f"{tmp_path / 'w.json'}: the file cannot be read: Is a directory"]

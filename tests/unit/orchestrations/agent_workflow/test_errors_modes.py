@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, boom, drafted, kept, of_kind, stub, watched
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 
 def with_join(mode: str, bad: Any = None, good: Any = None, join: Any = None) -> AgentWorkflow:
     """`bad` and `good` both lead to `join`."""
-    builder = kept().add_agent("bad", bad or says(boom()), lambda node: getattr(node, f"on_error_{mode}")())
-    builder.add_agent("good", good or says("fine")).add_agent("join", join or says("joined"))
+    builder = kept().add_agent("bad", bad or stub(boom()), lambda node: getattr(node, f"on_error_{mode}")())
+    builder.add_agent("good", good or stub("fine")).add_agent("join", join or stub("joined"))
     return builder.from_("bad", "good").to("join")
 
 
@@ -28,16 +28,16 @@ async def test_stop_ends_the_run_with_the_error_of_the_node() -> None:
     assert result.final_answer is None
 
 
-async def test_stop_keeps_what_went_well_beside_the_failure() -> None:
+async def test_stop_keeps_outputs_of_nodes_that_succeeded() -> None:
     events, result = await watched(with_join("stop").build().stream("i", "e"))
 
     assert result.outputs == {"good.answer": "fine"}
-    (ended,) = of_kind(events, told.WorkflowCompletedEvent)
+    (ended,) = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (ended.successful_nodes, ended.failed_nodes, ended.success) == (1, 1, False)
 
 
-async def test_a_resume_tries_what_stopped_again_and_nothing_else() -> None:
-    bad, good, join = Overheard(boom, boom, "better"), Overheard("fine"), Overheard("joined")
+async def test_resume_retries_only_the_node_that_stopped() -> None:
+    bad, good, join = RecordingAgent(boom, boom, "better"), RecordingAgent("fine"), RecordingAgent("joined")
     workflow = with_join("stop", bad, good, join).build()
     await workflow.run("i", "e")
     assert (await workflow.run("i", "e")).state == "failed"
@@ -50,30 +50,30 @@ async def test_a_resume_tries_what_stopped_again_and_nothing_else() -> None:
 
 
 async def test_two_nodes_that_stop_at_once_are_both_counted_and_both_tried_again() -> None:
-    one, other = Overheard(boom, "a"), Overheard(ValueError("bang"), "b")
-    workflow = kept().add_agent("one", one).add_agent("other", other).build()
+    first, second = RecordingAgent(boom, "a"), RecordingAgent(ValueError("bang"), "b")
+    workflow = kept().add_agent("one", first).add_agent("other", second).build()
     events, result = await watched(workflow.stream("i", "e"))
     assert result.state == "failed"
-    assert of_kind(events, told.WorkflowCompletedEvent)[0].failed_nodes == 2
+    assert of_kind(events, event_types.WorkflowCompletedEvent)[0].failed_nodes == 2
 
     assert (await workflow.resume("e")).outputs == {"one.answer": "a", "other.answer": "b"}
 
 
-async def test_skip_skips_all_that_depends_on_the_node() -> None:
-    builder = with_join("skip").add_agent("after", says("after")).add_agent("apart", says("apart"))
+async def test_skip_skips_all_dependents_of_the_node() -> None:
+    builder = with_join("skip").add_agent("after", stub("after")).add_agent("apart", stub("apart"))
     events, result = await watched(builder.from_("join").to("after").from_("good").to("apart").build().stream("i"))
 
     assert result.state == "completed"
     assert not result.success
     assert result.error == "bad: ValueError: boom"
     assert result.outputs == {"good.answer": "fine", "apart.answer": "apart"}
-    skipped = {one.agent_id: one.reason for one in of_kind(events, told.WorkflowAgentSkippedEvent)}
+    skipped = {event.agent_id: event.reason for event in of_kind(events, event_types.WorkflowAgentSkippedEvent)}
     assert set(skipped) == {"join", "after"}
     assert skipped["join"] == "'bad', which it depends on, failed"
 
 
-async def test_isolate_goes_on_along_other_edges() -> None:
-    builder = with_join("isolate").add_agent("only", says("never")).from_("bad").to("only")
+async def test_isolate_continues_along_other_edges() -> None:
+    builder = with_join("isolate").add_agent("only", stub("never")).from_("bad").to("only")
     result = await builder.build().run("i")
 
     assert result.state == "completed"
@@ -85,7 +85,7 @@ async def test_isolate_goes_on_along_other_edges() -> None:
 
 @pytest.mark.parametrize("mode", ["skip", "isolate"])
 async def test_an_execution_that_ended_with_a_failure_is_not_tried_again(mode: str) -> None:
-    bad = Overheard(boom, "better")
+    bad = RecordingAgent(boom, "better")
     workflow = with_join(mode, bad).build()
     first = await workflow.run("i", "e")
 
@@ -94,8 +94,8 @@ async def test_an_execution_that_ended_with_a_failure_is_not_tried_again(mode: s
 
 
 @pytest.mark.parametrize("mode", ["stop", "skip", "isolate"])
-async def test_a_node_that_goes_well_is_as_any_other(mode: str) -> None:
-    result = await with_join(mode, says("good too")).build().run("i")
+async def test_error_mode_does_not_affect_a_node_that_succeeds(mode: str) -> None:
+    result = await with_join(mode, stub("good too")).build().run("i")
 
     assert result.success
     assert result.outputs == {"bad.answer": "good too", "good.answer": "fine", "join.answer": "joined"}
@@ -106,9 +106,9 @@ async def test_a_node_that_goes_well_is_as_any_other(mode: str) -> None:
 
 def with_fallback(*, bad: Any = None, spare: Any = None, join: Any = None) -> AgentWorkflow:
     """`bad` leads to `next`, and `spare` stands in for it."""
-    builder = drafted().add_agent("bad", bad or says(boom()), lambda node: node.on_error_fallback("spare"))
-    builder.add_agent("next", join or Overheard(), lambda node: node.with_input_key("answer"))
-    builder.add_agent("spare", spare or says("spare"))
+    builder = drafted().add_agent("bad", bad or stub(boom()), lambda node: node.on_error_fallback("spare"))
+    builder.add_agent("next", join or RecordingAgent(), lambda node: node.with_input_key("answer"))
+    builder.add_agent("spare", spare or stub("spare"))
     return builder.from_("bad").to("next")
 
 
@@ -119,39 +119,39 @@ async def test_a_fallback_stands_in_and_the_execution_is_a_success() -> None:
     assert result.error is None
     assert result.outputs == {"spare.answer": "spare", "next.answer": "<spare>"}
     assert result.final_answer == "<spare>"
-    (ended,) = of_kind(events, told.WorkflowCompletedEvent)
+    (ended,) = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (ended.successful_nodes, ended.failed_nodes, ended.skipped_nodes) == (2, 0, 0)
 
 
 async def test_a_fallback_that_is_not_needed_is_skipped() -> None:
-    events, result = await watched(with_fallback(bad=says("fine")).build().stream("i"))
+    events, result = await watched(with_fallback(bad=stub("fine")).build().stream("i"))
 
     assert result.outputs == {"bad.answer": "fine", "next.answer": "<fine>"}
-    (skipped,) = of_kind(events, told.WorkflowAgentSkippedEvent)
+    (skipped,) = of_kind(events, event_types.WorkflowAgentSkippedEvent)
     assert skipped.reason == "'bad' did not fail, so its fallback is not needed"
 
 
-async def test_conditions_ask_what_the_fallback_gave() -> None:
-    builder = drafted().add_agent("bad", says(boom()), lambda node: node.on_error_fallback("spare"))
-    builder.add_agent("spare", says("yes")).add_agent("a", says("a")).add_agent("b", says("b"))
+async def test_conditions_evaluate_the_outputs_of_the_fallback() -> None:
+    builder = drafted().add_agent("bad", stub(boom()), lambda node: node.on_error_fallback("spare"))
+    builder.add_agent("spare", stub("yes")).add_agent("a", stub("a")).add_agent("b", stub("b"))
     edges = builder.from_("bad").to("a").when_equals("answer", "yes").from_("bad").to("b").as_default()
 
     assert set((await edges.build().run("i")).outputs) == {"spare.answer", "a.answer"}
 
 
-async def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
-    builder = with_fallback().add_agent("other", says("other")).from_("spare").to("other")
+async def test_fallback_with_own_edges_follows_them() -> None:
+    builder = with_fallback().add_agent("other", stub("other")).from_("spare").to("other")
     result = await builder.build().run("i")
 
     assert result.outputs == {"spare.answer": "spare", "other.answer": "other"}
 
 
-async def test_what_a_fallback_gives_is_found_under_the_name_of_the_node_that_failed() -> None:
-    listener = Overheard()
+async def test_output_of_a_fallback_is_available_under_the_failed_nodes_name() -> None:
+    listener = RecordingAgent()
     builder = drafted().add_agent(
-        "bad", says(boom()), lambda node: node.with_output_key("draft").on_error_fallback("spare")
+        "bad", stub(boom()), lambda node: node.with_output_key("draft").on_error_fallback("spare")
     )
-    builder.add_agent("spare", says("spare"), lambda node: node.with_output_key("draft"))
+    builder.add_agent("spare", stub("spare"), lambda node: node.with_output_key("draft"))
     builder.add_agent("next", listener, lambda node: node.with_input_key("bad.draft"))
     result = await builder.from_("bad").to("next").build().run("i")
 
@@ -159,28 +159,28 @@ async def test_what_a_fallback_gives_is_found_under_the_name_of_the_node_that_fa
     assert listener.inputs == ["spare"]
 
 
-async def test_a_fallback_at_a_join_is_one_of_those_that_are_joined() -> None:
-    listener = Overheard("joined")
-    builder = with_fallback(join=listener).add_agent("good", says("fine")).from_("good").to("next")
+async def test_fallback_counts_as_an_input_of_a_join() -> None:
+    listener = RecordingAgent("joined")
+    builder = with_fallback(join=listener).add_agent("good", stub("fine")).from_("good").to("next")
     result = await builder.build().run("i")
 
     assert result.outputs == {"spare.answer": "spare", "good.answer": "fine", "next.answer": "joined"}
     assert listener.turns == 1
 
 
-async def test_a_fallback_that_fails_stops_as_its_own_mode_says() -> None:
-    result = await with_fallback(spare=says(ValueError("too"))).build().run("i")
+async def test_failing_fallback_fails_the_execution_with_its_error() -> None:
+    result = await with_fallback(spare=stub(ValueError("too"))).build().run("i")
 
     assert result.state == "failed"
     assert result.error == "spare: ValueError: too"
 
 
 async def test_one_fallback_may_stand_in_for_several() -> None:
-    spare = Overheard("spare")
+    spare = RecordingAgent("spare")
     builder = drafted().add_agent("spare", spare)
     for name in ("one", "two"):
-        builder.add_agent(name, says(boom()), lambda node: node.on_error_fallback("spare"))
-        builder.add_agent(f"{name}-next", Overheard(), lambda node: node.with_input_key("answer"))
+        builder.add_agent(name, stub(boom()), lambda node: node.on_error_fallback("spare"))
+        builder.add_agent(f"{name}-next", RecordingAgent(), lambda node: node.with_input_key("answer"))
         builder.from_(name).to(f"{name}-next")
     result = await builder.build().run("i")
 

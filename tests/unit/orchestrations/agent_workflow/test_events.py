@@ -1,13 +1,13 @@
-"""What is told of an execution: in which order, with true numbers, and nothing twice."""
+"""Events of an execution: their order, correct numbers, and no event twice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, own, says, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept, of_kind, own, stub, watched
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
@@ -23,19 +23,19 @@ def names(events: list[Any]) -> list[str]:
             filter(
                 None,
                 (
-                    type(one).__name__.removeprefix("Workflow").removesuffix("Event"),
-                    str(getattr(one, "agent_id", "") or ""),
-                    str(getattr(one, "layer_index", "")) if "Layer" in type(one).__name__ else "",
-                    "-".join(filter(None, (getattr(one, "from_node_id", ""), getattr(one, "to_node_id", "")))),
+                    type(event).__name__.removeprefix("Workflow").removesuffix("Event"),
+                    str(getattr(event, "agent_id", "") or ""),
+                    str(getattr(event, "layer_index", "")) if "Layer" in type(event).__name__ else "",
+                    "-".join(filter(None, (getattr(event, "from_node_id", ""), getattr(event, "to_node_id", "")))),
                 ),
             )
         )
-        for one in own(events)
+        for event in own(events)
     ]
 
 
-async def test_a_small_workflow_is_told_step_by_step() -> None:
-    builder = kept().add_agent("a", says("x")).add_agent("b", says("y")).add_agent("c", says("z"))
+async def test_small_workflow_emits_its_events_in_order() -> None:
+    builder = kept().add_agent("a", stub("x")).add_agent("b", stub("y")).add_agent("c", stub("z"))
     edges = builder.from_("a").to("b").from_("a").to("c").when_equals("answer", "never")
     events, _ = await watched(edges.build().stream("i", "e"))
 
@@ -53,42 +53,44 @@ async def test_a_small_workflow_is_told_step_by_step() -> None:
         "LayerCompleted 1",
         "Completed",
     ]
-    assert {one.workflow_name for one in own(events)} == {"w"}
-    assert {one.execution_id for one in own(events)} == {"e"}
+    assert {event.workflow_name for event in own(events)} == {"w"}
+    assert {event.execution_id for event in own(events)} == {"e"}
 
 
-async def test_fields_are_true() -> None:
+async def test_event_fields_are_correct() -> None:
     builder = (
         kept()
-        .add_agent("a", says("x", name="writer"))
-        .add_agent("b", says(ValueError("boom")), lambda node: node.on_error_isolate())
+        .add_agent("a", stub("x", name="writer"))
+        .add_agent("b", stub(ValueError("boom")), lambda node: node.on_error_isolate())
     )
-    builder.add_agent("c", says("z"))
+    builder.add_agent("c", stub("z"))
     events, _ = await watched(builder.from_("a").to("c").when_equals("answer", "no").build().stream("i"))
 
-    (began,) = of_kind(events, told.WorkflowStartedEvent)
+    (began,) = of_kind(events, event_types.WorkflowStartedEvent)
     assert (began.node_count, began.layer_count) == (3, 2)
-    (writer,) = [one for one in of_kind(events, told.WorkflowAgentStartedEvent) if one.agent_id == "a"]
+    (writer,) = [event for event in of_kind(events, event_types.WorkflowAgentStartedEvent) if event.agent_id == "a"]
     assert (writer.agent_name, writer.layer_index) == ("writer", 0)
-    ended = {one.agent_id: one for one in of_kind(events, told.WorkflowAgentCompletedEvent)}
+    ended = {event.agent_id: event for event in of_kind(events, event_types.WorkflowAgentCompletedEvent)}
     assert (ended["a"].success, ended["a"].outputs, ended["a"].error_message) == (True, {"answer": "x"}, None)
     assert (ended["b"].success, ended["b"].outputs, ended["b"].error_message) == (False, {}, "ValueError: boom")
     assert "c" not in ended
-    layers = {one.layer_index: one.successful_nodes for one in of_kind(events, told.WorkflowLayerCompletedEvent)}
+    layers = {
+        event.layer_index: event.successful_nodes for event in of_kind(events, event_types.WorkflowLayerCompletedEvent)
+    }
     assert layers == {0: 1, 1: 0}
-    (whole,) = of_kind(events, told.WorkflowCompletedEvent)
+    (whole,) = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (whole.successful_nodes, whole.failed_nodes, whole.skipped_nodes) == (1, 1, 1)
     assert (whole.success, whole.error) == (False, "b: ValueError: boom")
 
 
-async def test_progress_is_the_part_that_is_settled() -> None:
+async def test_progress_is_the_share_of_settled_nodes() -> None:
     builder = kept()
     for name in "abcd":
-        builder.add_agent(name, says(name))
+        builder.add_agent(name, stub(name))
     edges = builder.from_("a").to("b").from_("b").to("c").from_("a").to("d").when_equals("answer", "no")
     events, _ = await watched(edges.build().stream("i"))
 
-    progress = [(one.agent_id, one.progress) for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
+    progress = [(event.agent_id, event.progress) for event in of_kind(events, event_types.WorkflowAgentCompletedEvent)]
     assert progress == [("a", 0.25), ("b", 0.75), ("c", 1.0)]
 
 
@@ -106,7 +108,7 @@ class Timed:
         return AgentResponse(messages=(Message("assistant", "done"),))
 
 
-async def test_durations_are_true() -> None:
+async def test_durations_are_correct() -> None:
     clock = FakeClock()
     builder = (
         kept(clock=clock)
@@ -118,26 +120,26 @@ async def test_durations_are_true() -> None:
     async with clock.skipping():
         events, result = await watched(workflow.stream("i"))
 
-    agents = {one.agent_id: one.duration for one in of_kind(events, told.WorkflowAgentCompletedEvent)}
+    agents = {event.agent_id: event.duration for event in of_kind(events, event_types.WorkflowAgentCompletedEvent)}
     assert agents == {"a": 5, "b": 8, "c": 2}
-    assert [one.duration for one in of_kind(events, told.WorkflowLayerCompletedEvent)] == [8, 2]
-    assert [one.duration for one in of_kind(events, told.WorkflowCompletedEvent)] == [10]
+    assert [event.duration for event in of_kind(events, event_types.WorkflowLayerCompletedEvent)] == [8, 2]
+    assert [event.duration for event in of_kind(events, event_types.WorkflowCompletedEvent)] == [10]
     assert result.duration == 10
 
 
-async def test_what_agents_say_is_passed_on_word_by_word() -> None:
-    events, _ = await watched(drafted().add_agent("a", says("one two three", name="writer")).build().stream("i"))
-    updates = [one.data for one in of_kind(events, WorkflowEvent) if isinstance(one.data, AgentResponseUpdate)]
+async def test_agent_text_is_streamed_word_by_word() -> None:
+    events, _ = await watched(drafted().add_agent("a", stub("one two three", name="writer")).build().stream("i"))
+    updates = [event.data for event in of_kind(events, WorkflowEvent) if isinstance(event.data, AgentResponseUpdate)]
 
-    assert "".join(one.text for one in updates) == "one two three"
+    assert "".join(update.text for update in updates) == "one two three"
     assert len(updates) >= 3
 
 
 # ---------------------------------------------------------------- nothing twice
 
 
-async def test_an_execution_that_has_ended_tells_nothing_more() -> None:
-    workflow = kept().add_agent("a", says("x")).build()
+async def test_ended_execution_emits_no_more_events() -> None:
+    workflow = kept().add_agent("a", stub("x")).build()
     await workflow.run("i", "e")
     events, result = await watched(workflow.stream("i", "e"))
 
@@ -145,9 +147,9 @@ async def test_an_execution_that_has_ended_tells_nothing_more() -> None:
     assert result.final_answer == "x"
 
 
-async def test_a_resume_tells_only_what_is_new() -> None:
-    second = Overheard(ValueError("boom"), "y")
-    builder = kept().add_agent("a", says("x")).add_agent("b", second).add_agent("c", says("z"))
+async def test_resume_emits_only_new_events() -> None:
+    second = RecordingAgent(ValueError("boom"), "y")
+    builder = kept().add_agent("a", stub("x")).add_agent("b", second).add_agent("c", stub("z"))
     workflow = builder.from_("a").to("b").from_("b").to("c").build()
     first, _ = await watched(workflow.stream("i", "e"))
     again, _ = await watched(workflow.stream_resumed("e"))
@@ -164,14 +166,14 @@ async def test_a_resume_tells_only_what_is_new() -> None:
         "LayerCompleted 2",
         "Completed",
     ]
-    (ended,) = of_kind(again, told.WorkflowCompletedEvent)
+    (ended,) = of_kind(again, event_types.WorkflowCompletedEvent)
     assert (ended.successful_nodes, ended.success) == (3, True)
-    progress = [one.progress for one in of_kind(again, told.WorkflowAgentCompletedEvent)]
+    progress = [event.progress for event in of_kind(again, event_types.WorkflowAgentCompletedEvent)]
     assert progress == [2 / 3, 1.0]
 
 
-async def test_an_answered_approval_tells_only_what_is_new() -> None:
-    builder = kept().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.requires_approval("?"))
+async def test_answered_approval_emits_only_new_events() -> None:
+    builder = kept().add_agent("a", stub("x")).add_agent("b", stub("y"), lambda node: node.requires_approval("?"))
     workflow = builder.from_("a").to("b").build()
     seen: list[Any] = []
     workflow.subscribe_any(seen.append)
@@ -181,40 +183,40 @@ async def test_an_answered_approval_tells_only_what_is_new() -> None:
     await workflow.approve(result.pending[0].request_id)
 
     assert names(seen) == ["ApprovalResolved b", "AgentCompleted b", "LayerCompleted 1", "Completed"]
-    assert not [one for one in seen if isinstance(one, WorkflowEvent)]  # b says nothing again
+    assert not [event for event in seen if isinstance(event, WorkflowEvent)]  # b streams nothing again
 
 
-async def test_a_failed_execution_is_told_as_completed_without_success() -> None:
-    events, _ = await watched(kept().add_agent("a", says(ValueError("boom"))).build().stream("i"))
+async def test_failed_execution_emits_completed_without_success() -> None:
+    events, _ = await watched(kept().add_agent("a", stub(ValueError("boom"))).build().stream("i"))
 
-    (ended,) = of_kind(events, told.WorkflowCompletedEvent)
+    (ended,) = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (ended.success, ended.error) == (False, "a: ValueError: boom")
-    (agent,) = of_kind(events, told.WorkflowAgentCompletedEvent)
+    (agent,) = of_kind(events, event_types.WorkflowAgentCompletedEvent)
     assert agent.error_message == "ValueError: boom"
 
 
-async def test_progress_counts_what_was_done_beside_a_failure_before_a_resume() -> None:
+async def test_progress_after_a_resume_counts_nodes_done_before_it() -> None:
     storage, is_well = InMemoryCheckpointStorage(), False
 
     def built() -> AgentWorkflowInstance:
         builder = drafted().with_checkpointing().with_workflow_store(storage)
         builder.add_agent("a", ScriptedAgent("a", lambda messages: "A" if is_well else ValueError("boom")))
-        return builder.add_agent("b", says("B")).add_agent("c", says("C")).from_("a", "b").to("c").build()
+        return builder.add_agent("b", stub("B")).add_agent("c", stub("C")).from_("a", "b").to("c").build()
 
     await built().run("i", "e")
     is_well = True
     events, _ = await watched(built().stream_resumed("e"))
 
-    completed = [one for one in events if isinstance(one, told.WorkflowAgentCompletedEvent)]
-    assert [(one.agent_id, one.progress) for one in completed] == [("a", 2 / 3), ("c", 1.0)]
+    completed = [event for event in events if isinstance(event, event_types.WorkflowAgentCompletedEvent)]
+    assert [(event.agent_id, event.progress) for event in completed] == [("a", 2 / 3), ("c", 1.0)]
 
 
-async def test_outputs_so_far_are_told_however_often_a_predicate_fails() -> None:
+async def test_outputs_so_far_are_returned_each_time_a_predicate_fails() -> None:
     def fails(outputs: Mapping[str, Any]) -> bool:
         raise KeyError("zz")
 
-    workflow = kept().add_agent("a", says("A")).add_agent("b", says("B")).from_("a").to("b").when(fails).build()
+    workflow = kept().add_agent("a", stub("A")).add_agent("b", stub("B")).from_("a").to("b").when(fails).build()
     results = [await workflow.run("i", "e"), await workflow.resume("e")]
 
-    assert [one.outputs for one in results] == [{"a.answer": "A"}] * 2
-    assert {one.error for one in results} == {"edges[0].predicate: KeyError: 'zz'"}
+    assert [result.outputs for result in results] == [{"a.answer": "A"}] * 2
+    assert {result.error for result in results} == {"edges[0].predicate: KeyError: 'zz'"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept, stub
 
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
@@ -18,7 +18,7 @@ from perdure.testing.faults import Point
 
 
 async def test_an_execution_that_has_ended_gives_its_result_again() -> None:
-    agent = Overheard("x")
+    agent = RecordingAgent("x")
     workflow = kept().add_agent("a", agent).build()
     first = await workflow.run("i", "e")
 
@@ -28,28 +28,28 @@ async def test_an_execution_that_has_ended_gives_its_result_again() -> None:
     assert agent.turns == 1
 
 
-@pytest.mark.parametrize("given", ["other", {"input": "i"}, ""])
-async def test_another_input_for_the_same_id_is_refused(given: Any) -> None:
-    agent = Overheard("x")
+@pytest.mark.parametrize("workflow_input", ["other", {"input": "i"}, ""])
+async def test_another_input_for_the_same_id_is_rejected(workflow_input: Any) -> None:
+    agent = RecordingAgent("x")
     workflow = kept().add_agent("a", agent).build()
     await workflow.run("i", "e")
 
     with pytest.raises(InputMismatch, match="e"):
-        await workflow.run(given, "e")
+        await workflow.run(workflow_input, "e")
     assert agent.turns == 1
 
 
-async def test_another_input_is_refused_also_while_it_waits_or_has_stopped() -> None:
-    waiting = kept().add_agent("a", says("x"), lambda node: node.requires_approval("?")).build()
-    stopped = kept().add_agent("a", says(ValueError("boom"))).build()
+async def test_another_input_is_rejected_while_an_execution_waits_or_has_stopped() -> None:
+    waiting = kept().add_agent("a", stub("x"), lambda node: node.requires_approval("?")).build()
+    stopped = kept().add_agent("a", stub(ValueError("boom"))).build()
     for workflow in (waiting, stopped):
         await workflow.run("i", "e")
         with pytest.raises(InputMismatch):
             await workflow.run("other", "e")
 
 
-async def test_a_mapping_is_the_same_whatever_its_order() -> None:
-    agent = Overheard("x")
+async def test_mapping_input_is_equal_in_any_key_order() -> None:
+    agent = RecordingAgent("x")
     workflow = kept().add_agent("a", agent).build()
     await workflow.run({"a": 1, "b": [2]}, "e")
     await workflow.run({"b": [2], "a": 1}, "e")
@@ -57,26 +57,26 @@ async def test_a_mapping_is_the_same_whatever_its_order() -> None:
     assert agent.turns == 1
 
 
-async def test_two_runs_of_one_id_at_the_same_time_are_one_execution() -> None:
-    agent = Overheard("x")
+async def test_concurrent_runs_with_the_same_id_are_one_execution() -> None:
+    agent = RecordingAgent("x")
     workflow = kept().add_agent("a", agent).build()
     results = await asyncio.gather(*(workflow.run("i", "e") for _ in range(3)))
 
-    assert [one.final_answer for one in results] == ["x"] * 3
+    assert [result.final_answer for result in results] == ["x"] * 3
     assert agent.turns == 1
 
 
-async def test_of_two_runs_of_one_id_with_different_inputs_one_is_refused() -> None:
-    agent = Overheard()
+async def test_one_of_two_concurrent_runs_with_different_inputs_is_rejected() -> None:
+    agent = RecordingAgent()
     workflow = kept().add_agent("a", agent).build()
     results = await asyncio.gather(workflow.run("i", "e"), workflow.run("other", "e"), return_exceptions=True)
 
-    assert sum(isinstance(one, InputMismatch) for one in results) == 1
+    assert sum(isinstance(result, InputMismatch) for result in results) == 1
     assert agent.turns == 1
 
 
 async def test_two_objects_on_one_file_do_not_run_one_execution_twice(tmp_path: Path) -> None:
-    agent = Overheard("x")
+    agent = RecordingAgent("x")
 
     def opened() -> AgentWorkflowInstance:
         builder = drafted().with_checkpointing().with_sqlite_workflow_store(tmp_path / "w.db")
@@ -84,50 +84,50 @@ async def test_two_objects_on_one_file_do_not_run_one_execution_twice(tmp_path: 
 
     results = await asyncio.gather(opened().run("i", "e"), opened().run("i", "e"))
 
-    assert [one.final_answer for one in results] == ["x", "x"]
+    assert [result.final_answer for result in results] == ["x", "x"]
     assert agent.turns == 1
 
 
-async def test_an_execution_without_an_id_gets_one_of_its_own() -> None:
-    workflow = kept().add_agent("a", Overheard()).build()
-    one, other = await workflow.run("i"), await workflow.run("i")
+async def test_execution_without_an_id_gets_its_own_id() -> None:
+    workflow = kept().add_agent("a", RecordingAgent()).build()
+    first, second = await workflow.run("i"), await workflow.run("i")
 
-    assert one.execution_id != other.execution_id
-    assert (await workflow.resume(one.execution_id)).final_answer == "<i>"
+    assert first.execution_id != second.execution_id
+    assert (await workflow.resume(first.execution_id)).final_answer == "<i>"
 
 
-async def test_the_id_of_an_execution_of_another_workflow_is_refused(tmp_path: Path) -> None:
+async def test_the_id_of_an_execution_of_another_workflow_is_rejected(tmp_path: Path) -> None:
     def named(name: str, agent: Any) -> AgentWorkflowInstance:
         builder = drafted(name).with_checkpointing().with_sqlite_workflow_store(tmp_path / "w.db")
         return builder.add_agent("a", agent).build()
 
-    agent = Overheard("y")
-    await named("one", says("x")).run("i", "e")
+    agent = RecordingAgent("y")
+    await named("one", stub("x")).run("i", "e")
     with pytest.raises(PerdureError, match="one"):
         await named("other", agent).run("i", "e")
     assert agent.turns == 0
 
 
-async def test_an_execution_that_there_is_not_cannot_be_resumed() -> None:
-    workflow = kept().add_agent("a", says("x")).build()
+async def test_resume_of_an_unknown_execution_is_rejected() -> None:
+    workflow = kept().add_agent("a", stub("x")).build()
 
     with pytest.raises(ThreadNotFound, match="nowhere"):
         await workflow.resume("nowhere")
 
 
 @pytest.mark.parametrize("wrong", ["", 3])
-async def test_what_is_no_id_is_refused(wrong: Any) -> None:
-    workflow = kept().add_agent("a", says("x")).build()
+async def test_invalid_execution_id_is_rejected(wrong: Any) -> None:
+    workflow = kept().add_agent("a", stub("x")).build()
 
     with pytest.raises(PerdureError, match="execution_id"):
         await workflow.run("i", wrong)
 
 
-# ---------------------------------------------------------------- what a result says
+# ---------------------------------------------------------------- contents of a result
 
 
 async def test_an_execution_that_waits_has_the_outputs_so_far() -> None:
-    builder = kept().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.requires_approval("?"))
+    builder = kept().add_agent("a", stub("x")).add_agent("b", stub("y"), lambda node: node.requires_approval("?"))
     result = await builder.from_("a").to("b").build().run("i", "e")
 
     assert result.state == "waiting"
@@ -136,7 +136,7 @@ async def test_an_execution_that_waits_has_the_outputs_so_far() -> None:
 
 
 async def test_an_execution_that_stopped_has_the_outputs_so_far() -> None:
-    builder = kept().add_agent("a", says("x")).add_agent("b", says(ValueError("boom")))
+    builder = kept().add_agent("a", stub("x")).add_agent("b", stub(ValueError("boom")))
     result = await builder.from_("a").to("b").build().run("i", "e")
 
     assert result.state == "failed"
@@ -145,8 +145,8 @@ async def test_an_execution_that_stopped_has_the_outputs_so_far() -> None:
 
 async def test_usage_adds_up_over_the_agents_and_over_resumes() -> None:
     usage = {"input_token_count": 10, "output_token_count": 2}
-    second = Overheard(ValueError("boom"), "y", usage=usage)
-    builder = kept().add_agent("a", says("x", usage=usage)).add_agent("b", second)
+    second = RecordingAgent(ValueError("boom"), "y", usage=usage)
+    builder = kept().add_agent("a", stub("x", usage=usage)).add_agent("b", second)
     workflow = builder.from_("a").to("b").build()
     await workflow.run("i", "e")
     result = await workflow.resume("e")
@@ -156,7 +156,7 @@ async def test_usage_adds_up_over_the_agents_and_over_resumes() -> None:
 
 
 async def test_without_checkpointing_an_execution_is_forgotten_when_it_has_ended() -> None:
-    agent = Overheard("x")
+    agent = RecordingAgent("x")
     workflow = drafted().add_agent("a", agent).build()
     await workflow.run("i", "e")
     await workflow.run("other", "e")
@@ -164,8 +164,8 @@ async def test_without_checkpointing_an_execution_is_forgotten_when_it_has_ended
     assert agent.turns == 2
 
 
-async def test_without_checkpointing_one_that_waits_or_stopped_goes_on_in_this_process() -> None:
-    agent = Overheard(ValueError("boom"), "x")
+async def test_unstored_execution_that_waits_or_stopped_resumes_in_this_process() -> None:
+    agent = RecordingAgent(ValueError("boom"), "x")
     workflow = drafted().add_agent("a", agent, lambda node: node.requires_approval("?")).build()
     assert (await workflow.run("i", "e")).state == "failed"
     result = await workflow.run("i", "e")
@@ -174,7 +174,7 @@ async def test_without_checkpointing_one_that_waits_or_stopped_goes_on_in_this_p
     assert (await workflow.approve(result.pending[0].request_id)).final_answer == "x"
 
 
-async def test_trouble_with_the_store_is_told_and_raised() -> None:
+async def test_store_failure_is_reported_and_raised() -> None:
     from perdure import InMemoryCheckpointStorage
     from perdure.agent_workflow.events import WorkflowDiagnosticEvent
     from perdure.errors import StorageFailed
@@ -184,12 +184,12 @@ async def test_trouble_with_the_store_is_told_and_raised() -> None:
         faults, seen = Faults(), list[WorkflowDiagnosticEvent]()
         faults.fail(point)
         builder = drafted().with_checkpointing().with_workflow_store(faults.wrap(InMemoryCheckpointStorage()))
-        workflow = builder.add_agent("a", says("x"), lambda node: node.on_error_isolate()).build()
+        workflow = builder.add_agent("a", stub("x"), lambda node: node.on_error_isolate()).build()
         workflow.subscribe(WorkflowDiagnosticEvent, seen.append)
         with pytest.raises(StorageFailed):
             await workflow.run("i", "e")
 
-        assert [(one.level, one.source) for one in seen] == [("error", "storage")], point
+        assert [(event.level, event.source) for event in seen] == [("error", "storage")], point
         assert (await workflow.run("i", "e")).final_answer == "x"
 
 
@@ -218,8 +218,8 @@ class Gated:
         return AgentResponse(messages=(Message("assistant", "ok"),))
 
 
-async def test_a_run_that_is_cancelled_is_resumed_where_it_was() -> None:
-    first, gated = Overheard("x"), Gated()
+async def test_cancelled_run_resumes_where_it_stopped() -> None:
+    first, gated = RecordingAgent("x"), Gated()
     workflow = kept().add_agent("a", first).add_agent("b", gated).from_("a").to("b").build()
     running = asyncio.ensure_future(workflow.run("i", "e"))
     await gated.began.wait()
@@ -232,9 +232,9 @@ async def test_a_run_that_is_cancelled_is_resumed_where_it_was() -> None:
     assert (first.turns, gated.turns) == (1, 2)
 
 
-async def test_a_stream_that_nobody_reads_to_its_end_can_be_taken_up_again() -> None:
-    agent = Overheard("x")
-    workflow = kept().add_agent("a", agent).add_agent("b", says("y")).from_("a").to("b").build()
+async def test_abandoned_stream_can_be_continued_by_a_run() -> None:
+    agent = RecordingAgent("x")
+    workflow = kept().add_agent("a", agent).add_agent("b", stub("y")).from_("a").to("b").build()
     async for _ in workflow.stream("i", "e"):
         break
 
@@ -242,14 +242,14 @@ async def test_a_stream_that_nobody_reads_to_its_end_can_be_taken_up_again() -> 
     assert agent.turns == 1
 
 
-async def test_no_more_executions_are_in_a_node_at_a_time_than_it_allows() -> None:
+async def test_node_limits_the_number_of_concurrent_executions() -> None:
     gated = Gated()
     workflow = kept().add_agent("a", gated, lambda node: node.with_max_concurrent(2)).build()
     runs = [asyncio.ensure_future(workflow.run("i", f"e{number}")) for number in range(5)]
     await gated.began.wait()
-    for _ in range(50):  # whoever could come in has come in
+    for _ in range(50):  # all executions that can enter have entered
         await asyncio.sleep(0)
     gated.gate.set()
 
-    assert [one.final_answer for one in await asyncio.gather(*runs)] == ["ok"] * 5
+    assert [result.final_answer for result in await asyncio.gather(*runs)] == ["ok"] * 5
     assert gated.most == 2

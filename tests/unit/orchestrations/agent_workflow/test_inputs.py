@@ -1,4 +1,4 @@
-"""What a node is told: by template, by key, or by default; and what only this node tells its agent."""
+"""The input of a node: by template, by key or by default, and with the instructions of the node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, echo, kept, stub
 
 from perdure.agent_workflow.builder.workflow import Configure
 from perdure.agent_workflow.instance import AgentWorkflowInstance
@@ -19,14 +19,14 @@ class Review(msgspec.Struct):
     by: dict[str, str]
 
 
-async def heard(
-    configure: Configure | None, given: Any = "tides", *, first: Any = "a draft", key: str | None = "draft"
+async def second_input(
+    configure: Configure | None, workflow_input: Any = "tides", *, first: Any = "a draft", key: str | None = "draft"
 ) -> str:
-    """What the second of two nodes is told."""
-    listener = Overheard("heard")
+    """Return the input of the second of two nodes."""
+    listener = RecordingAgent("heard")
     named: Configure | None = None if key is None else lambda node: node.with_output_key(key)
-    builder = drafted().add_agent("write", says(first), named).add_agent("read", listener, configure)
-    result = await builder.from_("write").to("read").build().run(given)
+    builder = drafted().add_agent("write", stub(first), named).add_agent("read", listener, configure)
+    result = await builder.from_("write").to("read").build().run(workflow_input)
     assert result.success, result.error
     return listener.inputs[0]
 
@@ -41,38 +41,38 @@ async def heard(
     ],
 )
 async def test_a_template_is_filled(template: str, expected: str) -> None:
-    assert await heard(lambda node: node.with_input_template(template)) == expected
+    assert await second_input(lambda node: node.with_input_template(template)) == expected
 
 
-async def test_what_fills_a_template_is_not_read_as_one() -> None:
+async def test_template_values_are_not_parsed_as_templates() -> None:
     first = "{{input}} \\1 \\g<0>"
 
-    assert await heard(lambda node: node.with_input_template("<{{draft}}>"), first=first) == f"<{first}>"
+    assert await second_input(lambda node: node.with_input_template("<{{draft}}>"), first=first) == f"<{first}>"
 
 
 @pytest.mark.parametrize("key", ["draft", "write.draft"])
 async def test_an_input_key_names_an_output(key: str) -> None:
-    assert await heard(lambda node: node.with_input_key(key)) == "a draft"
+    assert await second_input(lambda node: node.with_input_key(key)) == "a draft"
 
 
 async def test_the_template_comes_before_the_input_key() -> None:
-    told = await heard(lambda node: node.with_input_key("draft").with_input_template("T {{input}}"))
+    text = await second_input(lambda node: node.with_input_key("draft").with_input_template("T {{input}}"))
 
-    assert told == "T tides"
+    assert text == "T tides"
 
 
 @pytest.mark.parametrize("key", ["question", "input", "message", "query", "prompt"])
-async def test_an_output_of_a_usual_name_is_what_the_next_node_is_told(key: str) -> None:
-    assert await heard(None, key=key) == "a draft"
+async def test_output_with_a_usual_name_is_the_input_of_the_next_node(key: str) -> None:
+    assert await second_input(None, key=key) == "a draft"
 
 
 async def test_the_input_key_comes_before_an_output_of_a_usual_name() -> None:
-    assert await heard(lambda node: node.with_input_key("input.topic"), {"topic": "t"}, key="question") == "t"
+    assert await second_input(lambda node: node.with_input_key("input.topic"), {"topic": "t"}, key="question") == "t"
 
 
-async def test_without_a_key_or_template_a_node_is_told_what_the_execution_was_given() -> None:
-    assert await heard(None) == "tides"
-    assert await heard(None, key=None) == "tides"
+async def test_node_without_a_key_or_template_receives_the_workflow_input() -> None:
+    assert await second_input(None) == "tides"
+    assert await second_input(None, key=None) == "tides"
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ async def test_without_a_key_or_template_a_node_is_told_what_the_execution_was_g
     [("review.score", "3"), ("review.by.name", "Ann"), ("review.by", '{"name":"Ann"}'), ("score", "3")],
 )
 async def test_fields_of_structured_outputs_are_reached_by_their_path(key: str, expected: str) -> None:
-    listener = Overheard("heard")
+    listener = RecordingAgent("heard")
     builder = drafted().add_agent(
-        "review", says({"score": 3, "by": {"name": "Ann"}}), lambda node: node.structured_output(Review)
+        "review", stub({"score": 3, "by": {"name": "Ann"}}), lambda node: node.structured_output(Review)
     )
     builder.add_agent("read", listener, lambda node: node.with_input_key(key))
     await builder.from_("review").to("read").build().run("i")
@@ -91,41 +91,41 @@ async def test_fields_of_structured_outputs_are_reached_by_their_path(key: str, 
 
 
 async def test_a_node_further_back_is_reached_by_its_name() -> None:
-    listener = Overheard("heard")
+    listener = RecordingAgent("heard")
     builder = drafted()
-    builder.add_agent("a", says("from a")).add_agent("b", says("from b"))
+    builder.add_agent("a", stub("from a")).add_agent("b", stub("from b"))
     builder.add_agent("c", listener, lambda node: node.with_input_template("{{a.answer}} {{b.answer}} {{answer}}"))
     await builder.from_("a").to("b").from_("b").to("c").build().run("i")
 
     assert listener.inputs == ["from a from b from b"]
 
 
-async def test_keys_of_a_mapping_that_was_given_fill_templates() -> None:
-    given = {"topic": "t", "deep": {"er": 1}, "n": [1], "input": "own"}
+async def test_keys_of_an_input_mapping_fill_templates() -> None:
+    workflow_input = {"topic": "t", "deep": {"er": 1}, "n": [1], "input": "own"}
     template = "{{input.topic}} {{input.deep.er}} {{input.n}}"
 
-    assert await heard(lambda node: node.with_input_template(template), given) == "t 1 [1]"
+    assert await second_input(lambda node: node.with_input_template(template), workflow_input) == "t 1 [1]"
 
 
-@pytest.mark.parametrize("given", [{"question": "q", "other": 1}, {"input": "q"}])
-async def test_a_usual_name_in_a_mapping_that_was_given_is_the_question(given: dict[str, Any]) -> None:
-    assert await heard(None, given) == "q"
+@pytest.mark.parametrize("workflow_input", [{"question": "q", "other": 1}, {"input": "q"}])
+async def test_usual_key_of_an_input_mapping_is_the_question(workflow_input: dict[str, Any]) -> None:
+    assert await second_input(None, workflow_input) == "q"
 
 
-async def test_a_mapping_without_a_usual_name_is_told_as_json() -> None:
-    assert await heard(None, {"topic": "t"}) == '{"topic":"t"}'
+async def test_mapping_without_a_usual_key_is_passed_as_json() -> None:
+    assert await second_input(None, {"topic": "t"}) == '{"topic":"t"}'
 
 
-def branched(configure: Configure) -> tuple[AgentWorkflowInstance, Overheard]:
-    """`b`, which gives `extra`, runs only if `a` says "yes"; `c` comes after both."""
-    listener = Overheard("heard")
-    builder = drafted().add_agent("a", Overheard(echo)).add_agent("c", listener, configure)
-    builder.add_agent("b", says("y"), lambda node: node.with_output_key("extra"))
+def branched(configure: Configure) -> tuple[AgentWorkflowInstance, RecordingAgent]:
+    """`b`, which gives `extra`, runs only if `a` replies "yes"; `c` comes after both."""
+    listener = RecordingAgent("heard")
+    builder = drafted().add_agent("a", RecordingAgent(echo)).add_agent("c", listener, configure)
+    builder.add_agent("b", stub("y"), lambda node: node.with_output_key("extra"))
     edges = builder.from_("a").to("b").when_contains("answer", "yes").from_("a", "b").to("c")
     return edges.build(), listener
 
 
-async def test_in_a_template_what_a_skipped_node_would_have_given_is_empty() -> None:
+async def test_template_key_of_a_skipped_node_is_empty() -> None:
     workflow, listener = branched(lambda node: node.with_input_template("[{{extra}}{{b.extra}}]"))
     await workflow.run("yes")
     await workflow.run("no")
@@ -133,7 +133,7 @@ async def test_in_a_template_what_a_skipped_node_would_have_given_is_empty() -> 
     assert listener.inputs == ["[yy]", "[]"]
 
 
-async def test_an_input_key_that_only_a_skipped_node_gives_fails_the_node_with_its_place() -> None:
+async def test_input_key_of_a_skipped_node_fails_the_node_with_its_place() -> None:
     workflow, listener = branched(lambda node: node.with_input_key("extra"))
     assert (await workflow.run("yes")).success
 
@@ -144,9 +144,9 @@ async def test_an_input_key_that_only_a_skipped_node_gives_fails_the_node_with_i
     assert listener.inputs == ["y"]
 
 
-def test_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
-    builder = drafted().add_agent("a", says("x"), lambda node: node.with_output_key("draft"))
-    builder.add_agent("b", says("y"), lambda node: node.with_input_template("{{drafft}}")).from_("a").to("b")
+def test_build_rejects_a_key_that_no_node_gives() -> None:
+    builder = drafted().add_agent("a", stub("x"), lambda node: node.with_output_key("draft"))
+    builder.add_agent("b", stub("y"), lambda node: node.with_input_template("{{drafft}}")).from_("a").to("b")
 
     with pytest.raises(InvalidDefinition, match=r"agents\.b\.input_template.*'drafft'"):
         builder.build()
@@ -155,8 +155,8 @@ def test_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
 # ---------------------------------------------------------------- context and instructions
 
 
-async def test_instructions_and_context_are_told_before_the_input() -> None:
-    listener = Overheard("heard")
+async def test_instructions_and_context_precede_the_input() -> None:
+    listener = RecordingAgent("heard")
     builder = drafted().add_agent(
         "a",
         listener,
@@ -164,7 +164,7 @@ async def test_instructions_and_context_are_told_before_the_input() -> None:
     )
     await builder.build().run("tides")
 
-    assert [(one.role, one.text) for one in listener.heard[0]] == [
+    assert [(message.role, message.text) for message in listener.received[0]] == [
         ("system", "Be brief.\n\ntone: dry\n\nn: [1]"),
         ("user", "tides"),
     ]
@@ -193,9 +193,9 @@ async def test_instructions_and_context_reach_the_model_of_an_agent() -> None:
         assert text in requests[0]
 
 
-async def test_an_execution_is_given_a_text_or_a_mapping() -> None:
-    workflow = drafted().add_agent("a", says("x")).build()
-    for given in (3, None, ["x"], {1: "x"}, Message("user", "x")):
-        wrong: Any = given
+async def test_execution_accepts_only_a_text_or_a_mapping() -> None:
+    workflow = drafted().add_agent("a", stub("x")).build()
+    for value in (3, None, ["x"], {1: "x"}, Message("user", "x")):
+        wrong: Any = value
         with pytest.raises(InvalidRun, match="is a text, or a mapping"):
             await workflow.run(wrong)

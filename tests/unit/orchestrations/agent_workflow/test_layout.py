@@ -23,10 +23,10 @@ Edges = list[tuple[str, str]]
     ids=["apart", "chain", "diamond", "a short way and a long one", "against the order they were added in"],
 )
 def test_a_node_comes_in_the_layer_after_all_that_lead_to_it(edges: Edges, layers: list[tuple[str, ...]]) -> None:
-    found = lay_out("abcd", edges)
+    layout = lay_out("abcd", edges)
 
-    assert list(found.layers) == layers
-    assert not found.back
+    assert list(layout.layers) == layers
+    assert not layout.back
 
 
 @pytest.mark.parametrize(
@@ -39,30 +39,30 @@ def test_a_node_comes_in_the_layer_after_all_that_lead_to_it(edges: Edges, layer
         ([("c", "b"), ("b", "c"), ("a", "b")], {0}),
         ([("a", "b"), ("c", "d"), ("d", "c"), ("b", "a")], {2, 3}),
     ],
-    ids=["two", "said the other way round", "itself", "one in another", "entered from outside", "two loops apart"],
+    ids=["two", "in the other order", "itself", "one in another", "entered from outside", "two loops apart"],
 )
 def test_an_edge_that_closes_a_cycle_leads_back(edges: Edges, back: set[int]) -> None:
-    found = lay_out("abcd", edges)
+    layout = lay_out("abcd", edges)
 
-    assert found.back == back
-    assert sorted(found.order) == list("abcd")
+    assert layout.back == back
+    assert sorted(layout.order) == list("abcd")
 
 
 def test_two_edges_between_the_same_nodes_are_both_back_or_both_not() -> None:
-    found = lay_out("ab", [("a", "b"), ("a", "b"), ("b", "a"), ("b", "a")])
+    layout = lay_out("ab", [("a", "b"), ("a", "b"), ("b", "a"), ("b", "a")])
 
-    assert found.back == {2, 3}
+    assert layout.back == {2, 3}
 
 
-def test_a_cycle_is_told_node_by_node() -> None:
+def test_cycle_is_listed_node_by_node() -> None:
     edges = [("a", "b"), ("b", "c"), ("c", "a"), ("a", "d")]
 
     assert cycle_through("c", "a", edges) == ["a", "b", "c", "a"]
     assert cycle_through("a", "a", [("a", "a")]) == ["a", "a"]
 
 
-def test_a_long_chain_is_no_trouble() -> None:
+def test_long_chain_is_laid_out() -> None:
     nodes = [f"n{number}" for number in range(300)]
-    found = lay_out(nodes, list(pairwise(nodes)))
+    layout = lay_out(nodes, list(pairwise(nodes)))
 
-    assert len(found.layers) == 300
+    assert len(layout.layers) == 300

@@ -1,4 +1,4 @@
-"""Loops of agents: passes, limits, convergence, and what the pass before said."""
+"""Loops of agents: passes, limits, convergence, and the output of the pass before."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept, of_kind, watched
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 
@@ -17,14 +17,14 @@ class Verdict(msgspec.Struct):
     feedback: str
 
 
-def numbered(word: str) -> Overheard:
+def numbered(word: str) -> RecordingAgent:
     """Says `word 1`, `word 2` and so on."""
-    agent: Overheard = Overheard(lambda messages: f"{word} {agent.turns}", name=word)
+    agent: RecordingAgent = RecordingAgent(lambda messages: f"{word} {agent.turns}", name=word)
     return agent
 
 
-def judge(good_after: int) -> Overheard:
-    agent: Overheard = Overheard(
+def judge(good_after: int) -> RecordingAgent:
+    agent: RecordingAgent = RecordingAgent(
         lambda messages: {"good": agent.turns >= good_after, "feedback": f"feedback {agent.turns}"}, name="judge"
     )
     return agent
@@ -35,12 +35,12 @@ def reviewed(write: Any, review: Any, *, limit: int = 10) -> AgentWorkflow:
     builder = drafted().with_max_iterations(limit)
     builder.add_agent("write", write, lambda node: node.with_input_template("{{input}} ({{review.feedback}})"))
     builder.add_agent("review", review, lambda node: node.with_input_key("answer").structured_output(Verdict))
-    builder.add_agent("publish", Overheard(), lambda node: node.with_input_key("write.answer"))
+    builder.add_agent("publish", RecordingAgent(), lambda node: node.with_input_key("write.answer"))
     edges = builder.from_("write").to("review").from_("review").to("write").when_equals("good", False)
     return edges.from_("review").to("publish").when_equals("good", True)
 
 
-async def test_a_loop_goes_on_until_its_exit_is_taken() -> None:
+async def test_loop_continues_until_its_exit_is_taken() -> None:
     write, review = numbered("draft"), judge(3)
     result = await reviewed(write, review).build().run("tides")
 
@@ -50,7 +50,7 @@ async def test_a_loop_goes_on_until_its_exit_is_taken() -> None:
     assert review.inputs == ["draft 1", "draft 2", "draft 3"]
 
 
-async def test_each_pass_is_told_what_the_pass_before_said() -> None:
+async def test_each_pass_receives_the_output_of_the_pass_before() -> None:
     write = numbered("draft")
     await reviewed(write, judge(3)).build().run("tides")
 
@@ -65,27 +65,25 @@ async def test_a_loop_ends_at_its_limit_with_a_warning() -> None:
     assert result.success
     assert write.turns == 4
     assert "publish.answer" not in result.outputs
-    (warning,) = of_kind(events, told.WorkflowDiagnosticEvent)
+    (warning,) = of_kind(events, event_types.WorkflowDiagnosticEvent)
     assert warning.level == "warning"
     assert "4 passes" in warning.message
 
 
 @pytest.mark.parametrize(("converges", "turns"), [(True, (2, 1)), (False, (5, 5))])
-async def test_a_pass_that_changes_nothing_is_the_last_unless_told_otherwise(
-    converges: bool, turns: tuple[int, int]
-) -> None:
-    one, other = Overheard("same"), Overheard("same too")
-    builder = drafted().with_max_iterations(5).with_convergence(converges).add_agent("a", one).add_agent("b", other)
+async def test_unchanged_pass_ends_the_loop_unless_convergence_is_off(converges: bool, turns: tuple[int, int]) -> None:
+    first, second = RecordingAgent("same"), RecordingAgent("same too")
+    builder = drafted().with_max_iterations(5).with_convergence(converges).add_agent("a", first).add_agent("b", second)
     events, result = await watched(builder.from_("a").to("b").from_("b").to("a").build().stream("i"))
 
-    assert (one.turns, other.turns) == turns
+    assert (first.turns, second.turns) == turns
     assert result.success
     assert result.final_answer == "same too"
-    (left,) = of_kind(events, told.WorkflowDiagnosticEvent)
+    (left,) = of_kind(events, event_types.WorkflowDiagnosticEvent)
     assert left.level == ("info" if converges else "warning")
 
 
-async def test_a_node_that_leads_back_to_itself() -> None:
+async def test_node_can_lead_back_to_itself() -> None:
     agent = numbered("try")
     builder = drafted().with_max_iterations(9).add_agent("a", agent)
     result = await builder.from_("a").to("a").when(lambda outputs: outputs["answer"] != "try 4").build().run("i")
@@ -94,9 +92,9 @@ async def test_a_node_that_leads_back_to_itself() -> None:
     assert agent.turns == 4
 
 
-async def test_a_loop_inside_of_a_loop() -> None:
+async def test_loop_can_contain_a_loop() -> None:
     words = iter(["inner", "inner", "outer", "inner", "done"])
-    last = Overheard(lambda messages: next(words))
+    last = RecordingAgent(lambda messages: next(words))
     first, second = numbered("a"), numbered("b")
     builder = drafted().with_max_iterations(20)
     builder.add_agent("a", first).add_agent("b", second).add_agent("c", last)
@@ -109,26 +107,28 @@ async def test_a_loop_inside_of_a_loop() -> None:
 
 
 async def test_a_node_outside_of_the_loop_runs_once() -> None:
-    aside = Overheard("aside")
+    aside = RecordingAgent("aside")
     builder = reviewed(numbered("draft"), judge(3)).add_agent("aside", aside)
     await builder.build().run("i")
 
     assert aside.turns == 1
 
 
-async def test_each_run_of_a_node_in_a_loop_is_told() -> None:
+async def test_each_run_of_a_node_in_a_loop_emits_events() -> None:
     events, _ = await watched(reviewed(numbered("draft"), judge(2)).build().stream("i"))
 
-    began = [one.agent_id for one in of_kind(events, told.WorkflowAgentStartedEvent)]
+    began = [event.agent_id for event in of_kind(events, event_types.WorkflowAgentStartedEvent)]
     assert began == ["write", "review", "write", "review", "publish"]
-    edges = [(one.from_node_id, one.to_node_id) for one in of_kind(events, told.WorkflowEdgeTraversedEvent)]
+    edges = [
+        (event.from_node_id, event.to_node_id) for event in of_kind(events, event_types.WorkflowEdgeTraversedEvent)
+    ]
     assert ("review", "write") in edges
-    (ended,) = of_kind(events, told.WorkflowCompletedEvent)
+    (ended,) = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (ended.successful_nodes, ended.failed_nodes, ended.skipped_nodes) == (3, 0, 0)
 
 
 async def test_a_failure_in_a_later_pass_is_resumed_there() -> None:
-    write = Overheard("draft 1", ValueError("boom"), "draft 2", name="draft")
+    write = RecordingAgent("draft 1", ValueError("boom"), "draft 2", name="draft")
     builder = reviewed(write, judge(2)).with_checkpointing().with_in_memory_workflow_store()
     workflow = builder.build()
     result = await workflow.run("tides", "e")
@@ -143,7 +143,7 @@ async def test_a_failure_in_a_later_pass_is_resumed_there() -> None:
 
 async def test_an_approval_in_a_loop_is_asked_for_in_each_pass() -> None:
     builder = kept().with_max_iterations(9).add_agent("a", numbered("draft"), lambda node: node.requires_approval("?"))
-    builder.add_agent("b", Overheard(), lambda node: node.with_input_key("answer"))
+    builder.add_agent("b", RecordingAgent(), lambda node: node.with_input_key("answer"))
     workflow = builder.from_("a").to("b").from_("b").to("a").when_not_equals("answer", "<draft 3>").build()
     result = await workflow.run("i", "e")
     asked = []
@@ -155,17 +155,17 @@ async def test_an_approval_in_a_loop_is_asked_for_in_each_pass() -> None:
     assert result.final_answer == "<draft 3>"
 
 
-async def test_progress_goes_back_with_the_loop() -> None:
+async def test_progress_decreases_when_a_loop_repeats() -> None:
     builder = drafted().with_max_iterations(9).add_agent("a", numbered("draft")).add_agent("b", numbered("review"))
     edges = builder.from_("a").to("b").from_("b").to("a").when_equals("answer", "review 1")
     events, _ = await watched(edges.build().stream("i"))
 
-    progress = [(one.agent_id, one.progress) for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
+    progress = [(event.agent_id, event.progress) for event in of_kind(events, event_types.WorkflowAgentCompletedEvent)]
     assert progress == [("a", 0.5), ("b", 1.0), ("a", 0.5), ("b", 1.0)]
 
 
-async def test_of_two_loops_apart_each_ends_when_it_has_converged() -> None:
-    steady, restless = Overheard("same"), numbered("draft")
+async def test_separate_loops_converge_independently() -> None:
+    steady, restless = RecordingAgent("same"), numbered("draft")
     builder = drafted().with_max_iterations(6).add_agent("a", steady).add_agent("b", restless)
     await builder.from_("a").to("a").from_("b").to("b").build().run("i")
 

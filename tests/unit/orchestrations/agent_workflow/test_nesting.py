@@ -1,4 +1,4 @@
-"""A workflow as a node of another: what it gives, asks and tells there, and what its failures do."""
+"""A workflow as a node of another: its outputs, requests and events there, and the effect of its failures."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from typing import Any
 
 import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
-from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, echo, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import (
+    RecordingAgent,
+    boom,
+    drafted,
+    echo,
+    kept,
+    of_kind,
+    stub,
+    watched,
+)
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import FakeClock, ScriptedAgent
 
 
 def inner(*agents: Any, name: str = "inner") -> AgentWorkflowInstance:
-    """One agent after the other, each told what the one before said."""
+    """Return a chain of agents, each with the answer of the agent before it as input."""
     builder = drafted(name)
     for place, agent in enumerate(agents):
         builder.add_agent(f"x{place}", agent, None if place == 0 else lambda node: node.with_input_key("answer"))
@@ -25,10 +34,10 @@ def inner(*agents: Any, name: str = "inner") -> AgentWorkflowInstance:
 
 
 async def test_a_workflow_as_a_node_gives_its_final_answer_and_its_outputs() -> None:
-    builder = drafted().add_agent("a", says("first"))
-    builder.add_workflow("sub", inner(Overheard(), Overheard()), lambda node: node.with_input_key("answer"))
+    builder = drafted().add_agent("a", stub("first"))
+    builder.add_workflow("sub", inner(RecordingAgent(), RecordingAgent()), lambda node: node.with_input_key("answer"))
     builder.add_agent(
-        "b", Overheard(), lambda node: node.with_input_template("{{sub.answer}} {{sub.outputs.x0.answer}}")
+        "b", RecordingAgent(), lambda node: node.with_input_template("{{sub.answer}} {{sub.outputs.x0.answer}}")
     )
     result = await builder.from_("a").to("sub").from_("sub").to("b").build().run("i")
 
@@ -38,20 +47,20 @@ async def test_a_workflow_as_a_node_gives_its_final_answer_and_its_outputs() -> 
 
 
 async def test_an_output_key_names_the_answer_of_a_workflow() -> None:
-    builder = drafted().add_workflow("sub", inner(says("x")), lambda node: node.with_output_key("draft"))
+    builder = drafted().add_workflow("sub", inner(stub("x")), lambda node: node.with_output_key("draft"))
 
     assert (await builder.build().run("i")).outputs["sub.draft"] == "x"
 
 
-async def test_workflows_in_workflows_in_workflows() -> None:
-    middle = drafted("middle").add_workflow("deep", inner(Overheard())).build()
+async def test_workflows_can_nest_three_levels_deep() -> None:
+    middle = drafted("middle").add_workflow("deep", inner(RecordingAgent())).build()
     result = await drafted().add_workflow("sub", middle).build().run("i")
 
     assert result.final_answer == "<i>"
 
 
 async def test_the_same_workflow_may_be_several_nodes() -> None:
-    shared = inner(Overheard())
+    shared = inner(RecordingAgent())
     builder = drafted().add_workflow("one", shared).add_workflow("two", shared)
     result = await builder.build().run("i")
 
@@ -62,7 +71,7 @@ async def test_the_same_workflow_may_be_several_nodes() -> None:
 
 
 def asking(*, depth: int = 1) -> AgentWorkflowInstance:
-    made = drafted("inner").add_agent("x", says("x"), lambda node: node.requires_approval("?")).build()
+    made = drafted("inner").add_agent("x", stub("x"), lambda node: node.requires_approval("?")).build()
     for level in range(1, depth):
         made = drafted(f"level{level}").add_workflow("sub", made).build()
     return kept().add_workflow("sub", made).build()
@@ -83,7 +92,7 @@ async def test_an_approval_inside_is_asked_and_answered_outside(depth: int) -> N
     assert result.final_answer == "x"
 
 
-async def test_an_approval_inside_that_is_denied_leaves_no_answer() -> None:
+async def test_denied_inner_approval_leaves_no_answer() -> None:
     workflow = asking()
     request_id = (await workflow.run("i", "e")).pending[0].request_id
     result = await workflow.deny(request_id)
@@ -96,7 +105,7 @@ async def test_an_approval_inside_that_is_denied_leaves_no_answer() -> None:
 
 
 async def test_a_failure_inside_stops_the_whole_and_is_resumed_inside() -> None:
-    first, second = Overheard("x"), Overheard(boom, "y")
+    first, second = RecordingAgent("x"), RecordingAgent(boom, "y")
     workflow = kept().add_workflow("sub", inner(first, second)).build()
     result = await workflow.run("i", "e")
     assert result.state == "failed"
@@ -109,17 +118,17 @@ async def test_a_failure_inside_stops_the_whole_and_is_resumed_inside() -> None:
 
 
 def failing(mode: str, *, depth: int = 1) -> AgentWorkflow:
-    made = inner(says(boom()))
+    made = inner(stub(boom()))
     for level in range(1, depth):
         made = drafted(f"level{level}").add_workflow("sub", made).build()
     builder = kept().add_workflow("sub", made, lambda node: getattr(node, f"on_error_{mode}")())
-    builder.add_agent("good", says("good")).add_agent("join", says("joined"))
+    builder.add_agent("good", stub("good")).add_agent("join", stub("joined"))
     return builder.from_("sub", "good").to("join")
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("mode", "ran"), [("skip", {"good"}), ("isolate", {"good", "join"})])
-async def test_a_failure_inside_is_met_as_the_node_says(mode: str, ran: set[str], depth: int) -> None:
+async def test_inner_failure_uses_the_error_mode_of_the_node(mode: str, ran: set[str], depth: int) -> None:
     result = await failing(mode, depth=depth).build().run("i")
 
     assert (result.state, result.success) == ("completed", False)
@@ -128,16 +137,18 @@ async def test_a_failure_inside_is_met_as_the_node_says(mode: str, ran: set[str]
 
 
 async def test_a_fallback_stands_in_for_a_workflow() -> None:
-    builder = drafted().add_workflow("sub", inner(says(boom())), lambda node: node.on_error_fallback("spare"))
-    builder.add_agent("spare", says("spare")).add_agent("b", Overheard(), lambda node: node.with_input_key("answer"))
+    builder = drafted().add_workflow("sub", inner(stub(boom())), lambda node: node.on_error_fallback("spare"))
+    builder.add_agent("spare", stub("spare")).add_agent(
+        "b", RecordingAgent(), lambda node: node.with_input_key("answer")
+    )
     result = await builder.from_("sub").to("b").build().run("i")
 
     assert result.success
     assert result.final_answer == "<spare>"
 
 
-async def test_a_node_inside_that_isolates_its_failure_makes_the_workflow_no_success() -> None:
-    made = drafted("inner").add_agent("bad", says(boom()), lambda node: node.on_error_isolate()).build()
+async def test_isolated_failure_inside_makes_the_workflow_unsuccessful() -> None:
+    made = drafted("inner").add_agent("bad", stub(boom()), lambda node: node.on_error_isolate()).build()
     result = await kept().add_workflow("sub", made, lambda node: node.on_error_isolate()).build().run("i")
 
     assert not result.success
@@ -146,7 +157,7 @@ async def test_a_node_inside_that_isolates_its_failure_makes_the_workflow_no_suc
 
 async def test_a_workflow_as_a_node_is_tried_again() -> None:
     clock = FakeClock()
-    agent = Overheard(boom, boom, "fine")
+    agent = RecordingAgent(boom, boom, "fine")
     builder = kept(clock=clock).add_workflow("sub", inner(agent), lambda node: node.with_retry(3))
     async with clock.skipping():
         result = await builder.build().run("i")
@@ -159,10 +170,10 @@ async def test_a_workflow_as_a_node_is_tried_again() -> None:
 # ---------------------------------------------------------------- loops, events, crashes
 
 
-async def test_a_workflow_in_a_loop_runs_anew_in_each_pass() -> None:
-    agent: Overheard = Overheard(lambda messages: f"draft {agent.turns}")
+async def test_workflow_in_a_loop_runs_again_in_each_pass() -> None:
+    agent: RecordingAgent = RecordingAgent(lambda messages: f"draft {agent.turns}")
     builder = drafted().with_max_iterations(9).add_workflow("sub", inner(agent))
-    builder.add_agent("b", Overheard(), lambda node: node.with_input_key("answer"))
+    builder.add_agent("b", RecordingAgent(), lambda node: node.with_input_key("answer"))
     edges = builder.from_("sub").to("b").from_("b").to("sub").when_not_equals("answer", "<draft 3>")
     result = await edges.build().run("i")
 
@@ -170,31 +181,31 @@ async def test_a_workflow_in_a_loop_runs_anew_in_each_pass() -> None:
     assert agent.turns == 3
 
 
-async def test_events_inside_say_where_they_come_from() -> None:
-    middle = drafted("middle").add_workflow("deep", inner(says("x"))).build()
+async def test_inner_events_name_their_origin() -> None:
+    middle = drafted("middle").add_workflow("deep", inner(stub("x"))).build()
     events, _ = await watched(kept("outer").add_workflow("sub", middle).build().stream("i", "e"))
-    began = {one.metadata.agent_chain: one for one in of_kind(events, told.WorkflowAgentStartedEvent)}
+    began = {event.metadata.agent_chain: event for event in of_kind(events, event_types.WorkflowAgentStartedEvent)}
 
     assert set(began) == {("sub",), ("sub", "deep"), ("sub", "deep", "x0")}
     deepest = began["sub", "deep", "x0"]
     assert (deepest.metadata.depth, deepest.metadata.agent_id, deepest.metadata.parent_agent_id) == (2, "x0", "deep")
     assert deepest.workflow_name == "inner"
     assert deepest.execution_id == "e"
-    ended = {one.metadata.depth: one for one in of_kind(events, told.WorkflowCompletedEvent)}
-    assert {depth: one.workflow_name for depth, one in ended.items()} == {0: "outer", 1: "middle", 2: "inner"}
+    ended = {event.metadata.depth: event for event in of_kind(events, event_types.WorkflowCompletedEvent)}
+    assert {depth: event.workflow_name for depth, event in ended.items()} == {0: "outer", 1: "middle", 2: "inner"}
 
 
 async def test_nodes_inside_do_not_count_outside() -> None:
-    builder = drafted().add_workflow("sub", inner(says("x"), says("y"), says("z"))).add_agent("b", says("b"))
+    builder = drafted().add_workflow("sub", inner(stub("x"), stub("y"), stub("z"))).add_agent("b", stub("b"))
     events, _ = await watched(builder.from_("sub").to("b").build().stream("i"))
-    own = [one for one in of_kind(events, told.WorkflowAgentCompletedEvent) if one.metadata.depth == 0]
+    own = [event for event in of_kind(events, event_types.WorkflowAgentCompletedEvent) if event.metadata.depth == 0]
 
-    assert [(one.agent_id, one.progress) for one in own] == [("sub", 0.5), ("b", 1.0)]
-    (ended,) = [one for one in of_kind(events, told.WorkflowCompletedEvent) if one.metadata.depth == 0]
+    assert [(event.agent_id, event.progress) for event in own] == [("sub", 0.5), ("b", 1.0)]
+    (ended,) = [event for event in of_kind(events, event_types.WorkflowCompletedEvent) if event.metadata.depth == 0]
     assert ended.successful_nodes == 2
 
 
-async def test_a_workflow_in_another_that_is_cut_off_anywhere_ends_as_if_it_had_not_been() -> None:
+async def test_nested_workflow_survives_a_crash_at_any_write() -> None:
     def make(storage: Any, log: Log) -> AgentWorkflowInstance:
         made = drafted("inner").add_agent(
             "x", ScriptedAgent("x", echo, log=log), lambda node: node.requires_approval("?")

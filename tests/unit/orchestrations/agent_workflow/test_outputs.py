@@ -1,4 +1,4 @@
-"""What an agent said, as the outputs of its node: texts, structured values, one of several types."""
+"""The reply of an agent as the outputs of its node: texts, structured values, one of several types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept, stub
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow, Configure
 from perdure.agent_workflow.execution.execution import WorkflowResult
@@ -52,7 +52,7 @@ REPLIES = [
 
 
 async def run(reply: Any, configure: Configure | None = None) -> WorkflowResult:
-    return await drafted().add_agent("a", says(reply), configure).build().run("i")
+    return await drafted().add_agent("a", stub(reply), configure).build().run("i")
 
 
 async def test_a_text_is_the_answer() -> None:
@@ -76,7 +76,7 @@ async def test_with_an_output_key_a_structured_answer_is_one_output(kind: type) 
     assert result.outputs == {"a.review": {"score": 3, "tags": ["a"]}}
 
 
-async def test_a_structured_answer_that_is_none_fails_the_node_and_says_what_was_said() -> None:
+async def test_invalid_structured_answer_fails_the_node_and_is_quoted() -> None:
     result = await run("no idea", lambda node: node.structured_output(Struct))
 
     assert result.state == "failed"
@@ -86,7 +86,7 @@ async def test_a_structured_answer_that_is_none_fails_the_node_and_says_what_was
 
 async def test_a_wrong_answer_is_tried_again() -> None:
     clock = FakeClock()
-    agent = Overheard("no idea", {"score": "many"}, {"score": 3})
+    agent = RecordingAgent("no idea", {"score": "many"}, {"score": 3})
     builder = kept(clock=clock).add_agent("a", agent, lambda node: node.structured_output(Struct).with_retry(3))
     async with clock.skipping():
         result = await builder.build().run("i")
@@ -96,7 +96,7 @@ async def test_a_wrong_answer_is_tried_again() -> None:
 
 
 async def test_a_wrong_answer_is_asked_for_again_by_a_resume() -> None:
-    agent = Overheard("no idea", {"score": 3})
+    agent = RecordingAgent("no idea", {"score": 3})
     workflow = kept().add_agent("a", agent, lambda node: node.structured_output(Struct)).build()
     assert (await workflow.run("i", "e")).state == "failed"
 
@@ -132,17 +132,17 @@ async def test_a_union_answer_of_no_type_fails_the_node() -> None:
 
 
 def joined(*finals: str) -> AgentWorkflow:
-    builder = drafted().add_agent("a", says("first"))
+    builder = drafted().add_agent("a", stub("first"))
     for name in finals:
-        builder.add_agent(name, says(f"said by {name}"))
+        builder.add_agent(name, stub(f"said by {name}"))
     return builder.from_("a").to(*finals)
 
 
-async def test_the_final_answer_is_that_of_the_node_at_which_it_ended() -> None:
+async def test_final_answer_is_the_answer_of_the_last_node() -> None:
     assert (await joined("b").build().run("i")).final_answer == "said by b"
 
 
-async def test_the_answers_of_several_last_nodes_come_in_the_order_of_the_definition() -> None:
+async def test_answers_of_several_last_nodes_follow_the_definition_order() -> None:
     assert (await joined("c", "b").build().run("i")).final_answer == "said by c\n\nsaid by b"
 
 
@@ -165,7 +165,7 @@ async def test_an_agent_is_made_of_a_config() -> None:
 
 async def test_a_function_may_configure_an_agent_or_give_one() -> None:
     builder = drafted().add_agent("a", lambda config: config.with_model("test").with_name("writer"))
-    result = await builder.add_agent("b", lambda config: says("from b")).build().run("i")
+    result = await builder.add_agent("b", lambda config: stub("from b")).build().run("i")
 
     assert result.success, result.error
     assert result.outputs["b.answer"] == "from b"

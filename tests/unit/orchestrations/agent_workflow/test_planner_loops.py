@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.orchestrations.agent_workflow.test_planner import Play, says
+from tests.unit.orchestrations.agent_workflow.test_planner import Play, answer_is
 
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 
-LOOP = (NodeEdge("a", "b"), NodeEdge("b", "a", says("again")))
+LOOP = (NodeEdge("a", "b"), NodeEdge("b", "a", answer_is("again")))
 
 
 def test_an_edge_that_leads_back_begins_another_pass() -> None:
@@ -20,7 +20,7 @@ def test_an_edge_that_leads_back_begins_another_pass() -> None:
     assert play.is_over
 
 
-def test_a_loop_ends_at_its_limit_and_says_so() -> None:
+def test_loop_ends_at_its_limit_and_is_marked_limited() -> None:
     play = Play("ab", *LOOP, max_passes=2)
     play.end("a", "1")
     play.end("b", "again")
@@ -41,7 +41,7 @@ def test_a_pass_that_changes_nothing_is_the_last() -> None:
     assert not play.at.is_limited
 
 
-def test_without_convergence_only_the_limit_ends_it() -> None:
+def test_without_convergence_only_the_limit_ends_the_loop() -> None:
     play = Play("ab", *LOOP, max_passes=3, converges=False)
     for _ in range(3):
         assert play.end("a") == {"b"}
@@ -59,7 +59,7 @@ def test_a_pass_begins_when_all_else_is_settled() -> None:
 
 
 def test_a_node_behind_a_loop_waits_for_its_exit() -> None:
-    play = Play("abc", *LOOP, NodeEdge("b", "c", says("done")), max_passes=5)
+    play = Play("abc", *LOOP, NodeEdge("b", "c", answer_is("done")), max_passes=5)
     play.end("a", "1")
     play.end("b", "again")
     assert play.skipped == ["c"]
@@ -69,7 +69,7 @@ def test_a_node_behind_a_loop_waits_for_its_exit() -> None:
 
 
 def test_a_node_may_lead_back_to_itself() -> None:
-    play = Play("a", NodeEdge("a", "a", says("again")), max_passes=3)
+    play = Play("a", NodeEdge("a", "a", answer_is("again")), max_passes=3)
 
     assert play.ready == {"a"}
     assert play.end("a", "again") == {"a"}
@@ -78,7 +78,7 @@ def test_a_node_may_lead_back_to_itself() -> None:
 
 
 def test_a_node_that_was_left_out_twice_in_the_same_way_has_not_changed() -> None:
-    play = Play("abc", NodeEdge("a", "b", says("first")), NodeEdge("a", "c"), NodeEdge("c", "a"), max_passes=10)
+    play = Play("abc", NodeEdge("a", "b", answer_is("first")), NodeEdge("a", "c"), NodeEdge("c", "a"), max_passes=10)
     play.end("a", "first")
     play.end("b")
     play.end("c")
@@ -102,12 +102,12 @@ def test_a_node_that_fails_twice_in_the_same_way_has_not_changed() -> None:
     assert play.at.has_converged
 
 
-def test_one_loop_in_another() -> None:
+def test_loop_can_contain_a_loop() -> None:
     edges = (
         NodeEdge("a", "b"),
         NodeEdge("b", "c"),
-        NodeEdge("c", "b", says("inner")),
-        NodeEdge("c", "a", says("outer")),
+        NodeEdge("c", "b", answer_is("inner")),
+        NodeEdge("c", "a", answer_is("outer")),
     )
     play = Play("abc", *edges, max_passes=9)
     play.end("a", "1")

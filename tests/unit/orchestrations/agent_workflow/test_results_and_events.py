@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.interrupted import Place, stored
-from tests.unit.orchestrations.agent_workflow.making import drafted, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import drafted, kept, of_kind, stub, watched
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.events import WorkflowEvent
 from perdure.testing import ScriptedAgent
@@ -19,16 +19,16 @@ from perdure.testing import ScriptedAgent
 # ---------------------------------------------------------------- success, and the final answer
 
 
-async def test_a_failure_is_no_success() -> None:
-    result = await drafted().add_agent("one", says(ValueError("boom"))).build().run("x")
+async def test_failed_execution_is_not_successful() -> None:
+    result = await drafted().add_agent("one", stub(ValueError("boom"))).build().run("x")
     assert (result.state, result.success, result.final_answer) == ("failed", False, None)
     assert result.error is not None and "ValueError: boom" in result.error
     assert isinstance(result.exception, ValueError)
 
 
-async def test_a_failure_that_was_isolated_is_no_success_either() -> None:
-    workflow = drafted().add_agent("one", says(ValueError("boom")), lambda node: node.on_error_isolate())
-    result = await workflow.add_agent("two", says("fine")).build().run("x")
+async def test_execution_with_an_isolated_failure_is_not_successful() -> None:
+    workflow = drafted().add_agent("one", stub(ValueError("boom")), lambda node: node.on_error_isolate())
+    result = await workflow.add_agent("two", stub("fine")).build().run("x")
     assert (result.state, result.success, result.error) == ("completed", False, "one: ValueError: boom")
 
 
@@ -47,22 +47,22 @@ class Scored(msgspec.Struct, frozen=True):
     ids=["as it is", "output key", "structured", "structured, with an output key"],
 )
 async def test_the_final_answer_is_found_under_any_key(reply: Any, configure: Any, expected: str) -> None:
-    workflow = drafted().add_agent("first", says("not this")).add_agent("last", says(reply), configure)
+    workflow = drafted().add_agent("first", stub("not this")).add_agent("last", stub(reply), configure)
     result = await workflow.from_("first").to("last").build().run("x")
     assert result.final_answer == expected
 
 
-async def test_the_final_answer_of_parallel_nodes_has_all_of_them_in_the_order_of_the_definition() -> None:
+async def test_final_answer_of_parallel_nodes_follows_the_definition_order() -> None:
     released = asyncio.Event()
 
     class Slow(ScriptedAgent):
-        async def turn(self, *given: Any, **options: Any) -> Any:
+        async def turn(self, *arguments: Any, **options: Any) -> Any:
             await released.wait()
-            return await super().turn(*given, **options)
+            return await super().turn(*arguments, **options)
 
     class Quick(ScriptedAgent):
-        async def turn(self, *given: Any, **options: Any) -> Any:
-            answer = await super().turn(*given, **options)
+        async def turn(self, *arguments: Any, **options: Any) -> Any:
+            answer = await super().turn(*arguments, **options)
             released.set()
             return answer
 
@@ -77,12 +77,12 @@ async def test_the_final_answer_of_parallel_nodes_has_all_of_them_in_the_order_o
     assert result.outputs == {"slow.one": "said last", "quick.two": "said first"}
 
 
-async def test_the_answer_of_a_skipped_end_is_no_part_of_the_final_answer() -> None:
+async def test_final_answer_omits_skipped_end_nodes() -> None:
     workflow = (
         drafted()
-        .add_agent("sort", says("a"))
-        .add_agent("a", says("from a"))
-        .add_agent("b", says("from b"))
+        .add_agent("sort", stub("a"))
+        .add_agent("a", stub("from a"))
+        .add_agent("b", stub("from b"))
         .from_("sort")
         .to("a")
         .when_equals("answer", "a")
@@ -98,21 +98,21 @@ async def test_the_answer_of_a_skipped_end_is_no_part_of_the_final_answer() -> N
 
 
 def ends(events: list[Any]) -> Counter[tuple[str, str]]:
-    skipped = [(one.agent_id, "skipped") for one in of_kind(events, told.WorkflowAgentSkippedEvent)]
-    completed = of_kind(events, told.WorkflowAgentCompletedEvent)
-    return Counter([*skipped, *((one.agent_id, "done" if one.success else "failed") for one in completed)])
+    skipped = [(event.agent_id, "skipped") for event in of_kind(events, event_types.WorkflowAgentSkippedEvent)]
+    completed = of_kind(events, event_types.WorkflowAgentCompletedEvent)
+    return Counter([*skipped, *((event.agent_id, "done" if event.success else "failed") for event in completed)])
 
 
-async def test_each_node_is_told_as_completed_or_as_skipped_once_and_never_both() -> None:
+async def test_each_node_emits_completed_or_skipped_once_and_never_both() -> None:
     workflow = (
         kept()
-        .add_agent("first", says("go"))
-        .add_agent("bad", says(ValueError("boom")), lambda node: node.on_error_skip())
-        .add_agent("after", says("never"))
-        .add_agent("later", says("never"))
-        .add_agent("unwanted", says("never"))
-        .add_agent("denied", says("a draft"), lambda node: node.requires_approval())
-        .add_agent("good", says("fine"))
+        .add_agent("first", stub("go"))
+        .add_agent("bad", stub(ValueError("boom")), lambda node: node.on_error_skip())
+        .add_agent("after", stub("never"))
+        .add_agent("later", stub("never"))
+        .add_agent("unwanted", stub("never"))
+        .add_agent("denied", stub("a draft"), lambda node: node.requires_approval())
+        .add_agent("good", stub("fine"))
         .from_("first")
         .to("bad", "denied", "good")
         .from_("bad")
@@ -140,39 +140,39 @@ async def test_each_node_is_told_as_completed_or_as_skipped_once_and_never_both(
             ("good", "done"): 1,
         }
     )
-    [failed] = [one for one in of_kind(events, told.WorkflowAgentCompletedEvent) if not one.success]
+    [failed] = [event for event in of_kind(events, event_types.WorkflowAgentCompletedEvent) if not event.success]
     assert (failed.agent_id, failed.error_message, failed.outputs) == ("bad", "ValueError: boom", {})
 
 
-async def test_a_node_that_failed_and_stops_is_told_as_completed_without_success() -> None:
-    events, _ = await watched(drafted().add_agent("bad", says(ValueError("boom"))).build().stream("x"))
+async def test_node_that_fails_and_stops_emits_completed_without_success() -> None:
+    events, _ = await watched(drafted().add_agent("bad", stub(ValueError("boom"))).build().stream("x"))
     assert ends(events) == Counter({("bad", "failed"): 1})
-    assert len(of_kind(events, told.WorkflowCompletedEvent)) == 1
+    assert len(of_kind(events, event_types.WorkflowCompletedEvent)) == 1
 
 
-async def test_what_was_told_before_a_restart_is_not_told_again(place: Place) -> None:
+async def test_events_before_a_restart_are_not_emitted_again(place: Place) -> None:
     def make(last: Any) -> AgentWorkflowInstance:
-        workflow = stored(place.open()).add_agent("first", says("one")).add_agent("unwanted", says("never"))
-        workflow.add_agent("beside", says("fine")).add_agent("last", says(last)).from_("first").to("beside", "last")
+        workflow = stored(place.open()).add_agent("first", stub("one")).add_agent("unwanted", stub("never"))
+        workflow.add_agent("beside", stub("fine")).add_agent("last", stub(last)).from_("first").to("beside", "last")
         return workflow.from_("first").to("unwanted").when_equals("answer", "two").build()
 
     before, _ = await watched(make(ConnectionError("down")).stream("x", "e"))
     after, _ = await watched(make("done").stream_resumed("e"))
 
-    told_before = {("first", "done"): 1, ("unwanted", "skipped"): 1, ("beside", "done"): 1, ("last", "failed"): 1}
-    assert ends(before) == Counter(told_before)
+    ends_before = {("first", "done"): 1, ("unwanted", "skipped"): 1, ("beside", "done"): 1, ("last", "failed"): 1}
+    assert ends(before) == Counter(ends_before)
     assert ends(after) == Counter({("last", "done"): 1})
-    assert of_kind(after, told.WorkflowStartedEvent) == []
-    assert [len(of_kind(events, told.WorkflowCompletedEvent)) for events in (before, after)] == [1, 1]
+    assert of_kind(after, event_types.WorkflowStartedEvent) == []
+    assert [len(of_kind(events, event_types.WorkflowCompletedEvent)) for events in (before, after)] == [1, 1]
 
 
-async def test_what_an_agent_said_is_not_streamed_again_when_it_is_approved() -> None:
-    workflow = kept().add_agent("draft", says("a long draft"), lambda node: node.requires_approval()).build()
+async def test_approved_output_is_not_streamed_again() -> None:
+    workflow = kept().add_agent("draft", stub("a long draft"), lambda node: node.requires_approval()).build()
     events: list[Any] = []
     workflow.subscribe_any(events.append)
     asked = await workflow.run("x", "e")
     await workflow.approve(asked.pending[0].request_id)
 
-    words = [one.data.text for one in of_kind(events, WorkflowEvent) if one.data.text]
+    words = [event.data.text for event in of_kind(events, WorkflowEvent) if event.data.text]
     assert "".join(words) == "a long draft"
-    assert len(of_kind(events, told.WorkflowAgentStartedEvent)) == 1
+    assert len(of_kind(events, event_types.WorkflowAgentStartedEvent)) == 1

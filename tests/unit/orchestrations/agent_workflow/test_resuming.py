@@ -13,12 +13,12 @@ from tests.unit.orchestrations.agent_workflow.interrupted import (
     Make,
     Place,
     cut_off,
-    go_on,
+    resume_elsewhere,
     standing_of,
     stored,
     writes_of,
 )
-from tests.unit.orchestrations.agent_workflow.making import Overheard, echo, says
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, echo, stub
 
 from perdure.agent_workflow.execution.approvals import ApprovalContext
 from perdure.agent_workflow.instance import AgentWorkflowInstance
@@ -27,17 +27,17 @@ from perdure.testing import Call, FakeClock
 from perdure.testing.faults import Point, When
 
 
-async def instants(make: Make, given: Any, place: Place) -> list[tuple[str, tuple[Point, int, When]]]:
+async def instants(make: Make, workflow_input: Any, place: Place) -> list[tuple[str, tuple[Point, int, When]]]:
     """Writes of an undisturbed execution, each with an id for the execution that dies after it. Some of them: all are
     tried to soak, and in `tests/crash` at random."""
-    counts = await writes_of(make, given)
+    counts = await writes_of(make, workflow_input)
     points: tuple[Point, ...] = ("commit", "journal")
-    found: list[tuple[str, tuple[Point, int, When]]] = []
+    writes: list[tuple[str, tuple[Point, int, When]]] = []
     for point in points:
         # The last commit ends the execution: what dies after it has nothing left to do.
         last = counts[point] - (point == "commit")
-        found += [(f"{point}-{nth}", (point, nth, "after")) for nth in range(1, last + 1)]
-    return found[:: 1 if SOAK else 3 if place.kind == "memory" else 11]
+        writes += [(f"{point}-{nth}", (point, nth, "after")) for nth in range(1, last + 1)]
+    return writes[:: 1 if SOAK else 3 if place.kind == "memory" else 11]
 
 
 # ---------------------------------------------------------------- skipped branches
@@ -72,23 +72,23 @@ async def test_a_workflow_with_a_skipped_branch_resumes_from_anywhere(place: Pla
     for execution_id, instant in await instants(make, "x", place):
         calls.again()
         await cut_off(make, place.open(), "x", execution_id, instant)
-        result = await go_on(make, place.open(), execution_id)
+        result = await resume_elsewhere(make, place.open(), execution_id)
         assert (result.state, result.outputs, result.success) == ("completed", calm.outputs, True), execution_id
         assert calls.again() == Counter(sort=1, pay=1, file=1), execution_id
         nodes = (await standing_of(make(place.open()), execution_id)).nodes
-        assert {name for name, one in nodes.items() if one.status == "skipped"} == {"answer", "apologise"}
+        assert {name for name, node in nodes.items() if node.status == "skipped"} == {"answer", "apologise"}
 
 
-async def test_branches_that_were_isolated_skipped_by_a_failure_or_denied_resume_too(place: Place) -> None:
+async def test_isolated_skipped_and_denied_branches_resume(place: Place) -> None:
     def make(storage: Any, last: Any) -> AgentWorkflowInstance:
         return (
             stored(storage)
-            .add_agent("alone", says(ValueError("boom")), lambda node: node.on_error_isolate())
-            .add_agent("cut", says(ValueError("boom")), lambda node: node.on_error_skip())
-            .add_agent("after", says("never"))
-            .add_agent("denied", says("a draft"), lambda node: node.requires_approval())
-            .add_agent("good", says("fine"))
-            .add_agent("last", says(last))
+            .add_agent("alone", stub(ValueError("boom")), lambda node: node.on_error_isolate())
+            .add_agent("cut", stub(ValueError("boom")), lambda node: node.on_error_skip())
+            .add_agent("after", stub("never"))
+            .add_agent("denied", stub("a draft"), lambda node: node.requires_approval())
+            .add_agent("good", stub("fine"))
+            .add_agent("last", stub(last))
             .from_("cut")
             .to("after")
             .from_("alone", "denied", "good")
@@ -117,11 +117,11 @@ class Verdict(msgspec.Struct, frozen=True):
 def reviewing(calls: Calls, storage: Any, passes: int) -> AgentWorkflowInstance:
     """The reviewer is content with the third draft."""
 
-    def draft(heard: list[Message]) -> str:
-        return f"{heard[-1].text}+"
+    def draft(messages: list[Message]) -> str:
+        return f"{messages[-1].text}+"
 
-    def review(heard: list[Message]) -> dict[str, Any]:
-        return {"ok": heard[-1].text.count("+") == 3, "message": heard[-1].text}
+    def review(messages: list[Message]) -> dict[str, Any]:
+        return {"ok": messages[-1].text.count("+") == 3, "message": messages[-1].text}
 
     return (
         stored(storage)
@@ -142,7 +142,7 @@ def reviewing(calls: Calls, storage: Any, passes: int) -> AgentWorkflowInstance:
 
 
 @pytest.mark.parametrize("passes", [2, 5], ids=["to its limit", "until it is content"])
-async def test_a_loop_goes_on_in_the_middle_of_its_pass(place: Place, passes: int) -> None:
+async def test_loop_resumes_in_the_middle_of_its_pass(place: Place, passes: int) -> None:
     calls = Calls()
 
     def make(storage: Any) -> AgentWorkflowInstance:
@@ -154,7 +154,7 @@ async def test_a_loop_goes_on_in_the_middle_of_its_pass(place: Place, passes: in
     for execution_id, instant in await instants(make, "x", place):
         calls.again()
         await cut_off(make, place.open(), "x", execution_id, instant)
-        result = await go_on(make, place.open(), execution_id)
+        result = await resume_elsewhere(make, place.open(), execution_id)
         assert (result.outputs, result.final_answer) == (calm.outputs, calm.final_answer), execution_id
         assert calls.again() == expected, execution_id
         standing = await standing_of(make(place.open()), execution_id)
@@ -173,8 +173,8 @@ class Measured(msgspec.Struct, frozen=True):
     place: dict[str, int]
 
 
-async def test_values_are_the_same_for_whoever_uses_them_before_and_after_a_restart(place: Place) -> None:
-    given = {"height": 7.5, "count": 3, "is_high": True, "notes": ["a", None], "place": {"row": 2}}
+async def test_values_are_equal_before_and_after_a_restart(place: Place) -> None:
+    measured = {"height": 7.5, "count": 3, "is_high": True, "notes": ["a", None], "place": {"row": 2}}
     seen: list[Any] = []
 
     def needs_a_word(context: ApprovalContext) -> bool:
@@ -184,10 +184,10 @@ async def test_values_are_the_same_for_whoever_uses_them_before_and_after_a_rest
     def make(storage: Any, second: Any) -> AgentWorkflowInstance:
         return (
             stored(storage)
-            .add_agent("measure", says(given), lambda node: node.structured_output(Measured))
-            .add_agent("wait", says(second), lambda node: node.requires_approval(when=needs_a_word))
-            .add_agent("high", Overheard(echo, name="high"), lambda node: node.with_input_template(TEMPLATE))
-            .add_agent("low", says("never"))
+            .add_agent("measure", stub(measured), lambda node: node.structured_output(Measured))
+            .add_agent("wait", stub(second), lambda node: node.requires_approval(when=needs_a_word))
+            .add_agent("high", RecordingAgent(echo, name="high"), lambda node: node.with_input_template(TEMPLATE))
+            .add_agent("low", stub("never"))
             .from_("measure")
             .to("wait")
             .from_("wait")
@@ -208,8 +208,8 @@ async def test_values_are_the_same_for_whoever_uses_them_before_and_after_a_rest
     result = await make(place.open(), "ready").resume("e")
 
     assert (result.outputs, result.final_answer) == (calm.outputs, calm.final_answer)
-    assert [type(result.outputs[f"measure.{key}"]) for key in given] == [float, int, bool, list, dict]
-    assert seen[0] == seen[1] == ({"answer": "ready"}, {"what": "tides"}, {"measure": given})
+    assert [type(result.outputs[f"measure.{key}"]) for key in measured] == [float, int, bool, list, dict]
+    assert seen[0] == seen[1] == ({"answer": "ready"}, {"what": "tides"}, {"measure": measured})
 
 
 TEMPLATE = (
@@ -220,16 +220,16 @@ TEMPLATE = (
 # ---------------------------------------------------------------- what the checkpoint lacked
 
 
-async def test_input_counts_failures_and_what_is_waited_for_come_back(place: Place) -> None:
-    clock, last = FakeClock(), Overheard(name="last")
+async def test_input_counts_failures_and_requests_survive_a_restart(place: Place) -> None:
+    clock, last = FakeClock(), RecordingAgent(name="last")
 
     def make() -> AgentWorkflowInstance:
         return (
             stored(place.open())
             .with_clock(clock)
             .with_timeout(10_000)
-            .add_agent("bad", says(ValueError("boom")), lambda node: node.on_error_isolate())
-            .add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?", timeout=1000))
+            .add_agent("bad", stub(ValueError("boom")), lambda node: node.on_error_isolate())
+            .add_agent("draft", stub("a draft"), lambda node: node.requires_approval("Publish?", timeout=1000))
             .add_agent("last", last, lambda node: node.with_input_template("{{input.topic}}: {{draft.answer}}"))
             .from_("draft", "bad")
             .to("last")
@@ -248,7 +248,7 @@ async def test_input_counts_failures_and_what_is_waited_for_come_back(place: Pla
 
     assert last.inputs == ["tides: a draft"]
     assert (result.success, result.error, result.duration) == (False, "bad: ValueError: boom", 400.0)
-    assert {name: one.runs for name, one in (await standing_of(make(), "e")).nodes.items()} == {
+    assert {name: node.runs for name, node in (await standing_of(make(), "e")).nodes.items()} == {
         "START": 1,
         "bad": 1,
         "draft": 1,
@@ -280,11 +280,11 @@ async def test_siblings_of_a_failed_node_are_not_asked_again(place: Place) -> No
     assert calls.counts == Counter(first=1, one=1, two=1, three=1, bad=4)
 
 
-async def test_what_an_agent_did_before_it_failed_is_not_done_again(place: Place) -> None:
+async def test_finished_calls_of_a_failed_agent_are_not_repeated(place: Place) -> None:
     calls, is_down = Calls(), True
 
-    def reply(heard: list[Message]) -> Any:
-        results = sum(one.role == "tool" for one in heard)
+    def reply(messages: list[Message]) -> Any:
+        results = sum(message.role == "tool" for message in messages)
         if results < 2:
             return Call("charge", {"cents": 100 + results})
         return ConnectionError("down") if is_down else "charged twice, as asked"
@@ -302,19 +302,19 @@ async def test_what_an_agent_did_before_it_failed_is_not_done_again(place: Place
     assert calls.again() == Counter({"till": 1})
 
 
-async def test_items_of_a_map_that_were_done_are_not_done_again_and_all_that_failed_are(place: Place) -> None:
+async def test_finished_map_items_do_not_run_again_and_failed_items_do(place: Place) -> None:
     calls, is_down = Calls(), True
 
-    def reply(heard: list[Message]) -> Any:
-        return ConnectionError("down") if is_down and heard[-1].text in "bc" else f"{heard[-1].text} done"
+    def reply(messages: list[Message]) -> Any:
+        return ConnectionError("down") if is_down and messages[-1].text in "bc" else f"{messages[-1].text} done"
 
     def make() -> AgentWorkflowInstance:
         agent = calls.agent("each", reply)
         return stored(place.open()).add_agent("each", agent, lambda node: node.map_over("input.items")).build()
 
-    given = {"items": ["a", "b", "c", "d"]}
-    assert (await make().run(given, "e")).state == "failed"
+    workflow_input = {"items": ["a", "b", "c", "d"]}
+    assert (await make().run(workflow_input, "e")).state == "failed"
     assert calls.again() == Counter(each=4)
     is_down = False
-    assert (await make().run(given, "e")).outputs == {"each.answer": ["a done", "b done", "c done", "d done"]}
+    assert (await make().run(workflow_input, "e")).outputs == {"each.answer": ["a done", "b done", "c done", "d done"]}
     assert calls.again() == Counter(each=2)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from tests.unit.orchestrations.agent_workflow.interrupted import Calls, Place, standing_of, stored
-from tests.unit.orchestrations.agent_workflow.making import drafted, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import drafted, of_kind, stub, watched
 
 from perdure import FullHistory, LatestOnly, WorkflowCheckpointException
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import InvalidDefinition
@@ -31,8 +31,8 @@ def chain(storage: Any, calls: Calls | None = None, clock: FakeClock | None = No
     workflow = stored(storage) if clock is None else stored(storage).with_clock(clock)
     for name in CHAIN:
         workflow.add_agent(name, (calls or Calls()).agent(name, [f"{name} says so"]))
-    for one, other in pairwise(CHAIN):
-        workflow.from_(one).to(other)
+    for source, target in pairwise(CHAIN):
+        workflow.from_(source).to(target)
     return workflow.build()
 
 
@@ -45,7 +45,7 @@ async def commits_of(make: Callable[[Any], AgentWorkflowInstance]) -> int:
 # ---------------------------------------------------------------- fire and forget
 
 
-async def test_nothing_goes_on_before_a_save_is_done() -> None:
+async def test_next_node_waits_until_a_save_is_done() -> None:
     for nth in range(1, await commits_of(chain) + 1):
         faults, storage, calls = Faults(), InMemoryCheckpointStorage(), Calls()
         with faults.pause("commit", nth=nth) as pause:
@@ -56,8 +56,8 @@ async def test_nothing_goes_on_before_a_save_is_done() -> None:
             assert not run.done()
             known = await chain(storage).find("e")
             stored_nodes = {} if known is None or known.state is None else known.state.nodes
-            for one, other in pairwise(CHAIN):
-                assert not calls.counts[other] or stored_nodes[one].status == "done", f"commit {nth}"
+            for source, target in pairwise(CHAIN):
+                assert not calls.counts[target] or stored_nodes[source].status == "done", f"commit {nth}"
         assert (await run).final_answer == "third says so"
         assert max(calls.counts.values()) == 1
 
@@ -65,9 +65,9 @@ async def test_nothing_goes_on_before_a_save_is_done() -> None:
 async def test_saves_land_in_the_order_in_which_they_were_made(place: Place) -> None:
     numbers: list[int] = []
 
-    def take(_: str, given: Any) -> None:
-        if isinstance(given, Commit):
-            numbers.append(given.number)
+    def take(_: str, write: Any) -> None:
+        if isinstance(write, Commit):
+            numbers.append(write.number)
 
     faults = Faults()
     faults.watch(take)
@@ -75,10 +75,10 @@ async def test_saves_land_in_the_order_in_which_they_were_made(place: Place) -> 
 
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     history = await place.open().list_checkpoints(workflow_name="w")
-    assert [one.iteration_count for one in history] == list(range(len(history)))
+    assert [checkpoint.iteration_count for checkpoint in history] == list(range(len(history)))
 
 
-async def test_a_save_that_fails_is_told_and_raised_and_nothing_is_lost(place: Place) -> None:
+async def test_failed_save_is_reported_and_raised_and_nothing_is_lost(place: Place) -> None:
     for nth in range(1, await commits_of(chain) + 1, 1 if place.kind == "memory" else 3):
         execution_id, faults, calls = f"e-{nth}", Faults(), Calls()
         faults.fail("commit", nth=nth, error=OSError("no space left on device"))
@@ -89,16 +89,16 @@ async def test_a_save_that_fails_is_told_and_raised_and_nothing_is_lost(place: P
         with pytest.raises(WorkflowCheckpointException, match="no space left on device"):
             await workflow.run("x", execution_id)
 
-        [trouble] = of_kind(events, told.WorkflowDiagnosticEvent)
+        [trouble] = of_kind(events, event_types.WorkflowDiagnosticEvent)
         assert (trouble.level, trouble.source) == ("error", "storage")
         assert "no space left on device" in trouble.message
-        assert of_kind(events, told.WorkflowCompletedEvent) == []
+        assert of_kind(events, event_types.WorkflowCompletedEvent) == []
         result = await chain(place.open(), calls).run("x", execution_id)
         assert (result.state, result.final_answer) == ("completed", "third says so")
         assert max(calls.counts.values()) == 1, f"commit {nth}: {calls.counts}"
 
 
-async def test_each_checkpoint_holds_what_was_true_at_its_own_moment() -> None:
+async def test_each_checkpoint_holds_the_state_of_its_own_moment() -> None:
     storage = InMemoryCheckpointStorage(retention=FullHistory)
     workflow = chain(storage)
     await workflow.run("x", "e")
@@ -110,30 +110,32 @@ async def test_each_checkpoint_holds_what_was_true_at_its_own_moment() -> None:
             nodes = memory.private["state"].nodes
             done.append([name for name in CHAIN if nodes[name].status == "done"])
 
-    assert [one for place, one in enumerate(done) if one not in done[:place]] == [CHAIN[:end] for end in range(4)]
+    assert [names for place, names in enumerate(done) if names not in done[:place]] == [CHAIN[:end] for end in range(4)]
 
 
-async def test_layers_are_told_with_their_own_index() -> None:
+async def test_layer_events_have_the_index_of_their_layer() -> None:
     events, _ = await watched(chain(InMemoryCheckpointStorage()).stream("x", "e"))
-    told_of = [(one.agent_id, one.layer_index) for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
-    assert told_of == [(name, place) for place, name in enumerate(CHAIN)]
-    for kind in (told.WorkflowLayerStartedEvent, told.WorkflowLayerCompletedEvent):
-        assert [one.layer_index for one in of_kind(events, kind)] == [0, 1, 2]  # type: ignore[attr-defined]
+    indexes = [
+        (event.agent_id, event.layer_index) for event in of_kind(events, event_types.WorkflowAgentCompletedEvent)
+    ]
+    assert indexes == [(name, place) for place, name in enumerate(CHAIN)]
+    for kind in (event_types.WorkflowLayerStartedEvent, event_types.WorkflowLayerCompletedEvent):
+        assert [event.layer_index for event in of_kind(events, kind)] == [0, 1, 2]  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------- the newest deleted
 
 
 @pytest.mark.parametrize("retention", [LatestOnly, FullHistory])
-async def test_the_newest_checkpoint_is_always_there(place: Place, retention: type) -> None:
+async def test_newest_checkpoint_is_always_readable(place: Place, retention: type) -> None:
     storage = place.open(retention=retention)
     faults = Faults()
     newest: dict[str, int] = {}
     checked: list[str] = []
 
-    def take(_: str, given: Any) -> None:
-        if isinstance(given, Commit) and given.info is not None:
-            newest[given.lease.thread_id] = given.info.iteration_count
+    def take(_: str, write: Any) -> None:
+        if isinstance(write, Commit) and write.info is not None:
+            newest[write.lease.thread_id] = write.info.iteration_count
 
     faults.watch(take)
     workflow = chain(faults.wrap(storage))
@@ -144,7 +146,7 @@ async def test_the_newest_checkpoint_is_always_there(place: Place, retention: ty
         assert head is not None and head.iteration_count >= before
         checked.append(event.execution_id)
 
-    workflow.subscribe(told.WorkflowAgentStartedEvent, look)
+    workflow.subscribe(event_types.WorkflowAgentStartedEvent, look)
     await asyncio.gather(*(workflow.run("x", f"e-{number}") for number in range(3)))
 
     assert sorted(checked) == sorted([f"e-{number}" for number in range(3)] * 3)
@@ -158,10 +160,10 @@ async def test_the_newest_checkpoint_is_always_there(place: Place, retention: ty
 
 
 @pytest.mark.parametrize("retention", [LatestOnly, FullHistory])
-async def test_the_newest_is_the_last_one_written_whatever_the_clock_says(place: Place, retention: type) -> None:
+async def test_newest_checkpoint_is_the_last_written_despite_clock_changes(place: Place, retention: type) -> None:
     def make(clock: FakeClock, third: Any) -> AgentWorkflowInstance:
         workflow = stored(place.open(retention=retention)).with_clock(clock)
-        workflow.add_agent("first", says("one")).add_agent("second", says(third))
+        workflow.add_agent("first", stub("one")).add_agent("second", stub(third))
         return workflow.from_("first").to("second").build()
 
     assert (await make(FakeClock(), ConnectionError("down")).run("x", "e")).state == "failed"
@@ -180,7 +182,7 @@ async def test_the_newest_is_the_last_one_written_whatever_the_clock_says(place:
 async def test_a_corrupt_file_names_itself_and_leaves_the_others_readable(tmp_path: Path) -> None:
     async def make() -> AgentWorkflowInstance:
         workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path / "workflows")
-        workflow.add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
+        workflow.add_agent("draft", stub("a draft"), lambda node: node.requires_approval("Publish?"))
         return workflow.build()
 
     workflow = await make()
@@ -201,24 +203,24 @@ async def test_a_corrupt_file_names_itself_and_leaves_the_others_readable(tmp_pa
     await workflow.workflow.checkpoint_storage.close()
 
 
-async def test_a_write_that_was_torn_by_a_power_failure_is_as_if_it_had_not_begun(tmp_path: Path) -> None:
+async def test_write_torn_by_a_power_failure_is_ignored(tmp_path: Path) -> None:
     def make(replies: Any) -> AgentWorkflowInstance:
         workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path)
-        workflow.add_agent("first", says("one")).add_agent("second", replies)
+        workflow.add_agent("first", stub("one")).add_agent("second", replies)
         return workflow.from_("first").to("second").build()
 
-    workflow = make(says(ConnectionError("down")))
+    workflow = make(stub(ConnectionError("down")))
     await workflow.run("x", "e")
     await workflow.workflow.checkpoint_storage.close()
     written = (tmp_path / "e.jsonl").read_bytes()
     (tmp_path / "e.jsonl").write_bytes(written + written.splitlines()[-1][:50])
 
-    workflow = make(says("two"))
+    workflow = make(stub("two"))
     assert (await workflow.resume("e")).final_answer == "two"
     await workflow.workflow.checkpoint_storage.close()
 
 
-async def test_what_is_saved_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_saved_data_is_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[int] = set()
     really = os.fsync
 
@@ -228,18 +230,18 @@ async def test_what_is_saved_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "fdatasync", sync)
-    workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path).add_agent("one", says("done")).build()
+    workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path).add_agent("one", stub("done")).build()
     await workflow.run("x", "e")
     await workflow.workflow.checkpoint_storage.close()
 
-    assert {one.stat().st_ino for one in (tmp_path / "e.jsonl", tmp_path)} <= synced, "the file, and its name"
+    assert {path.stat().st_ino for path in (tmp_path / "e.jsonl", tmp_path)} <= synced, "the file, and its name"
 
 
 # ---------------------------------------------------------------- checkpointing without a store
 
 
-def test_checkpointing_without_a_store_is_an_error_when_it_is_built() -> None:
-    workflow = drafted().with_checkpointing().add_agent("one", says("done"))
+def test_build_rejects_checkpointing_without_a_store() -> None:
+    workflow = drafted().with_checkpointing().add_agent("one", stub("done"))
     with pytest.raises(InvalidDefinition, match=r"settings\.checkpointing.*store.*with_\w+_workflow_store"):
         workflow.build()
     workflow.with_in_memory_workflow_store().build()
@@ -249,21 +251,21 @@ def test_checkpointing_without_a_store_is_an_error_when_it_is_built() -> None:
 
 
 def contents(folder: Path) -> list[bytes]:
-    found = [one.read_bytes() for one in folder.rglob("*") if one.is_file()]
-    assert sum(map(len, found)) > 1000
-    return found
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert sum(map(len, files)) > 1000
+    return files
 
 
 async def test_executions_can_be_encrypted(tmp_path: Path) -> None:
     def make() -> AgentWorkflowInstance:
         storage = FileCheckpointStorage(tmp_path, encryption=AesGcm({"k": bytes(range(32))}))
-        workflow = stored(storage).add_agent("draft", says("the tide is high"), lambda node: node.requires_approval())
+        workflow = stored(storage).add_agent("draft", stub("the tide is high"), lambda node: node.requires_approval())
         return workflow.build()
 
     workflow = make()
     await workflow.run("a question about ebb", "e")
     await workflow.workflow.checkpoint_storage.close()
-    assert not any(secret in one for one in contents(tmp_path) for secret in (b"the tide is high", b"about ebb"))
+    assert not any(secret in data for data in contents(tmp_path) for secret in (b"the tide is high", b"about ebb"))
 
     workflow = make()
     [asked] = await workflow.pending()

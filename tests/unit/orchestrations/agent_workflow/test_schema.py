@@ -1,4 +1,4 @@
-"""The JSON Schema that is shipped is that of the parts, and says of documents what perdure says."""
+"""The shipped JSON Schema matches the parts, and judges documents as perdure does."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from perdure.agent_workflow.documents import schema
 from perdure.agent_workflow.documents.validate import RULES, form_of, problems_in
 
 MAKE = (
-    "from pathlib import Path; from perdure.agent_workflow import schema; "
+    "from pathlib import Path; from perdure.agent_workflow.documents import schema; "
     "Path(schema.__file__).with_name(schema.FILE).write_text(schema.make_text(), encoding='utf-8')"
 )
 VALIDATOR = jsonschema.Draft202012Validator(schema.document_schema())
 
 
-def test_the_file_is_what_the_parts_make() -> None:
+def test_schema_file_matches_the_parts() -> None:
     assert schema.make_text() == schema.schema_text(), f'make it again: python -c "{MAKE}"'
 
 
-def test_it_is_a_schema_of_draft_2020_12() -> None:
+def test_schema_declares_draft_2020_12() -> None:
     assert schema.document_schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     VALIDATOR.check_schema(schema.document_schema())
 
 
-def test_it_lies_beside_the_code() -> None:
+def test_schema_file_is_next_to_the_code() -> None:
     assert (Path(schema.__file__).parent / schema.FILE).read_text(encoding="utf-8") == schema.schema_text()
 
 
@@ -51,7 +51,7 @@ def when(**condition: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "definition",
     [
         document(),
         document(**{"$schema": "x"}, format="1", version="2", description=None),
@@ -62,13 +62,13 @@ def when(**condition: Any) -> dict[str, Any]:
         document(settings={"timeout": 0.5, "max_iterations": 1, "conversation": {"mode": "shared"}}),
     ],
 )
-def test_what_is_a_document_is_one_for_the_schema(given: Any) -> None:
-    assert problems_in(given) == []
-    VALIDATOR.validate(given)
+def test_schema_accepts_a_valid_document(definition: Any) -> None:
+    assert problems_in(definition) == []
+    VALIDATOR.validate(definition)
 
 
 @pytest.mark.parametrize(
-    ("given", "place"),
+    ("definition", "place"),
     [
         ({}, ""),
         (document(name=""), "name"),
@@ -88,13 +88,13 @@ def test_what_is_a_document_is_one_for_the_schema(given: Any) -> None:
         (when(type="and"), "edges.0.when"),
     ],
 )
-def test_what_is_no_document_is_none_for_the_schema(given: Any, place: str) -> None:
-    assert problems_in(given) != []
-    assert [".".join(map(str, one.path)) for one in VALIDATOR.iter_errors(given)] == [place]
+def test_schema_rejects_an_invalid_document(definition: Any, place: str) -> None:
+    assert problems_in(definition) != []
+    assert [".".join(map(str, error.path)) for error in VALIDATOR.iter_errors(definition)] == [place]
 
 
 @pytest.mark.parametrize("node_id", ["START", "END", "a b", "a.b", ""])
-def test_ids_that_no_node_can_have_are_refused_by_the_schema(node_id: str) -> None:
+def test_schema_rejects_invalid_node_ids(node_id: str) -> None:
     assert not VALIDATOR.is_valid(document(agents={node_id: {"agent": "a:b"}}))
 
 
@@ -105,12 +105,12 @@ def test_every_number_has_a_rule() -> None:
         if form.cls in seen:
             return []
         seen.add(form.cls)
-        found = [(form.cls, one.name, one.type) for one in form_of(form.cls).fields]
-        return found + [more for _, _, inner in list(found) for part in _parts(inner) for more in forms(part, seen)]
+        fields = [(form.cls, field.name, field.type) for field in form_of(form.cls).fields]
+        return fields + [more for _, _, inner in list(fields) for part in _parts(inner) for more in forms(part, seen)]
 
     numbers = [(part, name) for part, name, form in forms(form_of(WorkflowConfig), set()) if _is_number(form)]
     assert len(numbers) >= 9
-    assert [one for one in numbers if one not in RULES] == []
+    assert [number for number in numbers if number not in RULES] == []
 
 
 def _choices(form: Any) -> list[Any]:
@@ -118,9 +118,9 @@ def _choices(form: Any) -> list[Any]:
 
 
 def _parts(form: Any) -> list[types.StructType]:
-    inner = [getattr(one, "item_type", getattr(one, "value_type", one)) for one in _choices(form)]
-    return [one for one in inner if isinstance(one, types.StructType)]
+    inner = [getattr(choice, "item_type", getattr(choice, "value_type", choice)) for choice in _choices(form)]
+    return [part for part in inner if isinstance(part, types.StructType)]
 
 
 def _is_number(form: Any) -> bool:
-    return any(isinstance(one, types.IntType | types.FloatType) for one in _choices(form))
+    return any(isinstance(choice, types.IntType | types.FloatType) for choice in _choices(form))

@@ -1,4 +1,4 @@
-"""Session stores keep conversations: what was said stays, and a version is always what it was."""
+"""Session stores keep conversations: messages stay, and a version never changes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ async def texts(store: SessionStore, version: str) -> list[str]:
     return [message.text for message in await store.messages("s", "t", version)]
 
 
-async def test_a_version_is_what_was_said_up_to_it(store: SessionStore) -> None:
-    one = await store.append("s", an_entry("one"))
-    two = await store.append("s", an_entry("two", one))
-    assert await texts(store, two) == ["one", "two"]
-    assert await texts(store, one) == ["one"]
+async def test_version_contains_all_messages_up_to_it(store: SessionStore) -> None:
+    first = await store.append("s", an_entry("one"))
+    second = await store.append("s", an_entry("two", first))
+    assert await texts(store, second) == ["one", "two"]
+    assert await texts(store, first) == ["one"]
     assert await texts(store, "") == []
 
 
@@ -60,7 +60,7 @@ async def test_branches_do_not_see_each_other(store: SessionStore) -> None:
     assert await texts(store, right) == ["root", "right"]
 
 
-async def test_the_same_entry_again_is_the_same_version_whenever_it_is_said(store: SessionStore) -> None:
+async def test_same_entry_gets_the_same_version_at_any_time(store: SessionStore) -> None:
     first = await store.append("s", an_entry("one", at=datetime(2026, 3, 1, tzinfo=UTC)))
     again = await store.append("s", an_entry("one", at=datetime(2026, 3, 2, tzinfo=UTC)))
     assert first == again
@@ -81,7 +81,7 @@ async def test_another_entry_is_another_version(store: SessionStore, other: Sess
     assert await store.append("s", an_entry("one")) != await store.append("s", other)
 
 
-async def test_what_is_repeated_is_said_once_more_and_stored_once(store: SessionStore) -> None:
+async def test_repeated_entries_are_part_of_the_thread_and_stored_once(store: SessionStore) -> None:
     root = await store.append("s", an_entry("root"))
     left = await store.append("s", an_entry("left", root))
     right = await store.append("s", an_entry("right", root))
@@ -91,7 +91,7 @@ async def test_what_is_repeated_is_said_once_more_and_stored_once(store: Session
     assert list(await store.read("s", after)) == [root, left, right, joined, after]
 
 
-async def test_an_entry_has_who_said_it_and_what_its_agent_keeps(store: SessionStore) -> None:
+async def test_entry_stores_author_origin_and_agent_state(store: SessionStore) -> None:
     whole = SessionEntry(
         thread_id="t",
         messages=(
@@ -108,7 +108,7 @@ async def test_an_entry_has_who_said_it_and_what_its_agent_keeps(store: SessionS
     assert await store.read("s", version) == {version: whole}
 
 
-async def test_what_a_reader_changes_is_not_seen_by_another(store: SessionStore) -> None:
+async def test_changes_by_a_reader_are_invisible_to_other_readers(store: SessionStore) -> None:
     entry = SessionEntry(
         thread_id="t", messages=(Message("user", "x", additional_properties={"a": 1}),), state={"b": 2}
     )
@@ -121,20 +121,20 @@ async def test_what_a_reader_changes_is_not_seen_by_another(store: SessionStore)
     assert (await store.read("s", version))[version].state == {"b": 2}
 
 
-async def test_the_messages_of_a_thread_are_those_of_whoever_spoke_last_or_of_one_execution(
+async def test_thread_messages_are_of_the_last_speaker_or_of_one_execution(
     store: SessionStore,
 ) -> None:
-    one, two = await store.append("s", an_entry("one")), await store.append("s", an_entry("two"))
-    await store.advance("s", a_head(one, execution_id="e1"))
-    await store.advance("s", a_head(two, execution_id="e2"))
+    first, second = await store.append("s", an_entry("one")), await store.append("s", an_entry("two"))
+    await store.advance("s", a_head(first, execution_id="e1"))
+    await store.advance("s", a_head(second, execution_id="e2"))
     assert [message.text for message in await store.messages("s", "t")] == ["two"]
     assert [message.text for message in await store.messages("s", "t", execution_id="e1")] == ["one"]
-    await store.advance("s", a_head(one, execution_id="e1"))  # it is there already
+    await store.advance("s", a_head(first, execution_id="e1"))  # it is there already
     assert [message.text for message in await store.messages("s", "t")] == ["two"]
-    back = await store.append("s", an_entry("three", two))
+    back = await store.append("s", an_entry("three", second))
     await store.advance("s", a_head(back, execution_id="e1"))
     assert [message.text for message in await store.messages("s", "t")] == ["two", "three"]
-    assert [(one.execution_id, one.version) for one in await store.heads("s")] == [("e2", two), ("e1", back)]
+    assert [(head.execution_id, head.version) for head in await store.heads("s")] == [("e2", second), ("e1", back)]
 
 
 async def test_sessions_and_their_threads_are_listed(store: SessionStore) -> None:
@@ -160,7 +160,7 @@ async def test_a_deleted_session_is_gone_and_others_are_not(store: SessionStore)
     assert await texts(store, again) == ["another"]
 
 
-async def test_what_follows_nothing_that_is_known_is_refused(store: SessionStore) -> None:
+async def test_reference_to_an_unknown_version_is_rejected(store: SessionStore) -> None:
     version = await store.append("other", an_entry("one"))
     for wrong in (an_entry("two", version), SessionEntry(thread_id="t", repeats=(version,))):
         with pytest.raises(ConversationNotFound, match=re.escape(f"no version '{version}' of session 's'")):
@@ -170,7 +170,7 @@ async def test_what_follows_nothing_that_is_known_is_refused(store: SessionStore
     assert await store.sessions() == ["other"]
 
 
-async def test_an_entry_says_something_or_repeats_something(store: SessionStore) -> None:
+async def test_entry_has_either_messages_or_repeats(store: SessionStore) -> None:
     version = await store.append("s", an_entry("one"))
     both = SessionEntry(thread_id="t", messages=(Message("user", "x"),), repeats=(version,))
     for wrong in (SessionEntry(thread_id="t"), both):
@@ -178,14 +178,14 @@ async def test_an_entry_says_something_or_repeats_something(store: SessionStore)
             await store.append("s", wrong)
 
 
-async def test_ids_of_any_form_are_told_apart(store: SessionStore, tmp_path: Path) -> None:
+async def test_ids_of_any_form_are_distinct(store: SessionStore, tmp_path: Path) -> None:
     ids = ["a", "A", "a/b", "a-b", "../a", "..", "con", "x" * 300, "ünïcode ✓", "a\nb", " "]
-    for one in ids:
-        await store.append(one, an_entry(one))
+    for session_id in ids:
+        await store.append(session_id, an_entry(session_id))
     assert await store.sessions() == sorted(ids)
-    for one in ids:
-        [version] = await store.read(one, await store.append(one, an_entry(one)))
-        assert [message.text for message in await store.messages(one, "t", version)] == [one]
+    for session_id in ids:
+        [version] = await store.read(session_id, await store.append(session_id, an_entry(session_id)))
+        assert [message.text for message in await store.messages(session_id, "t", version)] == [session_id]
     assert {name.split(".")[0] for name in os.listdir(tmp_path)} <= {"sessions"}
 
 
@@ -194,6 +194,6 @@ async def test_a_session_needs_an_id(store: SessionStore) -> None:
         await store.append("", an_entry("one"))
 
 
-def test_a_sqlite_store_in_memory_is_refused_with_what_to_use() -> None:
+def test_sqlite_store_in_memory_is_rejected_with_an_alternative() -> None:
     with pytest.raises(ValueError, match=r"use InMemorySessionStore\(\)"):
         SqliteSessionStore(":memory:")

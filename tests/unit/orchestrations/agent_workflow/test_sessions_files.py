@@ -31,7 +31,7 @@ def an_entry(text: str, parent: str = "") -> SessionEntry:
     return SessionEntry(thread_id="t", parent=parent, messages=(Message("user", text),))
 
 
-async def said(store: SessionStore, *texts: str, session_id: str = "s") -> str:
+async def append_texts(store: SessionStore, *texts: str, session_id: str = "s") -> str:
     version = ""
     for text in texts:
         version = await store.append(session_id, an_entry(text, version))
@@ -50,25 +50,25 @@ def the_file(folder: Path) -> Path:
 # ---------------------------------------------------------------- torn and damaged files
 
 
-async def test_a_file_that_ends_anywhere_has_what_was_written_whole_and_goes_on(tmp_path: Path) -> None:
-    version = await said(JsonSessionStore(tmp_path), "one", "two")
+async def test_truncated_file_keeps_its_whole_lines_and_can_be_continued(tmp_path: Path) -> None:
+    version = await append_texts(JsonSessionStore(tmp_path), "one", "two")
     path = the_file(tmp_path)
     whole = path.read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
-    for end in sorted({*range(0, len(whole), 9), *(one + near for one in (0, *ends) for near in (-1, 0, 1))}):
+    for end in sorted({*range(0, len(whole), 9), *(boundary + near for boundary in (0, *ends) for near in (-1, 0, 1))}):
         if not 0 <= end < len(whole):
             continue
         path.write_bytes(whole[:end])
         store = JsonSessionStore(tmp_path)
         assert await store.sessions() == (["s"] if end >= ends[0] else [])
         assert await store.heads("s") == []
-        assert await said(store, "one", "two") == version, f"cut at byte {end}"
+        assert await append_texts(store, "one", "two") == version, f"cut at byte {end}"
         assert await texts(JsonSessionStore(tmp_path), version) == ["one", "two"], f"cut at byte {end}"
         assert path.read_bytes().count(b"\n") == 3, f"cut at byte {end}"
 
 
-async def test_blocks_that_never_came_to_the_disk_are_no_line(tmp_path: Path) -> None:
-    first = await said(JsonSessionStore(tmp_path), "one")
+async def test_zero_blocks_that_were_never_written_are_ignored(tmp_path: Path) -> None:
+    first = await append_texts(JsonSessionStore(tmp_path), "one")
     path = the_file(tmp_path)
     with path.open("ab") as file:
         file.write(b"\0" * 300 + b"\n")
@@ -77,9 +77,9 @@ async def test_blocks_that_never_came_to_the_disk_are_no_line(tmp_path: Path) ->
     assert await texts(store, await store.append("s", an_entry("two", first))) == ["one", "two"]
 
 
-async def test_a_line_torn_by_another_process_is_cut_by_a_store_that_knows_the_session(tmp_path: Path) -> None:
+async def test_torn_line_of_another_process_is_removed_by_an_open_store(tmp_path: Path) -> None:
     store = JsonSessionStore(tmp_path)
-    first = await said(store, "one")
+    first = await append_texts(store, "one")
     with the_file(tmp_path).open("ab") as file:
         file.write(b'{"sum":"half')
     second = await store.append("s", an_entry("two", first))
@@ -89,8 +89,8 @@ async def test_a_line_torn_by_another_process_is_cut_by_a_store_that_knows_the_s
 @pytest.mark.parametrize("number", [2, 3])
 async def test_a_damaged_line_is_named_and_leaves_other_sessions_readable(tmp_path: Path, number: int) -> None:
     store = JsonSessionStore(tmp_path)
-    version = await said(store, "one", "two")
-    other = await said(store, "three", session_id="other")
+    version = await append_texts(store, "one", "two")
+    other = await append_texts(store, "three", session_id="other")
     path = the_file(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     lines[number - 1] = lines[number - 1].replace(b'"user"', b'"usxr"')
@@ -107,12 +107,12 @@ async def test_a_damaged_line_is_named_and_leaves_other_sessions_readable(tmp_pa
     assert await texts(again, other, "other") == ["three"]
 
 
-async def test_a_damaged_first_line_is_named_in_the_log_and_other_sessions_are_listed(
+async def test_damaged_first_line_is_logged_and_other_sessions_are_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = JsonSessionStore(tmp_path)
-    await said(store, "one")
-    await said(store, "two", session_id="other")
+    await append_texts(store, "one")
+    await append_texts(store, "two", session_id="other")
     path = the_file(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'"session"', b'"sessiom"'))
     with caplog.at_level(logging.WARNING, "perdure"):
@@ -122,8 +122,8 @@ async def test_a_damaged_first_line_is_named_in_the_log_and_other_sessions_are_l
 
 async def test_a_damaged_row_is_named_and_leaves_other_sessions_readable(tmp_path: Path) -> None:
     store = SqliteSessionStore(tmp_path / "sessions.db")
-    version = await said(store, "one", "two")
-    other = await said(store, "three", session_id="other")
+    version = await append_texts(store, "one", "two")
+    other = await append_texts(store, "three", session_id="other")
     db = sqlite3.connect(tmp_path / "sessions.db")
     db.execute("UPDATE session_lines SET line = CAST(replace(CAST(line AS TEXT), 'two', 'twx') AS BLOB)")
     db.commit()
@@ -134,8 +134,8 @@ async def test_a_damaged_row_is_named_and_leaves_other_sessions_readable(tmp_pat
     assert await texts(store, other, "other") == ["three"]
 
 
-async def test_a_session_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    await said(JsonSessionStore(tmp_path), "one")
+async def test_a_session_of_a_newer_format_is_rejected(tmp_path: Path) -> None:
+    await append_texts(JsonSessionStore(tmp_path), "one")
     path = the_file(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(to_bytes(SessionLine("s", 99, "x")) + b"".join(lines[1:]))
@@ -146,11 +146,11 @@ async def test_a_session_of_a_newer_format_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- trouble
 
 
-async def test_a_disk_that_fails_is_told_and_nothing_is_taken_for_stored(
+async def test_failed_sync_is_reported_and_nothing_counts_as_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = JsonSessionStore(tmp_path)
-    first = await said(store, "one")
+    first = await append_texts(store, "one")
 
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
@@ -166,21 +166,23 @@ async def test_a_disk_that_fails_is_told_and_nothing_is_taken_for_stored(
     assert await texts(JsonSessionStore(tmp_path), second) == ["one", "two"]
 
 
-async def test_a_file_that_another_process_made_is_synced_with_its_folder_before_anything_is_acknowledged(
+async def test_folder_is_synced_before_a_file_of_another_process_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await said(JsonSessionStore(tmp_path), "one")  # which may have died before it came to that
+    first = await append_texts(JsonSessionStore(tmp_path), "one")  # this process may have died before the sync
     synced: list[Path] = []
     monkeypatch.setattr(session_files, "fsync_folder", synced.append)
     store = JsonSessionStore(tmp_path)
-    assert await said(store, "one") == first and synced == [tmp_path]
-    await said(store, "one", "two")
+    assert await append_texts(store, "one") == first and synced == [tmp_path]
+    await append_texts(store, "one", "two")
     assert synced == [tmp_path]
 
 
-async def test_a_lock_that_another_holds_for_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lock_held_too_long_by_another_process_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = JsonSessionStore(tmp_path)
-    first = await said(store, "one")
+    first = await append_texts(store, "one")
     monkeypatch.setattr(session_files, "PATIENCE_SECONDS", 0.05)
     fd = os.open(the_file(tmp_path), os.O_RDWR)
     try:
@@ -192,7 +194,7 @@ async def test_a_lock_that_another_holds_for_too_long_is_told(tmp_path: Path, mo
     assert await texts(store, first) == ["one"]
 
 
-async def test_a_sqlite_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+async def test_sqlite_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed, match="SqliteSessionStore failed to use"):
         await SqliteSessionStore(tmp_path / "nowhere" / "sessions.db").heads("s")
 
@@ -233,39 +235,39 @@ async def test_two_processes_that_speak_at_once_lose_nothing(
             assert process.stdout is not None
             assert process.stdout.readline() and await watching.heads("s")
             assert len(process.stdout.readlines()) == count - 1 and process.wait() == 0
-    for one in (store, watching):
+    for reader in (store, watching):
         for name in ("ann", "bob"):
-            heard = [message.text.rstrip(".") for message in await one.messages("s", "t", execution_id=name)]
-            assert heard == [f"{name} {number} " for number in range(count)]
+            received = [message.text.rstrip(".") for message in await reader.messages("s", "t", execution_id=name)]
+            assert received == [f"{name} {number} " for number in range(count)]
 
 
 @pytest.mark.parametrize(("kind", "make"), [("json", JsonSessionStore), ("sqlite", SqliteSessionStore)])
-async def test_what_a_killed_process_was_told_is_stored_is_stored(
+async def test_versions_acknowledged_to_a_killed_process_are_stored(
     kind: str, make: type[JsonSessionStore] | type[SqliteSessionStore], tmp_path: Path
 ) -> None:
     path = tmp_path / "sessions"
     with speaking(kind, path, "ann", 100_000) as process:
         begin(process)
         assert process.stdout is not None
-        told = [process.stdout.readline().strip() for _ in range(10)]
+        acknowledged = [process.stdout.readline().strip() for _ in range(10)]
         kill_hard(process.pid)
-        told += [line.strip() for line in process.stdout if line.endswith("\n")]
+        acknowledged += [line.strip() for line in process.stdout if line.endswith("\n")]
     store: SessionStore = make(path)
     [head] = await store.heads("s")
     kept = list(await store.read("s", head.version))
-    assert kept[: len(told)] == told and len(kept) <= len(told) + 1
+    assert kept[: len(acknowledged)] == acknowledged and len(kept) <= len(acknowledged) + 1
     again = await store.append("s", an_entry("after", head.version))
     assert list(await make(path).read("s", again)) == [*kept, again]
 
 
 @pytest.mark.parametrize("make", [JsonSessionStore, SqliteSessionStore])
-async def test_a_session_that_another_process_deleted_and_began_again_is_read_anew(
+async def test_session_recreated_by_another_process_is_read_again(
     make: type[JsonSessionStore] | type[SqliteSessionStore], tmp_path: Path
 ) -> None:
     here, elsewhere = make(tmp_path / "sessions"), make(tmp_path / "sessions")
-    await said(here, "one", "two", "three")
+    await append_texts(here, "one", "two", "three")
     await elsewhere.delete("s")
-    version = await said(elsewhere, "another " * 100, "and more")
+    version = await append_texts(elsewhere, "another " * 100, "and more")
     assert await texts(here, version) == ["another " * 100, "and more"]
     head = SessionHead(thread_id="t", execution_id="e", version=version)
     await here.advance("s", head)
@@ -273,15 +275,15 @@ async def test_a_session_that_another_process_deleted_and_began_again_is_read_an
 
 
 @pytest.mark.parametrize(
-    ("module", "keeper"), [(session_files, session_files.SessionFiles), (session_rows, session_rows.SessionDatabase)]
+    ("module", "log_type"), [(session_files, session_files.SessionFiles), (session_rows, session_rows.SessionDatabase)]
 )
-async def test_many_sessions_are_not_all_remembered(
-    module: Any, keeper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_store_remembers_a_limited_number_of_sessions(
+    module: Any, log_type: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KNOWN_SESSIONS", 2)
-    kept = keeper(tmp_path / "sessions")
+    kept = log_type(tmp_path / "sessions")
     store = LoggedSessionStore(kept, blocks=True)
-    versions = [await said(store, "one", session_id=f"s{number}") for number in range(4)]
+    versions = [await append_texts(store, "one", session_id=f"s{number}") for number in range(4)]
     assert len(kept._remembered) == 2
     for number, version in enumerate(versions):
         assert await texts(store, version, f"s{number}") == ["one"]

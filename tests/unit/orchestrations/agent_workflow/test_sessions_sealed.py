@@ -1,4 +1,4 @@
-"""Session stores with a key: nothing that was said can be read, guessed or moved without it."""
+"""Session stores with a key: without it, no message can be read, guessed or moved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.conversations.files import JsonSessionStore, file_name
@@ -55,8 +55,8 @@ class Place:
         if self.kind == "json":
             return (self.path / file_name(session_id)).read_bytes().splitlines(keepends=True)
         with closing(sqlite3.connect(self.path)) as db:
-            found = db.execute("SELECT line FROM session_lines WHERE session_id = ? ORDER BY number", (session_id,))
-            return [line for (line,) in found]
+            rows = db.execute("SELECT line FROM session_lines WHERE session_id = ? ORDER BY number", (session_id,))
+            return [line for (line,) in rows]
 
     def write(self, session_id: str, lines: list[bytes]) -> None:
         if self.kind == "json":
@@ -75,7 +75,7 @@ class Place:
         self.write(session_id, [*lines[:number], to_bytes(line), *lines[number + 1 :]])
 
     def everything(self) -> bytes:
-        return b"".join(one.read_bytes() for one in self.folder.rglob("*") if one.is_file())
+        return b"".join(path.read_bytes() for path in self.folder.rglob("*") if path.is_file())
 
 
 @pytest.fixture(params=["json", "sqlite"])
@@ -94,15 +94,15 @@ async def texts(store: LoggedSessionStore, version: str, session_id: str = "s") 
 # ---------------------------------------------------------------- what is stored
 
 
-async def test_what_was_said_and_kept_is_read_with_the_key_and_is_not_in_the_files(place: Place) -> None:
+async def test_messages_and_state_are_readable_only_with_the_key(place: Place) -> None:
     store = place.store()
-    one = await store.append("s", an_entry(SECRET, node_id="n", state={"memory": KEPT}))
-    two = await store.append("s", an_entry("and more", one))
-    joined = await store.append("s", SessionEntry(thread_id="t", parent=two, repeats=(one,)))
+    first = await store.append("s", an_entry(SECRET, node_id="n", state={"memory": KEPT}))
+    second = await store.append("s", an_entry("and more", first))
+    joined = await store.append("s", SessionEntry(thread_id="t", parent=second, repeats=(first,)))
     await store.advance("s", SessionHead(thread_id="t", execution_id="e", version=joined))
     for reader in (store, place.store()):
         entries = await reader.read("s", joined)
-        assert entries[one] == an_entry(SECRET, node_id="n", state={"memory": KEPT})
+        assert entries[first] == an_entry(SECRET, node_id="n", state={"memory": KEPT})
         assert [message.text for message in await reader.messages("s", "t")] == [SECRET, "and more"]
         assert await reader.sessions() == ["s"]
     stored = place.everything()
@@ -111,14 +111,14 @@ async def test_what_was_said_and_kept_is_read_with_the_key_and_is_not_in_the_fil
         assert text.encode() not in stored
 
 
-async def test_an_id_does_not_tell_what_was_said(place: Place) -> None:
+async def test_entry_id_does_not_reveal_its_content(place: Place) -> None:
     versions = [await place.store().append(session_id, an_entry(SECRET)) for session_id in ("s", "other")]
     guessed = with_id(line_of(an_entry(SECRET)), digest_of).entry_id
     assert len({*versions, guessed}) == 3
     assert guessed.encode() not in place.everything()
 
 
-async def test_the_same_said_again_is_the_same_entry_also_under_another_key(place: Place) -> None:
+async def test_same_entry_has_the_same_id_under_another_key(place: Place) -> None:
     version = await place.store(OLD).append("s", an_entry(SECRET))
     rotated = place.store(NEW)
     assert await rotated.append("s", an_entry(SECRET)) == version
@@ -133,7 +133,7 @@ async def test_the_same_said_again_is_the_same_entry_also_under_another_key(plac
 # ---------------------------------------------------------------- a line that is moved or changed
 
 
-async def test_an_entry_of_another_session_is_refused(place: Place) -> None:
+async def test_an_entry_of_another_session_is_rejected(place: Place) -> None:
     store = place.store()
     for session_id in ("s", "other"):
         await store.append(session_id, an_entry(SECRET))
@@ -143,14 +143,14 @@ async def test_an_entry_of_another_session_is_refused(place: Place) -> None:
         await place.store().read("s", version)
 
 
-async def test_a_whole_session_under_another_id_is_refused(place: Place) -> None:
+async def test_a_whole_session_under_another_id_is_rejected(place: Place) -> None:
     await place.store().append("s", an_entry(SECRET))
     place.write("other", place.lines("s"))
     with pytest.raises(DamagedStore, match="it cannot be decrypted"):
         await place.store().heads("other")
 
 
-async def test_an_entry_of_a_session_that_was_deleted_is_refused_in_the_next_of_its_id(place: Place) -> None:
+async def test_entry_of_a_deleted_session_is_rejected_in_its_successor(place: Place) -> None:
     store = place.store()
     await store.append("s", an_entry(SECRET))
     old = place.lines("s")[1]
@@ -162,7 +162,7 @@ async def test_an_entry_of_a_session_that_was_deleted_is_refused_in_the_next_of_
 
 
 @pytest.mark.parametrize("change", ["entry_id", "thread_id", "parent", "node_id", "sealed"])
-async def test_an_entry_of_which_something_was_changed_is_refused(place: Place, change: str) -> None:
+async def test_changed_entry_is_rejected(place: Place, change: str) -> None:
     store = place.store()
     first = await store.append("s", an_entry("one"))
     await store.append("s", an_entry("two", first))
@@ -173,7 +173,7 @@ async def test_an_entry_of_which_something_was_changed_is_refused(place: Place, 
         await place.store().read("s", first)
 
 
-async def test_a_plain_entry_in_an_encrypted_session_is_refused(place: Place) -> None:
+async def test_a_plain_entry_in_an_encrypted_session_is_rejected(place: Place) -> None:
     version = await place.store().append("s", an_entry(SECRET))
     forged = EntryLine("x", "t", version, [Message("user", "believe me").to_dict()])
     place.write("s", [*place.lines("s"), to_bytes(forged)])
@@ -196,43 +196,41 @@ USES: dict[str, Use] = {
 
 
 async def refusals(place: Place, encryption: AesGcm | None) -> dict[str, str]:
-    """What each use of a store that nobody used before is told."""
-    found = {}
+    """Return the error of each use of a new store object."""
+    errors = {}
     for name, use in USES.items():
         try:
             await use(place.store(encryption))
         except (MissingKey, PlaintextRefused) as error:
-            found[name] = f"{error.code}: {error}"
-    return found
+            errors[name] = f"{error.code}: {error}"
+    return errors
 
 
-async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(place: Place) -> None:
+async def test_encrypted_store_without_its_key_rejects_every_use(place: Place) -> None:
     version = await place.store().append("s", an_entry(SECRET))
     before = place.lines("s")
-    said = (
+    message = (
         f"missing_key: The session store {str(place.path)!r} is encrypted, and that key is missing. "
         "Pass encryption=AesGcm(key). Nothing was changed."
     )
-    assert await refusals(place, None) == dict.fromkeys(USES, said)
+    assert await refusals(place, None) == dict.fromkeys(USES, message)
     assert place.lines("s") == before and await place.store().sessions() == ["s"]
     assert await texts(place.store(), version) == [SECRET]
 
 
-async def test_a_plain_store_with_a_key_is_refused_whatever_is_done(place: Place) -> None:
+async def test_plain_store_with_a_key_rejects_every_use(place: Place) -> None:
     await place.store(None).append("s", an_entry(SECRET))
     before = place.lines("s")
-    said = (
+    message = (
         f"plaintext_refused: The content of the session store {str(place.path)!r} is not encrypted, "
         "although this storage uses a key. It was written without the key and is rejected. Nothing was changed. "
         "Store encrypted sessions in a separate folder or file."
     )
-    assert await refusals(place, OLD) == dict.fromkeys(USES, said)
+    assert await refusals(place, OLD) == dict.fromkeys(USES, message)
     assert place.lines("s") == before and await place.store(None).sessions() == ["s"]
 
 
-async def test_a_plain_session_that_somebody_put_into_an_encrypted_store_is_refused_and_others_are_not(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_plain_session_in_an_encrypted_store_is_rejected_and_others_load(place: Place, tmp_path: Path) -> None:
     version = await place.store().append("s", an_entry(SECRET))
     elsewhere = Place(place.kind, tmp_path / "elsewhere")
     elsewhere.folder.mkdir()
@@ -243,23 +241,23 @@ async def test_a_plain_session_that_somebody_put_into_an_encrypted_store_is_refu
     assert await texts(place.store(), version) == [SECRET]
 
 
-async def test_a_store_with_another_key_is_refused_with_the_one_that_is_needed(place: Place) -> None:
+async def test_store_with_another_key_names_the_key_that_is_needed(place: Place) -> None:
     await place.store().append("s", an_entry(SECRET))
-    said = (
+    message = (
         f"missing_key: Session 's' in {str(place.path)!r} is encrypted with key 'old', and that key is missing. "
         "Give AesGcm that key too. Nothing was changed."
     )
-    assert await refusals(place, OTHER) == dict.fromkeys(("append", "advance", "read", "heads"), said)
+    assert await refusals(place, OTHER) == dict.fromkeys(("append", "advance", "read", "heads"), message)
 
 
-def test_what_is_no_encryption_is_refused_and_not_shown(place: Place) -> None:
+def test_invalid_encryption_is_rejected_and_not_shown(place: Place) -> None:
     wrong: Any = "c2VjcmV0"
     with pytest.raises(TypeError, match=r"expects AesGcm\(key\), got a str") as refused:
         place.store(wrong)
     assert wrong not in str(refused.value)
 
 
-async def test_a_store_without_a_key_keeps_the_lines_that_it_always_kept(place: Place) -> None:
+async def test_store_without_a_key_keeps_its_line_format(place: Place) -> None:
     entry = an_entry("one", node_id="n", at=datetime(2026, 3, 1, tzinfo=UTC), state={"seen": 1})
     await place.store(None).append("s", entry)
     first, line = place.lines("s")
@@ -276,7 +274,7 @@ async def test_a_store_without_a_key_keeps_the_lines_that_it_always_kept(place: 
 
 
 def conversing(builder: AgentWorkflow) -> AgentWorkflow:
-    return builder.with_conversation("shared").add_agent("a", Overheard(f"heard: {SECRET}"))
+    return builder.with_conversation("shared").add_agent("a", RecordingAgent(f"heard: {SECRET}"))
 
 
 async def test_a_workflow_with_keys_leaves_nothing_in_plain_text(place: Place) -> None:
@@ -289,31 +287,33 @@ async def test_a_workflow_with_keys_leaves_nothing_in_plain_text(place: Place) -
     result = await builder.build().run(SECRET, "e")
     await storage.close()
     assert result.final_answer == f"heard: {SECRET}"
-    said = await place.store().messages("workflow-w-e", "workflow")
-    assert [message.text for message in said] == [SECRET, f"heard: {SECRET}"]
+    messages = await place.store().messages("workflow-w-e", "workflow")
+    assert [message.text for message in messages] == [SECRET, f"heard: {SECRET}"]
     assert SECRET.encode() not in place.everything()
 
 
-def test_an_encrypted_workflow_store_with_a_plain_session_store_is_refused_with_what_to_do(place: Place) -> None:
+def test_encrypted_workflow_store_rejects_a_plain_session_store(place: Place) -> None:
     encrypted = InMemoryCheckpointStorage(encryption=OLD)
 
     def built(store: LoggedSessionStore, storage: InMemoryCheckpointStorage = encrypted) -> int:
         return conversing(drafted()).with_workflow_store(storage).with_session_store(store).build().node_count
 
-    said = (
+    problem = (
         "settings.conversation.mode: 'shared' stores messages as plain text, and the workflow store is encrypted: "
         "give the session store a key, too, such as with_json_session_store(folder, encryption=AesGcm(key))"
     )
-    with pytest.raises(InvalidDefinition, match=re.escape(said)):
+    with pytest.raises(InvalidDefinition, match=re.escape(problem)):
         built(place.store(None))
     assert built(place.store()) == 1
     assert built(InMemorySessionStore()) == 1
     assert built(place.store(None), InMemoryCheckpointStorage()) == 1
-    silent = drafted().with_workflow_store(encrypted).with_session_store(place.store(None)).add_agent("a", Overheard())
-    assert silent.build().node_count == 1, "nothing is said that would be kept"
+    silent = (
+        drafted().with_workflow_store(encrypted).with_session_store(place.store(None)).add_agent("a", RecordingAgent())
+    )
+    assert silent.build().node_count == 1, "no message is stored"
 
 
-def test_so_is_the_plain_session_store_of_a_workflow_that_is_a_node(place: Place) -> None:
+def test_encrypted_workflow_store_rejects_an_inner_plain_session_store(place: Place) -> None:
     inner = conversing(drafted("inner")).with_session_store(place.store(None)).build()
     builder = drafted().with_workflow_store(InMemoryCheckpointStorage(encryption=OLD)).add_workflow("team", inner)
     with pytest.raises(InvalidDefinition, match=re.escape("agents.team.workflow.settings.conversation.mode: 'shared'")):

@@ -57,7 +57,7 @@ def definition(name: str, version: str = "1.0.0") -> WorkflowConfig:
 
 
 def numbers(infos: list[DefinitionInfo]) -> list[tuple[str, int, str]]:
-    return [(one.name, one.number, one.version) for one in infos]
+    return [(info.name, info.number, info.version) for info in infos]
 
 
 @pytest.fixture(params=[*STORES, "encrypted"])
@@ -73,8 +73,8 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         return made[-1]
 
     yield make
-    for one in made:
-        await one.close()
+    for storage in made:
+        await storage.close()
 
 
 async def test_a_definition_is_saved_listed_loaded_run_and_resumed_by_name(
@@ -111,7 +111,7 @@ async def test_every_version_stays_and_can_be_loaded_by_its_number_or_its_name()
     assert (await AgentWorkflow.load("w", storage, 2)).build().definition.version == "1.1"
 
 
-async def test_a_definition_that_has_not_changed_makes_no_version_and_no_commit() -> None:
+async def test_unchanged_definition_adds_no_version_and_no_commit() -> None:
     storage = InMemoryCheckpointStorage()
     store = DefinitionStore(storage)
     await store.save(definition("w"))
@@ -119,33 +119,33 @@ async def test_a_definition_that_has_not_changed_makes_no_version_and_no_commit(
     assert (await store.save(definition("w"))).number == 1
     assert await storage.list_checkpoint_infos() == before
     await store.save(definition("w", "2"))
-    assert (await store.save(definition("w"))).number == 3, "what was before is a change too"
+    assert (await store.save(definition("w"))).number == 3, "a return to an earlier definition is a change too"
 
 
-async def test_no_retention_and_no_pruning_takes_a_version_away() -> None:
+async def test_retention_and_pruning_keep_all_versions() -> None:
     storage = InMemoryCheckpointStorage(retention=LatestOnly)
     store = DefinitionStore(storage)
     for number in range(1, 6):
         await store.save(definition("w", str(number)))
     await storage.prune(keep_last=1)
     report = await storage.prune(older_than=timedelta(0), whole_threads=True)
-    assert [one.reason for one in report.skipped] == ["it has pinned checkpoints: 1"]
-    assert [one.version for one in await store.versions("w")] == ["1", "2", "3", "4", "5"]
+    assert [thread.reason for thread in report.skipped] == ["it has pinned checkpoints: 1"]
+    assert [info.version for info in await store.versions("w")] == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
-async def test_of_writers_at_the_same_time_none_is_lost(kind: str, tmp_path: Path) -> None:
+async def test_concurrent_writers_lose_no_version(kind: str, tmp_path: Path) -> None:
     storages = [StoreCheckpointStorage(STORES[kind](tmp_path)) for _ in range(3)]
-    stores = [DefinitionStore(one) for one in storages for _ in range(2)]
-    saved = await asyncio.gather(*(one.save(definition("w", f"by {place}")) for place, one in enumerate(stores)))
-    assert sorted(one.number for one in saved) == [1, 2, 3, 4, 5, 6]
-    kept = {one.number: one.version for one in await stores[0].versions("w")}
-    assert kept == {one.number: one.version for one in saved}
-    for one in storages:
-        await one.close()
+    stores = [DefinitionStore(storage) for storage in storages for _ in range(2)]
+    saved = await asyncio.gather(*(store.save(definition("w", f"by {place}")) for place, store in enumerate(stores)))
+    assert sorted(info.number for info in saved) == [1, 2, 3, 4, 5, 6]
+    kept = {info.number: info.version for info in await stores[0].versions("w")}
+    assert kept == {info.number: info.version for info in saved}
+    for storage in storages:
+        await storage.close()
 
 
-async def test_a_save_that_fails_at_any_write_leaves_nothing_halved_and_is_made_good_by_the_next() -> None:
+async def test_failed_save_leaves_nothing_partial_and_the_next_save_succeeds() -> None:
     tried = 0
     for nth in range(1, 20):
         for when in MOMENTS:
@@ -160,8 +160,8 @@ async def test_a_save_that_fails_at_any_write_leaves_nothing_halved_and_is_made_
                 assert tried == 2 * (nth - 1) >= 4
                 return
             assert (await DefinitionStore(storage).save(definition("w", "2"))).version == "2"
-            versions = [one.version for one in await DefinitionStore(storage).versions("w")]
-            is_stored = (nth, when) != (1, "before")  # what was asked for is stored first, and then done
+            versions = [info.version for info in await DefinitionStore(storage).versions("w")]
+            is_stored = (nth, when) != (1, "before")  # the request is stored first, and then carried out
             assert versions == (["1", "2"] if is_stored else ["2"])
 
 
@@ -172,7 +172,7 @@ async def test_a_damaged_definition_names_itself_and_the_others_stay_readable(tm
     async with FileCheckpointStorage(tmp_path / "kept") as storage:
         for name in ("good", "spoilt"):
             await DefinitionStore(storage).save(definition(name))
-    [file] = [one for one in (tmp_path / "kept").iterdir() if "spoilt" in one.name and one.suffix == ".jsonl"]
+    [file] = [path for path in (tmp_path / "kept").iterdir() if "spoilt" in path.name and path.suffix == ".jsonl"]
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2] + b"#" + whole[len(whole) // 2 + 1 :])
     async with FileCheckpointStorage(tmp_path / "kept") as storage:
@@ -188,18 +188,18 @@ async def test_a_damaged_definition_names_itself_and_the_others_stay_readable(tm
         assert (await store.save(definition("spoilt", "2"))).number == 1
 
 
-async def test_a_version_that_this_release_does_not_understand_is_named_and_the_others_load() -> None:
+async def test_version_of_a_newer_format_is_named_and_the_others_load() -> None:
     store = DefinitionStore(InMemoryCheckpointStorage())
     await store.save(definition("w"))
     await store._append("w", {"name": "w", "format": "99"})
     await store.save(definition("w", "3"))
     with pytest.raises(InvalidDefinition, match="definition 'w', version 2: format: the document has format"):
         await store.load("w", 2)
-    assert [one.number for one in await store.versions("w")] == [1, 2, 3]
+    assert [info.number for info in await store.versions("w")] == [1, 2, 3]
     assert (await store.load("w")).version == "3"
 
 
-async def test_a_name_or_a_version_that_there_is_not_says_what_there_is() -> None:
+async def test_error_for_an_unknown_name_or_version_names_existing_ones() -> None:
     store = DefinitionStore(InMemoryCheckpointStorage())
     with pytest.raises(DefinitionNotFound, match="No definition 'story' exists in this store"):
         await store.load("story")
@@ -222,7 +222,7 @@ async def test_a_definition_is_deleted_with_all_versions_and_its_executions_stay
     assert (await workflow.resume("t")).state == "waiting"
 
 
-async def test_a_thread_of_another_workflow_with_the_id_of_a_definition_is_none() -> None:
+async def test_foreign_thread_with_the_id_of_a_definition_is_ignored() -> None:
     storage = InMemoryCheckpointStorage()
     await story(storage).build().run("Tides", execution_id=f"{PREFIX}story")
     alike = {"number": 1, "1": {"saved_at": "2026-01-01T00:00:00+00:00", "config": {"name": "alike"}}}
@@ -235,7 +235,7 @@ async def test_a_thread_of_another_workflow_with_the_id_of_a_definition_is_none(
         assert not await store.delete(name)
 
 
-async def test_what_only_python_has_is_refused_with_its_place_and_nothing_is_written() -> None:
+async def test_definition_with_python_only_parts_is_rejected_and_not_written() -> None:
     storage = InMemoryCheckpointStorage()
     nameless: Any = ScriptedAgent("nameless", ["Hm."])
     workflow = AgentWorkflow.create().with_name("w").add_agent("a", nameless).with_workflow_store(storage).build()
@@ -244,14 +244,14 @@ async def test_what_only_python_has_is_refused_with_its_place_and_nothing_is_wri
     assert await storage.list_threads() == []
 
 
-async def test_without_a_workflow_store_there_is_nowhere_to_save() -> None:
+async def test_save_without_a_workflow_store_is_rejected() -> None:
     with pytest.raises(InvalidRun, match="'story' has no workflow store to save its definition in"):
         await story().build().save()
     with pytest.raises(InvalidRun, match="needs a storage of perdure"):
         DefinitionStore(object())  # type: ignore[arg-type]  # what people try
 
 
-async def test_an_execution_is_resumed_with_the_version_that_it_was_begun_with() -> None:
+async def test_execution_resumes_with_the_version_it_started_with() -> None:
     storage = InMemoryCheckpointStorage()
     await story(storage).build().save()
     asked = (await (await AgentWorkflow.load("story", storage)).build().run("tides", "e")).pending[0]

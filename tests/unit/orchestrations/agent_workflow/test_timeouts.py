@@ -1,4 +1,4 @@
-"""Timeouts: of one attempt of a node, and of a whole execution, also where nobody runs it meanwhile."""
+"""Timeouts of one attempt of a node and of a whole execution, also while no process runs it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept, of_kind, stub, watched
 
 from perdure import InMemoryCheckpointStorage
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
@@ -40,7 +40,7 @@ class Slow:
         return AgentResponse(messages=(Message("assistant", "slowly"),))
 
 
-async def test_a_turn_that_takes_too_long_is_ended() -> None:
+async def test_turn_is_cancelled_at_its_timeout() -> None:
     clock = FakeClock()
     agent = Slow(clock, 100)
     workflow = kept(clock=clock).add_agent("a", agent, lambda node: node.with_timeout(10)).build()
@@ -65,7 +65,7 @@ async def test_each_attempt_has_the_whole_time() -> None:
     assert result.duration == 10 + 1 + 10 + 2 + 9
 
 
-async def test_a_turn_that_is_in_time_is_not_ended() -> None:
+async def test_turn_within_its_timeout_is_not_cancelled() -> None:
     clock = FakeClock()
     workflow = kept(clock=clock).add_agent("a", Slow(clock, 9), lambda node: node.with_timeout(10)).build()
     async with clock.skipping():
@@ -76,15 +76,15 @@ async def test_a_turn_that_is_in_time_is_not_ended() -> None:
 
 
 @pytest.mark.parametrize("mode", ["stop", "skip", "isolate"])
-async def test_an_execution_ends_when_its_time_is_up_whatever_its_nodes_do_about_errors(mode: str) -> None:
+async def test_execution_timeout_applies_in_every_error_mode(mode: str) -> None:
     clock = FakeClock()
-    after = Overheard("b")
+    after = RecordingAgent("b")
     builder = (
         kept(clock=clock)
         .with_timeout(60)
         .add_agent("a", Slow(clock, 100), lambda node: getattr(node, f"on_error_{mode}")())
     )
-    builder.add_agent("quick", says("quick")).add_agent("b", after)
+    builder.add_agent("quick", stub("quick")).add_agent("b", after)
     workflow = builder.from_("a", "quick").to("b").build()
     async with clock.skipping():
         events, result = await watched(workflow.stream("i", "e"))
@@ -94,13 +94,13 @@ async def test_an_execution_ends_when_its_time_is_up_whatever_its_nodes_do_about
     assert result.outputs == {"quick.answer": "quick"}
     assert result.duration == 60
     assert after.turns == 0
-    (ended,) = of_kind(events, told.WorkflowCompletedEvent)
+    (ended,) = of_kind(events, event_types.WorkflowCompletedEvent)
     assert (ended.successful_nodes, ended.failed_nodes, ended.skipped_nodes) == (1, 1, 1)
 
 
-async def test_a_fallback_is_not_begun_when_the_time_is_up() -> None:
+async def test_fallback_does_not_start_after_the_execution_timeout() -> None:
     clock = FakeClock()
-    spare = Overheard("spare")
+    spare = RecordingAgent("spare")
     builder = kept(clock=clock).with_timeout(60)
     builder.add_agent("a", Slow(clock, 100), lambda node: node.on_error_fallback("spare")).add_agent("spare", spare)
     async with clock.skipping():
@@ -123,9 +123,9 @@ async def test_the_time_is_counted_from_the_start_over_all_nodes() -> None:
     assert result.duration == 60
 
 
-async def test_attempts_do_not_go_on_beyond_it() -> None:
+async def test_retries_stop_at_the_execution_timeout() -> None:
     clock = FakeClock()
-    agent = Overheard(ValueError("boom"))
+    agent = RecordingAgent(ValueError("boom"))
     builder = kept(clock=clock).with_timeout(50)
     builder.add_agent("a", agent, lambda node: node.with_retry(9, "constant", initial_delay=40))
     async with clock.skipping():
@@ -136,10 +136,10 @@ async def test_attempts_do_not_go_on_beyond_it() -> None:
     assert agent.turns == 2
 
 
-async def test_a_delay_does_not_go_on_beyond_it() -> None:
+async def test_delay_stops_at_the_execution_timeout() -> None:
     clock = FakeClock()
-    after = Overheard("b")
-    builder = kept(clock=clock).with_timeout(60).add_agent("a", says("a")).add_agent("b", after)
+    after = RecordingAgent("b")
+    builder = kept(clock=clock).with_timeout(60).add_agent("a", stub("a")).add_agent("b", after)
     async with clock.skipping():
         result = await builder.from_("a").to("b").with_delay(3600).build().run("i")
 
@@ -148,9 +148,9 @@ async def test_a_delay_does_not_go_on_beyond_it() -> None:
     assert after.turns == 0
 
 
-async def test_the_time_goes_on_while_nobody_runs_it() -> None:
+async def test_execution_timeout_counts_while_no_process_runs_it() -> None:
     clock = FakeClock()
-    agent, after = Overheard(ValueError("boom"), "fine"), Overheard("b")
+    agent, after = RecordingAgent(ValueError("boom"), "fine"), RecordingAgent("b")
     builder = kept(clock=clock).with_timeout(60).add_agent("a", agent).add_agent("b", after)
     workflow = builder.from_("a").to("b").build()
     assert (await workflow.run("i", "e")).state == "failed"
@@ -162,10 +162,10 @@ async def test_the_time_goes_on_while_nobody_runs_it() -> None:
     assert (agent.turns, after.turns) == (1, 0)
 
 
-async def test_an_approval_is_waited_for_no_longer_than_the_execution_has() -> None:
+async def test_approval_deadline_is_limited_by_the_execution_timeout() -> None:
     clock = FakeClock()
     builder = kept(clock=clock).with_timeout(60)
-    workflow = builder.add_agent("a", says("a"), lambda node: node.requires_approval("?", timeout=600)).build()
+    workflow = builder.add_agent("a", stub("a"), lambda node: node.requires_approval("?", timeout=600)).build()
     asked = (await workflow.run("i", "e")).pending[0]
     assert asked.deadline is not None
     assert (asked.deadline - clock.now()).total_seconds() == 60
@@ -174,14 +174,14 @@ async def test_an_approval_is_waited_for_no_longer_than_the_execution_has() -> N
     assert (await workflow.resume("e")).error == "timed out after 60 s"
 
 
-async def test_the_approval_of_a_tool_is_waited_for_no_longer() -> None:
+async def test_tool_approval_is_limited_by_the_execution_timeout() -> None:
     @tool(approval=True)
     def pay() -> str:
-        raise AssertionError("nobody approved that")
+        raise AssertionError("the call was not approved")
 
     clock = FakeClock()
     builder = kept(clock=clock).with_timeout(60)
-    workflow = builder.add_agent("a", says(Call("pay"), "done", tools=[pay])).build()
+    workflow = builder.add_agent("a", stub(Call("pay"), "done", tools=[pay])).build()
     assert (await workflow.run("i", "e")).state == "waiting"
     clock.advance(61)
 
@@ -192,9 +192,9 @@ def nested(clock: FakeClock, inner: AgentWorkflowInstance) -> AgentWorkflowInsta
     return kept(clock=clock).with_timeout(60).add_workflow("sub", inner).build()
 
 
-async def test_a_workflow_that_is_a_node_has_no_more_time_than_the_one_around_it() -> None:
+async def test_inner_workflow_is_limited_by_the_timeout_of_the_outer_one() -> None:
     clock = FakeClock()
-    inner = drafted("inner").add_agent("x", says("x"), lambda node: node.requires_approval("?")).build()
+    inner = drafted("inner").add_agent("x", stub("x"), lambda node: node.requires_approval("?")).build()
     workflow = nested(clock, inner)
     assert (await workflow.run("i", "e")).state == "waiting"
     clock.advance(61)
@@ -212,13 +212,13 @@ async def test_a_workflow_that_is_a_node_has_no_more_time_than_the_one_around_it
 @pytest.mark.parametrize(
     ("mode", "ran"), [("stop", set()), ("skip", set()), ("isolate", {"join"})], ids=["stop", "skip", "isolate"]
 )
-async def test_a_workflow_that_is_a_node_and_takes_too_long_fails_as_the_node_says(mode: str, ran: set[str]) -> None:
+async def test_inner_workflow_timeout_uses_the_error_mode_of_its_node(mode: str, ran: set[str]) -> None:
     clock = FakeClock()
     inner = drafted("inner").add_agent("x", Slow(clock, 100)).build()
     builder = kept(clock=clock).add_workflow(
         "sub", inner, lambda node: getattr(node.with_timeout(10), f"on_error_{mode}")()
     )
-    builder.add_agent("good", says("g")).add_agent("join", says("j")).from_("sub", "good").to("join")
+    builder.add_agent("good", stub("g")).add_agent("join", stub("j")).from_("sub", "good").to("join")
     async with clock.skipping():
         result = await builder.build().run("i")
 
@@ -228,13 +228,13 @@ async def test_a_workflow_that_is_a_node_and_takes_too_long_fails_as_the_node_sa
     assert set(result.outputs) == {"good.answer", *(f"{name}.answer" for name in ran)}
 
 
-async def test_a_delay_goes_on_while_nobody_runs_it() -> None:
+async def test_delay_counts_while_no_process_runs_it() -> None:
     clock = FakeClock()
     storage = InMemoryCheckpointStorage()
 
     def opened() -> AgentWorkflowInstance:
         builder = drafted(clock=clock).with_checkpointing().with_workflow_store(storage)
-        builder.add_agent("a", says("a")).add_agent("b", says("b"))
+        builder.add_agent("a", stub("a")).add_agent("b", stub("b"))
         return builder.from_("a").to("b").with_delay(3600).build()
 
     running = asyncio.ensure_future(opened().run("i", "e"))

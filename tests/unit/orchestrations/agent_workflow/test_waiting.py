@@ -7,10 +7,17 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from tests.unit.orchestrations.agent_workflow.interrupted import Calls, Place, cut_off, go_on, stored, writes_of
-from tests.unit.orchestrations.agent_workflow.making import drafted, echo, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.interrupted import (
+    Calls,
+    Place,
+    cut_off,
+    resume_elsewhere,
+    stored,
+    writes_of,
+)
+from tests.unit.orchestrations.agent_workflow.making import drafted, echo, of_kind, stub, watched
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock
@@ -38,7 +45,7 @@ def publishing(storage: Any, calls: Calls) -> AgentWorkflowInstance:
 TEMPLATE = "{{draft.answer}}, {{draft.copies}} times"
 
 
-async def test_what_was_approved_goes_on_with_its_outputs_in_another_process(place: Place) -> None:
+async def test_approved_output_is_used_in_another_process(place: Place) -> None:
     calls = Calls()
     asked = await publishing(place.open(), calls).run("x", "e")
     assert (asked.state, asked.outputs) == ("waiting", {"beside.answer": "done meanwhile"})
@@ -61,7 +68,7 @@ async def test_an_approval_survives_a_crash_around_every_write_after_it() -> Non
         calls, storage = Calls(), InMemoryCheckpointStorage()
         make = partial(publishing, calls=calls)
         await cut_off(make, storage, "x", "e", ("commit", nth, "after"))
-        assert (await go_on(make, storage, "e")).state == "waiting"
+        assert (await resume_elsewhere(make, storage, "e")).state == "waiting"
         [asked] = await make(storage).pending("e")
         result = await make(storage).approve(asked.request_id, data={"copies": 3})
         assert (result.final_answer, calls.counts) == (
@@ -70,7 +77,7 @@ async def test_an_approval_survives_a_crash_around_every_write_after_it() -> Non
         ), nth
 
 
-async def test_what_was_denied_is_skipped_with_all_that_comes_after_it(place: Place) -> None:
+async def test_denied_node_is_skipped_with_all_its_dependents(place: Place) -> None:
     calls = Calls()
     asked = await publishing(place.open(), calls).run("x", "e")
     result = await publishing(place.open(), calls).deny(asked.pending[0].request_id, reason="too short")
@@ -78,7 +85,7 @@ async def test_what_was_denied_is_skipped_with_all_that_comes_after_it(place: Pl
     assert calls.counts == Counter(draft=1, beside=1)
 
 
-# ---------------------------------------------------------------- delays that begin anew
+# ---------------------------------------------------------------- delays that restart
 
 
 def delayed(storage: Any, clock: FakeClock, calls: Calls) -> AgentWorkflowInstance:
@@ -100,7 +107,7 @@ async def asleep(workflow: AgentWorkflowInstance, clock: FakeClock) -> asyncio.T
     return run
 
 
-async def test_a_delay_goes_on_where_it_was_when_the_process_ended(place: Place) -> None:
+async def test_delay_continues_after_a_restart(place: Place) -> None:
     clock, calls = FakeClock(), Calls()
     for _ in range(3):
         run = await asleep(delayed(place.open(), clock, calls), clock)
@@ -121,7 +128,7 @@ async def test_a_delay_goes_on_where_it_was_when_the_process_ended(place: Place)
     assert calls.counts == Counter(first=1, second=1)
 
 
-async def test_a_delay_that_passed_while_nobody_was_there_is_over(place: Place) -> None:
+async def test_delay_that_expired_while_no_process_ran_is_over(place: Place) -> None:
     clock, calls = FakeClock(), Calls()
     run = await asleep(delayed(place.open(), clock, calls), clock)
     run.cancel()
@@ -133,13 +140,13 @@ async def test_a_delay_that_passed_while_nobody_was_there_is_over(place: Place) 
     assert (result.final_answer, result.duration, clock.sleepers) == ("two", 100_000.0, 0)
 
 
-async def test_a_delay_is_counted_from_when_its_edge_was_taken_wherever_the_process_died() -> None:
+async def test_delay_counts_from_its_edge_after_a_crash_at_any_commit() -> None:
     for nth in range(2, 6):
         clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
         make = partial(delayed, clock=clock, calls=calls)
         async with clock.skipping():
             await cut_off(make, storage, "x", "e", ("commit", nth, "after"))
-            result = await go_on(make, storage, "e")
+            result = await resume_elsewhere(make, storage, "e")
         assert (result.duration, calls.counts) == (3600.0, Counter(first=1, second=1)), nth
 
 
@@ -176,8 +183,8 @@ async def test_agents_of_a_workflow_that_is_a_node_run_and_resume_inside_it(plac
     calls = Calls()
     events, asked = await watched(nested(place.open(), calls, [ConnectionError("down")]).stream("x", "e"))
     assert asked.pending[0].metadata.agent_chain == ("office", "sign")
-    inside = [one for one in of_kind(events, told.WorkflowAgentCompletedEvent) if one.metadata.depth == 1]
-    assert [(one.agent_id, one.metadata.parent_agent_id) for one in inside] == [("check", "office")]
+    inside = [event for event in of_kind(events, event_types.WorkflowAgentCompletedEvent) if event.metadata.depth == 1]
+    assert [(event.agent_id, event.metadata.parent_agent_id) for event in inside] == [("check", "office")]
 
     failed = await nested(place.open(), calls, [ConnectionError("down")]).approve(asked.pending[0].request_id)
     assert failed.state == "failed"
@@ -189,6 +196,6 @@ async def test_agents_of_a_workflow_that_is_a_node_run_and_resume_inside_it(plac
 
 
 async def test_a_workflow_without_edges_can_be_a_node() -> None:
-    inner = drafted("inner").add_agent("one", says("inside")).build()
+    inner = drafted("inner").add_agent("one", stub("inside")).build()
     result = await drafted().add_workflow("sub", inner).build().run("x")
     assert (result.final_answer, result.outputs["sub.outputs"]) == ("inside", {"one": {"answer": "inside"}})

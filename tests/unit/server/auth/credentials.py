@@ -1,4 +1,4 @@
-"""What requests bring, made for tests."""
+"""Credentials of requests, made for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def with_key(key: str) -> Credentials:
 
 
 async def refusal(authenticator: Authenticator, credentials: Credentials) -> str:
-    """The sentence with which they are refused; empty if they are not."""
+    """Returns the sentence of the rejection, or an empty text if the credentials are accepted."""
     try:
         await authenticator.authenticate(credentials)
     except NotAuthenticated as problem:

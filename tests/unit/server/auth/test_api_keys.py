@@ -1,4 +1,4 @@
-"""API keys: what is kept of one, who is known by one, and that changes of the file are heeded at once."""
+"""API keys: the stored form of a key, its user, and that changes of the file take effect at once."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def file(tmp_path: Path) -> KeyFile:
 
 
 def add(file: KeyFile, user: str, **more: Any) -> tuple[str, str]:
-    """The key, and its id."""
+    """Adds a key, and returns it with its id."""
     made = make_key(user, created=FakeClock().now(), **more)
     file.change(lambda keys: (*keys, made.stored))
     return made.key, made.stored.id
 
 
-async def test_who_brings_a_key_is_its_user_in_either_header(file: KeyFile) -> None:
+async def test_key_in_either_header_authenticates_its_user(file: KeyFile) -> None:
     key, key_id = add(file, "ada", roles=["operator"], scopes=["graph:*"], name="laptop")
     keys = ApiKeys(file)
     known = Principal("ada", ("operator",), frozenset({"graph:*"}), {"key_id": key_id, "key_name": "laptop"})
@@ -54,13 +54,13 @@ async def test_who_brings_a_key_is_its_user_in_either_header(file: KeyFile) -> N
     assert await keys.authenticate(with_token(key)) == known
 
 
-def test_a_key_has_its_form_and_is_never_the_same() -> None:
+def test_keys_have_the_documented_form_and_are_unique() -> None:
     made = {make_key("ada", created=FakeClock().now()).key for _ in range(100)}
     assert len(made) == 100
-    assert all(FORM.fullmatch(one) for one in made)
+    assert all(FORM.fullmatch(key) for key in made)
 
 
-def test_neither_the_file_nor_what_is_kept_holds_the_secret(file: KeyFile) -> None:
+def test_neither_file_nor_stored_key_contains_the_secret(file: KeyFile) -> None:
     key, _ = add(file, "ada")
     secret = key.split("_", 2)[2]
     written = file.path.read_text()
@@ -69,14 +69,14 @@ def test_neither_the_file_nor_what_is_kept_holds_the_secret(file: KeyFile) -> No
     assert secret not in repr(stored)
 
 
-def test_one_secret_has_another_hash_under_another_salt() -> None:
+def test_hash_of_a_secret_depends_on_the_salt() -> None:
     assert api_keys.hash_of("secret", "00" * 16) != api_keys.hash_of("secret", "01" * 16)
 
 
 @pytest.mark.parametrize(
     "change", ["secret", "id", "case", "longer", "shorter", "not ascii", "newline", "empty", "huge"]
 )
-async def test_what_is_not_quite_a_key_is_refused(file: KeyFile, change: str) -> None:
+async def test_altered_key_is_rejected(file: KeyFile, change: str) -> None:
     key, key_id = add(file, "ada")
     other = {
         "secret": key[:-2] + ("AA" if key[-2:] != "AA" else "BB"),
@@ -92,22 +92,20 @@ async def test_what_is_not_quite_a_key_is_refused(file: KeyFile, change: str) ->
     assert await refusal(ApiKeys(file), with_key(other)) == NOT_VALID
 
 
-async def test_without_a_key_it_is_said_how_to_send_one(file: KeyFile) -> None:
+async def test_missing_key_error_explains_how_to_send_a_key(file: KeyFile) -> None:
     add(file, "ada")
     assert await refusal(ApiKeys(file), Credentials(headers={})) == NO_KEY
 
 
-async def test_an_unknown_id_takes_the_same_path_as_a_wrong_secret(
-    file: KeyFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unknown_id_takes_the_same_path_as_a_wrong_secret(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
     key, key_id = add(file, "ada")
     keys = ApiKeys(file)
     compared: list[tuple[int, int]] = []
     really_compare = hmac.compare_digest
 
-    def compare(one: str, other: str) -> bool:
-        compared.append((len(one), len(other)))
-        return really_compare(one, other)
+    def compare(left: str, right: str) -> bool:
+        compared.append((len(left), len(right)))
+        return really_compare(left, right)
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
     for wrong in (key[:-2] + "__", key.replace(key_id, "0" * 16), key.replace(key_id, "f" * 16), "rubbish"):
@@ -115,7 +113,7 @@ async def test_an_unknown_id_takes_the_same_path_as_a_wrong_secret(
     assert compared == [(64, 64)] * 4
 
 
-async def test_a_key_that_has_ended_is_refused(file: KeyFile, clock: FakeClock) -> None:
+async def test_expired_key_is_rejected(file: KeyFile, clock: FakeClock) -> None:
     key, _ = add(file, "ada", expires=clock.now() + timedelta(days=90))
     keys = ApiKeys(file, clock)
     clock.advance(90 * 86_400 - 1)
@@ -124,7 +122,7 @@ async def test_a_key_that_has_ended_is_refused(file: KeyFile, clock: FakeClock) 
     assert await refusal(keys, with_key(key)) == "The API key has expired."
 
 
-async def test_a_key_that_is_revoked_while_in_use_is_refused_at_once(file: KeyFile, clock: FakeClock) -> None:
+async def test_key_revoked_while_in_use_is_rejected_at_once(file: KeyFile, clock: FakeClock) -> None:
     key, key_id = add(file, "ada")
     other, _ = add(file, "bob")
     keys = ApiKeys(file, clock)
@@ -134,8 +132,8 @@ async def test_a_key_that_is_revoked_while_in_use_is_refused_at_once(file: KeyFi
     assert await refusal(keys, with_key(other)) == ""
 
 
-async def test_a_hundred_changes_in_a_row_are_each_heeded_at_once(file: KeyFile, clock: FakeClock) -> None:
-    """Also those within one tick of the file system's own stamps."""
+async def test_hundred_changes_in_a_row_each_take_effect_at_once(file: KeyFile, clock: FakeClock) -> None:
+    """Some changes fall within one tick of the file system's own stamps."""
     keys = ApiKeys(file, clock)
     for _ in range(50):
         key, key_id = add(file, "ada")
@@ -144,7 +142,7 @@ async def test_a_hundred_changes_in_a_row_are_each_heeded_at_once(file: KeyFile,
         assert await refusal(keys, with_key(key)) == NOT_VALID
 
 
-async def test_a_server_that_began_without_a_file_sees_the_first_key(
+async def test_server_started_without_a_file_sees_the_first_key(
     file: KeyFile, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys = ApiKeys(file)
@@ -155,7 +153,7 @@ async def test_a_server_that_began_without_a_file_sees_the_first_key(
     assert await refusal(keys, with_key(key)) == NOT_VALID
 
 
-async def test_a_file_that_is_damaged_while_in_use_lets_nobody_in_and_is_told_once(
+async def test_file_damaged_while_in_use_rejects_all_and_is_logged_once(
     file: KeyFile, caplog: pytest.LogCaptureFixture
 ) -> None:
     key, _ = add(file, "ada")
@@ -171,13 +169,13 @@ async def test_a_file_that_is_damaged_while_in_use_lets_nobody_in_and_is_told_on
     assert await refusal(keys, with_key(key)) == ""
 
 
-def test_a_server_does_not_start_with_a_damaged_file(file: KeyFile) -> None:
+def test_server_does_not_start_with_a_damaged_file(file: KeyFile) -> None:
     file.path.write_text("{")
     with pytest.raises(InvalidConfig, match=r"keys\.json: this file of API keys is damaged: .*Nothing was changed"):
         ApiKeys(file)
 
 
-def test_a_file_that_others_may_read_is_told_of(file: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_that_other_users_may_read_is_logged(file: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
     add(file, "ada")
     assert not file.is_open_to_others()
     file.path.chmod(0o644)
@@ -185,9 +183,7 @@ def test_a_file_that_others_may_read_is_told_of(file: KeyFile, caplog: pytest.Lo
     assert "Other users may read" in caplog.text
 
 
-async def test_looking_for_changes_reads_the_file_only_after_one(
-    file: KeyFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_file_is_read_again_only_after_a_change(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _ = add(file, "ada")
     keys = ApiKeys(file)
     reads: list[KeyFile] = []
@@ -201,9 +197,14 @@ async def test_looking_for_changes_reads_the_file_only_after_one(
     for _ in range(1000):
         await keys.authenticate(with_key(key))
     assert reads == []
+    other_key, _ = add(file, "bob")
+    reads.clear()  # what `add` read
+    for _ in range(1000):
+        await keys.authenticate(with_key(other_key))
+    assert len(reads) == 1
 
 
-async def test_nothing_of_a_key_is_ever_logged(file: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secret_of_a_key_is_never_logged(file: KeyFile, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     key, key_id = add(file, "ada")
     keys = ApiKeys(file)
@@ -212,17 +213,9 @@ async def test_nothing_of_a_key_is_ever_logged(file: KeyFile, caplog: pytest.Log
     assert key.split("_", 2)[2] not in caplog.text
 
 
-def test_the_file_is_plain_json_with_the_names_that_are_documented(file: KeyFile) -> None:
+def test_file_is_json_with_the_documented_names(file: KeyFile) -> None:
     add(file, "ada", roles=["operator"], scopes=["graph:read"], expires=FakeClock().now(), name="ci")
     document = json.loads(file.path.read_text())
     assert document["version"] == 1
     expected = {"id", "user", "salt", "hash", "created", "roles", "scopes", "name", "expires"}
     assert set(document["keys"][0]) == expected
-
-
-async def test_a_request_does_not_read_the_file_again(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, _ = add(file, "ada")
-    keys = ApiKeys(file)
-    monkeypatch.setattr(KeyFile, "read", None)
-    for _ in range(3):
-        await keys.authenticate(with_key(key))

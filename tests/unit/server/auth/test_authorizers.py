@@ -1,4 +1,4 @@
-"""Who may do what: all kinds of authorization, scopes that narrow, and configurations that mean nothing."""
+"""All kinds of authorization, scopes that narrow them, and invalid configurations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from perdure.server.config.schema import AuthorizationConfig, InvalidConfig, Ser
 ADA = Principal("ada")
 
 
-def authorizer(found: Any = None, **config: Any) -> Authorizer:
-    return make_authorizer(ServerConfig(authorization=AuthorizationConfig(**config)), lambda path: found)
+def authorizer(policy: Any = None, **config: Any) -> Authorizer:
+    return make_authorizer(ServerConfig(authorization=AuthorizationConfig(**config)), lambda path: policy)
 
 
 async def allowed(who: Authorizer, principal: Principal) -> set[str]:
@@ -28,7 +28,7 @@ def scoped(user: str, scopes: Iterable[str], *roles: str) -> Principal:
     return Principal(user, roles, frozenset(scopes))
 
 
-def test_scopes_are_covered_by_themselves_by_their_kind_and_by_all() -> None:
+def test_scope_is_covered_by_itself_by_its_kind_and_by_all() -> None:
     assert covers(["graph:read"], "graph:read") and not covers(["graph:read"], "graph:stop")
     assert covers(["graph:*"], "graph:stop") and not covers(["graph:*"], "checkpointer:read")
     assert all(covers(["*"], scope) for scope in SCOPES)
@@ -36,20 +36,20 @@ def test_scopes_are_covered_by_themselves_by_their_kind_and_by_all() -> None:
     assert set(GRANTABLE) - set(SCOPES) == {"*", "graph:*", "checkpointer:*", "requests:*", "metrics:*"}
 
 
-async def test_with_ownership_everybody_may_do_all_with_their_own() -> None:
+async def test_ownership_allows_all_scopes_and_isolates_owners() -> None:
     who = authorizer()
     assert who.isolates_owners
     assert await allowed(who, ADA) == await allowed(who, ANYBODY) == set(SCOPES)
 
 
-async def test_allow_all_is_the_same_with_all_threads() -> None:
+async def test_allow_all_allows_all_scopes_and_does_not_isolate_owners() -> None:
     who = authorizer(backend="allow_all")
     assert not who.isolates_owners
     assert await allowed(who, ADA) == set(SCOPES)
 
 
 @pytest.mark.parametrize("config", [{}, {"backend": "allow_all"}, {"backend": "rbac", "default_scopes": ("*",)}])
-async def test_a_key_or_token_narrows_whatever_its_user_may(config: dict[str, Any]) -> None:
+async def test_scopes_of_a_key_or_token_narrow_those_of_its_user(config: dict[str, Any]) -> None:
     who = authorizer(**config)
     assert await allowed(who, scoped("ada", ["graph:read", "requests:*"])) == {
         *("graph:read", "requests:read", "requests:answer")
@@ -80,23 +80,23 @@ ROLES: dict[str, tuple[str, ...]] = {
         (scoped("s", ["checkpointer:*", "graph:read"], "operator"), {"graph:read"}),
         (scoped("t", ["*"], "auditor"), {"checkpointer:read"}),
     ],
-    ids=lambda one: one.user_id if isinstance(one, Principal) else "",
+    ids=lambda value: value.user_id if isinstance(value, Principal) else "",
 )
-async def test_roles_have_their_scopes_together_and_others_the_default(
+async def test_roles_combine_their_scopes_and_unknown_roles_get_the_default(
     principal: Principal, expected: set[str]
 ) -> None:
     who = authorizer(backend="rbac", roles=ROLES, default_scopes=("metrics:read",))
     assert await allowed(who, principal) == expected
 
 
-def test_isolation_with_roles_is_what_is_configured() -> None:
+def test_isolation_with_roles_is_configurable() -> None:
     assert authorizer(backend="rbac", roles=ROLES).isolates_owners
     assert not authorizer(backend="rbac", roles=ROLES, isolation="none").isolates_owners
     assert authorizer(lambda u, r, a, i: True, backend="custom", path="a:b").isolates_owners
     assert not authorizer(lambda u, r, a, i: True, backend="custom", path="a:b", isolation="none").isolates_owners
 
 
-async def test_what_is_public_is_open_to_all_of_them() -> None:
+async def test_public_scope_is_allowed_with_every_backend() -> None:
     for config in ({}, {"backend": "rbac", "roles": ROLES}, {"backend": "custom", "path": "a:b"}):
         assert await authorizer(lambda u, r, a, i: False, **config).may(scoped("x", []), PUBLIC, None)
 
@@ -115,7 +115,7 @@ class Backend:
         return action == "read"
 
 
-async def test_a_custom_one_is_asked_with_user_resource_action_and_id() -> None:
+async def test_custom_backend_gets_user_resource_action_and_id() -> None:
     backend = Backend()
     who = authorizer(backend, backend="custom", path="app:policy")
     ada = Principal("ada", ("operator",), frozenset({"graph:*"}), {"team": "red", "user_id": "root"})
@@ -125,18 +125,20 @@ async def test_a_custom_one_is_asked_with_user_resource_action_and_id() -> None:
     assert all(resource == "graph" for _, resource, _, _ in backend.asked)  # what the key leaves out is not asked
 
 
-async def test_a_custom_function_or_class_will_do() -> None:
-    for found in (lambda user, resource, action, resource_id: resource_id == "t-1", Backend):
-        assert await authorizer(found, backend="custom", path="a:b").may(ADA, "graph:read", "t-1")
+async def test_custom_backend_can_be_a_function_or_a_class() -> None:
+    for policy in (lambda user, resource, action, resource_id: resource_id == "t-1", Backend):
+        assert await authorizer(policy, backend="custom", path="a:b").may(ADA, "graph:read", "t-1")
 
 
 @pytest.mark.parametrize("verdict", [None, 1, "yes", [True], {}], ids=repr)
-async def test_what_is_not_true_or_false_is_no(verdict: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_custom_verdict_that_is_not_a_bool_denies_and_is_logged(
+    verdict: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     assert not await authorizer(lambda *_: verdict, backend="custom", path="app:policy").may(ADA, "graph:read", None)
     assert "app:policy returned a" in caplog.text
 
 
-async def test_one_that_fails_or_hangs_refuses(
+async def test_custom_backend_that_fails_or_hangs_denies(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> bool:
@@ -175,7 +177,7 @@ async def test_one_that_fails_or_hangs_refuses(
         ({"backend": "custom"}, 'authorization.path: authorization.backend is "custom", so this must name'),
     ],
 )
-def test_a_configuration_that_cannot_be_meant_is_refused(config: dict[str, Any], why: str) -> None:
+def test_invalid_configuration_is_rejected(config: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
         authorizer(**config)
 
@@ -185,13 +187,13 @@ class Misspelt:
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("policy", "why"),
     [
         (7, "'app:policy' is a int, which has no method `authorize"),
         (Misspelt(), r"did you mean 'authorise'\?"),
         (lambda user: True, "must take"),
     ],
 )
-def test_an_object_that_cannot_be_asked_is_refused(found: Any, why: str) -> None:
+def test_object_without_a_usable_authorize_is_rejected(policy: Any, why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
-        authorizer(found, backend="custom", path="app:policy")
+        authorizer(policy, backend="custom", path="app:policy")

@@ -1,4 +1,4 @@
-"""A user's own way to tell who sends a request: its shapes, its answers, and what becomes of its failures."""
+"""Custom authentication: the accepted shapes, the answers, and the handling of failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perdure.server.auth.custom import REJECTED, CustomAuthenticator
 from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal
 from perdure.server.config.schema import InvalidConfig
 
-GIVEN = Credentials(
+CREDENTIALS = Credentials(
     headers={"authorization": "Bearer s3cret-token", "x-team": "red"},
     token="s3cret-token",
     method="POST",
@@ -32,39 +32,39 @@ def answering(answer: Any) -> CustomAuthenticator:
 
 
 def shown(value: object) -> str:
-    """The same in every process: `repr` may tell an address."""
+    """Returns the `repr` without addresses, so that it is the same in every process."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 class Object:
     def authenticate(self, credentials: Credentials) -> Any:
-        assert credentials is GIVEN
+        assert credentials is CREDENTIALS
         return ADA_AS_DICT
 
 
 class AsyncObject:
     async def authenticate(self, credentials: Credentials) -> Any:
-        assert credentials is GIVEN
+        assert credentials is CREDENTIALS
         return ADA
 
 
 class Callable:
     async def __call__(self, credentials: Credentials) -> Any:
-        assert credentials is GIVEN
+        assert credentials is CREDENTIALS
         return ADA_AS_DICT
 
 
 async def function(credentials: Credentials) -> Any:
-    assert credentials is GIVEN
+    assert credentials is CREDENTIALS
     return ADA
 
 
-@pytest.mark.parametrize("found", [Object, Object(), AsyncObject, AsyncObject(), Callable(), function], ids=shown)
-async def test_functions_objects_and_classes_are_asked(found: object) -> None:
-    assert await CustomAuthenticator(found, "app:who").authenticate(GIVEN) == ADA
+@pytest.mark.parametrize("target", [Object, Object(), AsyncObject, AsyncObject(), Callable(), function], ids=shown)
+async def test_authenticator_can_be_a_function_an_object_or_a_class(target: object) -> None:
+    assert await CustomAuthenticator(target, "app:who").authenticate(CREDENTIALS) == ADA
 
 
-async def test_a_function_that_is_not_async_keeps_nobody_else_waiting() -> None:
+async def test_sync_function_does_not_block_the_event_loop() -> None:
     entered, may_go = threading.Event(), threading.Event()
 
     def slow(credentials: Credentials) -> Any:
@@ -72,59 +72,61 @@ async def test_a_function_that_is_not_async_keeps_nobody_else_waiting() -> None:
         assert may_go.wait(10)
         return ADA
 
-    asked = asyncio.create_task(CustomAuthenticator(slow, "app:who").authenticate(GIVEN))
+    asked = asyncio.create_task(CustomAuthenticator(slow, "app:who").authenticate(CREDENTIALS))
     assert await asyncio.to_thread(entered.wait, 10)
     may_go.set()  # reached while it is still inside
     assert await asked == ADA
 
 
-async def test_a_number_of_a_row_is_a_user_too() -> None:
-    assert (await answering({"user_id": 42}).authenticate(GIVEN)).user_id == "42"
+async def test_number_is_a_valid_user_id() -> None:
+    assert (await answering({"user_id": 42}).authenticate(CREDENTIALS)).user_id == "42"
 
 
-async def test_none_is_no() -> None:
-    assert await refusal(answering(None), GIVEN) == REJECTED
+async def test_answer_none_rejects_the_request() -> None:
+    assert await refusal(answering(None), CREDENTIALS) == REJECTED
 
 
-async def test_its_own_words_reach_the_caller_where_it_says_no_with_them() -> None:
+async def test_message_of_not_authenticated_reaches_the_caller() -> None:
     def refuse(credentials: Credentials) -> Any:
         raise NotAuthenticated("Your trial has ended.")
 
-    assert await refusal(CustomAuthenticator(refuse, "app:who"), GIVEN) == "Your trial has ended."
+    assert await refusal(CustomAuthenticator(refuse, "app:who"), CREDENTIALS) == "Your trial has ended."
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_the_no_of_a_web_framework_is_no(status: int) -> None:
+async def test_http_exception_with_401_or_403_rejects_the_request(status: int) -> None:
     class HTTPException(Exception):
         status_code = status
 
     def refuse(credentials: Credentials) -> Any:
-        raise HTTPException(GIVEN.token)
+        raise HTTPException(CREDENTIALS.token)
 
-    assert await refusal(CustomAuthenticator(refuse, "app:who"), GIVEN) == REJECTED
+    assert await refusal(CustomAuthenticator(refuse, "app:who"), CREDENTIALS) == REJECTED
 
 
-async def test_a_failure_is_neither_yes_nor_no_and_is_logged_without_credentials(
+async def test_failure_raises_auth_unavailable_and_is_logged_without_credentials(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(credentials: Credentials) -> Any:
         raise RuntimeError(f"cannot check {credentials.token}")
 
     with pytest.raises(AuthUnavailable) as raised:
-        await CustomAuthenticator(fail, "app:who").authenticate(GIVEN)
+        await CustomAuthenticator(fail, "app:who").authenticate(CREDENTIALS)
     assert "app:who failed: RuntimeError at " in caplog.text and "test_custom.py" in caplog.text
     assert "s3cret" not in caplog.text and "s3cret" not in str(raised.value)
     assert raised.value.__suppress_context__
 
 
-async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_authenticator_that_hangs_times_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(custom, "LONGEST_SECONDS", 0.01)
 
     async def hang(credentials: Credentials) -> Any:
         await asyncio.Event().wait()
 
     with pytest.raises(AuthUnavailable):
-        await CustomAuthenticator(hang, "app:who").authenticate(GIVEN)
+        await CustomAuthenticator(hang, "app:who").authenticate(CREDENTIALS)
     assert "TimeoutError" in caplog.text
 
 
@@ -137,9 +139,11 @@ async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, caplo
     ],
     ids=shown,
 )
-async def test_an_answer_that_names_nobody_lets_nobody_in(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_answer_without_a_valid_user_raises_auth_unavailable(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(AuthUnavailable):
-        await answering(answer).authenticate(GIVEN)
+        await answering(answer).authenticate(CREDENTIALS)
     assert "app:who returned no user id" in caplog.text
 
 
@@ -163,10 +167,12 @@ class WithDefaults:
         return ADA if credential is not None and request.method == "POST" else None
 
 
-@pytest.mark.parametrize("found", [AsInAgentFlow(), AsInAgentFlow, WithDefaults()], ids=["object", "class", "defaults"])
-async def test_the_shape_of_agentflow_is_known_by_its_parameters(found: object) -> None:
-    known = CustomAuthenticator(found, "app:who")
-    assert await known.authenticate(GIVEN) == ADA
+@pytest.mark.parametrize(
+    "target", [AsInAgentFlow(), AsInAgentFlow, WithDefaults()], ids=["object", "class", "defaults"]
+)
+async def test_agentflow_authenticator_is_recognized_by_its_parameters(target: object) -> None:
+    known = CustomAuthenticator(target, "app:who")
+    assert await known.authenticate(CREDENTIALS) == ADA
     assert await refusal(known, Credentials(headers={})) == REJECTED
 
 
@@ -179,20 +185,20 @@ class NeedsArguments:
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("target", "why"),
     [
         (7, "'app:who' is a int: expected a function or `authenticate"),
         (lambda: None, r"'app:who' takes \(\): expected"),
-        (lambda one, two: None, r"takes \(one, two\): expected"),
+        (lambda first, second: None, r"takes \(first, second\): expected"),
         (NeedsArguments, "instance of the class NeedsArguments without arguments failed"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_at_the_start(found: object, why: str) -> None:
+def test_unusable_authenticator_is_rejected_at_the_start(target: object, why: str) -> None:
     with pytest.raises(InvalidConfig, match=f"auth.path: .*{why}"):
-        CustomAuthenticator(found, "app:who")
+        CustomAuthenticator(target, "app:who")
 
 
-async def test_credentials_are_not_part_of_what_is_logged_at_any_level(caplog: pytest.LogCaptureFixture) -> None:
+async def test_credentials_are_not_logged_at_any_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     await answering(ADA).authenticate(with_token("s3cret-token"))
     assert "s3cret" not in caplog.text

@@ -1,4 +1,4 @@
-"""Which authenticator a configuration means, and servers that do not start because of who could reach them."""
+"""The authenticator of each configuration, and servers that do not start because other machines can reach them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make(config: ServerConfig, **environ: str) -> Any:
     return make_authenticator(config, lambda path: lambda credentials: {"user_id": path}, environ)
 
 
-async def test_each_method_has_its_authenticator(tmp_path: Path) -> None:
+async def test_each_auth_method_has_its_authenticator(tmp_path: Path) -> None:
     assert make(config(method="none")) is None
     assert isinstance(make(config(tmp_path, method="api_key")), ApiKeys)
     assert isinstance(make(config(method="jwt", secret_env="S"), S=random.Random(1).randbytes(32).hex()), JwtTokens)
@@ -40,7 +40,7 @@ async def test_each_method_has_its_authenticator(tmp_path: Path) -> None:
         make(config(method="custom"))
 
 
-async def test_the_file_of_keys_is_below_the_project_folder(tmp_path: Path) -> None:
+async def test_key_file_is_below_the_project_folder(tmp_path: Path) -> None:
     made = make_key("ada", created=FakeClock().now())
     KeyFile(tmp_path / "private" / "keys.json").change(lambda keys: (made.stored,))
     assert (
@@ -64,26 +64,28 @@ REACHABLE = [
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-def test_loopback_is_known_in_all_its_spellings(host: str) -> None:
+def test_loopback_is_recognized_in_all_spellings(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize(
     "host", [*REACHABLE, "no-such-host.invalid", "localhost.evil.invalid", "127.0.0.1.evil.invalid"]
 )
-def test_anything_else_can_be_reached(host: str) -> None:
+def test_other_hosts_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
 @pytest.mark.parametrize(("addresses", "expected"), [(["127.0.0.1"], True), (["127.0.0.1", "10.0.0.1"], False)])
-def test_a_name_is_all_of_its_addresses(addresses: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 0)) for one in addresses]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+def test_host_name_is_loopback_only_if_all_its_addresses_are(
+    addresses: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: results)
     assert is_loopback("box") is expected
 
 
 @pytest.mark.parametrize("host", REACHABLE)
-def test_a_server_that_others_can_reach_does_not_start_without_auth(host: str, tmp_path: Path) -> None:
+def test_server_on_a_reachable_host_does_not_start_without_auth(host: str, tmp_path: Path) -> None:
     storage = SqliteCheckpointStorage(tmp_path / "threads.db")
     with pytest.raises(InvalidConfig, match=r"host: other machines can reach .* without auth .*does not start"):
         check_exposure(ServerConfig(host=host), storage)
@@ -99,7 +101,7 @@ def test_a_server_that_others_can_reach_does_not_start_without_auth(host: str, t
     ],
     ids=["plain", "encrypted", "by hand"],
 )
-def test_threads_in_memory_are_warned_of_on_loopback_and_refused_elsewhere(
+def test_in_memory_threads_are_logged_on_loopback_and_rejected_elsewhere(
     storage: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     check_exposure(ServerConfig(), storage)
@@ -108,6 +110,6 @@ def test_threads_in_memory_are_warned_of_on_loopback_and_refused_elsewhere(
         check_exposure(ServerConfig(host="0.0.0.0", auth=KEYS), storage)
 
 
-def test_on_loopback_with_a_file_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_loopback_with_a_file_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     check_exposure(ServerConfig(), SqliteCheckpointStorage(tmp_path / "threads.db"))
     assert caplog.text == ""

@@ -18,25 +18,25 @@ from perdure.server.config.schema import AuthConfig, InvalidConfig
 
 
 def why_not(secret: str | None, algorithm: Any = "HS256", folder: Path | None = None, **config: Any) -> str:
-    """Why the server does not start; empty if it does."""
+    """Returns why the server does not start, or an empty text if it does."""
     environ = {} if secret is None else {config.get("secret_env", "JWT_SECRET_KEY"): secret}
     try:
         JwtTokens(AuthConfig(method="jwt", algorithm=algorithm, **config), environ, folder or Path())
     except InvalidConfig as problem:
-        said = str(problem)
+        message = str(problem)
     else:
         return ""
-    assert secret is None or not secret.strip() or secret not in said
-    return said
+    assert secret is None or not secret.strip() or secret not in message
+    return message
 
 
-@pytest.mark.parametrize("given", [None, "", "  \n"])
-def test_a_missing_secret_names_the_variable(given: str | None) -> None:
-    assert why_not(given, secret_env="MY_SECRET").startswith("MY_SECRET: auth.method is")
+@pytest.mark.parametrize("secret", [None, "", "  \n"])
+def test_missing_secret_error_names_the_variable(secret: str | None) -> None:
+    assert why_not(secret, secret_env="MY_SECRET").startswith("MY_SECRET: auth.method is")
 
 
 @pytest.mark.parametrize(("algorithm", "size"), [("HS256", 32), ("HS384", 48), ("HS512", 64)])
-def test_a_secret_needs_as_many_bytes_as_its_hash(algorithm: str, size: int) -> None:
+def test_secret_needs_as_many_bytes_as_its_hash(algorithm: str, size: int) -> None:
     secret = random.Random(1).randbytes(64).hex()
     assert f"has {size - 1} bytes, but {algorithm} needs at least {size}" in why_not(secret[: size - 1], algorithm)
     assert why_not(secret[:size], algorithm) == ""
@@ -65,11 +65,11 @@ def test_a_secret_needs_as_many_bytes_as_its_hash(algorithm: str, size: int) -> 
         "supersecretsupersecretsupersecretsuper",
     ],
 )
-def test_a_secret_that_somebody_would_think_of_is_refused(secret: str) -> None:
+def test_guessable_secret_is_rejected(secret: str) -> None:
     assert "can be guessed" in why_not(secret.ljust(32, secret[0]))
 
 
-def test_no_random_secret_is_taken_for_a_weak_one() -> None:
+def test_random_secrets_are_not_weak() -> None:
     chance = random.Random(draw_seed())
     for _ in range(500):
         for secret in (
@@ -82,7 +82,7 @@ def test_no_random_secret_is_taken_for_a_weak_one() -> None:
             assert weakness_of(secret) is None, secret
 
 
-def test_a_public_key_is_no_secret() -> None:
+def test_public_key_as_hmac_secret_is_rejected() -> None:
     assert "this is a key in PEM, but auth.algorithm HS256" in why_not(pem(rsa_key().public_key()))
 
 
@@ -96,7 +96,7 @@ def pem(key: Any) -> str:
     return str(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
 
 
-def test_a_private_key_is_refused_as_text_and_as_a_file(tmp_path: Path) -> None:
+def test_private_key_is_rejected_as_text_and_as_a_file(tmp_path: Path) -> None:
     private = pem(rsa_key())
     assert "this is a private key. The server only checks tokens" in why_not(private, "RS256")
     (tmp_path / "key.pem").write_text(private)
@@ -104,17 +104,17 @@ def test_a_private_key_is_refused_as_text_and_as_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-def test_a_key_of_another_kind_is_refused(algorithm: str) -> None:
+def test_key_of_another_kind_is_rejected(algorithm: str) -> None:
     other = pem(ec.generate_private_key(ec.SECP384R1()).public_key())
     assert f"this is not a public key for {algorithm}" in why_not(other, algorithm)
     broken = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
     assert f"this is not a public key for {algorithm}" in why_not(broken, algorithm)
 
 
-def test_a_short_rsa_key_is_refused() -> None:
+def test_short_rsa_key_is_rejected() -> None:
     assert "the key has 1024 bits, but RS256 needs at least 2048" in why_not(pem(rsa_key(1024).public_key()), "RS256")
 
 
-@pytest.mark.parametrize("given", ["nowhere.pem", "a secret that was meant for HS256", "\x00", "x" * 5000])
-def test_what_is_no_key_and_no_file_is_refused_and_not_shown(given: str, tmp_path: Path) -> None:
-    assert "neither a public key in PEM nor the path" in why_not(given, "RS256", tmp_path)
+@pytest.mark.parametrize("key", ["nowhere.pem", "a secret that was meant for HS256", "\x00", "x" * 5000])
+def test_value_that_is_neither_key_nor_file_is_rejected_and_not_shown(key: str, tmp_path: Path) -> None:
+    assert "neither a public key in PEM nor the path" in why_not(key, "RS256", tmp_path)

@@ -37,14 +37,14 @@ def a_key(user: str = "ada") -> StoredKey:
     return make_key(user, created=FakeClock().now()).stored
 
 
-def test_what_is_written_is_read_again(file: KeyFile) -> None:
-    one, two = a_key(), a_key("bob")
-    file.change(lambda keys: (*keys, one))
-    file.change(lambda keys: (*keys, two))
-    assert file.read().keys == (one, two)
+def test_written_keys_are_read_again(file: KeyFile) -> None:
+    first, second = a_key(), a_key("bob")
+    file.change(lambda keys: (*keys, first))
+    file.change(lambda keys: (*keys, second))
+    assert file.read().keys == (first, second)
 
 
-def test_only_its_owner_may_read_and_write_it_whatever_the_umask(file: KeyFile) -> None:
+def test_only_the_owner_may_read_and_write_the_file_whatever_the_umask(file: KeyFile) -> None:
     before = os.umask(0)
     try:
         file.change(lambda keys: (*keys, a_key()))
@@ -54,7 +54,7 @@ def test_only_its_owner_may_read_and_write_it_whatever_the_umask(file: KeyFile) 
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_two_processes_that_write_at_once_lose_nothing(file: KeyFile) -> None:
+def test_two_processes_that_write_at_once_lose_no_key(file: KeyFile) -> None:
     children = [
         subprocess.Popen(
             [sys.executable, "-c", ADDING, str(file.path), user],
@@ -69,11 +69,11 @@ def test_two_processes_that_write_at_once_lose_nothing(file: KeyFile) -> None:
     for child in children:
         child.communicate("go\n", timeout=15)
     assert [child.returncode for child in children] == [0, 0]
-    users = [one.user for one in file.read().keys]
+    users = [key.user for key in file.read().keys]
     assert (users.count("ada"), users.count("bob")) == (25, 25)
 
 
-def test_what_fails_leaves_the_file_as_it_was(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_change_leaves_the_file_unchanged(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
     file.change(lambda keys: (a_key(),))
     before = file.path.read_bytes()
 
@@ -87,10 +87,10 @@ def test_what_fails_leaves_the_file_as_it_was(file: KeyFile, monkeypatch: pytest
     with pytest.raises(KeyError):
         file.change(lambda keys: revoke_key(keys, "nobody", FakeClock().now()))
     assert file.path.read_bytes() == before
-    assert {one.name for one in file.path.parent.iterdir()} == {"keys.json", "keys.json.lock"}
+    assert {path.name for path in file.path.parent.iterdir()} == {"keys.json", "keys.json.lock"}
 
 
-def test_it_is_synced_before_it_takes_the_place_of_the_old_one(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_file_is_synced_before_it_replaces_the_old_file(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
     acts: list[str] = []
     replace = os.replace
 
@@ -105,7 +105,7 @@ def test_it_is_synced_before_it_takes_the_place_of_the_old_one(file: KeyFile, mo
     assert acts == ["sync", "replace", "sync folder"]
 
 
-def test_each_change_has_a_later_stamp_also_within_one_tick_of_the_clock(
+def test_each_change_has_a_later_stamp_even_within_one_clock_tick(
     file: KeyFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.server.auth.api_keys.time.time_ns", lambda: 1_800_000_000_000_000_000)
@@ -116,14 +116,14 @@ def test_each_change_has_a_later_stamp_also_within_one_tick_of_the_clock(
     assert stamps[0] < stamps[1] < stamps[2]
 
 
-def test_a_lock_that_is_not_given_back_is_told(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_is_not_released_raises(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.server.auth.api_keys.BUSY_SECONDS", 0.0)
     with file._lock():
         with pytest.raises(InvalidConfig, match=r"another process has held keys\.json\.lock for 0 seconds"):
             file.change(lambda keys: ())
 
 
-def test_a_file_that_others_may_write_to_is_refused(file: KeyFile) -> None:
+def test_file_that_other_users_may_write_is_rejected(file: KeyFile) -> None:
     file.change(lambda keys: (a_key(),))
     file.path.chmod(0o660)
     with pytest.raises(InvalidConfig, match=r"other users may write to this file of API keys \(mode 0660\).*chmod 600"):
@@ -152,7 +152,7 @@ GOOD = b'{"id": "0123456789abcdef", "user": "ada", "salt": "%s", "hash": "%s", "
         (b"[" * 100_000, "deeply|recursion|Expected `object`"),
     ],
 )
-def test_a_damaged_file_is_refused_with_what_is_wrong(file: KeyFile, content: bytes, why: str) -> None:
+def test_damaged_file_is_rejected_with_the_reason(file: KeyFile, content: bytes, why: str) -> None:
     file.path.write_bytes(content)
     file.path.chmod(0o600)
     with pytest.raises(InvalidConfig, match=f"this file of API keys is damaged: .*({why})"):
@@ -162,19 +162,19 @@ def test_a_damaged_file_is_refused_with_what_is_wrong(file: KeyFile, content: by
     assert file.path.read_bytes() == content
 
 
-def test_the_sample_of_these_tests_is_good_itself(file: KeyFile) -> None:
+def test_sample_of_these_tests_is_valid(file: KeyFile) -> None:
     file.path.write_bytes(b'{"version": 1, "keys": [%s]}' % GOOD)
     file.path.chmod(0o600)
-    assert [one.user for one in file.read().keys] == ["ada"]
+    assert [key.user for key in file.read().keys] == ["ada"]
 
 
-def test_a_newer_file_is_not_touched(file: KeyFile) -> None:
+def test_file_of_a_newer_version_is_rejected(file: KeyFile) -> None:
     file.path.write_bytes(b'{"version": 2, "keys": {}}')
     file.path.chmod(0o600)
     with pytest.raises(InvalidConfig, match=r"written by a newer perdure \(version 2; this one reads 1"):
         file.read()
 
 
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+def test_folder_in_place_of_the_file_raises(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot be read: Is a directory"):
         KeyFile(tmp_path).read()

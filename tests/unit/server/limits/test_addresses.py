@@ -1,4 +1,4 @@
-"""Where a request comes from: what proxies say is believed of those that are trusted, and of nobody else."""
+"""The address of a request: the headers of trusted proxies count, and those of other peers do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROXIES = ("10.0.0.0/8", "2001:db8::/32", "192.168.1.1")
 @pytest.mark.parametrize(
     ("peer", "forwarded", "expected"),
     [
-        ("203.0.113.9", "1.2.3.4", "203.0.113.9"),  # not trusted: what it says is nothing
+        ("203.0.113.9", "1.2.3.4", "203.0.113.9"),  # the peer is not trusted, so its header is ignored
         ("10.0.0.1", "1.2.3.4", "1.2.3.4"),
         ("10.0.0.1", "6.6.6.6, 1.2.3.4", "1.2.3.4"),  # the left one was written by 1.2.3.4
         ("10.0.0.1", "6.6.6.6, 1.2.3.4, 10.0.0.2, 192.168.1.1", "1.2.3.4"),
@@ -36,16 +36,16 @@ PROXIES = ("10.0.0.0/8", "2001:db8::/32", "192.168.1.1")
         ("testclient", "1.2.3.4", "testclient"),
     ],
 )
-def test_the_nearest_that_is_not_trusted_is_the_client(peer: str | None, forwarded: str, expected: str) -> None:
+def test_nearest_untrusted_address_is_the_client(peer: str | None, forwarded: str, expected: str) -> None:
     assert client_address(peer, {"x-forwarded-for": forwarded}, PROXIES) == expected
 
 
-def test_without_trusted_proxies_it_is_the_peer() -> None:
+def test_peer_is_the_client_without_trusted_proxies() -> None:
     assert client_address("10.0.0.1", {"x-forwarded-for": "1.2.3.4"}, ()) == "10.0.0.1"
     assert client_address("10.0.0.1", {}, PROXIES) == "10.0.0.1"
 
 
-def test_requests_are_counted_by_address_user_or_all_together() -> None:
+def test_limit_key_is_the_address_the_user_or_global() -> None:
     assert limit_key("ip", "1.2.3.4", "ada") == "ip:1.2.3.4"
     assert limit_key("user", "1.2.3.4", "ada") == "user:ada"
     assert limit_key("user", "1.2.3.4", None) == "ip:1.2.3.4"
@@ -53,11 +53,11 @@ def test_requests_are_counted_by_address_user_or_all_together() -> None:
     assert limit_key("ip", "unknown", None) == "ip:unknown"
 
 
-def test_who_has_an_ipv6_network_is_one() -> None:
+def test_addresses_of_one_ipv6_network_share_a_limit_key() -> None:
     assert limit_key("ip", "2a00:1:2:3::1", None) == limit_key("ip", "2a00:1:2:3:ffff::9", None)
     assert limit_key("ip", "2a00:1:2:3::1", None) != limit_key("ip", "2a00:1:2:4::1", None)
 
 
-def test_a_proxy_that_is_no_address_is_refused() -> None:
+def test_trusted_proxy_that_is_not_an_address_is_rejected() -> None:
     with pytest.raises(InvalidConfig, match=r"rate_limit\.trusted_proxies: 'proxy\.local' is neither"):
         trusted_networks(("10.0.0.1", "proxy.local"))

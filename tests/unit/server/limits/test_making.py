@@ -1,4 +1,4 @@
-"""Which rate limiter a configuration means."""
+"""The rate limiter of each configuration."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def make(redis: str | None = None, **config: Any) -> Any:
     return make_limiter(ServerConfig(redis=redis, rate_limit=RateLimitConfig(**config)))
 
 
-def test_none_unless_it_is_wanted() -> None:
+def test_no_limiter_unless_it_is_enabled() -> None:
     assert make_limiter(ServerConfig()) is None
     assert make(enabled=False) is None
 
 
-async def test_memory_and_valkey_are_what_is_configured() -> None:
+async def test_backend_selects_the_memory_or_valkey_limiter() -> None:
     limiter = make(requests=2, window=5)
     assert isinstance(limiter, MemoryLimiter)
     assert (await limiter.take("a")).limit == 2
@@ -42,7 +42,7 @@ async def test_memory_and_valkey_are_what_is_configured() -> None:
         (None, {"trusted_proxies": ("x",)}, "rate_limit.trusted_proxies"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_without_telling_a_password(
+def test_invalid_configuration_is_rejected_without_showing_a_password(
     redis: str | None, config: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=why) as raised:

@@ -16,13 +16,13 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-async def test_as_many_as_allowed_and_then_none_until_the_first_has_left_the_window(clock: FakeClock) -> None:
+async def test_limiter_allows_its_limit_until_the_first_leaves_the_window(clock: FakeClock) -> None:
     limiter = MemoryLimiter(3, 60, clock=clock)
-    found = []
+    verdicts = []
     for _ in range(4):
-        found.append(await limiter.take("a"))
+        verdicts.append(await limiter.take("a"))
         clock.advance(10)
-    assert found == [
+    assert verdicts == [
         Verdict(True, 3, 2, 60),
         Verdict(True, 3, 1, 60),
         Verdict(True, 3, 0, 60),
@@ -34,12 +34,12 @@ async def test_as_many_as_allowed_and_then_none_until_the_first_has_left_the_win
     assert (await limiter.take("a")).is_allowed
 
 
-async def test_keys_do_not_count_for_each_other(clock: FakeClock) -> None:
+async def test_keys_are_counted_separately(clock: FakeClock) -> None:
     limiter = MemoryLimiter(1, 60, clock=clock)
     assert [(await limiter.take(key)).is_allowed for key in ("a", "b", "a", "b")] == [True, True, False, False]
 
 
-async def test_no_window_ever_has_more_than_allowed(clock: FakeClock) -> None:
+async def test_no_window_has_more_requests_than_allowed(clock: FakeClock) -> None:
     chance = random.Random(draw_seed())
     limiter, taken = MemoryLimiter(5, 10, clock=clock), list[float]()
     for _ in range(3000):
@@ -52,7 +52,7 @@ async def test_no_window_ever_has_more_than_allowed(clock: FakeClock) -> None:
             taken.append(now)
 
 
-async def test_quiet_keys_are_forgotten(clock: FakeClock) -> None:
+async def test_quiet_keys_are_removed(clock: FakeClock) -> None:
     limiter = MemoryLimiter(5, 60, clock=clock)
     for number in range(100):
         await limiter.take(f"k{number}")
@@ -63,7 +63,7 @@ async def test_quiet_keys_are_forgotten(clock: FakeClock) -> None:
     assert len(limiter) == 1
 
 
-async def test_there_are_never_more_keys_than_may_be_and_those_heard_last_stay(clock: FakeClock) -> None:
+async def test_number_of_keys_is_limited_and_the_latest_keys_stay(clock: FakeClock) -> None:
     limiter = MemoryLimiter(1, 60, clock=clock, max_keys=10)
     for number in range(1000):
         await limiter.take(f"k{number}")
@@ -72,7 +72,7 @@ async def test_there_are_never_more_keys_than_may_be_and_those_heard_last_stay(c
     assert (await limiter.take("k0")).is_allowed
 
 
-async def test_one_that_is_refused_all_the_time_takes_no_memory_for_it(clock: FakeClock) -> None:
+async def test_rejected_requests_use_no_memory(clock: FakeClock) -> None:
     limiter = MemoryLimiter(2, 60, clock=clock)
     for _ in range(1000):
         await limiter.take("a")

@@ -36,7 +36,7 @@ class HasOnePlaceForAll(Passing):
 
 @breaks(concurrency.one_of_many_concurrent_opens_succeeds)
 class LooksBeforeItOpens(Passing):
-    """And somebody else opens in between."""
+    """Another owner opens in between."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -56,7 +56,7 @@ class LooksBeforeItOpens(Passing):
 
 @breaks(concurrency.one_of_many_concurrent_commits_succeeds)
 class ComparesBeforeItWrites(Passing):
-    """And somebody else writes in between."""
+    """Another owner writes in between."""
 
     async def commit(self, commit: Commit) -> None:
         if commit.number != await self._next(commit):
@@ -76,10 +76,10 @@ class FreesWhatComesMeanwhile(LosesChunks):
     """What is needed is worked out first; what is committed before it is freed is not among it."""
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        needed = {one.number for one in await self.inner.infos(thread_id=thread_id)}
+        needed = {info.number for info in await self.inner.infos(thread_id=thread_id)}
         for _ in range(3):
             await asyncio.sleep(0)
-        self.lost |= {one.number for one in await self.inner.infos(thread_id=thread_id)} - needed
+        self.lost |= {info.number for info in await self.inner.infos(thread_id=thread_id)} - needed
         return await super().prune(thread_id, checkpoint_ids, events_before=events_before)
 
     async def commit(self, commit: Commit) -> None:
@@ -194,12 +194,12 @@ class CopiesOneByOne(WritesLater):
         opened = await self.inner.open(to, "copying")
         first, *rest = [
             changed(
-                one,
+                commit,
                 lease=opened.lease,
-                info=one.info and changed(one.info, thread_id=to, checkpoint_id=f"{to}-{one.number}"),
+                info=commit.info and changed(commit.info, thread_id=to, checkpoint_id=f"{to}-{commit.number}"),
             )
-            for one in await self.inner.commits(thread_id)
+            for commit in await self.inner.commits(thread_id)
         ]
         await self.inner.commit(first)
-        for one in rest:
-            self.later(partial(self.inner.commit, one))
+        for commit in rest:
+            self.later(partial(self.inner.commit, commit))

@@ -1,4 +1,4 @@
-"""Stores that list other threads than those that were asked for, or tell a wrong last event."""
+"""Stores that list other threads than those that were asked for, or return a wrong last event."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ListsEverybodys(Passing):
 class TakesAPrefixForAPattern(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         pattern = filters.pop("prefix").replace("%", "*").replace("_", "?") + "*"
-        return [one for one in await super().threads(**filters) if fnmatchcase(one.thread_id, pattern)]
+        return [thread for thread in await super().threads(**filters) if fnmatchcase(thread.thread_id, pattern)]
 
 
 @breaks(filters.limit_and_before_page_backwards_through_the_threads_of_a_prefix)
 class LimitsBeforeItChooses(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         prefix = filters.pop("prefix", None) or ""
-        return [one for one in await super().threads(**filters) if one.thread_id.startswith(prefix)]
+        return [thread for thread in await super().threads(**filters) if thread.thread_id.startswith(prefix)]
 
 
 @breaks(filters.requests_are_listed_by_the_beginning_of_their_threads_ids)
@@ -39,7 +39,7 @@ class ShowsEverybodysRequests(Passing):
 
 
 @breaks(filters.the_ids_of_threads_are_read_in_pages_of_a_prefix)
-class BeginsEachPageAnew(Passing):
+class RestartsEachPage(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         if filters.get("prefix"):
             filters.pop("after", None)

@@ -91,14 +91,14 @@ class CutsWhatIsLong(Passing):
 class KeepsTheCallersDict(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.given: dict[int, Mapping[str, bytes]] = {}
+        self.chunks_given: dict[int, Mapping[str, bytes]] = {}
 
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)
-        self.given[commit.number] = commit.chunks
+        self.chunks_given[commit.number] = commit.chunks
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-        return {number: self.given[number] for number in numbers if number in self.given}
+        return {number: self.chunks_given[number] for number in numbers if number in self.chunks_given}
 
 
 @breaks(commits.a_cancelled_commit_is_complete_or_absent)
@@ -115,7 +115,7 @@ class GivesUpWhenCancelled(Passing):
 class SortsTheJournal(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
-        in_order = sorted(opened.journal, key=lambda one: one.delivery_id)
+        in_order = sorted(opened.journal, key=lambda entry: entry.delivery_id)
         sorted_: OpenedThread = changed(opened, journal=in_order)
         return sorted_
 
@@ -149,7 +149,7 @@ class ListsTheNewestQuestionsFirst(Passing):
 @breaks(journal.a_request_is_listed_with_all_its_fields)
 class ForgetsDeadlines(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
-        return [changed(one, deadline=None) for one in await super().pending_requests(**filters)]
+        return [changed(request, deadline=None) for request in await super().pending_requests(**filters)]
 
 
 @breaks(journal.a_commit_replaces_the_pending_requests_or_leaves_them)
@@ -199,7 +199,7 @@ class TakesTheSecondPost(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
         later: OpenedThread = changed(
-            opened, inbox=[changed(one, body=self.bodies[one.item_id]) for one in opened.inbox]
+            opened, inbox=[changed(item, body=self.bodies[item.item_id]) for item in opened.inbox]
         )
         return later
 
@@ -255,7 +255,7 @@ class ListsWhatWasPostedTo(Passing):
         await super().post(thread_id, item_id, kind, body)
 
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
-        return [*await super().threads(**filters), *(ThreadInfo(one, "", 0, "", "") for one in self.posted)]
+        return [*await super().threads(**filters), *(ThreadInfo(thread_id, "", 0, "", "") for thread_id in self.posted)]
 
 
 @breaks(journal.many_posts_at_once_are_all_kept)

@@ -161,7 +161,7 @@ class ReadsOneCharacterOfAPrefix(Passing):
 
 
 @breaks(events.the_first_event_that_is_kept_does_not_move_back)
-class LosesItsLogWhenToldAnOlderCommit(Passing):
+class LosesItsLogWhenItPrunesAnOlderCommit(Passing):
     newest, is_lost = 0, False
 
     async def commit(self, commit: Commit) -> None:

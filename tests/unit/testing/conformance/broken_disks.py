@@ -39,10 +39,10 @@ class BelievesWhatItReads(Passing):
         self.folder = folder
         self.is_read = False
 
-    async def note(self, thread_id: str, act: str, *given: Any) -> None:
+    async def note(self, thread_id: str, act: str, *arguments: Any) -> None:
         await self.read()
         with (self.folder / f"{quote(thread_id, safe='')}.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode([act, *given]) + b"\n")
+            file.write(msgspec.json.encode([act, *arguments]) + b"\n")
 
     async def read(self) -> None:
         if self.is_read:
@@ -51,16 +51,16 @@ class BelievesWhatItReads(Passing):
         for file in sorted(self.folder.glob("*.jsonl")):
             for line in file.read_bytes().splitlines():
                 try:
-                    act, *given = msgspec.json.decode(line)
-                    await self.again(act, msgspec.convert(given, KINDS[act]))
+                    act, *arguments = msgspec.json.decode(line)
+                    await self.again(act, msgspec.convert(arguments, KINDS[act]))
                 except (PerdureError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
                     break  # the end of what was written
 
-    async def again(self, act: str, given: tuple[Any, ...]) -> None:
+    async def again(self, act: str, arguments: tuple[Any, ...]) -> None:
         if act == "open":
-            await self.inner.open(given[0], given[1], takeover=given[2])
+            await self.inner.open(arguments[0], arguments[1], takeover=arguments[2])
         else:
-            await getattr(self.inner, act)(*given)
+            await getattr(self.inner, act)(*arguments)
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         await self.note(thread_id, "open", thread_id, owner, takeover)
@@ -115,8 +115,8 @@ class KeepsHeadsBeside(OnDisk):
 @breaks(damage.a_damaged_thread_leaves_the_others_usable)
 class IsDamagedAsAWhole(OnDisk):
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        if found := await self.inner.check():
-            raise DamagedStore(str(self.folder), found[0].reason)
+        if damage := await self.inner.check():
+            raise DamagedStore(str(self.folder), damage[0].reason)
         return await super().head(thread_id)
 
 

@@ -23,11 +23,11 @@ class LosesChunks(Passing):
         self.lost: set[int] = set()
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-        return await super().read_chunks(thread_id, [one for one in numbers if one not in self.lost])
+        return await super().read_chunks(thread_id, [number for number in numbers if number not in self.lost])
 
     async def numbers_of(self, thread_id: str, checkpoint_ids: Iterable[str]) -> set[int]:
         named = set(checkpoint_ids)
-        return {one.number for one in await self.inner.infos(thread_id=thread_id) if one.checkpoint_id in named}
+        return {info.number for info in await self.inner.infos(thread_id=thread_id) if info.checkpoint_id in named}
 
 
 @breaks(retention.what_another_checkpoint_needs_stays_and_what_none_needs_goes)
@@ -100,7 +100,7 @@ class ForgetsItsHead(Passing):
         self.gone |= set(commit.prunes)
 
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
-        return [one for one in await super().infos(**filters) if one.number not in self.gone]
+        return [info for info in await super().infos(**filters) if info.number not in self.gone]
 
 
 @breaks(retention.when_the_head_is_pruned_the_newest_that_is_left_is_the_head)
@@ -126,7 +126,7 @@ class DeletesEmptyThreads(Passing):
 
 
 @breaks(retention.the_head_of_a_thread_with_an_owner_is_not_pruned)
-class PrunesNothingAndSaysNothing(Passing):
+class PrunesNothingSilently(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         try:
             return await super().prune(thread_id, checkpoint_ids, events_before=events_before)
@@ -161,8 +161,8 @@ class FollowsTheGone(Passing):
             self.followed[commit.info.checkpoint_id] = commit.info.previous_checkpoint_id
 
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
-        found = await super().infos(**filters)
-        return [changed(one, previous_checkpoint_id=self.followed[one.checkpoint_id]) for one in found]
+        infos = await super().infos(**filters)
+        return [changed(info, previous_checkpoint_id=self.followed[info.checkpoint_id]) for info in infos]
 
 
 @breaks(retention.pruning_leaves_other_threads_and_the_order_of_commits_alone)
@@ -174,7 +174,7 @@ class MovesWhatItPrunes(Passing):
         return await super().prune(thread_id, checkpoint_ids, events_before=events_before)
 
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
-        return sorted(await super().threads(**filters), key=lambda one: one.thread_id == self.pruned)
+        return sorted(await super().threads(**filters), key=lambda thread: thread.thread_id == self.pruned)
 
 
 @breaks(retention.what_is_pruned_is_given_back)
@@ -234,7 +234,7 @@ class CountsPins(Passing):
 @breaks(pins.a_checkpoint_shows_whether_it_is_pinned)
 class HidesPins(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
-        return [changed(one, is_pinned=False) for one in await super().infos(**filters)]
+        return [changed(info, is_pinned=False) for info in await super().infos(**filters)]
 
 
 @breaks(pins.an_unknown_checkpoint_cannot_be_pinned)

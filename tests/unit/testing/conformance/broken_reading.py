@@ -55,9 +55,9 @@ class KeepsTheOldest(Passing):
 class PagesOverlap(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         before, limit = filters.pop("before", None), filters.pop("limit", None)
-        found = list(await super().infos(**filters))
-        end = [one.checkpoint_id for one in found].index(before) + 1 if before is not None else len(found)
-        return found[max(0, end - (len(found) if limit is None else limit)) : end]
+        infos = list(await super().infos(**filters))
+        end = [info.checkpoint_id for info in infos].index(before) + 1 if before is not None else len(infos)
+        return infos[max(0, end - (len(infos) if limit is None else limit)) : end]
 
 
 @breaks(listing.paging_before_an_unknown_checkpoint_is_an_error)
@@ -72,13 +72,13 @@ class PagesFromNowhere(Passing):
 @breaks(listing.an_info_has_all_fields_of_its_checkpoint)
 class RoundsTimes(Passing):
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
-        return [changed(one, timestamp=one.timestamp[:19]) for one in await super().infos(**filters)]
+        return [changed(info, timestamp=info.timestamp[:19]) for info in await super().infos(**filters)]
 
 
 @breaks(listing.threads_are_listed_with_those_that_moved_last_at_the_end)
 class ListsThreadsByTheirNames(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
-        return sorted(await super().threads(**filters), key=lambda one: one.thread_id)
+        return sorted(await super().threads(**filters), key=lambda thread: thread.thread_id)
 
 
 @breaks(listing.limit_and_before_page_backwards_through_the_threads)
@@ -91,14 +91,14 @@ class KeepsTheOldestThreads(Passing):
 @breaks(listing.a_thread_is_listed_with_its_status_and_owner)
 class HidesTheOwner(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
-        return [changed(one, run_id=None) for one in await super().threads(**filters)]
+        return [changed(thread, run_id=None) for thread in await super().threads(**filters)]
 
 
 @breaks(listing.every_thread_of_which_something_is_kept_is_named)
 class NamesOnlyWhatHasMoved(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
-        moved = {one.thread_id for one in await self.inner.threads()}
-        return [one for one in await super().thread_ids(**filters) if one in moved]
+        moved = {thread.thread_id for thread in await self.inner.threads()}
+        return [thread_id for thread_id in await super().thread_ids(**filters) if thread_id in moved]
 
 
 @breaks(listing.the_ids_of_threads_are_read_in_pages)
@@ -115,7 +115,7 @@ class NamesTheFirstOnEachPage(Passing):
 @breaks(events.events_are_read_from_the_commit_that_holds_the_next_one)
 class SkipsWhatIsReadInPart(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        return [one for one in await super().events_after(thread_id, seq) if one.first_seq > (seq or 0)]
+        return [events for events in await super().events_after(thread_id, seq) if events.first_seq > (seq or 0)]
 
 
 @breaks(events.a_log_read_from_its_own_ends_has_no_gap_and_no_repeat)
@@ -125,16 +125,16 @@ class RepeatsTheLast(Passing):
 
 
 @breaks(events.events_name_their_commit_run_and_checkpoint)
-class ForgetsWhoToldThem(Passing):
+class ForgetsTheRunOfEvents(Passing):
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        return [changed(one, run_id="") for one in await super().events_after(thread_id, seq)]
+        return [changed(events, run_id="") for events in await super().events_after(thread_id, seq)]
 
 
 @breaks(events.events_of_a_pruned_checkpoint_stay_and_name_none)
 class PrunesTheEventsToo(Passing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = set(checkpoint_ids)
-        gone = [one.number for one in await self.infos(thread_id=thread_id) if one.checkpoint_id in doomed]
+        gone = [info.number for info in await self.infos(thread_id=thread_id) if info.checkpoint_id in doomed]
         return await super().prune(thread_id, doomed, events_before=max([events_before, *(n + 1 for n in gone)]))
 
 
@@ -154,11 +154,11 @@ class GoesOnFromAnExpiredCursor(Passing):
 
 
 @breaks(events.a_log_whose_events_are_all_pruned_continues_its_numbers)
-class CountsEventsAnew(Passing):
+class RestartsEventNumbers(Passing):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         opened = await super().open(thread_id, owner, takeover=takeover)
-        anew: OpenedThread = changed(opened, last_seq=0)
-        return opened if await self.inner.events_after(thread_id, None) else anew
+        restarted: OpenedThread = changed(opened, last_seq=0)
+        return opened if await self.inner.events_after(thread_id, None) else restarted
 
 
 # ---------------------------------------------------------------- whole threads
@@ -215,7 +215,7 @@ class DeletesWhatHasMoved(Passing):
 class CopiesTheHeadOnly(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
-        await self.inner.prune(to, [one.checkpoint_id for one in await self.infos(thread_id=to)][:-1])
+        await self.inner.prune(to, [info.checkpoint_id for info in await self.infos(thread_id=to)][:-1])
 
 
 @breaks(copies.a_copy_has_no_journal_no_inbox_and_no_owner)
@@ -223,8 +223,8 @@ class CopiesTheInboxToo(Passing):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await super().copy_thread(thread_id, to)
         header = await self.inner.thread_header(thread_id)
-        for one in header.inbox if header is not None else ():
-            await self.inner.post(to, one.item_id, one.kind, one.body)
+        for item in header.inbox if header is not None else ():
+            await self.inner.post(to, item.item_id, item.kind, item.body)
 
 
 @breaks(copies.a_copy_and_its_original_are_independent)
@@ -267,8 +267,8 @@ class HandsOnNothingOfThoseBefore(Passing):
     """What a commit carries of commits that were pruned is left out."""
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        found = await super().commits(thread_id, after=after, limit=limit)
-        return [changed(one, carried=()) for one in found]
+        commits = await super().commits(thread_id, after=after, limit=limit)
+        return [changed(commit, carried=()) for commit in commits]
 
 
 @breaks(transfer.a_transferred_thread_continues)
@@ -286,8 +286,8 @@ class PagesOfCommitsOverlap(Passing):
 @breaks(transfer.a_header_has_all_of_a_thread_except_its_commits)
 class StandsWithoutTheJournal(Passing):
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
-        found = await super().thread_header(thread_id)
-        without: ThreadHeader | None = found and changed(found, journal=())
+        header = await super().thread_header(thread_id)
+        without: ThreadHeader | None = header and changed(header, journal=())
         return without
 
 
@@ -307,7 +307,7 @@ class AddsAsFarAsItComes(Passing):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         read: list[Commit] = []
         try:
-            for one in commits:
-                read.append(one)  # what was read is kept, although the rest raises
+            for commit in commits:
+                read.append(commit)  # what was read is kept, although the rest raises
         finally:
             await super().add_thread(changed(header, head=read[-1].number), read)

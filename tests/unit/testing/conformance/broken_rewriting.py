@@ -19,8 +19,8 @@ class LeavesTheInboxAsItIs(Passing):
 @breaks(rewriting.nothing_but_payloads_is_rewritten)
 class UnpinsWhatItRewrites(Passing):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        for one in await self.inner.infos(thread_id=thread_id):
-            await self.inner.unpin(one.checkpoint_id)
+        for info in await self.inner.infos(thread_id=thread_id):
+            await self.inner.unpin(info.checkpoint_id)
         return await super().rewrite(thread_id, change)
 
 

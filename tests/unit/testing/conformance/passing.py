@@ -182,9 +182,9 @@ B = TypeVar("B", bound=type[Passing])
 
 def breaks(*clauses: Clause) -> Callable[[B], B]:
     def enter(broken: B) -> B:
-        for one in clauses:
-            assert one.name not in BROKEN, f"{one.name} is broken already"
-            BROKEN[one.name] = broken
+        for clause in clauses:
+            assert clause.name not in BROKEN, f"{clause.name} is broken already"
+            BROKEN[clause.name] = broken
         return broken
 
     return enter

@@ -1,4 +1,4 @@
-"""validate and StoreConformance: what they tell of a store, sound or broken, and of clauses that do not apply."""
+"""validate and StoreConformance: their reports on a store, sound or broken, and on clauses that do not apply."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ RELEASED = "a_released_thread_is_free"
 KILLED = "the_thread_of_a_killed_owner_can_be_opened_at_once"
 
 
-async def test_a_report_has_a_line_for_each_clause_and_is_told_as_it_grows() -> None:
+async def test_report_has_a_line_for_each_clause_and_grows_line_by_line() -> None:
     lines: list[str] = []
     report = await validate(Passing, shared=False, tell=lines.append)
     assert report.ok and not report.failures
-    assert [one.name for one in report.results] == [one.name for one in all_clauses()]
+    assert [each.name for each in report.results] == [each.name for each in all_clauses()]
     assert "\n".join(lines) == str(report)
     assert "  passed          a new thread opens empty" in lines
     why = "it needs processes that use the same store, and this one lives in one object"
     assert f"  not applicable  the thread of a killed owner can be opened at once, because {why}" in lines
-    told = rf"Passing: \d+ passed, {len(report.not_applicable)} not applicable, in \d+\.\d s, seed {report.seed}"
-    assert re.fullmatch(told, lines[-1])
+    summary = rf"Passing: \d+ passed, {len(report.not_applicable)} not applicable, in \d+\.\d s, seed {report.seed}"
+    assert re.fullmatch(summary, lines[-1])
 
 
-async def test_a_failure_says_in_a_sentence_what_the_store_did_instead(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failure_names_in_a_sentence_what_the_store_did_instead(capsys: pytest.CaptureFixture[str]) -> None:
     report = await validate(NeverReleases, shared=False, only=[NEW, RELEASED])
     assert not report.ok
     [failure] = report.failures
@@ -50,24 +50,26 @@ async def test_a_failure_says_in_a_sentence_what_the_store_did_instead(capsys: p
     assert "NeverReleases: 1 passed, 1 FAILED, in" in printed
 
 
-async def test_one_seed_tries_the_same_again_whatever_else_is_tried() -> None:
+async def test_seed_gives_the_same_failures_whichever_clauses_are_selected() -> None:
     only = "a_changed_byte_anywhere_gives_no_other_bytes"
     whole = await validate(BelievesWhatItReads, only="damage", seed=7, tell=None)
     alone = await validate(BelievesWhatItReads, only=only, seed=7, tell=None)
-    assert [one.reason for one in alone.failures] == [one.reason for one in whole.failures if one.name == only]
+    assert [result.reason for result in alone.failures] == [
+        result.reason for result in whole.failures if result.name == only
+    ]
     another = await validate(BelievesWhatItReads, only=only, seed=8, tell=None)
     assert alone.failures and str(another.results) != str(alone.results)
 
 
-async def test_a_factory_may_be_named_and_one_that_cannot_be_imported_makes_no_processes() -> None:
+async def test_factory_may_be_a_name_and_without_a_name_uses_no_processes() -> None:
     named = await validate(f"{OnDisk.__module__}:OnDisk", only=[NEW, KILLED], tell=None)
-    assert [one.outcome for one in named.results] == ["passed", "passed"]
+    assert [result.outcome for result in named.results] == ["passed", "passed"]
     unnamed = await validate(lambda folder: OnDisk(folder / "store"), only=[NEW, KILLED], tell=None)
-    assert [one.outcome for one in unnamed.results] == ["passed", "not applicable"]
+    assert [result.outcome for result in unnamed.results] == ["passed", "not applicable"]
     assert "another process cannot import <function" in unnamed.not_applicable[0].reason
 
 
-async def test_what_is_no_factory_is_refused() -> None:
+async def test_invalid_factory_is_refused() -> None:
     wrong: Any = Passing(Path())
     with pytest.raises(TypeError, match="called with a folder"):
         await validate(wrong)
@@ -99,12 +101,12 @@ class CannotBeMade(Passing):
         raise OSError("no such disk")
 
 
-async def test_a_store_that_hangs_or_cannot_be_made_fails_the_clause_and_not_the_report() -> None:
+async def test_store_that_hangs_or_cannot_be_made_fails_only_its_clause() -> None:
     report = await validate(Hangs, shared=False, only=[NEW, RELEASED], seconds=0.2, tell=None)
-    assert [one.outcome for one in report.results] == ["passed", "FAILED"]
+    assert [result.outcome for result in report.results] == ["passed", "FAILED"]
     assert report.failures[0].reason == "it did not end within 0.2 s"
     report = await validate(CannotBeMade, shared=False, only=[NEW, RELEASED], tell=None)
-    assert [one.reason for one in report.failures] == ["the store raised OSError: no such disk"] * 2
+    assert [result.reason for result in report.failures] == ["the store raised OSError: no such disk"] * 2
 
 
 # ---------------------------------------------------------------- as tests
@@ -136,7 +138,7 @@ class TestForgetful(StoreConformance):
 """
 
 
-def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Path) -> None:
+def test_user_who_derives_a_class_has_a_test_for_each_clause(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST_OF_A_STRANGER, encoding="utf-8")
     chosen = f"{NEW} or {RELEASED} or {KILLED}"
     options = ["-q", "-ra", "-W", "error", "-p", "no:cacheprovider", "-k", chosen]
@@ -156,7 +158,7 @@ def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Pat
     assert "not applicable, because it needs processes that use the same store" in done.stdout
 
 
-def test_a_class_that_does_not_say_how_its_store_is_made_is_told_so() -> None:
+def test_class_without_make_store_raises_an_error_that_asks_for_it() -> None:
     class Unfinished(StoreConformance):
         pass
 
@@ -169,6 +171,6 @@ def test_a_class_inside_a_function_cannot_be_found_by_other_processes() -> None:
         def make_store(self, folder: Path) -> Store:
             return OnDisk(folder)
 
-    [killed] = [one for one in all_clauses() if one.name == KILLED]
+    [killed] = [clause for clause in all_clauses() if clause.name == KILLED]
     with pytest.raises(Exception, match=r"another process cannot import .*Inside"):
         Inside()._try(killed)

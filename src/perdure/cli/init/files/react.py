@@ -23,33 +23,33 @@ class RuleFollower(RecordingAgent):
     """An agent without a model. All that it knows is in the thread: nothing is kept in this object."""
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
-        # The session is a part of the thread: what was said in earlier turns, whichever server heard it.
+        # The session is a part of the thread: it has the messages of earlier turns, also of those on other servers.
         before = session.messages if session is not None else []
-        said = [one.text for one in (*before, *messages) if one.role == "user"]
+        texts = [message.text for message in (*before, *messages) if message.role == "user"]
         observed: dict[str, str] = {}
-        while (action := next_action(said, observed)) is not None:
+        while (action := next_action(texts, observed)) is not None:
             # What is recorded is not done again if the server dies in the middle of a turn.
             observed[action] = await record_call(current_time, name=action)
-        return AgentResponse(messages=(Message("assistant", answer(said, observed), self.name),))
+        return AgentResponse(messages=(Message("assistant", answer(texts, observed), self.name),))
 
 
-def next_action(said: list[str], observed: dict[str, str]) -> str | None:
+def next_action(texts: list[str], observed: dict[str, str]) -> str | None:
     """Think: which tool is to be called before there is an answer? None: there is one."""
-    wants_time = re.search(r"\bwhat time\b", said[-1] if said else "", re.IGNORECASE)
+    wants_time = re.search(r"\bwhat time\b", texts[-1] if texts else "", re.IGNORECASE)
     return "current_time" if wants_time and "current_time" not in observed else None
 
 
-def answer(said: list[str], observed: dict[str, str]) -> str:
-    question = said[-1] if said else ""
-    told = [
-        found[1].strip() for text in said for found in re.finditer(r"my name is ([^.,!?;\n]+)", text, re.IGNORECASE)
+def answer(texts: list[str], observed: dict[str, str]) -> str:
+    question = texts[-1] if texts else ""
+    names = [
+        match[1].strip() for text in texts for match in re.finditer(r"my name is ([^.,!?;\n]+)", text, re.IGNORECASE)
     ]
     if "current_time" in observed:
         return f"It is {observed['current_time']}."
     if re.search(r"(what is|what's) my name|who am i", question, re.IGNORECASE):
-        return f"Your name is {told[-1]}." if told else "You have not told me your name yet."
-    if re.search(r"my name is", question, re.IGNORECASE) and told:
-        return f"I will remember that your name is {told[-1]}."
+        return f"Your name is {names[-1]}." if names else "You have not told me your name yet."
+    if re.search(r"my name is", question, re.IGNORECASE) and names:
+        return f"I will remember that your name is {names[-1]}."
     return "I follow a few rules. Tell me 'My name is ...', then ask 'What is my name?' or 'What time is it?'"
 
 

@@ -28,7 +28,7 @@ class Rectangle:
     def bottom(self) -> float:
         return self.y + self.height
 
-    def moved(self, dx: float, dy: float) -> Rectangle:
+    def move(self, dx: float, dy: float) -> Rectangle:
         return replace(self, x=self.x + dx, y=self.y + dy)
 
 
@@ -74,17 +74,17 @@ class Drawing:
     tags: tuple[Tag, ...]
     strokes: tuple[Stroke, ...]
 
-    def moved(self, dx: float, dy: float) -> Drawing:
+    def move(self, dx: float, dy: float) -> Drawing:
         return replace(
             self,
-            boxes=tuple(replace(box, area=box.area.moved(dx, dy)) for box in self.boxes),
-            tags=tuple(replace(tag, area=tag.area.moved(dx, dy)) for tag in self.tags),
-            strokes=tuple(_moved(stroke, dx, dy) for stroke in self.strokes),
+            boxes=tuple(replace(box, area=box.area.move(dx, dy)) for box in self.boxes),
+            tags=tuple(replace(tag, area=tag.area.move(dx, dy)) for tag in self.tags),
+            strokes=tuple(_move_stroke(stroke, dx, dy) for stroke in self.strokes),
         )
 
-    def placed(self, dx: float, dy: float) -> Drawing:
+    def place_inside(self, dx: float, dy: float) -> Drawing:
         """The same inside another: moved, and one level deeper."""
-        drawing = self.moved(dx, dy)
+        drawing = self.move(dx, dy)
         return replace(
             drawing,
             boxes=tuple(replace(box, depth=box.depth + 1) for box in drawing.boxes),
@@ -92,7 +92,7 @@ class Drawing:
         )
 
 
-def _moved(stroke: Stroke, dx: float, dy: float) -> Stroke:
+def _move_stroke(stroke: Stroke, dx: float, dy: float) -> Stroke:
     steps = tuple((name, tuple((x + dx, y + dy) for x, y in points)) for name, points in stroke.steps)
     tip = None if stroke.tip is None else ((stroke.tip[0][0] + dx, stroke.tip[0][1] + dy), stroke.tip[1])
     return replace(stroke, steps=steps, tip=tip)

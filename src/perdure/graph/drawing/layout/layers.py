@@ -29,7 +29,7 @@ def _roots(picture: Picture) -> list[int]:
     return sorted(range(len(picture.shapes)), key=lambda number: not picture.shapes[number].is_start)
 
 
-def _leaving(picture: Picture) -> list[list[int]]:
+def _links_out(picture: Picture) -> list[list[int]]:
     leaving: list[list[int]] = [[] for _ in picture.shapes]
     for number, link in enumerate(picture.links):
         if link.source != link.target:
@@ -38,7 +38,7 @@ def _leaving(picture: Picture) -> list[list[int]]:
 
 
 def _found_walking(picture: Picture) -> set[int]:
-    leaving = _leaving(picture)
+    leaving = _links_out(picture)
     back: set[int] = set()
     state = ["unseen"] * len(picture.shapes)
     for root in _roots(picture):
@@ -82,7 +82,7 @@ def _found_by_distance(picture: Picture) -> set[int]:
 
 def _distances(picture: Picture) -> list[int]:
     """How many links each shape is away from the start, by the shortest way."""
-    leaving = _leaving(picture)
+    leaving = _links_out(picture)
     distances = [-1] * len(picture.shapes)
     for root in _roots(picture):
         if distances[root] >= 0:
@@ -180,7 +180,7 @@ class Layered:
     routes: list[EdgeRoute]
 
 
-def layered(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Extent | None]) -> Layered:
+def make_layers(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Extent | None]) -> Layered:
     """The picture in layers, not yet in a good order. Links of a shape to itself are left out: they need no layer."""
     back = back_links(picture)
     ranks = _ranks(picture, back)

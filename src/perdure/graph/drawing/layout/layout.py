@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from perdure.graph.drawing.layout.figures import Box, Drawing, Rectangle, Stroke, Tag
-from perdure.graph.drawing.layout.layers import EdgeRoute, Extent, Layered, Spot, layered
+from perdure.graph.drawing.layout.layers import EdgeRoute, Extent, Layered, Spot, make_layers
 from perdure.graph.drawing.layout.lines import LOOP_WIDTH, Lines, Sides
 from perdure.graph.drawing.layout.placing import measure, order_layers, place
 from perdure.graph.drawing.picture import Picture
@@ -36,16 +36,19 @@ class _Layout:
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}
         extents = [self._extent(number, loops.get(number)) for number in range(len(self._sizes))]
-        layers = layered(self._picture, extents, [_label_extent(lines) for lines in self._labels])
+        layers = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
         order_layers(layers.layers, [[*route.turns, *route.passes] for route in layers.routes if route.passes])
         place(layers.layers)
         sides = _sides(layers, loops)
         heights = measure(
-            layers.layers, layers.routes, _turning(layers, sides.arriving), _turning(layers, sides.leaving)
+            layers.layers,
+            layers.routes,
+            _turning_routes(layers, sides.arriving),
+            _turning_routes(layers, sides.leaving),
         )
         areas = [_area(spot, size) for spot, size in zip(layers.shapes, self._sizes, strict=True)]
         strokes = list(Lines(self._picture, areas, layers.routes, heights, sides).strokes())
-        return _cropped(self._boxes(areas), self._tags(layers.routes, areas), strokes, self._placed(areas))
+        return _crop(self._boxes(areas), self._tags(layers.routes, areas), strokes, self._place_drawings(areas))
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
@@ -70,12 +73,12 @@ class _Layout:
         link, shapes = self._picture.links[number], self._picture.shapes
         return Tag(link, shapes[link.source], shapes[link.target], area, self._labels[number])
 
-    def _placed(self, areas: Sequence[Rectangle]) -> list[Drawing]:
+    def _place_drawings(self, areas: Sequence[Rectangle]) -> list[Drawing]:
         """The drawings of sub-workflows, at their places."""
         drawings = []
         for inside, area in zip(self._inside, areas, strict=True):
             if inside is not None:
-                drawings.append(inside.placed(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT))
+                drawings.append(inside.place_inside(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT))
         return drawings
 
 
@@ -113,11 +116,11 @@ def _sides(layers: Layered, loops: Mapping[int, int]) -> Sides:
     )
 
 
-def _turning(layers: Layered, at_sides: Collection[EdgeRoute]) -> list[EdgeRoute]:
+def _turning_routes(layers: Layered, at_sides: Collection[EdgeRoute]) -> list[EdgeRoute]:
     return [route for route in layers.routes if route.is_back and route not in at_sides]
 
 
-def _cropped(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list[Drawing]) -> Drawing:
+def _crop(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list[Drawing]) -> Drawing:
     """The drawing, moved to start at 0, 0."""
     areas = [*(box.area for box in boxes), *(tag.area for tag in tags)]
     points = [point for stroke in strokes for _, points in stroke.steps for point in points]
@@ -133,4 +136,4 @@ def _cropped(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: l
         tags=(*tags, *(tag for drawing in inside for tag in drawing.tags)),
         strokes=(*strokes, *(stroke for drawing in inside for stroke in drawing.strokes)),
     )
-    return whole.moved(-left, -top)
+    return whole.move(-left, -top)

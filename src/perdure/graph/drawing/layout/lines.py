@@ -82,19 +82,19 @@ class Pen:
         return tuple(rounded)
 
 
-def _near(one: Point, other: Point) -> bool:
-    return abs(one[0] - other[0]) < _SAME_POINT and abs(one[1] - other[1]) < _SAME_POINT
+def _near(point: Point, other: Point) -> bool:
+    return abs(point[0] - other[0]) < _SAME_POINT and abs(point[1] - other[1]) < _SAME_POINT
 
 
-def _straight(one: Point, two: Point, three: Point) -> bool:
-    upright = abs(one[0] - two[0]) < _SAME_POINT and abs(two[0] - three[0]) < _SAME_POINT
-    level = abs(one[1] - two[1]) < _SAME_POINT and abs(two[1] - three[1]) < _SAME_POINT
+def _straight(first: Point, second: Point, third: Point) -> bool:
+    upright = abs(first[0] - second[0]) < _SAME_POINT and abs(second[0] - third[0]) < _SAME_POINT
+    level = abs(first[1] - second[1]) < _SAME_POINT and abs(second[1] - third[1]) < _SAME_POINT
     return upright or level
 
 
-def _length(one: Point, other: Point) -> float:
+def _length(start: Point, end: Point) -> float:
     """Of a piece that is upright or level."""
-    return abs(one[0] - other[0]) + abs(one[1] - other[1])
+    return abs(start[0] - end[0]) + abs(start[1] - end[1])
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:

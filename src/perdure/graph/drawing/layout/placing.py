@@ -203,8 +203,8 @@ def measure(
     """Set `top` of every spot. `above` turn over their targets, `below` under their sources."""
     heights_of = Heights(tracks_above=_tracks(above, upwards=True), tracks_below=_tracks(below, upwards=False))
     heights = [max((spot.extent.height for spot in layer if spot.is_solid), default=0) for layer in layers]
-    room_above = _turning(heights_of.tracks_above, [route.target.rank for route in heights_of.tracks_above])
-    room_below = _turning(heights_of.tracks_below, [route.source.rank for route in heights_of.tracks_below])
+    room_above = _turning_room(heights_of.tracks_above, [route.target.rank for route in heights_of.tracks_above])
+    room_below = _turning_room(heights_of.tracks_below, [route.source.rank for route in heights_of.tracks_below])
     y, last = 0.0, None
     for number, height in enumerate(heights):
         if height:
@@ -255,7 +255,7 @@ def _tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[EdgeRoute, in
     return tracks
 
 
-def _turning(tracks: dict[EdgeRoute, int], ranks: Sequence[int]) -> dict[int, float]:
+def _turning_room(tracks: dict[EdgeRoute, int], ranks: Sequence[int]) -> dict[int, float]:
     """How much room the turning links of each layer need."""
     room: dict[int, float] = {}
     for track, rank in zip(tracks.values(), ranks, strict=True):
@@ -272,11 +272,11 @@ def place(layers: Sequence[Sequence[Spot]]) -> None:
     """Set `x` of every spot that takes room. No two of a layer come nearer than they should."""
     rows = [[spot for spot in layer if spot.kind != "turn"] for layer in layers]
     rows = [row for row in rows if row]
-    bending = _bending(rows)
+    bending = _bending_pieces(rows)
     results: list[Positions] = []
     for upwards in (False, True):
         for mirrored in (False, True):
-            results.append(_aligned(rows, bending, upwards=upwards, mirrored=mirrored))
+            results.append(_align(rows, bending, upwards=upwards, mirrored=mirrored))
     _move_over_narrowest(results)
     for spot in results[0]:
         middle = sorted(result[spot] for result in results)[1:3]
@@ -291,7 +291,7 @@ def gap(left: Spot, right: Spot) -> float:
     return _BETWEEN_SHAPES if left.kind == right.kind == "shape" else _BESIDE_LINK
 
 
-def _bending(rows: Sequence[Sequence[Spot]]) -> set[tuple[Spot, Spot]]:
+def _bending_pieces(rows: Sequence[Sequence[Spot]]) -> set[tuple[Spot, Spot]]:
     """Pieces of links that give way: to a piece that they cross and that must be straight, and to the next box."""
     bending: set[tuple[Spot, Spot]] = set()
     for row in rows:
@@ -311,7 +311,7 @@ def _comes_from_far(other: Spot, neighbours: Sequence[Spot]) -> bool:
     return not other.is_near and any(spot.is_near for spot in neighbours)
 
 
-def _aligned(
+def _align(
     rows: Sequence[Sequence[Spot]], bending: set[tuple[Spot, Spot]], *, upwards: bool, mirrored: bool
 ) -> Positions:
     """One of the four results. Mirrored ones are computed from the right, and turned back."""

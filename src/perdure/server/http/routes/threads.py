@@ -89,10 +89,10 @@ async def get_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThre
 )
 async def delete_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     await threads.delete(thread_id)
-    return reply(visit.request_id, _done("The thread was deleted."))
+    return reply(visit.request_id, _success("The thread was deleted."))
 
 
-def _done(message: str, data: Any = None) -> dict[str, Any]:
+def _success(message: str, data: Any = None) -> dict[str, Any]:
     return {"success": True, "message": message, "data": data}
 
 
@@ -158,7 +158,7 @@ async def put_state(
 async def delete_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     info, workflow = await threads.workflow(thread_id)
     await workflow.clear(info.thread_id, checkpoint_storage=threads.storage)
-    return reply(visit.request_id, _done("The state was cleared."))
+    return reply(visit.request_id, _success("The state was cleared."))
 
 
 @patch(
@@ -221,7 +221,7 @@ async def add_messages(
     if not added:
         raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
     await _change_messages(threads, thread_id, lambda messages: merge_messages(messages, added))
-    return reply(visit.request_id, _done("The messages were added.", [message.message_id for message in added]))
+    return reply(visit.request_id, _success("The messages were added.", [message.message_id for message in added]))
 
 
 def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> MessageBody:
@@ -273,7 +273,7 @@ async def delete_message(
         return [*remaining[:at], *remaining[at + 1 :]]
 
     await _change_messages(threads, thread_id, without)
-    return reply(visit.request_id, _done("The message was deleted."))
+    return reply(visit.request_id, _success("The message was deleted."))
 
 
 ROUTES = [

@@ -150,13 +150,15 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> N
     owner = await own(store)
     first = await owner.save("same", brings=["a"], events=1)
     await owner.save("other")
-    found = await store.find_checkpoint("same")
-    expect_equal("the first of that id", found and found.info, first)
+    checkpoint = await store.find_checkpoint("same")
+    expect_equal("the first of that id", checkpoint and checkpoint.info, first)
     await owner.save("same", root=b'"new"')
     expect_equal("the checkpoints", await checkpoint_ids(store), ["other", "same"])
-    found = await store.find_checkpoint("same")
+    checkpoint = await store.find_checkpoint("same")
     expect_equal(
-        "the one that took the place", None if found is None else (found.root, found.info.number), (b'"new"', 3)
+        "the one that took the place",
+        None if checkpoint is None else (checkpoint.root, checkpoint.info.number),
+        (b'"new"', 3),
     )
     expect_equal("the chunk that it shares", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
     expect_equal("the events of the one before", [batch.first_seq for batch in await store.events_after("t", 0)], [1])
@@ -169,9 +171,9 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> N
 async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
     owner = await own(store)
-    given, requests = dict([chunk("a")]), [make_request("t", "q", 1)]
-    await owner.save(chunks=given, requests=requests)
-    given.clear()
+    new_chunks, requests = dict([chunk("a")]), [make_request("t", "q", 1)]
+    await owner.save(chunks=new_chunks, requests=requests)
+    new_chunks.clear()
     requests.clear()
     expect_equal("the chunks", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
     expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["q"])

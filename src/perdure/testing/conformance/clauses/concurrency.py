@@ -91,46 +91,48 @@ async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
 @clause_with(Needs.TWO_OBJECTS)
 async def what_one_object_wrote_another_sees_at_once(place: TrialLocation) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
-    one, two = place.store, place.another()
-    expect_equal("two that are empty", await read_everything(one), await read_everything(two))
-    for turn, (writer, reader) in enumerate([(one, two), (two, one), (one, two)]):
+    first, second = place.store, place.another()
+    expect_equal("two that are empty", await read_everything(first), await read_everything(second))
+    for turn, (writer, reader) in enumerate([(first, second), (second, first), (first, second)]):
         await save_thread(writer, "t", events=1, brings=["a"])
         await save_thread(writer, f"u{turn}")
         await writer.post("t", f"item {turn}", "message", b"1")
         expect_equal("what the other sees", await read_everything(reader), await read_everything(writer))
-    await two.prune("t", ["t-1"])
-    await two.pin("t-2")
-    await one.copy_thread("t", "copy")
-    await two.delete_thread("u0")
+    await second.prune("t", ["t-1"])
+    await second.pin("t-2")
+    await first.copy_thread("t", "copy")
+    await second.delete_thread("u0")
     expect_equal(
-        "what both see after a prune, a copy and a deletion", await read_everything(one), await read_everything(two)
+        "what both see after a prune, a copy and a deletion",
+        await read_everything(first),
+        await read_everything(second),
     )
-    expect_equal("the threads", await thread_ids(one), ["u1", "t", "u2", "copy"])
-    expect_equal("the inbox", len((await read_as_owner(two))["inbox"]), 3)
+    expect_equal("the threads", await thread_ids(first), ["u1", "t", "u2", "copy"])
+    expect_equal("the inbox", len((await read_as_owner(second))["inbox"]), 3)
 
 
 @clause_with(Needs.TWO_OBJECTS)
 async def two_objects_have_one_owner_between_them(place: TrialLocation) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    one, two = place.store, place.another()
-    owner = await own(one)
+    first, second = place.store, place.another()
+    owner = await own(first)
     await owner.save()
-    await expect_raises(ThreadBusy, two.open("t", "run-2"), "opening a thread that is held through another object")
-    await expect_raises(ThreadBusy, two.delete_thread("t"), "deleting a thread that is held through another object")
-    await expect_raises(ThreadBusy, two.prune("t", ["t-1"]), "pruning its head through another object")
-    owner.store = two
+    await expect_raises(ThreadBusy, second.open("t", "run-2"), "opening a thread that is held through another object")
+    await expect_raises(ThreadBusy, second.delete_thread("t"), "deleting a thread that is held through another object")
+    await expect_raises(ThreadBusy, second.prune("t", ["t-1"]), "pruning its head through another object")
+    owner.store = second
     await owner.save()  # a lease is worth the same in both
     await owner.release()
-    expect_equal("the number", (await own(one, owner="run-2")).number, 2)
+    expect_equal("the number", (await own(first, owner="run-2")).number, 2)
 
 
 @clause_with(Needs.PROCESSES)
 async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(place: TrialLocation) -> None:
     """Each method is one atomic step"""
-    one, two = await asyncio.gather(place.start_process(), place.start_process())
+    first, second = await asyncio.gather(place.start_process(), place.start_process())
     await asyncio.gather(
-        one.do("save_many", "one", 20),
-        two.do("save_many", "two", 20),
+        first.do("save_many", "one", 20),
+        second.do("save_many", "two", 20),
         *(five_commits(place.store, f"here {index}") for index in range(3)),
     )
     for name, count in (("one", 20), ("two", 20), ("here 0", 5), ("here 1", 5), ("here 2", 5)):
@@ -146,8 +148,8 @@ async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialL
     then nothing is stored."""
     both = await asyncio.gather(place.start_process(), place.start_process())
     for turn in range(10):
-        for index, one in enumerate(both):
-            await one.ask("open", f"opened {turn}", f"run-{index}")
+        for index, process in enumerate(both):
+            await process.ask("open", f"opened {turn}", f"run-{index}")
         opened = [(await process.outcome())[:2] for process in both]
         expect_equal(
             "opening one thread", sorted(map(str, opened)), sorted(["['done', 0]", "['refused', 'ThreadBusy']"])
@@ -155,8 +157,8 @@ async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialL
         lease = (await place.store.open(f"t{turn}", "run-1")).lease
         for process in both:
             await process.do("lend", lease.thread_id, lease.owner, lease.fence)
-        for name, one in zip("ab", both, strict=True):
-            await one.ask("save", f"t{turn}", f"{name}{turn}")
+        for name, process in zip("ab", both, strict=True):
+            await process.ask("save", f"t{turn}", f"{name}{turn}")
         saving = [(await process.outcome())[:2] for process in both]
         expect_equal(
             "writing one commit", sorted(map(str, saving)), sorted(["['done', 1]", "['refused', 'ThreadConflict']"])

@@ -27,11 +27,13 @@ async def nothing_is_left_of_a_deleted_thread(store: Store) -> None:
     await save_full_thread(store, "u")
     before = await read_everything(store)
     await store.delete_thread("u")
-    expect_equal("whether it was there, and then", [await store.delete_thread(one) for one in "tt"], [True, False])
-    found = await read_everything(store, "t")
-    expect_equal("the lists", [found[info] for info in ("infos", "threads", "requests", "due")], [[], [], [], []])
     expect_equal(
-        "its head, events and chunks", [found[data]["t"] for data in ("heads", "events", "chunks")], [None, [], {}]
+        "whether it was there, and then", [await store.delete_thread(thread_id) for thread_id in "tt"], [True, False]
+    )
+    contents = await read_everything(store, "t")
+    expect_equal("the lists", [contents[info] for info in ("infos", "threads", "requests", "due")], [[], [], [], []])
+    expect_equal(
+        "its head, events and chunks", [contents[data]["t"] for data in ("heads", "events", "chunks")], [None, [], {}]
     )
     for checkpoint_id in before["checkpoints"]:
         expect_equal(f"checkpoint {checkpoint_id!r}", await store.find_checkpoint(checkpoint_id), None)
@@ -115,8 +117,8 @@ async def a_copy_holds_all_commits_under_new_checkpoint_ids(store: Store) -> Non
     followed = [None, *(info.checkpoint_id for info in copied[:-1])]
     expect_equal("what they follow", [info.previous_checkpoint_id for info in copied], followed)
     for before, after in zip(original, copied, strict=True):
-        one, two = [await store.find_checkpoint(info.checkpoint_id) for info in (before, after)]
-        expect_equal(f"the root of commit {before.number}", two and two.root, one and one.root)
+        checkpoint, copy = [await store.find_checkpoint(info.checkpoint_id) for info in (before, after)]
+        expect_equal(f"the root of commit {before.number}", copy and copy.root, checkpoint and checkpoint.root)
     expect_equal("its chunks", await chunks(store, "copy"), await chunks(store, "t"))
     logs = [[(e.first_seq, e.count, e.body) for e in await store.events_after(name, 0)] for name in ("t", "copy")]
     expect_equal("its events", logs[1], logs[0])

@@ -88,18 +88,18 @@ async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocatio
     """An owner whose process is dead no longer holds the thread, nor does one whose lease has expired where its
     process cannot be checked."""
     await save_thread(place.store, "t", due_at=at(1))
-    one, two = await asyncio.gather(place.start_process(), place.start_process())
-    await one.do("open", "t", "run-1")
-    await one.do("open", "u", "run-1")
-    await one.do("save", "u", "u1")
-    await two.refuses("ThreadBusy", "open", "t", "run-2")
+    first, second = await asyncio.gather(place.start_process(), place.start_process())
+    await first.do("open", "t", "run-1")
+    await first.do("open", "u", "run-1")
+    await first.do("save", "u", "u1")
+    await second.refuses("ThreadBusy", "open", "t", "run-2")
     expect_equal("what is due while it has an owner", list(await place.store.due(at(2))), [])
-    await one.kill()
+    await first.kill()
     expect_equal("what is due without", [info.thread_id for info in await place.store.due(at(2))], ["t"])
     expect_equal("the owners", [info.run_id for info in await place.store.threads()], [None, None])
-    expect_equal("the number that the next finds", await two.do("open", "t", "run-2"), 1)
+    expect_equal("the number that the next finds", await second.do("open", "t", "run-2"), 1)
     expect_equal("whether the other can be deleted", await place.store.delete_thread("u"), True)
-    await two.do("save", "t", "t2")
+    await second.do("save", "t", "t2")
 
 
 @clause_with(Needs.PROCESSES)

@@ -21,13 +21,13 @@ Pieces: TypeAlias = "dict[str, bytes]"
 
 
 async def _head(thread_id: str, store: Store) -> Pieces:
-    found = await store.head(thread_id)
-    return {} if found is None else {"root": found.root}
+    head = await store.head(thread_id)
+    return {} if head is None else {"root": head.root}
 
 
 async def _checkpoint(checkpoint_id: str, store: Store) -> Pieces:
-    found = await store.find_checkpoint(checkpoint_id)
-    return {} if found is None else {"root": found.root}
+    checkpoint = await store.find_checkpoint(checkpoint_id)
+    return {} if checkpoint is None else {"root": checkpoint.root}
 
 
 async def _events(thread_id: str, store: Store) -> Pieces:
@@ -92,7 +92,7 @@ class WrittenThread:
         `may_lose`: the change may hit the only record that something exists.
         """
         self._tried += 1
-        folder, store = self.place.copied(f"damaged {self._tried}")
+        folder, store = self.place.copy(f"damaged {self._tried}")
         done = harm(folder)
         failed = set()
         for what, read in self.reads.items():
@@ -149,8 +149,8 @@ def change(written: bytes, folder: Path, *, place: TrialLocation) -> str:
     changed = []
     for file in files_of(folder):
         data = file.read_bytes()
-        found = data.count(written)
-        if found:
+        occurrences = data.count(written)
+        if occurrences:
             file.write_bytes(data.replace(written, written[:index] + other + written[index + 1 :]))
             changed.append(f"byte {index} of {written[:40]!r} in {file.name}")
     if not changed:
@@ -215,13 +215,15 @@ async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
     expect_equal("what is damaged before anything was", list(await place.store.check()), [])
     await place.store.close()
     for turn in range(3):
-        folder, store = place.copied(f"damaged {turn}")
+        folder, store = place.copy(f"damaged {turn}")
         done = change(MARK.encode(), folder, place=place)
         try:
-            found = list(await store.check())
+            damages = list(await store.check())
         except Exception as error:
             if not is_damage(error):
                 raise
             continue
-        expect(found, f"with {done}, a check found nothing")
-        expect_equal(f"with {done}, the threads that a check named", {one.thread_id for one in found} - {None}, {"hit"})
+        expect(damages, f"with {done}, a check found nothing")
+        expect_equal(
+            f"with {done}, the threads that a check named", {damage.thread_id for damage in damages} - {None}, {"hit"}
+        )

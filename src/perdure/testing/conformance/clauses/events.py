@@ -93,7 +93,7 @@ async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None
     before = [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in await store.events_after("t", 0)]
     await store.prune("t", ["t-1", "t-2"])
     after = await store.events_after("t", 0)
-    expect_equal("the events", [(one.first_seq, one.count, one.body, one.run_id) for one in after], before)
+    expect_equal("the events", [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in after], before)
     expect_equal("their checkpoints", [info.info and info.info.checkpoint_id for info in after], [None, None, "t-3"])
 
 

@@ -42,11 +42,11 @@ ODD = [
 """Ids that some comparison takes for each other: patterns, cases, other orders than that of characters, long ones."""
 
 
-def beginning(prefix: str, names: list[str] = ODD) -> list[str]:
+def names_with_prefix(prefix: str, names: list[str] = ODD) -> list[str]:
     return [name for name in names if name.startswith(prefix)]
 
 
-async def owned(store: Store) -> None:
+async def save_owned_threads(store: Store) -> None:
     for place, name in enumerate(OWNERS):
         await save_thread(
             store, name, workflow_name="odd" if place % 2 else "even", requests=[make_request(name, "q", place)]
@@ -56,9 +56,11 @@ async def owned(store: Store) -> None:
 @clause
 async def threads_are_listed_by_the_beginning_of_their_ids(store: Store) -> None:
     """only those whose ids begin with exactly this text"""
-    await owned(store)
+    await save_owned_threads(store)
     expect_equal("those of one owner", await thread_ids(store, prefix="ann/"), ["ann/1", "ann/2", "ann/3"])
-    expect_equal("those of all whose names begin so", await thread_ids(store, prefix="ann"), beginning("ann", OWNERS))
+    expect_equal(
+        "those of all whose names begin so", await thread_ids(store, prefix="ann"), names_with_prefix("ann", OWNERS)
+    )
     expect_equal(
         "those of a workflow", await thread_ids(store, prefix="ann/", workflow_name="even"), ["ann/1", "ann/2", "ann/3"]
     )
@@ -80,10 +82,10 @@ async def a_prefix_is_not_a_pattern(store: Store) -> None:
         await save_thread(store, name)
     for prefix in sorted({name[:length] for name in ODD for length in (1, 2, 200, 201, len(name))}):
         expect_equal(
-            f"the threads that begin with {prefix!a}", await thread_ids(store, prefix=prefix), beginning(prefix)
+            f"the threads that begin with {prefix!a}", await thread_ids(store, prefix=prefix), names_with_prefix(prefix)
         )
         checkpoint_ids = list(await store.thread_ids(prefix=prefix))
-        expect_equal(f"the ids that begin with {prefix!a}", checkpoint_ids, sorted(beginning(prefix)))
+        expect_equal(f"the ids that begin with {prefix!a}", checkpoint_ids, sorted(names_with_prefix(prefix)))
     for prefix in ("%", "_", "?", "[a]", "a__", "a%%", "nul \0", "\ud800"):
         expect_equal(f"what begins with {prefix!a}", await thread_ids(store, prefix=prefix), [])
         expect_equal(f"the ids that begin with {prefix!a}", list(await store.thread_ids(prefix=prefix)), [])
@@ -92,7 +94,7 @@ async def a_prefix_is_not_a_pattern(store: Store) -> None:
 @clause
 async def limit_and_before_page_backwards_through_the_threads_of_a_prefix(store: Store) -> None:
     """Paged like `infos`, by thread id."""
-    await owned(store)
+    await save_owned_threads(store)
     expect_equal("the newest", await thread_ids(store, prefix="ann/", limit=2), ["ann/2", "ann/3"])
     expect_equal("those before", await thread_ids(store, prefix="ann/", limit=2, before="ann/2"), ["ann/1"])
     expect_equal("before the first", await thread_ids(store, prefix="ann/", limit=2, before="ann/1"), [])
@@ -105,12 +107,12 @@ async def limit_and_before_page_backwards_through_the_threads_of_a_prefix(store:
 @clause
 async def requests_are_listed_by_the_beginning_of_their_threads_ids(store: Store) -> None:
     """`prefix` is that of `threads`."""
-    await owned(store)
+    await save_owned_threads(store)
     await save_thread(store, "ann/0", requests=[make_request("ann/0", "late", 99), make_request("ann/0", "early", -1)])
 
     async def pending(prefix: str, limit: int | None = None, **wanted: str) -> list[tuple[str, str]]:
-        found = await store.pending_requests(prefix=prefix, limit=limit, **wanted)
-        return [(one.thread_id, one.request_id) for one in found]
+        requests = await store.pending_requests(prefix=prefix, limit=limit, **wanted)
+        return [(request.thread_id, request.request_id) for request in requests]
 
     expected = [("ann/0", "early"), ("ann/1", "q"), ("ann/2", "q"), ("ann/3", "q"), ("ann/0", "late")]
     expect_equal("those of one owner", await pending("ann/"), expected)

@@ -57,8 +57,8 @@ async def journal_entries_of_unsettled_deliveries_stay(store: Store) -> None:
 
 
 async def pending(store: Store, **filters: object) -> list[tuple[str, str]]:
-    found = await store.pending_requests(**filters)  # type: ignore[arg-type]  # filters are of several types
-    return [(one.thread_id, one.request_id) for one in found]
+    requests = await store.pending_requests(**filters)  # type: ignore[arg-type]  # filters are of several types
+    return [(request.thread_id, request.request_id) for request in requests]
 
 
 @clause
@@ -79,10 +79,18 @@ async def a_request_is_listed_with_all_its_fields(store: Store) -> None:
     """Requests that wait for an answer, across threads, the oldest first."""
     request = make_request("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
     await save_thread(store, "t", requests=[request], workflow_name="naïve")
-    found = expect_one("the requests", await store.pending_requests())
-    expect_equal("who is asked", (found.thread_id, found.request_id, found.executor_id), ("t", "q/1", "reviewer"))
-    expect_equal("when, until when and whom", (found.asked_at, found.deadline), (at(1.000001), at(99.5)))
-    expect_equal("assignee and workflow", (found.assignee, found.workflow_name), ("ann@example.com", "naïve"))
+    pending_request = expect_one("the requests", await store.pending_requests())
+    expect_equal(
+        "who is asked",
+        (pending_request.thread_id, pending_request.request_id, pending_request.executor_id),
+        ("t", "q/1", "reviewer"),
+    )
+    expect_equal(
+        "when, until when and whom", (pending_request.asked_at, pending_request.deadline), (at(1.000001), at(99.5))
+    )
+    expect_equal(
+        "assignee and workflow", (pending_request.assignee, pending_request.workflow_name), ("ann@example.com", "naïve")
+    )
 
 
 @clause
@@ -93,8 +101,8 @@ async def a_commit_replaces_the_pending_requests_or_leaves_them(store: Store) ->
     await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
     await owner.note(status="FAILED")
     await owner.save()
-    found = [(request.request_id, request.asked_at) for request in await store.pending_requests()]
-    expect_equal("what is pending since when", found, [("first", at(1)), ("second", at(2))])
+    requests = [(request.request_id, request.asked_at) for request in await store.pending_requests()]
+    expect_equal("what is pending since when", requests, [("first", at(1)), ("second", at(2))])
     await owner.save(requests=[make_request("t", "second", 9)])
     await owner.save(requests=[make_request("t", "first", 4), make_request("t", "second", 9)])
     since = [(request.request_id, request.asked_at) for request in await store.pending_requests()]
@@ -130,15 +138,15 @@ async def each_checkpoint_sets_when_its_thread_is_due(store: Store) -> None:
     """When the thread continues without input, or a deadline passes."""
     await save_thread(store, "t", due_at=at(50))
     await save_thread(store, "t", due_at=at(10))
-    found = expect_one("what is due", await store.due(at(10)))
-    expect_equal("when", (found, found.due_at), ((await store.threads())[0], at(10)))
+    info = expect_one("what is due", await store.due(at(10)))
+    expect_equal("when", (info, info.due_at), ((await store.threads())[0], at(10)))
     await save_thread(store, "t")
     expect_equal("what is due after a checkpoint without a time", await due(store, 1000), [])
 
 
 async def items(store: Store, thread_id: str = "t") -> list[tuple[str, str, bytes]]:
-    found: list[tuple[str, str, bytes]] = (await read_as_owner(store, thread_id))["inbox"]
-    return found
+    inbox: list[tuple[str, str, bytes]] = (await read_as_owner(store, thread_id))["inbox"]
+    return inbox
 
 
 @clause
@@ -217,8 +225,8 @@ async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
 async def many_posts_at_once_are_all_kept(store: Store) -> None:
     """Put an item into the thread's inbox."""
     await asyncio.gather(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
-    found = sorted(item for item, _, _ in await items(store))
-    expect_equal("the inbox", found, sorted(f"item {index}" for index in range(15)))
+    item_ids = sorted(item for item, _, _ in await items(store))
+    expect_equal("the inbox", item_ids, sorted(f"item {index}" for index in range(15)))
 
 
 @clause

@@ -10,7 +10,7 @@ from perdure.testing.conformance.clause import clause, expect, expect_equal, exp
 from perdure.testing.conformance.threads import at, checkpoint_ids, own, save_thread, thread_ids
 
 
-async def mixed(store: Store) -> list[str]:
+async def save_mixed_threads(store: Store) -> list[str]:
     """Three threads of two workflows that move in turns; their checkpoints in the order of commits."""
     names = {"a": "one", "b": "two", "c": "one"}
     owners = {name: await own(store, name, workflow_name=workflow) for name, workflow in names.items()}
@@ -40,7 +40,7 @@ async def an_empty_store_has_nothing(store: Store) -> None:
 @clause
 async def checkpoints_are_listed_in_the_order_of_their_commits(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
-    order = await mixed(store)
+    order = await save_mixed_threads(store)
     expect_equal("the checkpoints", await checkpoint_ids(store), order)
     order.append((await (await own(store, "a", takeover=True, workflow_name="one")).save()).checkpoint_id)
     expect_equal("the checkpoints after one more", await checkpoint_ids(store), order)
@@ -49,7 +49,7 @@ async def checkpoints_are_listed_in_the_order_of_their_commits(store: Store) -> 
 @clause
 async def checkpoints_are_listed_by_thread_and_by_workflow(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
-    await mixed(store)
+    await save_mixed_threads(store)
     expect_equal("those of a thread", await checkpoint_ids(store, thread_id="a"), ["a-1", "a-2", "a-3"])
     expect_equal(
         "those of a workflow", await checkpoint_ids(store, workflow_name="one"), ["a-1", "c-2", "a-2", "c-4", "a-3"]
@@ -66,7 +66,7 @@ async def checkpoints_are_listed_by_thread_and_by_workflow(store: Store) -> None
 @clause
 async def a_limit_keeps_the_newest(store: Store) -> None:
     """`limit` selects the newest ones"""
-    order = await mixed(store)
+    order = await save_mixed_threads(store)
     for limit in (0, 1, 3, 100):
         newest = order[max(0, len(order) - limit) :]
         expect_equal(f"the checkpoints with limit {limit}", await checkpoint_ids(store, limit=limit), newest)
@@ -87,7 +87,7 @@ async def all_pages(store: Store, size: int, **filters: Any) -> list[str]:
 @clause
 async def limit_and_before_page_backwards_through_all_checkpoints(store: Store) -> None:
     """together they page backwards through a history"""
-    await mixed(store)
+    await save_mixed_threads(store)
     filters: list[dict[str, str]] = [{}, {"thread_id": "b"}, {"workflow_name": "one"}]
     for chosen in filters:
         listed = await checkpoint_ids(store, **chosen)
@@ -103,7 +103,7 @@ async def limit_and_before_page_backwards_through_all_checkpoints(store: Store) 
 @clause
 async def paging_before_an_unknown_checkpoint_is_an_error(store: Store) -> None:
     """Raises CheckpointNotFound if no checkpoint has the id `before`."""
-    await mixed(store)
+    await save_mixed_threads(store)
     filters: list[dict[str, Any]] = [{}, {"thread_id": "a"}, {"workflow_name": "one"}, {"limit": 1}]
     for chosen in filters:
         await expect_raises(
@@ -121,14 +121,14 @@ async def an_info_has_all_fields_of_its_checkpoint(store: Store) -> None:
     fourth = await owner.save("00", timestamp="yesterday")
     expect_equal("the checkpoints", list(await store.infos()), [first, second, third, fourth])
     for info in (first, second, third, fourth):
-        found = await store.find_checkpoint(info.checkpoint_id)
-        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
+        checkpoint = await store.find_checkpoint(info.checkpoint_id)
+        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if checkpoint is None else checkpoint.info, info)
 
 
 @clause
 async def threads_are_listed_with_those_that_moved_last_at_the_end(store: Store) -> None:
     """Threads that have a commit, in the order of their last commits."""
-    await mixed(store)
+    await save_mixed_threads(store)
     expect_equal("the threads", await thread_ids(store), ["c", "b", "a"])
     owner = await own(store, "c", owner="run-2", takeover=True)
     await owner.note(timestamp=at(-99).isoformat())  # its clock is of no importance
@@ -200,12 +200,12 @@ async def the_ids_of_threads_are_read_in_pages(store: Store) -> None:
     for name in reversed(names):
         await store.post(name, "item", "message", b"1")
     for size in (1, 3, 7, 99):
-        found: list[str] = []
-        while page := list(await store.thread_ids(after=found[-1] if found else None, limit=size)):
+        ids: list[str] = []
+        while page := list(await store.thread_ids(after=ids[-1] if ids else None, limit=size)):
             expect(len(page) <= size, f"{len(page)} ids were read where {size} were asked for")
-            found += page
-            expect(len(found) < 20, "paging through the ids did not come to an end")
-        expect_equal(f"all, {size} at a time", found, names)
+            ids += page
+            expect(len(ids) < 20, "paging through the ids did not come to an end")
+        expect_equal(f"all, {size} at a time", ids, names)
     expect_equal("after one that does not exist", list(await store.thread_ids(after="t3x")), names[4:])
     expect_equal("none of them", list(await store.thread_ids(limit=0)), [])
 

@@ -75,8 +75,10 @@ async def a_checkpoint_shows_whether_it_is_pinned(store: Store) -> None:
     await save_thread(store, "t", 2)
     await store.pin("t-2")
     expect_equal("the list", [info.is_pinned for info in await store.infos()], [False, True])
-    found, head = await store.find_checkpoint("t-2"), await store.head("t")
-    expect_equal("the checkpoint and the head", [one and one.info.is_pinned for one in (found, head)], [True, True])
+    checkpoint, head = await store.find_checkpoint("t-2"), await store.head("t")
+    expect_equal(
+        "the checkpoint and the head", [item and item.info.is_pinned for item in (checkpoint, head)], [True, True]
+    )
     await store.unpin("t-2")
     expect_equal("the list after it was unpinned", [info.is_pinned for info in await store.infos()], [False, False])
 
@@ -116,24 +118,24 @@ async def a_pin_belongs_to_one_checkpoint_and_goes_with_it(store: Store) -> None
     commit = owner.checkpoint()
     claim = msgspec.structs.replace(commit.info, is_pinned=True) if commit.info else None
     await owner.write(msgspec.structs.replace(commit, info=claim))
-    expect_equal("whether a commit can pin its own checkpoint", await pinned(store), [])
+    expect_equal("whether a commit can pin its own checkpoint", await pinned_ids(store), [])
     owner.head = commit.info
     await owner.save()
     await store.pin("t-1")
     await store.pin("t-2")
     await owner.save("t-1")
     await (await own(store, "u")).save("t-2")
-    expect_equal("the pins of two that were replaced", await pinned(store), [])
+    expect_equal("the pins of two that were replaced", await pinned_ids(store), [])
     await store.pin("t-1")
     await owner.release()
     await store.copy_thread("t", "copy")
-    expect_equal("the pins beside a copy", await pinned(store), ["t-1"])
+    expect_equal("the pins beside a copy", await pinned_ids(store), ["t-1"])
     await store.delete_thread("t")
     await save_thread(store, "t", 3)
-    expect_equal("the pins of a new thread", await pinned(store), [])
+    expect_equal("the pins of a new thread", await pinned_ids(store), [])
 
 
-async def pinned(store: Store) -> list[str]:
+async def pinned_ids(store: Store) -> list[str]:
     return [info.checkpoint_id for info in await store.infos() if info.is_pinned]
 
 

@@ -81,8 +81,8 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
         )
         await check_readable(store, "t", owner.has)
     expect_equal("the checkpoints", (await checkpoint_ids(store), await store.find_checkpoint("t-3")), (["t-4"], None))
-    found = await store.read_chunks("t", [4, 99, 1, 3, 0, -1, 4])
-    got = {number: dict(held) for number, held in found.items() if held}
+    chunks_by_number = await store.read_chunks("t", [4, 99, 1, 3, 0, -1, 4])
+    got = {number: dict(held) for number, held in chunks_by_number.items() if held}
     expect_equal("chunks by number, where most are gone", got, {3: dict([chunk("c3")]), 4: dict([chunk("c4")])})
 
 
@@ -253,8 +253,8 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
 @clause
 async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    one, two = await own(store, "one"), await own(store, "two")
-    for owner in (one, two, one, two):
+    first, second = await own(store, "one"), await own(store, "two")
+    for owner in (first, second, first, second):
         await owner.save(events=1, brings=["the same"])
     before = await chunks(store, "two")
     await store.prune("one", ["one-1"])

@@ -23,29 +23,29 @@ from perdure.testing.conformance.threads import (
 )
 
 
-def wrapped(kind: str, name: str, data: bytes) -> bytes:
+def wrap(kind: str, name: str, data: bytes) -> bytes:
     """A change that shows what it was given."""
     return msgspec.json.encode([kind, name, msgspec.Raw(data)])
 
 
-def unwrapped(data: bytes) -> bytes:
+def unwrap(data: bytes) -> bytes:
     """What was given; the bytes themselves if they were not changed."""
-    found = msgspec.json.decode(data)
-    is_wrapped = isinstance(found, list) and len(found) == 3 and isinstance(found[1], str)
-    return msgspec.json.encode(found[2]) if is_wrapped else msgspec.json.encode(found)
+    value = msgspec.json.decode(data)
+    is_wrapped = isinstance(value, list) and len(value) == 3 and isinstance(value[1], str)
+    return msgspec.json.encode(value[2]) if is_wrapped else msgspec.json.encode(value)
 
 
 async def payloads(store: Store, thread_id: str = "t") -> Counter[tuple[str, str, bytes]]:
     """All that is kept of the thread: kind, name and bytes."""
     header = await header_of(store, thread_id)
-    found: list[tuple[str, str, bytes]] = []
+    entries: list[tuple[str, str, bytes]] = []
     for commit in await all_commits(store, thread_id):
-        found += [("root", str(commit.number), commit.root)] if commit.root is not None else []
-        found += [("events", str(commit.number), commit.events.body)] if commit.events is not None else []
-        found += [("chunk", digest, data) for digest, data in commit.chunks.items()]
-    found += [("journal", str(entry.delivery_id), entry.body) for entry in header.journal]
-    found += [("inbox", item.item_id, item.body) for item in header.inbox]
-    return Counter(found)
+        entries += [("root", str(commit.number), commit.root)] if commit.root is not None else []
+        entries += [("events", str(commit.number), commit.events.body)] if commit.events is not None else []
+        entries += [("chunk", digest, data) for digest, data in commit.chunks.items()]
+    entries += [("journal", str(entry.delivery_id), entry.body) for entry in header.journal]
+    entries += [("inbox", item.item_id, item.body) for item in header.inbox]
+    return Counter(entries)
 
 
 @clause
@@ -58,13 +58,13 @@ async def every_payload_goes_through_the_change(store: Store) -> None:
 
     def change(kind: str, name: str, data: bytes) -> bytes:
         seen[kind, name, data] += 1
-        return data if kind == "events" else wrapped(kind, name, data)
+        return data if kind == "events" else wrap(kind, name, data)
 
     count = await store.rewrite("t", change)
     expect_equal("what was put through", sorted(seen.elements()), sorted(before.elements()))
     expect_equal("how many came back different", count, sum(kind != "events" for kind, _, _ in before.elements()))
     expected = [
-        (*payload[:2], payload[2] if payload[0] == "events" else wrapped(*payload)) for payload in before.elements()
+        (*payload[:2], payload[2] if payload[0] == "events" else wrap(*payload)) for payload in before.elements()
     ]
     expect_equal("what is there now", sorted((await payloads(store)).elements()), sorted(expected))
     expect_equal(
@@ -82,7 +82,7 @@ async def nothing_but_payloads_is_rewritten(store: Store) -> None:
     before = await _all_of(store)
     await store.rewrite("t", lambda kind, name, data: data)
     expect_equal("what can be read after a change that changes nothing", await _all_of(store), before)
-    await store.rewrite("t", wrapped)
+    await store.rewrite("t", wrap)
     expect_equal("what is damaged then", list(await store.check()), [])
     expect_equal("what can be read but for the payloads", _without(await _all_of(store)), _without(before))
     await store.prune("t", ["t-4"])
@@ -101,8 +101,8 @@ def _without(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return {name: _without(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
-        return {key: _without(one) for key, one in value.items()}
-    return [_without(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _without(item) for key, item in value.items()}
+    return [_without(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @clause
@@ -112,7 +112,7 @@ async def the_owner_of_a_rewritten_thread_continues(store: Store) -> None:
     await owner.save(brings=["a"], events=1, requests=[make_request("t", "q", 1)], due_at=at(9))
     await store.post("t", "item", "message", b"1")
     await owner.record(1)
-    await store.rewrite("t", wrapped)
+    await store.rewrite("t", wrap)
     await owner.record(2)
     digest, data = chunk("b")
     await owner.save(chunks={digest: data}, events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
@@ -136,7 +136,7 @@ async def a_change_that_fails_leaves_each_commit_whole(store: Store) -> None:
             calls += 1
             if calls == fails_at:
                 raise RuntimeError("it does not want any more")
-            return wrapped(kind, name, unwrapped(data))
+            return wrap(kind, name, unwrap(data))
 
         try:
             await store.rewrite("t", change)
@@ -144,13 +144,13 @@ async def a_change_that_fails_leaves_each_commit_whole(store: Store) -> None:
             pass
         else:
             expect(False, f"a change that failed at payload {fails_at} was passed over")
-        for one, other in zip(await all_commits(store), before, strict=True):
-            states = {data == plain for data, plain in zip(_bytes_of(one), _bytes_of(other), strict=True)}
-            expect(len(states) < 2, f"of commit {one.number} some payloads were changed, and some were not")
+        for commit, original in zip(await all_commits(store), before, strict=True):
+            states = {data == plain for data, plain in zip(_bytes_of(commit), _bytes_of(original), strict=True)}
+            expect(len(states) < 2, f"of commit {commit.number} some payloads were changed, and some were not")
             expect_equal(
-                f"the payloads of commit {one.number}",
-                [*map(unwrapped, _bytes_of(one))],
-                [*map(unwrapped, _bytes_of(other))],
+                f"the payloads of commit {commit.number}",
+                [*map(unwrap, _bytes_of(commit))],
+                [*map(unwrap, _bytes_of(original))],
             )
     expect_equal("what is damaged after all that", list(await store.check()), [])
 

@@ -30,18 +30,18 @@ from perdure.testing.conformance.threads import (
 
 
 async def header_of(store: Store, thread_id: str = "t") -> ThreadHeader:
-    found = await store.thread_header(thread_id)
-    if found is None:
+    header = await store.thread_header(thread_id)
+    if header is None:
         raise NotKept(f"the header of thread {thread_id!r}, which exists, is None")
-    return found
+    return header
 
 
 async def all_commits(store: Store, thread_id: str = "t", limit: int = 2) -> list[Commit]:
-    found: list[Commit] = []
-    while page := await store.commits(thread_id, after=found[-1].number if found else 0, limit=limit):
-        found += page
-        expect(len(found) < 100, "paging through the commits did not come to an end")
-    return found
+    commits: list[Commit] = []
+    while page := await store.commits(thread_id, after=commits[-1].number if commits else 0, limit=limit):
+        commits += page
+        expect(len(commits) < 100, "paging through the commits did not come to an end")
+    return commits
 
 
 async def move_thread(source: Store, target: Store, thread_id: str = "t") -> None:
@@ -116,12 +116,12 @@ async def commits_are_read_in_pages_as_they_were_written(store: Store) -> None:
         owner.head = commit.info
         written.append(commit)
     for limit in (1, 2, 5, 99):
-        found = await all_commits(store, limit=limit)
-        expect_equal(f"their numbers, {limit} at a time", [one.number for one in found], [1, 2, 3, 4, 5])
-        for one, other in zip(found, written, strict=True):
+        commits = await all_commits(store, limit=limit)
+        expect_equal(f"their numbers, {limit} at a time", [commit.number for commit in commits], [1, 2, 3, 4, 5])
+        for commit, original in zip(commits, written, strict=True):
             for name in ("info", "root", "chunks", "parent", "status", "run_id", "timestamp"):
-                expect_equal(f"{name} of commit {one.number}", getattr(one, name), getattr(other, name))
-            expect_equal(f"the thread of commit {one.number}", one.lease.thread_id, "t")
+                expect_equal(f"{name} of commit {commit.number}", getattr(commit, name), getattr(original, name))
+            expect_equal(f"the thread of commit {commit.number}", commit.lease.thread_id, "t")
     expect_equal("those after 3", [commit.number for commit in await store.commits("t", after=3)], [4, 5])
     expect_equal("those after the last", list(await store.commits("t", after=5)), [])
 
@@ -132,17 +132,17 @@ async def a_header_has_all_of_a_thread_except_its_commits(store: Store) -> None:
     expect_equal("the header of no thread", await store.thread_header("none"), None)
     await save_full_thread(store)
     await store.pin("t-2")
-    found = await header_of(store)
+    header = await header_of(store)
     expect_equal(
-        "thread, workflow and status", (found.thread_id, found.workflow_name, found.status), ("t", "w", "IDLE")
+        "thread, workflow and status", (header.thread_id, header.workflow_name, header.status), ("t", "w", "IDLE")
     )
-    expect_equal("number, head and last event", (found.number, found.head, found.last_seq), (4, 4, 4))
-    expect_equal("its requests", [request.request_id for request in found.requests], ["q"])
-    expect_equal("its journal", [(entry.delivery_id, entry.body) for entry in found.journal], [(5, b'{"done":1}')])
+    expect_equal("number, head and last event", (header.number, header.head, header.last_seq), (4, 4, 4))
+    expect_equal("its requests", [request.request_id for request in header.requests], ["q"])
+    expect_equal("its journal", [(entry.delivery_id, entry.body) for entry in header.journal], [(5, b'{"done":1}')])
     expect_equal(
-        "its inbox", [(item.item_id, item.kind, item.body) for item in found.inbox], [("item", "message", b'"posted"')]
+        "its inbox", [(item.item_id, item.kind, item.body) for item in header.inbox], [("item", "message", b'"posted"')]
     )
-    expect_equal("consumed items and pins", (list(found.consumed), list(found.pins)), (["consumed"], [2]))
+    expect_equal("consumed items and pins", (list(header.consumed), list(header.pins)), (["consumed"], [2]))
 
 
 @clause_with(Needs.A_STORE)

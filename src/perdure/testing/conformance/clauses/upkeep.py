@@ -28,12 +28,12 @@ Pieces: TypeAlias = "dict[str, bytes]"
 @clause
 async def it_has_every_method_of_the_contract(store: Store) -> None:
     """A store keeps threads."""
-    methods = [one for one in inspect.getmembers(Store, inspect.isfunction) if not one[0].startswith("_")]
+    methods = [member for member in inspect.getmembers(Store, inspect.isfunction) if not member[0].startswith("_")]
     missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
     expect_equal("what it lacks", missing, [])
     is_async = inspect.iscoroutinefunction
     expect_equal(
-        "what is not async", [name for name, one in methods if is_async(one) > is_async(getattr(store, name))], []
+        "what is not async", [name for name, method in methods if is_async(method) > is_async(getattr(store, name))], []
     )
     expect(isinstance(store.finishes_commits, bool), "finishes_commits is neither True nor False")
 

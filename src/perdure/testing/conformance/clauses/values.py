@@ -96,9 +96,11 @@ async def any_text_is_an_id_and_no_two_are_taken_for_one(store: Store) -> None:
         await owner.release()
     expect_equal("the checkpoints", await checkpoint_ids(store), [f"c {name}" for name in IDS])
     for name in IDS:
-        found = await store.find_checkpoint(f"c {name}")
+        checkpoint = await store.find_checkpoint(f"c {name}")
         expect_equal(
-            f"thread and run of {name!r}", found and (found.info.thread_id, found.info.run_id), (name, f"run {name}")
+            f"thread and run of {name!r}",
+            checkpoint and (checkpoint.info.thread_id, checkpoint.info.run_id),
+            (name, f"run {name}"),
         )
         expect_equal(
             f"what is of workflow {name!r}", await checkpoint_ids(store, workflow_name=f"w {name}"), [f"c {name}"]

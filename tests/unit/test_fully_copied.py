@@ -1,4 +1,4 @@
-"""is_surely_copied: nothing that a handler holds can change what was taken from it, whatever it does."""
+"""is_fully_copied: a handler cannot change the copy of a value through anything that it holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from perdure.isolation import is_fully_copied, is_immutable, isolate
 
 
 class SharesItself:
-    """Whoever copies it deeply has the same object."""
+    """A deep copy returns the same object."""
 
     def __init__(self, content: Any = None) -> None:
         self.content = content
@@ -69,8 +69,14 @@ SURELY_COPIED: list[Any] = [
     *(OpenStruct([1]), FrozenStruct([1]), {"a": OpenStruct({"b": Open()})}, frozenset({Frozen(1)})),
 ]
 HOLDERS: list[Callable[[Any], Any]] = [
-    *(lambda one: one, lambda one: [one], lambda one: {"a": one}, lambda one: (1, (one,)), lambda one: Pair(1, one)),
-    *(Frozen, FrozenSlots, OpenSlots, OpenStruct, FrozenStruct, lambda one: Open(other=[{"a": one}])),
+    *(
+        lambda value: value,
+        lambda value: [value],
+        lambda value: {"a": value},
+        lambda value: (1, (value,)),
+        lambda value: Pair(1, value),
+    ),
+    *(Frozen, FrozenSlots, OpenSlots, OpenStruct, FrozenStruct, lambda value: Open(other=[{"a": value}])),
 ]
 PERHAPS_SHARED: list[Callable[[], Any]] = [
     *(SharesItself, DataThatSharesItself, WithOwnState, Stubborn, Plain, threading.Lock, lambda: iter([])),
@@ -81,12 +87,12 @@ PERHAPS_SHARED: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("value", UNCHANGEABLE, ids=shown)
-def test_what_cannot_change_need_not_be_copied_and_counts_as_copied(value: Any) -> None:
+def test_immutable_values_count_as_fully_copied(value: Any) -> None:
     assert is_fully_copied(value)
 
 
 @pytest.mark.parametrize("value", SURELY_COPIED, ids=shown)
-def test_what_is_surely_copied_shares_nothing_that_can_change(value: Any) -> None:
+def test_fully_copied_value_shares_no_mutable_part(value: Any) -> None:
     assert is_fully_copied(value)
     before = _changeable_ids(value)
     assert before.isdisjoint(_changeable_ids(isolate(value)))
@@ -108,18 +114,18 @@ def _changeable_ids(value: Any) -> set[int]:
 
 
 @pytest.mark.parametrize("make", PERHAPS_SHARED, ids=lambda make: shown(make()))
-def test_what_has_its_own_way_of_copying_is_not_surely_copied_wherever_it_is(make: Callable[[], Any]) -> None:
+def test_value_with_custom_copying_is_never_fully_copied(make: Callable[[], Any]) -> None:
     for hold in HOLDERS:
         assert not is_fully_copied(hold(make()))
 
 
-def test_one_thing_that_is_perhaps_shared_is_enough() -> None:
+def test_one_shared_part_makes_a_value_not_fully_copied() -> None:
     assert not is_fully_copied([*range(100), {"a": (1, [SharesItself()])}, *range(100)])
     assert not is_fully_copied({SharesItself(): 1})
     assert not is_fully_copied({1, SharesItself()})
 
 
-def test_an_attribute_outside_the_fields_is_looked_at_too() -> None:
+def test_attributes_outside_the_fields_are_checked() -> None:
     value: Any = Open()
     value.extra = [1]
     assert is_fully_copied(value)
@@ -127,7 +133,7 @@ def test_an_attribute_outside_the_fields_is_looked_at_too() -> None:
     assert not is_fully_copied(value)
 
 
-def test_a_cycle_or_a_value_too_deep_is_not_called_surely_copied() -> None:
+def test_cyclic_or_too_deep_value_is_not_fully_copied() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert not is_fully_copied(cycle)

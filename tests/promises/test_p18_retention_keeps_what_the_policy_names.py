@@ -27,16 +27,16 @@ from perdure.testing import assert_survives_crash
         (KeepLast(5), [[1, 2], [1, 2, 3, 4], [2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]),
         (KeepFor(DAY), [[1, 2], [1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7, 8]]),
     ],
-    ids=lambda one: repr(one).split("(")[0],
+    ids=lambda value: repr(value).split("(")[0],
 )
-async def test_after_each_turn_as_much_is_kept_as_was_said(
+async def test_each_turn_keeps_as_many_checkpoints_as_the_policy_names(
     storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch, retention: Retention, kept: list[list[int]]
 ) -> None:
     storage.retention = retention
     days, seen, workflow = Days(monkeypatch), Seen(), ledger(Stage(), storage)
     for turn, expected in enumerate(kept, 1):
         result = await workflow.run(f"m{turn}", thread_id="t")
-        assert result.get_outputs() == [[f"m{one}" for one in range(1, turn + 1)]]
+        assert result.get_outputs() == [[f"m{number}" for number in range(1, turn + 1)]]
         assert await numbers(storage) == expected
         await seen.look(storage)
         days.pass_(0.6)
@@ -44,7 +44,9 @@ async def test_after_each_turn_as_much_is_kept_as_was_said(
 
 
 @EACH_POLICY
-async def test_a_new_process_goes_on_with_what_is_kept(storage: StoreCheckpointStorage, retention: Retention) -> None:
+async def test_new_process_continues_with_the_kept_checkpoints(
+    storage: StoreCheckpointStorage, retention: Retention
+) -> None:
     storage.retention = retention
     for turn in range(1, 6):
         result = await ledger(Stage(), storage).run(f"m{turn}", thread_id="t")
@@ -56,7 +58,7 @@ async def test_a_new_process_goes_on_with_what_is_kept(storage: StoreCheckpointS
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @EACH_POLICY
-async def test_every_durability_keeps_the_same_and_comes_to_the_same(
+async def test_every_durability_keeps_as_many_and_gives_the_same_output(
     storage: StoreCheckpointStorage, retention: Retention, durability: Any
 ) -> None:
     storage.retention = retention
@@ -74,7 +76,7 @@ async def test_every_durability_keeps_the_same_and_comes_to_the_same(
 # ---------------------------------------------------------------- branches and forks
 
 
-async def test_a_branch_that_a_rewind_left_goes_unless_it_is_pinned_or_young(storage: StoreCheckpointStorage) -> None:
+async def test_branch_left_by_a_rewind_is_pruned_unless_it_is_young(storage: StoreCheckpointStorage) -> None:
     expected: dict[Retention, list[int]] = {
         LatestOnly(): [6],
         KeepLast(3): [2, 5, 6],
@@ -96,7 +98,7 @@ async def test_a_branch_that_a_rewind_left_goes_unless_it_is_pinned_or_young(sto
         assert result.get_outputs() == [["a", "c"]]
 
 
-async def test_a_pinned_branch_stays_and_can_be_gone_back_to(storage: StoreCheckpointStorage) -> None:
+async def test_pinned_branch_is_kept_and_can_be_rewound_to(storage: StoreCheckpointStorage) -> None:
     storage.retention = KeepLast(2)
     workflow, seen = ledger(Stage(), storage), Seen()
     for message in ("a", "b", "c"):
@@ -113,9 +115,7 @@ async def test_a_pinned_branch_stays_and_can_be_gone_back_to(storage: StoreCheck
 
 
 @EACH_POLICY
-async def test_a_fork_does_not_miss_what_its_origin_lets_go(
-    storage: StoreCheckpointStorage, retention: Retention
-) -> None:
+async def test_fork_keeps_values_that_its_origin_prunes(storage: StoreCheckpointStorage, retention: Retention) -> None:
     workflow, seen = ledger(Stage(), storage), Seen()
     for message in ("a", "b"):
         await workflow.run(message * 5000, thread_id="t")
@@ -134,7 +134,7 @@ async def test_a_fork_does_not_miss_what_its_origin_lets_go(
 
 
 @EACH_POLICY
-async def test_a_pinned_checkpoint_outlives_everything_after_it_until_it_is_unpinned(
+async def test_pinned_checkpoint_is_kept_until_it_is_unpinned(
     storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch, retention: Retention
 ) -> None:
     storage.retention = retention
@@ -157,7 +157,7 @@ async def test_a_pinned_checkpoint_outlives_everything_after_it_until_it_is_unpi
 
 
 @EACH_POLICY
-async def test_pending_requests_stay_and_are_answered_whatever_went_before(
+async def test_pending_requests_survive_retention_and_can_be_answered(
     storage: StoreCheckpointStorage, again: Again, retention: Retention
 ) -> None:
     storage.retention = retention
@@ -170,16 +170,16 @@ async def test_pending_requests_stay_and_are_answered_whatever_went_before(
     assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     for _ in range(5):
         await storage.checkpoint("t")
-    assert [one.request_id for one in await storage.pending_requests()] == ["one", "two"]
+    assert [request.request_id for request in await storage.pending_requests()] == ["one", "two"]
     result = await again(workflow, build).run(responses={"two": "2"}, thread_id="t")
     assert result.get_outputs() == ["two=2"]
-    assert [one.request_id for one in await storage.pending_requests()] == ["one"]
+    assert [request.request_id for request in await storage.pending_requests()] == ["one"]
     result = await again(workflow, build).run(responses={"one": "1"}, thread_id="t")
     assert result.get_outputs() == ["one=1"] and await storage.pending_requests() == []
 
 
 @EACH_POLICY
-async def test_a_superstep_that_failed_is_resumed_without_doing_again_what_was_done(
+async def test_failed_superstep_resumes_without_repeating_finished_siblings(
     storage: StoreCheckpointStorage, again: Again, retention: Retention
 ) -> None:
     storage.retention = retention
@@ -218,7 +218,7 @@ async def test_a_sub_workflow_that_waits_is_kept_with_its_parent(
 
 
 @EACH_POLICY
-async def test_a_thread_that_is_cut_off_in_the_middle_of_a_loop_goes_on(
+async def test_thread_that_fails_in_a_chain_continues_under_retention(
     storage: StoreCheckpointStorage, retention: Retention
 ) -> None:
     storage.retention = retention

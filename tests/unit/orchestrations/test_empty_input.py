@@ -1,4 +1,4 @@
-"""A run that is given no message at all: nobody is asked, and the thread goes on with the next one."""
+"""A run without a message: no agent is asked, and the thread continues with the next message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def group_chat(storage: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("build", [alone, sequential, group_chat])
-async def test_nobody_is_asked_and_the_thread_stays_usable(build: Callable[[Any], Workflow]) -> None:
+async def test_empty_run_asks_no_agent_and_the_thread_stays_usable(build: Callable[[Any], Workflow]) -> None:
     storage = InMemoryCheckpointStorage()
     nothing = await build(storage).run([], thread_id="t")
     [warning] = [event.data for event in nothing if event.type == "warning"]

@@ -45,7 +45,7 @@ def _end(folder: Path) -> None:
     members = family(int(pid))
     if not members or abs(members[0].create_time() - float(started)) > 1:  # another program has the number by now
         return
-    # PostgreSQL takes SIGQUIT as "end at once", and gives its shared memory back; a paused one must go on for that.
+    # PostgreSQL ends at once on SIGQUIT, and frees its shared memory. A paused server must first continue for that.
     send(members[:1], signal.SIGQUIT)
     send(members, signal.SIGCONT)
     if not are_gone_in_time(members, END_SECONDS):  # such as one that inherited from a shell to ignore SIGQUIT
