@@ -73,6 +73,26 @@ async def test_connection_of_a_cancelled_task_passes_to_the_next_task(forced: Fo
     await pool.close()
 
 
+async def test_waiting_task_cancelled_before_a_connection_is_free_is_skipped(forced: Forced) -> None:
+    pool = Pool(forced.dsn, 1, 5.0, 5.0)
+    connection = await pool.take()
+    waiting = asyncio.create_task(pool.take())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    pool.give_back(connection)  # before the cancelled task runs
+    await cancelled(waiting)
+    waiting = asyncio.create_task(pool.take())
+    assert await waiting is connection
+    other = asyncio.create_task(pool.take())
+    await asyncio.sleep(0)
+    other.cancel()
+    await cancelled(other)
+    pool.give_back(connection)
+    assert await pool.take() is connection
+    pool.give_back(connection)
+    await pool.close()
+
+
 async def test_frequent_caller_does_not_keep_a_connection_from_others(forced: Forced) -> None:
     store = forced.store(pool_size=1, acquire_seconds=5.0)
     await store.threads()
