@@ -198,11 +198,12 @@ async def test_transaction_that_idles_too_long_is_rolled_back_with_an_error(
 async def test_commit_that_the_server_rolls_back_for_a_deadlock_is_retried(
     proxy: Proxy, make_store: MakeStore, connection: Any, postgres_dsn: str
 ) -> None:
-    await connection.execute(f"ALTER DATABASE {name_of(connection)} SET deadlock_timeout = '50ms'")
+    # A session looks for a deadlock once, so long after its wait begins: the other session waits too by then.
+    await connection.execute(f"ALTER DATABASE {name_of(connection)} SET deadlock_timeout = '2s'")
     store = make_store(proxy.url)
     owner = await own(store, "ours")
     await owner.save()
-    await connection.execute("SET deadlock_timeout = '1min'")  # it is not this one that is undone
+    await connection.execute("SET deadlock_timeout = '1min'")  # PostgreSQL does not undo this one
     watching = await asyncpg.connect(postgres_dsn)
     await save_thread(store, "theirs")
     with proxy.counted() as counts:
