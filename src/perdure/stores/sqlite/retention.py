@@ -63,8 +63,8 @@ def prune_with_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit) -> 
 
 def _prune_checkpoint(db: SqliteDatabase, thread: int, number: int) -> None:
     row = db.execute(
-        f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ?1 AND number = ?2 AND checkpoint_id IS NOT NULL"
-        " AND NOT EXISTS (SELECT 1 FROM pins WHERE thread = ?1 AND number = ?2)",
+        f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number)",
         (thread, number),
     ).fetchone()
     if row is not None:
@@ -90,8 +90,9 @@ def drop_events(db: SqliteDatabase, thread: int, before: int) -> None:
     ).fetchone()
     first = "last_seq + 1" if row is None else str(int(row[0]))
     count, size = db.execute(
-        f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ?1 AND number >="
-        " (SELECT events_dropped_before FROM threads WHERE thread = ?1) AND number < ?2 AND first_seq IS NOT NULL",
+        f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ? AND number >="
+        " (SELECT t.events_dropped_before FROM threads t WHERE t.thread = c.thread) AND number < ?"
+        " AND first_seq IS NOT NULL",
         (thread, before),
     ).fetchone()
     db.execute(
@@ -131,7 +132,8 @@ def note_collected(db: SqliteDatabase, thread: int) -> None:
     """Record that the thread has no garbage, and how much is live."""
     db.execute(
         "UPDATE threads SET garbage = 0, garbage_bytes = 0, (live, live_bytes) ="
-        f" (SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ?1) WHERE thread = ?1",
+        f" (SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE c.thread = threads.thread)"
+        " WHERE thread = ?",
         (thread,),
     )
 

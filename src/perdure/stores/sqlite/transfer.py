@@ -82,7 +82,7 @@ def has_thread(db: SqliteDatabase, thread_id: str) -> bool:
         return False
     number, owner = db.execute("SELECT number, owner FROM threads WHERE thread = ?", (thread,)).fetchone()
     pending = db.execute(
-        "SELECT 1 FROM inbox WHERE thread = ?1 UNION ALL SELECT 1 FROM journal WHERE thread = ?1", (thread,)
+        "SELECT 1 FROM inbox WHERE thread = ? UNION ALL SELECT 1 FROM journal WHERE thread = ?", (thread, thread)
     ).fetchone()
     return bool(number) or owner is not None or pending is not None
 
