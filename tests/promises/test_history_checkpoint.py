@@ -140,6 +140,7 @@ async def test_sleeping_handle_returns_the_checkpoint_of_its_sleep(any_storage: 
     async with workflow.open(thread_id="t") as run:
         await run.resume()
         assert (await asyncio.wait_for(run.checkpoint(), 5)).number >= made.number
+        await clock.wait_for_sleepers(1)
         clock.advance(3600)
         result = await run.wait()
     assert result is not None and result.get_outputs() == ["x"]
