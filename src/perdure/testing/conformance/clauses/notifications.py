@@ -10,8 +10,8 @@ from perdure.testing.conformance.clause import Needs, clause, clause_with, expec
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import own
 
-LONG_SECONDS = 2.0
-"""Longer than any subscription may take to notice a change."""
+LONG_SECONDS = 10.0
+"""Longer than any subscription may take to notice a change, also on a machine that is busy with other work."""
 MANY = 3000
 
 
@@ -21,7 +21,7 @@ async def notices(subscription: Subscription, what: str, act: Callable[[], Await
     began = time.monotonic()
     body = await subscription.next(LONG_SECONDS)
     expect_equal(f"the body received after {what}", body, None)
-    expect(time.monotonic() - began < LONG_SECONDS - 0.4, f"the subscription does not notice {what}")
+    expect(time.monotonic() - began < 0.9 * LONG_SECONDS, f"the subscription does not notice {what}")
 
 
 async def bodies(subscription: Subscription, count: int) -> list[bytes]:
@@ -65,7 +65,7 @@ async def a_subscription_returns_when_its_time_is_up(store: Store) -> None:
         for seconds in (0, 0.05, 0.2):
             began = time.monotonic()
             expect_equal("the body received of a quiet thread", await subscription.next(seconds), None)
-            expect(time.monotonic() - began < seconds + 1, f"it did not return after {seconds} s")
+            expect(time.monotonic() - began < seconds + LONG_SECONDS, f"it did not return after {seconds} s")
 
 
 @clause
