@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,17 @@ class NotKept(AssertionError):
 
 class NotApplicable(Exception):
     """The clause has no meaning for this store; the message is the reason."""
+
+
+async def run_together(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of all. After the first error the others are cancelled and awaited: no task outlives its clause."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def expect(condition: object, sentence: str) -> None:

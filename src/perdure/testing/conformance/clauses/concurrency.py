@@ -6,7 +6,15 @@ import asyncio
 
 from perdure.errors import CursorExpired, ThreadBusy, ThreadConflict
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
+from perdure.testing.conformance.clause import (
+    Needs,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_raises,
+    run_together,
+)
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     check_readable,
@@ -32,7 +40,7 @@ async def five_commits(store: Store, thread_id: str) -> None:
 async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> None:
     """Each method is one atomic step"""
     names = [f"t{index}" for index in range(12)]
-    await asyncio.gather(*(five_commits(store, name) for name in names))
+    await run_together(*(five_commits(store, name) for name in names))
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
         expect_equal(
@@ -82,7 +90,7 @@ async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
             await store.prune("t", left[:-1:2])  # older than the head, whatever comes meanwhile
             await asyncio.sleep(0)
 
-    await asyncio.gather(move(), prune())
+    await run_together(move(), prune())
     await check_readable(store, "t", owner.has)
     head = await store.head("t")
     expect_equal("the head", head and head.info.number, 16)
@@ -129,8 +137,8 @@ async def two_objects_have_one_owner_between_them(place: TrialLocation) -> None:
 @clause_with(Needs.PROCESSES)
 async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(place: TrialLocation) -> None:
     """Each method is one atomic step"""
-    first, second = await asyncio.gather(place.start_process(), place.start_process())
-    await asyncio.gather(
+    first, second = await run_together(place.start_process(), place.start_process())
+    await run_together(
         first.do("save_many", "one", 20),
         second.do("save_many", "two", 20),
         *(five_commits(place.store, f"here {index}") for index in range(3)),
@@ -146,7 +154,7 @@ async def processes_that_move_threads_of_their_own_do_not_disturb_each_other(pla
 async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialLocation) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
-    both = await asyncio.gather(place.start_process(), place.start_process())
+    both = await run_together(place.start_process(), place.start_process())
     for turn in range(10):
         for index, process in enumerate(both):
             await process.ask("open", f"opened {turn}", f"run-{index}")
@@ -172,7 +180,7 @@ async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialL
 async def closing_while_others_write_loses_nothing(store: Store) -> None:
     """Close files and connections. Idempotent; a later call opens them again."""
     threads = (five_commits(store, f"t{index}") for index in range(4))
-    await asyncio.gather(store.close(), *threads, store.close())
+    await run_together(store.close(), *threads, store.close())
     expect_equal("the checkpoints", len(await checkpoint_ids(store)), 20)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perdure.testing.conformance.clause import Needs, NotKept, clause_with, expect, expect_equal
+from perdure.testing.conformance.clause import Needs, NotKept, clause_with, expect, expect_equal, run_together
 from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
     at,
@@ -25,10 +25,10 @@ KILLS = 2
 
 async def kill_at_random(place: TrialLocation, act: str, *threads: str) -> list[list[Any]]:
     """What the store acknowledged to each process, before it was killed in the middle of more."""
-    processes = await asyncio.gather(*(place.start_process() for _ in threads))
+    processes = await run_together(*(place.start_process() for _ in threads))
     for process, thread_id in zip(processes, threads, strict=True):
         await process.ask(act, thread_id)
-    return await asyncio.gather(*(_kill(place, process) for process in processes))
+    return await run_together(*(_kill(place, process) for process in processes))
 
 
 async def _kill(place: TrialLocation, process: TrialProcess) -> list[Any]:
@@ -88,7 +88,7 @@ async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocatio
     """An owner whose process is dead no longer holds the thread, nor does one whose lease has expired where its
     process cannot be checked."""
     await save_thread(place.store, "t", due_at=at(1))
-    first, second = await asyncio.gather(place.start_process(), place.start_process())
+    first, second = await run_together(place.start_process(), place.start_process())
     await first.do("open", "t", "run-1")
     await first.do("open", "u", "run-1")
     await first.do("save", "u", "u1")

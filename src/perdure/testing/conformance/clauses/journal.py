@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from perdure.errors import ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect_equal, expect_one, expect_raises
+from perdure.testing.conformance.clause import clause, expect_equal, expect_one, expect_raises, run_together
 from perdure.testing.conformance.threads import at, make_request, own, read_as_owner, save_thread, thread_ids
 
 
@@ -224,7 +222,7 @@ async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
 @clause
 async def many_posts_at_once_are_all_kept(store: Store) -> None:
     """Put an item into the thread's inbox."""
-    await asyncio.gather(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
+    await run_together(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
     item_ids = sorted(item for item, _, _ in await items(store))
     expect_equal("the inbox", item_ids, sorted(f"item {index}" for index in range(15)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -11,7 +10,15 @@ from perdure.digests import SHORT
 from perdure.errors import UnsupportedId
 from perdure.records import LoggedEvents
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_one
+from perdure.testing.conformance.clause import (
+    Needs,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_one,
+    run_together,
+)
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,
@@ -209,7 +216,7 @@ async def a_thread_may_have_many_commits_entries_and_items(store: Store) -> None
     owner = await own(store)
     for number in range(1, MANY + 1):
         await owner.save(chunks={"aa": b"%d" % number}, events=1)
-    await asyncio.gather(*(store.post("t", f"item {index}", "message", b"1") for index in range(MANY)))
+    await run_together(*(store.post("t", f"item {index}", "message", b"1") for index in range(MANY)))
     for delivery_id in range(MANY):
         await owner.record(delivery_id)
     expect_equal("the commits with chunks", len(await store.read_chunks("t", range(1, MANY + 100))), MANY)
