@@ -52,7 +52,7 @@ async def test_write_turn_of_a_cancelled_task_passes_to_the_next_task() -> None:
     tasks = [asyncio.create_task(together.add(number, write)) for number in (1, 2, 3)]
     await asyncio.sleep(0)
     is_free.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         await together.add(4, write)
     assert [type(outcome) for outcome in ended] == [type(None), asyncio.CancelledError, type(None)]
@@ -114,7 +114,7 @@ async def test_frequent_caller_does_not_keep_a_connection_from_others(forced: Fo
 
 
 async def until_sent(proxy: Proxy, statement: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not any(statement in sent for sent in proxy.counts.statements):  # noqa: ASYNC110  # no event reports this
             await asyncio.sleep(0.001)
 
@@ -210,7 +210,7 @@ async def test_claim_cancelled_before_its_reply_is_released_soon(forced: Forced)
 
 
 async def opened_by(store: PostgresStore, thread_id: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             with contextlib.suppress(ThreadBusy):
                 await store.open(thread_id, "next")

@@ -134,12 +134,12 @@ async def test_sleeping_handle_returns_the_checkpoint_of_its_sleep(any_storage: 
     async with workflow.open(thread_id="t") as run:
         await run.send("x")
         await clock.wait_for_sleepers(1)
-        made = await asyncio.wait_for(run.checkpoint(), 5)
+        made = await asyncio.wait_for(run.checkpoint(), 30)
         assert made == (await workflow.history("t"))[0]
         assert (await any_storage.load(made.checkpoint_id)).suspended
     async with workflow.open(thread_id="t") as run:
         await run.resume()
-        assert (await asyncio.wait_for(run.checkpoint(), 5)).number >= made.number
+        assert (await asyncio.wait_for(run.checkpoint(), 30)).number >= made.number
         await clock.wait_for_sleepers(1)
         clock.advance(3600)
         result = await run.wait()

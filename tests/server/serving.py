@@ -23,7 +23,7 @@ from tests.servers.daemon import free_port
 from perdure.cli.init.command import init
 
 COMMAND = Path(sys.executable).with_name("perdure")
-LIMIT_SECONDS = 15.0
+LIMIT_SECONDS = 30.0
 """A server that takes longer to start or to end hangs."""
 T = TypeVar("T")
 _TAKEN = ("address already in use", "listened on")

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.servers import reaper
 from tests.servers.reaper import are_gone_in_time, family, send, write_pid
 
-LIMIT_SECONDS = 15.0
+LIMIT_SECONDS = 30.0
 """A server that takes longer to start or to end hangs."""
 
 _PORTS = range(20_000, 32_000)

@@ -12,7 +12,7 @@ from tests.servers.daemon import free_port
 
 T = TypeVar("T")
 
-LIMIT_SECONDS = 15.0
+LIMIT_SECONDS = 30.0
 
 
 class LoopThread:

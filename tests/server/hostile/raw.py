@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.server.serving import Server
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 INVOKE = "/v1/graph/invoke"
 
 

@@ -46,7 +46,7 @@ async def turn_over(socket: ClientConnection, frame: str | bytes) -> list[dict[s
     """Returns the frames until the turn ends or is rejected."""
     await socket.send(frame)
     frames: list[dict[str, Any]] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not frames or not (frames[-1]["event"] == "error" or (frames[-1]["data"] or {}).get("status") == "done"):
             frames.append(json.loads(await socket.recv()))
     return frames

@@ -17,7 +17,7 @@ from perdure.server.app.service import Service
 from perdure.server.http import app as app_module
 
 HERE = "tests.server.routes.flows"
-LIMIT_SECONDS = 10.0
+LIMIT_SECONDS = 30.0
 Body = dict[str, Any]
 
 

@@ -135,7 +135,7 @@ async def test_a_consumer_sees_a_child_at_work_before_it_has_ended() -> None:
     stream = around(line(stage)).run("x", stream=True)
     async for event in stream:
         if (event.type, event.executor_id) == ("executor_invoked", "sub/b"):
-            await asyncio.wait_for(stage.entered["b"].wait(), 5)
+            await asyncio.wait_for(stage.entered["b"].wait(), 30)
             assert stage.calls == ["a(x)", "b(x-a)"]
             stage.gates["b"].set()
     assert (await stream.get_final_response()).get_outputs() == ["x-a-b-c"]
@@ -215,7 +215,7 @@ async def test_children_do_not_wait_for_each_other() -> None:
         await ctx.yield_output(text)
 
     child = WorkflowBuilder(start_executor=meet).build()
-    assert (await asyncio.wait_for(around(child).run("x y z"), 5)).get_outputs() == ["x", "y", "z"]
+    assert (await asyncio.wait_for(around(child).run("x y z"), 30)).get_outputs() == ["x", "y", "z"]
 
 
 async def test_outputs_follow_the_order_of_inputs_when_a_later_child_is_quicker() -> None:
