@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
 from perdure.stores.memory.store import MemoryStore
@@ -26,8 +27,6 @@ class AwaitingStore(MemoryStore):
 
     `pause` is awaited with the moment, such as "before commit" or "after open"; it may wait, or raise.
     """
-
-    finishes_commits = False
 
     def __init__(self, pause: Callable[[str], Awaitable[None]] = one_turn) -> None:
         super().__init__()
@@ -51,7 +50,7 @@ class AwaitingStore(MemoryStore):
         await self._paused("release", super().release(lease))
 
     async def commit(self, commit: Commit) -> None:
-        await self._paused("commit", super().commit(commit))
+        await await_uncancelled(self._paused("commit", super().commit(commit)))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await self._paused("append_journal", super().append_journal(lease, entry))

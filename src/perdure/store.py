@@ -46,11 +46,6 @@ class Subscription(Protocol):
 
 
 class Store(Protocol):
-    finishes_commits: bool
-    """Whether `commit`, once called, completes and returns or raises even if its caller is cancelled meanwhile. The
-    caller then detects the cancellation with `Task.cancelling`. For a store that does not, the engine awaits `commit`
-    in a separate task."""
-
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip.
 
@@ -71,6 +66,9 @@ class Store(Protocol):
         A checkpoint removes the journal entries of all deliveries except those that it names unsettled; a commit
         without a checkpoint keeps them all. A checkpoint with the id of another replaces it. Raises ThreadConflict if
         the fence is not the thread's newest, the number is not the next, or the parent is gone; then nothing is stored.
+
+        Once called, it completes and returns or raises even if its caller is cancelled meanwhile. The caller detects
+        the cancellation with `Task.cancelling`.
         """
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:

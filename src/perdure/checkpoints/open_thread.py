@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, decode_body, decode_checkpoint
 from perdure.checkpoints.delta.incremental import IncrementalEncoder
@@ -38,8 +39,6 @@ class OpenThread(Protocol):
     """The checkpoint of its last commit that has one."""
     has_journal: bool
     has_inbox: bool
-    finishes_commits: bool
-    """Whether `commit` completes even if its caller is cancelled."""
     unchanged: dict[str, IncrementalEncoder]
     """The encoders of the executors' memories, by executor."""
 
@@ -76,12 +75,14 @@ class OpenThread(Protocol):
     ) -> CheckpointInfo | None:
         """Append one commit; returns the info of its checkpoint. Without one it holds only events and a status.
 
+        A write that has begun completes even if the caller is cancelled meanwhile; `Task.cancelling` shows it.
+
         With `on_saved` the write may continue after the return; the commit is encoded by then. The store's success
         calls `on_saved`; its failure is raised by the next call.
         """
 
     async def settle(self) -> None:
-        """Wait until the store has all commits. Raises the error of a failed one."""
+        """Wait until the store has all commits, even if cancelled meanwhile. Raises the error of a failed one."""
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         """Append a delivery's outcome or a record of it to the journal; None cancels its outcome."""
@@ -117,7 +118,6 @@ class PlainThread:
 
     has_journal = False
     has_inbox = False
-    finishes_commits = False
     is_stale = False
     unchanged: dict[str, IncrementalEncoder] = {}  # noqa: RUF012  # always empty: the storage keeps values, not trees
 
@@ -176,7 +176,7 @@ class PlainThread:
     ) -> CheckpointInfo | None:
         if checkpoint is None:
             return None
-        await self._call("save", copy_checkpoint(checkpoint, self.codec))
+        await await_uncancelled(self._call("save", copy_checkpoint(checkpoint, self.codec)))
         self.number = checkpoint.number
         if on_saved is not None:
             on_saved(checkpoint.info, 0)

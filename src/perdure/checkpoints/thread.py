@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body, utc_now
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
@@ -55,7 +56,6 @@ class StoredThread:
         """The head: the next checkpoint continues from it, and shares its chunks."""
         self._declared = declared
         self.codec = make_codec(declared) if self._base is None else self._base.codec
-        self.finishes_commits = getattr(store, "finishes_commits", False)
         self.number = opened.number
         self.last_seq = opened.last_seq
         self.head_id = None if opened.info is None else opened.info.checkpoint_id
@@ -127,7 +127,7 @@ class StoredThread:
             await self._commits.settle()
             await self._write(commit)
         else:
-            await self._commits.add(partial(self._write, commit, on_saved))
+            await await_uncancelled(self._commits.add(partial(self._write, commit, on_saved)))
         self.number = commit.number
         if commit.events is not None:
             self.last_seq += commit.events.count
@@ -246,7 +246,7 @@ class StoredThread:
             on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)
 
     async def settle(self) -> None:
-        await self._commits.settle()
+        await await_uncancelled(self._commits.settle())
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         await self._commits.settle()  # an entry names its head

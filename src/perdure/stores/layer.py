@@ -25,7 +25,6 @@ class StoreLayer:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self.finishes_commits = inner.finishes_commits
 
     def __getattr__(self, name: str) -> Any:
         if name in self.delegated:

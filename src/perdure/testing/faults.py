@@ -8,41 +8,41 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast, get_args
 
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import did_you_mean
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
 from perdure.store import Store
+from perdure.stores.layer import StoreLayer
 
 
-class FaultyStore:
+class FaultyStore(StoreLayer):
     """Any store, with a point at each of its writes. Reading has no point, but ends with a crash."""
 
-    finishes_commits = False  # a point may pause
-
     def __init__(self, store: Store, faults: Faults) -> None:
-        self._store = store
+        super().__init__(store)
         self._faults = faults
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        work = partial(self._store.open, thread_id, owner, takeover=takeover)
+        work = partial(self.inner.open, thread_id, owner, takeover=takeover)
         return await self._faults.around("open", work, thread_id)
 
     async def release(self, lease: Lease) -> None:
-        await self._faults.around("release", partial(self._store.release, lease), lease)
+        await self._faults.around("release", partial(self.inner.release, lease), lease)
 
     async def commit(self, commit: Commit) -> None:
-        await self._faults.around("commit", partial(self._store.commit, commit), commit)
+        await await_uncancelled(self._faults.around("commit", partial(self.inner.commit, commit), commit))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._faults.around("journal", partial(self._store.append_journal, lease, entry), entry)
+        await self._faults.around("journal", partial(self.inner.append_journal, lease, entry), entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        await self._faults.around("post", partial(self._store.post, thread_id, item_id, kind, body), item_id)
+        await self._faults.around("post", partial(self.inner.post, thread_id, item_id, kind, body), item_id)
 
     def __getattr__(self, name: str) -> Any:
         self._faults.check_alive()
-        return getattr(self._store, name)
+        return getattr(self.inner, name)
 
 
 class FaultyStorage(StoreCheckpointStorage):

@@ -135,7 +135,7 @@ class Committer:
             consumed=consumed,
             on_saved=on_saved if saving is None else saving.on_saved,
         )
-        info = await self._await_commit(stored_thread, commit if saving is None else saving.watch(commit))
+        info = await self._await_commit(commit if saving is None else saving.watch(commit))
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
@@ -170,20 +170,15 @@ class Committer:
         if cancelled is not None:  # it may belong to a branch of the user's function, which must receive it
             raise cancelled
 
-    async def _await_commit(
-        self, stored_thread: OpenThread, commit: Coroutine[Any, Any, CheckpointInfo | None]
-    ) -> CheckpointInfo | None:
-        """Wait for a commit that has begun, so that the store and the live thread cannot diverge. The loop, or the end
-        of the run, raises a cancellation that arrived meanwhile."""
-        if stored_thread.finishes_commits and not self._lags:
-            return await commit
+    async def _await_commit(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
+        """A commit that has begun completes, so the store and the live thread cannot diverge. The loop, or the end of
+        the run, raises a cancellation that arrived meanwhile."""
         try:
-            info, _ = await await_uncancelled(commit)
+            return await commit
         except BaseException:
             if self._lags:  # an earlier commit may be what failed: the live thread is ahead of the store
                 self._thread.number = NOT_IN_STEP
             raise
-        return info
 
     def _move(self, after: Position, *, is_ahead: bool) -> None:
         if self._watch is not None:
@@ -213,7 +208,7 @@ class Committer:
     async def _save_the_rest(self, stored_thread: OpenThread) -> None:
         thread = self._thread
         if self._lags:
-            await self._await_commit(stored_thread, stored_thread.settle())
+            await self._await_commit(stored_thread.settle())
         if self._is_unsaved:
             # If this fails, the next run reads the head: unsaved work is lost.
             thread.number = NOT_IN_STEP
@@ -227,7 +222,7 @@ class Committer:
         commit = stored_thread.commit(None, logged, self._run_id, state.value)
         if self._watch is not None:
             commit = self._watch.saving(None, len(logged)).watch(commit)
-        await self._await_commit(stored_thread, commit)
+        await self._await_commit(commit)
         self._backlog.clear()
         if was_in_step:
             self._thread.number = stored_thread.number

@@ -110,7 +110,7 @@ class EncryptedStore(StoreLayer):
 
     async def commit(self, commit: Commit) -> None:
         if self._key is None:
-            await await_uncancelled(self._prepare_write())  # as `finishes_commits` requires
+            await await_uncancelled(self._prepare_write())  # `commit` completes once it is called
         payloads = await self._for_writing(commit.lease.thread_id)
         await self.inner.commit(payloads.seal_commit(commit))
 

@@ -99,7 +99,6 @@ def make_thread_info(thread_id: str, thread: MemoryThread) -> ThreadInfo:
 class MemoryStore:
     """Implements `perdure.store.Store`. No method awaits, so each is atomic."""
 
-    finishes_commits = True
     poll_interval = PollInterval(inf, inf)  # no other process changes it
 
     def __init__(self) -> None:

@@ -34,7 +34,6 @@ from perdure.stores.postgres.urls import location_of
 class PostgresStore:
     """Implements `perdure.store.Store`. A commit is one statement and one round trip."""
 
-    finishes_commits = True
     poll_interval = PollInterval(0.1, 1.0)
 
     def __init__(

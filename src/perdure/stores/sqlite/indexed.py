@@ -68,7 +68,6 @@ class TableAccess(Protocol):
 class IndexedStore:
     """All of `perdure.store.Store` that writes no payload."""
 
-    finishes_commits = True
     poll_interval = PollInterval()
 
     def __init__(self, tables: TableAccess, read_payloads: ReadPayloads) -> None:

@@ -101,7 +101,7 @@ class KeepsTheCallersDict(Passing):
         return {number: self.chunks_given[number] for number in numbers if number in self.chunks_given}
 
 
-@breaks(commits.a_cancelled_commit_is_complete_or_absent)
+@breaks(commits.a_commit_whose_caller_is_cancelled_completes)
 class GivesUpWhenCancelled(Passing):
     async def commit(self, commit: Commit) -> None:
         await asyncio.sleep(0)

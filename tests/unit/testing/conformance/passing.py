@@ -30,8 +30,6 @@ from perdure.testing.conformance.clause import Clause
 class Passing:
     """Broken in no way. The class is a factory: it is called with a folder."""
 
-    finishes_commits = True
-
     def __init__(self, folder: Path) -> None:
         self.inner: Store = MemoryStore()
 

@@ -35,7 +35,6 @@ async def it_has_every_method_of_the_contract(store: Store) -> None:
     expect_equal(
         "what is not async", [name for name, method in methods if is_async(method) > is_async(getattr(store, name))], []
     )
-    expect(isinstance(store.finishes_commits, bool), "finishes_commits is neither True nor False")
 
 
 @clause
