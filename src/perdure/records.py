@@ -269,6 +269,8 @@ class OpenedThread(msgspec.Struct, frozen=True):
     status: str = ""
     damage: str | None = None
     """Why the head cannot be read. `root` is None then, and the thread can still rewind to an older checkpoint."""
+    is_encrypted: bool = False
+    """Whether the store has the reserved thread of encrypted stores. False from a layer that has the key."""
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):

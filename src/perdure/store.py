@@ -47,7 +47,8 @@ class Subscription(Protocol):
 
 class Store(Protocol):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip.
+        """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip. The result
+        shows whether the store is encrypted: whether it has a thread `perdure.names.RESERVED_THREAD`.
 
         The lease's fence is higher than any the thread had before. Raises ThreadBusy, without changing anything,
         while another owner holds the thread; `takeover` claims it all the same. An owner whose process is dead no

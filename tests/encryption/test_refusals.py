@@ -207,6 +207,24 @@ async def test_reader_without_a_key_does_not_take_the_thread_from_its_owner(plac
     await closed(writer, old, half)
 
 
+async def test_claim_without_a_key_changes_no_thread_of_an_encrypted_store(place: Place) -> None:
+    encrypted = place.store(AesGcm(OLD))
+    await save_full_thread(encrypted, "free")
+    owner = await own(encrypted, "busy")
+    await owner.save()
+    before = await read_everything(encrypted)
+    for thread_id in ("free", "busy", "new"):
+        for takeover in (False, True):
+            without = place.storage()
+            with pytest.raises(MissingKey, match="Pass encryption"):
+                await without.claim_thread(thread_id, "run-2", takeover=takeover)
+            await closed(without)
+    assert await read_everything(encrypted) == before
+    assert await encrypted.thread_ids() == ["busy", "free"]
+    await owner.save()
+    await closed(encrypted)
+
+
 def test_a_key_in_the_wrong_place_is_refused_at_once() -> None:
     from perdure import InMemoryCheckpointStorage
 

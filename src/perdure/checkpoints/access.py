@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any, Self
 
-from perdure.errors import MissingKey, PerdureError, StorageFailed
+from perdure.errors import MissingKey, PerdureError, StorageFailed, ThreadBusy
 from perdure.names import RESERVED_THREAD
+from perdure.records import OpenedThread
 from perdure.store import Store, Subscription
 
 MIN_POLL_SECONDS = 0.02
@@ -41,7 +42,19 @@ async def refuse_missing_key(store: Store) -> None:
     """Raises MissingKey for an encrypted store that is used without its key. One check for each storage is enough: a
     store with threads does not become encrypted."""
     if await is_encrypted(store):
-        raise MissingKey(f"The store {str(getattr(store, 'path', type(store).__name__))!r}")
+        raise missing_key(store)
+
+
+def missing_key(store: Store) -> MissingKey:
+    return MissingKey(f"The store {str(getattr(store, 'path', type(store).__name__))!r}")
+
+
+async def abandon_claim(store: Store, opened: OpenedThread) -> None:
+    """Release the thread, and delete it if the claim created it."""
+    await store.release(opened.lease)
+    if not opened.number and not opened.journal and not opened.inbox:
+        with suppress(ThreadBusy):  # another owner claimed it meanwhile
+            await store.delete_thread(opened.lease.thread_id, if_unmoved_since=0)
 
 
 class OwnerWait:

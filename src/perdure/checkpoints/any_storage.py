@@ -33,8 +33,7 @@ async def open_thread(
 ) -> OpenThread:
     """Claim the thread. Raises ThreadBusy while it has another owner."""
     if isinstance(storage, StoreCheckpointStorage):
-        async with storage.access("open a thread"):
-            opened = await storage.store.open(thread_id, owner, takeover=takeover)
+        opened = await storage.claim_thread(thread_id, owner, takeover=takeover)
         return StoredThread(
             storage.store,
             opened,

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from perdure.checkpoints.access import refuse_missing_key, storage_errors
+from perdure.cancelling import await_uncancelled
+from perdure.checkpoints.access import abandon_claim, missing_key, refuse_missing_key, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.delta.assembly import Assembly, new_assembly
 from perdure.checkpoints.delta.recent import RecentThreads
@@ -24,11 +25,12 @@ from perdure.errors import (
     DamagedCheckpoint,
     DamagedStore,
     StorageFailed,
+    ThreadBusy,
     ThreadNotFound,
 )
 from perdure.events import WorkflowEvent
 from perdure.names import check_identifier, checkpoint_id_of
-from perdure.records import CheckpointInfo, Damage, PendingRequest, ThreadInfo
+from perdure.records import CheckpointInfo, Damage, OpenedThread, PendingRequest, ThreadInfo
 from perdure.store import Store
 
 if TYPE_CHECKING:
@@ -91,6 +93,22 @@ class StoreCheckpointStorage:
         await self.refuse_missing_key()
         with storage_errors(self.store, action):
             yield
+
+    async def claim_thread(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        """`Store.open`, in one round trip. Raises MissingKey without its claim, ThreadBusy or StorageFailed."""
+        if takeover:  # an owner must not lose its thread to a process without the key
+            await self.refuse_missing_key()
+        with storage_errors(self.store, "open a thread"):
+            try:
+                opened = await self.store.open(thread_id, owner, takeover=takeover)
+            except ThreadBusy:
+                await self.refuse_missing_key()
+                raise
+            if opened.is_encrypted:
+                await await_uncancelled(abandon_claim(self.store, opened))
+                raise missing_key(self.store)
+        self._has_checked_key = True
+        return opened
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
         """Save a checkpoint made outside of a run, as its thread's newest; it replaces one with the same id.

@@ -158,8 +158,7 @@ async def _commit_when_free(
 async def _commit_by_hand(
     storage: StoreCheckpointStorage, thread_id: str, act: _Act, owner: str, *, takeover: bool = False
 ) -> CheckpointInfo:
-    async with storage.access("open a thread"):
-        opened = await storage.store.open(thread_id, owner, takeover=takeover)
+    opened = await storage.claim_thread(thread_id, owner, takeover=takeover)
     codec, recent = storage._tool_codec, RecentThreads()  # its own cache: runs use another codec
     thread = StoredThread(storage.store, opened, storage.declared, lambda _: codec, recent, retention=storage.retention)
     try:

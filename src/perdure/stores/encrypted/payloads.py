@@ -208,8 +208,9 @@ class ThreadPayloads:
             inbox = [self.unseal_item(item) for item in opened.inbox]
         except (DamagedCheckpoint, PlaintextRefused) as error:
             reason = error.reason if isinstance(error, DamagedCheckpoint) else f"{error.place} is not encrypted"
-            return msgspec.structs.replace(opened, root=None, journal=(), inbox=(), damage=opened.damage or reason)
-        return msgspec.structs.replace(opened, root=root, journal=journal, inbox=inbox)
+            root, journal, inbox = None, [], []
+            opened = msgspec.structs.replace(opened, damage=opened.damage or reason)
+        return msgspec.structs.replace(opened, root=root, journal=journal, inbox=inbox, is_encrypted=False)
 
     def encrypted_change(self, change: Rewrite) -> Rewrite:
         """The change of encrypted payloads that applies `change` to the plain ones."""

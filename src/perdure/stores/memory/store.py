@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.errors import CursorExpired, ThreadBusy, ThreadConflict, ThreadNotFound
+from perdure.names import RESERVED_THREAD
 from perdure.records import (
     CheckpointInfo,
     Commit,
@@ -131,6 +132,7 @@ class MemoryStore:
             journal=[entry for entry in thread.journal if entry.number == thread.number],
             inbox=list(thread.inbox.values()),
             status=thread.status,
+            is_encrypted=RESERVED_THREAD in self._threads,
         )
 
     async def renew(self, lease: Lease) -> None:

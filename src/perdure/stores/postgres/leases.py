@@ -15,6 +15,7 @@ from uuid import UUID
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, UnsupportedId
 from perdure.log import get_logger
+from perdure.names import RESERVED_THREAD
 from perdure.records import Lease, OpenedThread
 from perdure.stores.health import is_owner_dead
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
@@ -91,6 +92,7 @@ def _load_thread(columns: str, source: str) -> str:
 SELECT {columns}, t.fence, t.number, t.head, t.journal_writes, t.status, t.last_seq, t.owner, t.process, p.identity,
   p.leased_until > clock_timestamp() AS is_leased,
   (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, c.number AS newest,
+  EXISTS (SELECT 1 FROM {{s}}.threads WHERE thread = '{thread_key(RESERVED_THREAD)}') AS is_encrypted,
   c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
   c.status AS checkpoint_status, c.seal, c.root, c.is_pinned, {PARENT_ID},
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
@@ -204,6 +206,7 @@ class Leases:
             inbox=inbox,
             status=row["status"] or "",
             damage=damage,
+            is_encrypted=row["is_encrypted"],
         )
 
     async def renew(self, lease: Lease) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from perdure.errors import CursorExpired, DamagedCheckpoint
+from perdure.names import RESERVED_THREAD
 from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, OpenedThread, StoredCheckpoint
 from perdure.stores.garbage import without_events
 from perdure.stores.packing import (
@@ -199,6 +200,7 @@ def open_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str, owner: s
         inbox=inbox,
         status=thread.status,
         damage=damage,
+        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
     )
 
 

@@ -96,6 +96,13 @@ class OpensWithoutItsJournal(Passing):
         return opened
 
 
+@breaks(owning.an_opened_thread_shows_whether_its_store_is_encrypted)
+class HidesThatItIsEncrypted(Passing):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        plain: OpenedThread = changed(await super().open(thread_id, owner, takeover=takeover), is_encrypted=False)
+        return plain
+
+
 @breaks(owning.every_owner_has_a_higher_fence_than_all_before)
 class HasOneFenceForAll(KnowsTheNewest):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:

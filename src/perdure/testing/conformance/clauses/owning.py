@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.errors import ThreadBusy, ThreadConflict, UnsupportedId
+from perdure.names import RESERVED_THREAD
 from perdure.records import Lease
 from perdure.store import Store
 from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
@@ -38,6 +39,22 @@ async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
     expect_equal(
         "the inbox", [(item.item_id, item.kind, item.body) for item in opened.inbox], [("item", "message", b'"posted"')]
     )
+
+
+@clause
+async def an_opened_thread_shows_whether_its_store_is_encrypted(store: Store) -> None:
+    """The result shows whether the store is encrypted: whether it has a thread `perdure.names.RESERVED_THREAD`."""
+    opened = await store.open("t", "run-1")
+    expect_equal("is_encrypted without the reserved thread", opened.is_encrypted, False)
+    try:
+        await store.post(RESERVED_THREAD, "item", "message", b'"posted"')
+    except UnsupportedId:  # this store is a layer that has the key
+        has_thread = False
+    else:
+        has_thread = True
+    for thread_id in ("t", "u"):
+        opened = await store.open(thread_id, "run-2", takeover=True)
+        expect_equal("is_encrypted with the reserved thread", opened.is_encrypted, has_thread)
 
 
 @clause
