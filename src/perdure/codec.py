@@ -26,6 +26,8 @@ class DeclaredTypes:
     """Top-level packages of the executors: data types defined in them are declared too."""
 
     def union(self, other: DeclaredTypes) -> DeclaredTypes:
+        if self.types >= other.types and self.names >= other.names and self.packages >= other.packages:
+            return self
         return DeclaredTypes(self.types | other.types, self.names | other.names, self.packages | other.packages)
 
 

@@ -147,7 +147,7 @@ class Threads:
         self._stored_threads = []
         for store, recent in zip(self._stores, self._recent, strict=True):
             opened = await store.open("t", "owner", takeover=True)
-            self._stored_threads.append(StoredThread(store, opened, self._declared, lambda _: JsonCodec(), recent))
+            self._stored_threads.append(StoredThread(store, opened, self._declared, JsonCodec(), recent))
 
     async def restart(self) -> None:
         for stored_thread in self._stored_threads:

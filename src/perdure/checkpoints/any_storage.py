@@ -30,16 +30,18 @@ async def open_thread(
     takeover: bool,
     max_lag: int,
     migrator: Migrator | None = None,
+    graph: bytes = b"",
 ) -> OpenThread:
-    """Claim the thread. Raises ThreadBusy while it has another owner."""
+    """Claim the thread. Raises ThreadBusy while it has another owner. `graph` is that of `StoredThread`."""
     if isinstance(storage, StoreCheckpointStorage):
         opened = await storage.claim_thread(thread_id, owner, takeover=takeover)
         return StoredThread(
             storage.store,
             opened,
             declared,
-            lambda declared: codec_for(storage, declared.union(storage.declared)),
+            codec_for(storage, declared.union(storage.declared)),
             storage._recent,
+            graph=graph,
             max_lag=max_lag,
             retention=storage.retention,
             migrator=migrator,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from perdure.checkpoints.migration.migrations import Migrator, RenamedType
 from perdure.checkpoints.migration.uncommitted import Tail
 from perdure.checkpoints.open_thread import TAKEN_BACK, OnSaved
 from perdure.codec import Codec, DeclaredTypes, Tree
+from perdure.digests import digest_of
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
 from perdure.events import WorkflowEvent
 from perdure.isolation import is_fully_copied
@@ -45,17 +46,19 @@ class StoredThread:
         store: Store,
         opened: OpenedThread,
         declared: DeclaredTypes,
-        make_codec: Callable[[DeclaredTypes], Codec],
+        codec: Codec,
         recent: RecentThreads,
         *,
+        graph: bytes = b"",
         max_lag: int = 1,
         retention: Retention | None = None,
         migrator: Migrator | None = None,
     ) -> None:
+        """`graph`: that of the workflow (`graph_of`), encoded. A head that refers to the same need not read it."""
         self._base: Recent | None = recent.take(opened, declared)
         """The head: the next checkpoint continues from it, and shares its chunks."""
         self._declared = declared
-        self.codec = make_codec(declared) if self._base is None else self._base.codec
+        self.codec = codec
         self.number = opened.number
         self.last_seq = opened.last_seq
         self.head_id = None if opened.info is None else opened.info.checkpoint_id
@@ -71,7 +74,8 @@ class StoredThread:
         self._retained = None if self._base is None else self._base.retained
         """The stored checkpoints, for retention; None until they are listed."""
         self._is_first = self._base is None
-        self._graph: tuple[object, object, bytes] = (None, None, b"{}")
+        self._graph = graph
+        self._encoded_graph: tuple[object, object, bytes] = (None, None, b"{}")
         self._requests: object = None if self._base is None else self._base.requests
         """The pending requests in the store."""
         self._state = IncrementalEncoder(is_fully_copied) if self._base is None else self._base.state
@@ -96,8 +100,9 @@ class StoredThread:
             return None
         if self._base is not None and self._base.checkpoint is not None:
             return self._base.checkpoint
+        known = {digest_of(self._graph): self._graph} if self._graph else None
         checkpoint, chunker = await read_checkpoint(
-            self._store, opened.root, opened.info, self.codec, migrate=self._tail.migrate
+            self._store, opened.root, opened.info, self.codec, migrate=self._tail.migrate, known=known
         )
         self._base = self._recent_at(opened.info.checkpoint_id, opened.info.number, chunker)
         return checkpoint
@@ -202,10 +207,12 @@ class StoredThread:
         return retained, retained.add(info)
 
     def _encode_graph(self, checkpoint: WorkflowCheckpoint) -> bytes:
-        signature, renamed, graph = checkpoint.graph_signature, checkpoint.renamed_types, self._graph
-        if signature is not graph[0] or renamed is not graph[1]:  # a run encodes it once
-            self._graph = graph = signature, renamed, encode_graph(checkpoint)
-        return graph[2]
+        signature, renamed, encoded = checkpoint.graph_signature, checkpoint.renamed_types, self._encoded_graph
+        if self._graph and not renamed:
+            return self._graph
+        if signature is not encoded[0] or renamed is not encoded[1]:  # a run encodes it once
+            self._encoded_graph = encoded = signature, renamed, encode_graph(checkpoint)
+        return encoded[2]
 
     def _changed_requests(self, checkpoint: WorkflowCheckpoint) -> list[PendingRequest] | None:
         requests = checkpoint.pending_request_info_events
@@ -230,7 +237,7 @@ class StoredThread:
         return self._recent_at(previous, stored.info.number, Chunker(base))
 
     def _recent_at(self, checkpoint_id: str | None, number: int, chunker: Chunker) -> Recent:
-        return Recent(self._declared, self.codec, checkpoint_id, number, chunker, self._state, self.unchanged)
+        return Recent(self._declared, checkpoint_id, number, chunker, self._state, self.unchanged)
 
     async def _write(self, commit: Commit, on_saved: OnSaved | None = None) -> None:
         try:  # like `storage_errors`, without a context manager in every superstep
@@ -287,9 +294,10 @@ async def read_checkpoint(
     assembly: Assembly | None = None,
     *,
     migrate: Migrate | None = None,
+    known: Mapping[str, bytes] | None = None,
 ) -> tuple[WorkflowCheckpoint, Chunker]:
     """The checkpoint, and the chunker of the next one. Raises DamagedCheckpoint, and the errors of `migrate`."""
-    tree, base = await read_checkpoint_tree(store, root, info, assembly)
+    tree, base = await read_checkpoint_tree(store, root, info, assembly, known)
     try:
         return decode_body(tree if migrate is None else migrate(tree, info, codec), info, codec), Chunker(base)
     except UnreadableValue as error:

@@ -59,6 +59,7 @@ class JsonCodec:
     def __init__(self, declared: DeclaredTypes | None = None, lenient: bool = False) -> None:
         self._registry = TypeRegistry(declared, lenient)
         self._lenient = lenient
+        self._limited: dict[DeclaredTypes, JsonCodec] = {}
         self._encode_annotation = annotation_encoder(self._registry)
         self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self._encoder_of)
         self._decoders = Decoders(
@@ -87,7 +88,11 @@ class JsonCodec:
             raise UnreadableValue(path, f"{type(error).__name__}: {error}") from error
 
     def for_types(self, declared: DeclaredTypes) -> JsonCodec:
-        return JsonCodec(declared)
+        """One codec for each set of types: it has learned how to encode them."""
+        codec = self._limited.get(declared)
+        if codec is None:
+            codec = self._limited[declared] = JsonCodec(declared)
+        return codec
 
     def _encoder_of(self, cls: type) -> EncodeFn:
         registration = find_registration(cls)

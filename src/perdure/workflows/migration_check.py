@@ -177,7 +177,7 @@ class _Stored:
         if opened is None:
             return None
         codec = self._storage._tool_codec if migrator is None else codec_for(self._storage, self._declared)
-        return StoredThread(self._store, opened, self._declared, lambda _: codec, RecentThreads(), migrator=migrator)
+        return StoredThread(self._store, opened, self._declared, codec, RecentThreads(), migrator=migrator)
 
     async def _read(self, thread_id: str, tries: int = MAX_TRIES) -> OpenedThread | None:
         with storage_errors(self._store, "read a thread"):

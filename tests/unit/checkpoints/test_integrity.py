@@ -30,7 +30,7 @@ async def a_thread() -> Thread:
     """With texts, lists and dicts that are hash trees, shared between its checkpoints, and an event that refers."""
     store = MemoryStore()
     opened = await store.open("t", "owner")
-    thread = StoredThread(store, opened, DeclaredTypes(), lambda _: JsonCodec(), RecentThreads())
+    thread = StoredThread(store, opened, DeclaredTypes(), JsonCodec(), RecentThreads())
     state: dict[str, Any] = {
         "text": PROSE[:9_000],
         "lines": [],

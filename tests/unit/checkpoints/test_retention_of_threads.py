@@ -141,9 +141,7 @@ async def test_pins_of_another_process_are_noticed_when_the_list_is_old() -> Non
     """They bypass this storage object, which reads them when its list is old."""
     store, _ = stored()
     opened = await store.open("t", "owner")
-    thread = StoredThread(
-        store, opened, DeclaredTypes(), lambda _: JsonCodec(), RecentThreads(), retention=LatestOnly()
-    )
+    thread = StoredThread(store, opened, DeclaredTypes(), JsonCodec(), RecentThreads(), retention=LatestOnly())
 
     async def commit_at(minute: float) -> list[int]:
         at = datetime(2026, 1, 1, tzinfo=UTC) + minute * MINUTE

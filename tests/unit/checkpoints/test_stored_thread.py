@@ -53,9 +53,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 async def opened(store: Store, recent: RecentThreads | None = None, max_lag: int = 1) -> StoredThread:
     opened_thread = await store.open("t", "owner", takeover=True)
-    return StoredThread(
-        store, opened_thread, DECLARED, lambda _: JsonCodec(), recent or RecentThreads(), max_lag=max_lag
-    )
+    return StoredThread(store, opened_thread, DECLARED, JsonCodec(), recent or RecentThreads(), max_lag=max_lag)
 
 
 def checkpoint(number: int, previous: str | None = None, **state: Any) -> WorkflowCheckpoint:

@@ -33,8 +33,12 @@ _MARKS = tuple(f'{{"{kind}":'.encode() for kind in (*_KINDS, "$plain"))
 class Assembly:
     """Assembles checkpoints of one thread, or events of a commit. Reads commits level by level, each once."""
 
-    def __init__(self, read_chunks: ReadChunks, recall: Recall | None = None) -> None:
+    def __init__(
+        self, read_chunks: ReadChunks, recall: Recall | None = None, known: Mapping[str, bytes] | None = None
+    ) -> None:
+        """`known`: chunks that the caller has, by digest. These are not read."""
         self._read_chunks = read_chunks
+        self._known = known or {}
         self._recall = recall
         self.reads = 0
         """How often it read from the store. Each read fetches the chunks that those of the read before refer to."""
@@ -96,7 +100,7 @@ class Assembly:
             part = parts.get(ref) if type(ref) is str else None
             if part is None:
                 part = parts[ref] = _split(ref)
-            if part[1] not in packs:
+            if part[1] not in packs and part[0] not in self._known:
                 numbers.add(part[1])
         if numbers:
             self.reads += 1
@@ -107,13 +111,7 @@ class Assembly:
         if ref in self._pointers:  # for another checkpoint
             inside[ref] = [child for child, _ in self._pointers[ref]]
             return self._pointers[ref]
-        digest, number = self._parts[ref]
-        try:
-            data = self._packs[number][digest]
-        except KeyError:
-            raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it") from None
-        if digest_of(data) != digest:
-            raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
+        data = self._known.get(self._parts[ref][0]) or self._verified(ref)
         tree = self._trees[ref] = from_bytes(data, f"chunk {ref}")
         self._sizes[ref] = len(data)
         if depth:
@@ -127,6 +125,16 @@ class Assembly:
         inside[ref] = [child for child, _ in pointers]
         self._pointers[ref] = pointers
         return pointers
+
+    def _verified(self, ref: str) -> bytes:
+        digest, number = self._parts[ref]
+        try:
+            data = self._packs[number][digest]
+        except KeyError:
+            raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it") from None
+        if digest_of(data) != digest:
+            raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
+        return data
 
     def _fill(self, tree: Tree) -> Tree:
         if type(tree) is list:
@@ -207,15 +215,17 @@ def _references(tree: Tree) -> Iterable[tuple[str, int]]:
                     yield from _references(item)
 
 
-def new_assembly(store: Store, thread_id: str, *, recalls: bool = False) -> Assembly:
-    """`recalls`: the store's cache comes first, if it has one (`AcceleratedStore`)."""
+def new_assembly(
+    store: Store, thread_id: str, *, recalls: bool = False, known: Mapping[str, bytes] | None = None
+) -> Assembly:
+    """`recalls`: the store's cache comes first, if it has one (`AcceleratedStore`). `known` is that of `Assembly`."""
 
     async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         with storage_errors(store, "read chunks"):
             return await store.read_chunks(thread_id, numbers)
 
     recall = getattr(store, "recall", None) if recalls else None
-    return Assembly(read_chunks, None if recall is None else partial(recall, thread_id))
+    return Assembly(read_chunks, None if recall is None else partial(recall, thread_id), known)
 
 
 async def read_whole_tree(
@@ -231,10 +241,14 @@ async def read_whole_tree(
 
 
 async def read_checkpoint_tree(
-    store: Store, root: bytes, info: CheckpointInfo, assembly: Assembly | None = None
+    store: Store,
+    root: bytes,
+    info: CheckpointInfo,
+    assembly: Assembly | None = None,
+    known: Mapping[str, bytes] | None = None,
 ) -> tuple[Tree, Base]:
     """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
-    own = new_assembly(store, info.thread_id, recalls=True) if assembly is None else assembly
+    own = new_assembly(store, info.thread_id, recalls=True, known=known) if assembly is None else assembly
     try:
         tree, base = await read_whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}", own)
     except UnreadableValue as error:

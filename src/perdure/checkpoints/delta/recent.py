@@ -15,7 +15,7 @@ from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.delta.incremental import IncrementalEncoder
 from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.checkpoints.level import ChildCheckpoint
-from perdure.codec import Codec, DeclaredTypes
+from perdure.codec import DeclaredTypes
 from perdure.isolation import has_only_known_copies, is_fully_copied
 from perdure.records import Lease, OpenedThread
 
@@ -30,7 +30,6 @@ class Recent:
 
     declared: DeclaredTypes
     """The types of the workflow that wrote it: another workflow reads from the store."""
-    codec: Codec
     checkpoint_id: str | None
     number: int
     """The commit of that checkpoint; 0 where there is none."""

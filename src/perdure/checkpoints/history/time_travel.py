@@ -160,7 +160,7 @@ async def _commit_by_hand(
 ) -> CheckpointInfo:
     opened = await storage.claim_thread(thread_id, owner, takeover=takeover)
     codec, recent = storage._tool_codec, RecentThreads()  # its own cache: runs use another codec
-    thread = StoredThread(storage.store, opened, storage.declared, lambda _: codec, recent, retention=storage.retention)
+    thread = StoredThread(storage.store, opened, storage.declared, codec, recent, retention=storage.retention)
     try:
         info = await act(thread)
     finally:
@@ -240,7 +240,7 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
     """Add the fork as a new thread, with its own copies of all chunks. Raises UnsavableValue or ThreadExists; then
     nothing is written."""
     opened = OpenedThread(Lease(fork.thread_id, "fork", 1), 0, None, None, 0)
-    thread = StoredThread(store, opened, DeclaredTypes(), lambda _: codec, RecentThreads())
+    thread = StoredThread(store, opened, DeclaredTypes(), codec, RecentThreads())
     commit = thread._pack(fork, None, (), "", fork.status, (), (), ((), 0))
     header = ThreadHeader(
         fork.thread_id,

@@ -205,6 +205,7 @@ class Opening:
                 takeover=takes_over,
                 max_lag=request.max_lag if request.durability == "async" else 1,
                 migrator=self._migrator,
+                graph=self._compiled.encoded_graph,
             )
         )
         try:

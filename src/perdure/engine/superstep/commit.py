@@ -9,17 +9,9 @@ from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.thread.arguments import without_secrets
 from perdure.engine.thread.effects import Effects
 from perdure.engine.thread.live_threads import NOT_IN_STEP
-from perdure.engine.thread.position import (
-    Position,
-    child_checkpoints,
-    counters_of,
-    executor_memories,
-    messages_by_source,
-    metadata_of,
-)
+from perdure.engine.thread.position import Position, checkpoint_of
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import CheckpointInfo
 
@@ -113,9 +105,10 @@ class Committer:
         consumed: Sequence[str] = (),
     ) -> Saved:
         thread = self._thread
-        checkpoint = self._checkpoint_of(after, stored_thread.number + 1)
+        is_busy = after.is_busy
+        checkpoint = self._checkpoint_of(after, stored_thread.number + 1, is_busy=is_busy)
         events = list(self._backlog)
-        is_final = executor_ids is not None and not after.is_busy and not thread.inbox
+        is_final = executor_ids is not None and not is_busy and not thread.inbox
         if executor_ids is not None:
             events.append(superstep_completed(after, executor_ids))
         if is_final:
@@ -160,7 +153,7 @@ class Committer:
         stored_thread, thread = self._stored_thread, self._thread
         if stored_thread is None:
             return
-        checkpoint = self._checkpoint_of(position, stored_thread.number + 1)
+        checkpoint = self._checkpoint_of(position, stored_thread.number + 1, is_busy=position.is_busy)
         commit = stored_thread.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         if self._watch is not None:
             commit = self._watch.saving(checkpoint, 0).watch(commit)
@@ -227,32 +220,19 @@ class Committer:
         if was_in_step:
             self._thread.number = stored_thread.number
 
-    def _checkpoint_of(self, after: Position, number: int) -> WorkflowCheckpoint:
+    def _checkpoint_of(self, after: Position, number: int, *, is_busy: bool) -> WorkflowCheckpoint:
         compiled, thread = self._compiled, self._thread
-        return WorkflowCheckpoint(
+        return checkpoint_of(
+            after,
             workflow_name=compiled.graph.name,
             graph_signature_hash=compiled.signature_hash,
             previous_checkpoint_id=thread.head_id,
-            messages=messages_by_source(after.mailbox),
-            state=after.state,
-            pending_request_info_events=after.requests,
-            iteration_count=after.iteration,
             thread_id=thread.thread_id,
             run_id=self._run_id,
-            outputs=after.outputs,
-            executors=executor_memories(after),
-            buffers=after.buffers,
-            answered=after.answered,
-            suspended=after.suspended,
-            children=child_checkpoints(after) if after.children else {},
-            run_kwargs=without_secrets(after.run_kwargs) if after.run_kwargs else {},
-            metadata=metadata_of(after) if after.usage or after.about else {},
-            counters=counters_of(after),
             graph_signature=compiled.signature,
             migrations=compiled.migrations.names,
-            renamed_types=after.renamed_types,
             number=number,
-            status=(running_state(after) if after.is_busy else resting_state(after)).value,
+            status=(running_state(after) if is_busy else resting_state(after)).value,
         )
 
 

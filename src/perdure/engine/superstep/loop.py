@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from perdure.cancelling import await_uncancelled
@@ -19,7 +20,7 @@ from perdure.engine.superstep.waiting import SleeperWait, run_side_by_side
 from perdure.engine.thread.effects import Effects, encode_effects
 from perdure.engine.thread.inputs import add_records, take_inbox
 from perdure.engine.thread.level import Level, root_level
-from perdure.engine.thread.position import Position
+from perdure.engine.thread.position import Child, Position
 from perdure.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
@@ -49,10 +50,7 @@ class Loop:
         self._compiled = scope.compiled
         self._thread = scope.thread
         self._emit = scope.emit
-        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.stored_thread)
         self._now = scope.clock.now
-        self._nesting = Nesting(scope)
-        self._waiting = SleeperWait(scope, self._nesting, committer)
         scope.after_record = self._save_progress
         self._committer = committer
         self._unfinished = 0
@@ -62,6 +60,20 @@ class Loop:
         self.takes_input = True
         """Whether a message put into the thread's inbox will still be delivered by this run."""
         self.failed_executor_id: str | None = None
+
+    # Most runs need none of these.
+
+    @cached_property
+    def _memory(self) -> ExecutorMemories:
+        return ExecutorMemories(self._thread, self._compiled, self._scope.stored_thread)
+
+    @cached_property
+    def _nesting(self) -> Nesting:
+        return Nesting(self._scope)
+
+    @cached_property
+    def _waiting(self) -> SleeperWait:
+        return SleeperWait(self._scope, self._nesting, self._committer)
 
     async def drive(self) -> None:
         """Run supersteps until nothing is due, or the run is asked to leave. Raises the error of a handler; the thread
@@ -73,7 +85,7 @@ class Loop:
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
-            while thread.position.mailbox or thread.inbox or await self._waiting.has_work(self.enter):
+            while thread.position.mailbox or thread.inbox or await self._has_work():
                 if thread.owner.is_leaving:
                     raise asyncio.CancelledError
                 if thread.inbox:
@@ -87,6 +99,10 @@ class Loop:
                     await self._give_way()
         finally:
             self.takes_input = False
+
+    async def _has_work(self) -> bool:
+        position = self._thread.position
+        return bool(position.suspended or position.children) and await self._waiting.has_work(self.enter)
 
     def _raise_if_cancelled(self) -> None:
         """End a cancelled run even if a handler caught the cancellation and finished its work."""
@@ -119,7 +135,7 @@ class Loop:
         logged_before = self._committer.backlog_size
         lanes: Sequence[Lane] = ()
         try:
-            lanes = plan(level, self._now, self._open_lane, self._nesting.open_child)
+            lanes = plan(level, self._now, self._open_lane, self._open_child)
             self._unfinished = sum([len(lane.messages) for lane in lanes])
             if len(lanes) == 1:
                 await self._run_any_lane(lanes[0])  # in place: a task costs more than the rest of the superstep
@@ -168,6 +184,9 @@ class Loop:
 
     def _open_lane(self, level: Level, executor_id: str) -> Lane:
         return Lane(self._scope, level, executor_id)
+
+    def _open_child(self, level: Level, child: Child) -> Level | None:
+        return self._nesting.open_child(level, child)
 
     async def _save_progress(self) -> None:
         """Save a checkpoint after every RECORDS_PER_CHECKPOINT records, so that the journal stays short."""

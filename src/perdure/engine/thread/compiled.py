@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from perdure.checkpoints.encoding.checkpoint import codec_for, declare_types
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.encoding.checkpoint import codec_for, declare_types, encode_graph
 from perdure.checkpoints.migration.migrations import AnyMigration, Migrations, Migrator
 from perdure.codec import Codec
 from perdure.errors import InvalidSelection, type_name
@@ -322,6 +323,11 @@ class Compiled:
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
         self._codec: Codec | None = None
+        names = self.migrations.names
+        self.encoded_graph = encode_graph(
+            WorkflowCheckpoint(graph.name, self.signature_hash, graph_signature=self.signature, migrations=names)
+        )
+        """What all checkpoints of the workflow have in common, as they store it."""
 
     def migrator(self, *, force: bool = False) -> Migrator:
         """The migrator of one run: adapts stored data of its thread to this graph."""

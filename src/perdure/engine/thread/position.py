@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.level import ChildCheckpoint, Counters
+from perdure.engine.thread.arguments import without_secrets
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
@@ -67,6 +68,8 @@ class Position:
     def is_interrupted(self) -> bool:
         """Whether a run ended before its work was done. A thread with a pending request to the outside is idle, even if
         deliveries sleep in it."""
+        if not self.suspended and not self.children:
+            return bool(self.mailbox)
         if any(
             level.mailbox or any(delivery.is_ready for delivery in level.suspended.values())
             for level in every_level(self)
@@ -144,6 +147,8 @@ def every_level(position: Position) -> Iterator[Position]:
 
 def next_wake_up(position: Position) -> datetime | None:
     """When the first of its sleepers is due."""
+    if not position.suspended and not position.children:
+        return None
     times = [
         time
         for level in every_level(position)
@@ -154,6 +159,27 @@ def next_wake_up(position: Position) -> datetime | None:
         if time is not None
     ]
     return min(times, default=None)
+
+
+def checkpoint_of(position: Position, **identity: Any) -> WorkflowCheckpoint:
+    """The checkpoint of a thread at this position. `identity`: the fields that a position does not have."""
+    return WorkflowCheckpoint(
+        messages=messages_by_source(position.mailbox),
+        state=position.state,
+        pending_request_info_events=position.requests,
+        iteration_count=position.iteration,
+        outputs=position.outputs,
+        executors=executor_memories(position) if position.saved or position.private else {},
+        buffers=position.buffers,
+        answered=position.answered,
+        suspended=position.suspended,
+        children=child_checkpoints(position) if position.children else {},
+        run_kwargs=without_secrets(position.run_kwargs) if position.run_kwargs else {},
+        metadata=metadata_of(position) if position.usage or position.about else {},
+        counters=Counters(position.since_input, position.next_delivery_id, position.epoch),
+        renamed_types=position.renamed_types,
+        **identity,
+    )
 
 
 def position_of(checkpoint: WorkflowCheckpoint) -> Position:
@@ -197,10 +223,10 @@ def _child_of(checkpoint: ChildCheckpoint) -> Child:
 
 
 def child_checkpoints(position: Position) -> dict[int, ChildCheckpoint]:
-    return {child_id: _checkpoint_of(child) for child_id, child in position.children.items()}
+    return {child_id: _child_checkpoint(child) for child_id, child in position.children.items()}
 
 
-def _checkpoint_of(child: Child) -> ChildCheckpoint:
+def _child_checkpoint(child: Child) -> ChildCheckpoint:
     position = child.position
     return ChildCheckpoint(
         child.executor_id,
@@ -225,10 +251,6 @@ def executor_memories(position: Position) -> dict[str, ExecutorMemory]:
         return {}
     ids = dict.fromkeys((*position.saved, *position.private))
     return {key: ExecutorMemory(position.saved.get(key), position.private.get(key)) for key in ids}
-
-
-def counters_of(position: Position) -> Counters:
-    return Counters(position.since_input, position.next_delivery_id, position.epoch)
 
 
 def metadata_of(position: Position) -> dict[str, Any]:
