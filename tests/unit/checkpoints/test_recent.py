@@ -16,7 +16,6 @@ from perdure.checkpoints.delta.incremental import IncrementalEncoder
 from perdure.checkpoints.delta.recent import MAX_BYTES, MAX_THREADS, Recent, RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
-from perdure.codecs import JsonCodec
 from perdure.isolation import is_fully_copied
 from perdure.records import CheckpointInfo, Lease, OpenedThread
 from perdure.stores.memory.store import MemoryStore
@@ -30,7 +29,7 @@ def remembered(share: float = 0) -> Recent:
     chunker = Chunker()
     packed = chunker.pack(5, {"state": {"x": "text"}})
     chunker.size += int(share * MAX_BYTES)
-    recent = Recent(DECLARED, JsonCodec(), "a", 5, chunker, IncrementalEncoder(is_fully_copied))
+    recent = Recent(DECLARED, "a", 5, chunker, IncrementalEncoder(is_fully_copied))
     recent.checkpoint, recent.root = WorkflowCheckpoint("w", "hash"), packed.root
     return recent
 
