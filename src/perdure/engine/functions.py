@@ -240,6 +240,7 @@ class FunctionNode(Executor):
     """The executor of a function workflow: each message runs the function from the start."""
 
     is_function = True
+    is_stateless = True
 
     def __init__(self, shape: FunctionShape, id: str) -> None:
         super().__init__(id, defer_discovery=True)

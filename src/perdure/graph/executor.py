@@ -99,10 +99,7 @@ class Executor:
         instance = super().__new__(cls)
         # Other threads get instances of their own from the same arguments. Containers are copied now, because
         # the caller may change them; other objects (clients, connections) are shared between the instances.
-        instance._made_with = (
-            tuple(_own(value) for value in args),
-            {name: _own(value) for name, value in kwargs.items()},
-        )
+        instance._made_with = _own(args), _own(kwargs)
         return instance
 
     def __init__(
@@ -139,9 +136,12 @@ class Executor:
         """Restore the saved state: `on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
 
     def fresh(self) -> Executor:
-        """A new instance from the same arguments, for another thread."""
+        """A new instance from the same arguments, for another thread; itself if its class `is_stateless`."""
+        kind = type(self)
+        if "is_stateless" in vars(kind) and kind.is_stateless:
+            return self
         args, kwargs = self._made_with
-        return type(self)(*(_own(value) for value in args), **{name: _own(value) for name, value in kwargs.items()})
+        return kind(*_own(args), **_own(kwargs))
 
     def can_handle(self, message: WorkflowMessage) -> bool:
         if message.original_request_info_event is not None:
@@ -186,6 +186,9 @@ class Executor:
     """Whether a message that no edge takes needs no warning, because it has been yielded already."""
     value_types: tuple[Any, ...] = ()
     """Types of its checkpoints beside those of its handlers."""
+    is_stateless = False
+    """Whether instances hold nothing that belongs to a thread, so that all threads share one. Subclasses do not inherit
+    it: they may add state."""
     is_function = False
     """Whether it is a function workflow, whose steps have their own names in events."""
 
@@ -252,11 +255,11 @@ def _refuse_misspelt(others: dict[str, Any]) -> None:
             raise TypeError(f"Executor() got an unexpected keyword argument {name!r}: did you mean {near[0]!r}?")
 
 
-def _own(value: Any) -> Any:
-    """Copy containers, at any depth; share their other contents."""
-    kind = type(value)
-    if kind is dict:
-        return {key: _own(part) for key, part in value.items()}
-    if kind is list or kind is tuple or kind is set:
-        return kind(map(_own, value))
-    return value
+_CONTAINERS = (dict, list, tuple, set)
+
+
+def _own(container: Any) -> Any:
+    """A copy of the container and of those in it, at any depth; other contents are shared."""
+    if type(container) is dict:
+        return {key: _own(part) if type(part) in _CONTAINERS else part for key, part in container.items()}
+    return type(container)([_own(part) if type(part) in _CONTAINERS else part for part in container])

@@ -21,6 +21,8 @@ class FunctionExecutor(Executor):
     `retry=`, `timeout=` and `on_error=` are those of every Executor.
     """
 
+    is_stateless = True
+
     def __init__(
         self,
         func: Callable[..., Any],

@@ -52,6 +52,8 @@ class WorkflowExecutor(Executor):
     go to an executor of the parent as SubWorkflowRequestMessage, or to the outside with `propagate_request`.
     """
 
+    is_stateless = True
+
     def __init__(
         self,
         workflow: Any,
@@ -156,8 +158,8 @@ def node_of(thing: Any, host: AgentHost | None) -> Node:
         return Node(thing, thing.fresh)
     graph = find_graph(thing)
     if graph is not None:
-        name = graph.name
-        return Node(WorkflowExecutor(thing, name), lambda: WorkflowExecutor(thing, name))
+        child = WorkflowExecutor(thing, graph.name)
+        return Node(child, child.fresh)
     if is_agent(thing) and host is not None:
         return Node(host(thing), lambda: host(thing))
     if _is_factory(thing):

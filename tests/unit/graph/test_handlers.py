@@ -16,6 +16,7 @@ from perdure import (
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowExecutor,
     WorkflowMessage,
     executor,
     handler,
@@ -475,3 +476,49 @@ def test_object_that_is_not_a_plain_function_is_rejected(wrong: Any) -> None:
 def test_a_function_without_an_annotation_is_rejected() -> None:
     with pytest.raises(ValueError, match="needs a type annotation on 'message'"):
         FunctionExecutor(lambda message: message)
+
+
+class Counting(FunctionExecutor):
+    """Has state of its own, as a subclass may."""
+
+    def __init__(self, func: Any, seen: list[str]) -> None:
+        super().__init__(func, "counting")
+        self.seen = seen
+
+
+def test_function_executor_is_shared_by_threads() -> None:
+    """A new thread reads no annotation of the function again."""
+    shared = FunctionExecutor(plain)
+    assert shared.fresh() is shared
+
+
+async def test_sub_workflow_executor_is_shared_and_its_children_are_not() -> None:
+    child = WorkflowBuilder(name="child", start_executor=Tally("tally")).build()
+    sub = WorkflowExecutor(child, "sub", allow_direct_output=True)
+    assert sub.fresh() is sub
+    flow = WorkflowBuilder(name="parent", start_executor=sub).build()
+    assert [(await flow.run("x", thread_id=thread_id)).get_outputs() for thread_id in "ab"] == [["x1"], ["x1"]]
+
+
+def test_subclass_of_function_executor_gets_an_instance_for_each_thread() -> None:
+    first = Counting(plain, ["a"])
+    second = first.fresh()
+    assert isinstance(second, Counting) and second is not first
+    second.seen.append("b")
+    assert first.seen == ["a"] and second.fresh().seen == ["a"]  # type: ignore[attr-defined]
+
+
+def test_instances_of_one_class_share_their_handler_table() -> None:
+    first = Tally("tally")
+    assert first.fresh() is not first and first.fresh().table is first.table
+
+
+class Tally(Executor):
+    """Counts the messages of its own instance."""
+
+    count = 0
+
+    @handler
+    async def add(self, text: str, ctx: WorkflowContext[Never, str]) -> None:
+        self.count += 1
+        await ctx.yield_output(f"{text}{self.count}")
