@@ -98,9 +98,9 @@ if TYPE_CHECKING:
     )
     from perdure.checkpoints.transfer.threads import ExportReport as ExportReport
     from perdure.codecs.aes_gcm import AesGcm as AesGcm, KeyProvider as KeyProvider
+    from perdure.codecs.containers import Opaque as Opaque
     from perdure.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from perdure.codecs.types import register_type as register_type
-    from perdure.codecs.values.containers import Opaque as Opaque
     from perdure.engine.delivery.executor_state import HookContext as HookContext
     from perdure.engine.functions import (
         RunContext as RunContext,
@@ -368,7 +368,7 @@ _HOME = {
     "NotCopied": "perdure.checkpoints.transfer.copy_store",
     "NotInAsyncCode": "perdure.errors",
     "NotRekeyed": "perdure.stores.encrypted.keys",
-    "Opaque": "perdure.codecs.values.containers",
+    "Opaque": "perdure.codecs.containers",
     "PendingRequest": "perdure.records",
     "PerdureError": "perdure.errors",
     "PickleSerializer": "perdure.codecs.pickle_codec",

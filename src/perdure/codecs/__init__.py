@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from perdure.codecs.containers import Opaque
+from perdure.codecs.fields import StoredFieldIgnored
 from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.pickle_codec import PickleSerializer
-from perdure.codecs.reachable import declared_types, reachable_types
-from perdure.codecs.types import TypeRegistry, register_type, remember, remembered
-from perdure.codecs.values.containers import Opaque
-from perdure.codecs.values.fields import StoredFieldIgnored
-from perdure.codecs.values.subclasses import StoredError, encodable_exception
+from perdure.codecs.subclasses import StoredError, encodable_exception
+from perdure.codecs.types import TypeRegistry, declared_types, reachable_types, register_type, remember, remembered
 from perdure.codecs.walk import from_bytes, to_bytes
 
 __all__ = [

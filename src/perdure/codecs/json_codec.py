@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.codec import DeclaredTypes, Tree
+from perdure.codecs.annotations import annotation_decoders, annotation_encoder, is_annotation_type
+from perdure.codecs.containers import CONTAINERS, Opaque, opaque, opaque_tree
+from perdure.codecs.fields import dataclass_coder, namedtuple_coder, pydantic_coder, struct_coder
+from perdure.codecs.scalars import SCALARS, Coder, same
+from perdure.codecs.subclasses import enum_coder, exception_coder, subclass_coder
 from perdure.codecs.types import (
     BUILTIN_NAMES,
     COLLECTIONS,
@@ -16,12 +21,6 @@ from perdure.codecs.types import (
     no_data_type,
     registered_name,
 )
-from perdure.codecs.values.annotations import annotation_decoders, annotation_encoder, is_annotation_type
-from perdure.codecs.values.containers import CONTAINERS, Opaque, opaque, opaque_tree
-from perdure.codecs.values.fields import dataclass_coder, namedtuple_coder, struct_coder
-from perdure.codecs.values.pydantic_models import pydantic_coder
-from perdure.codecs.values.scalars import SCALARS, Coder, same
-from perdure.codecs.values.subclasses import enum_coder, exception_coder, subclass_coder
 from perdure.codecs.walk import (
     MAX_DEPTH,
     DecodeFn,

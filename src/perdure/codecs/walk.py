@@ -118,16 +118,19 @@ class Decoders(dict[str, DecodeFn]):
         return decode
 
 
-def encode_sequence(items: Iterable[Any], owner: object, walk: Encoders, depth: int) -> list[Tree]:
+def encode_list(value: Iterable[Any], walk: Encoders, depth: int, owner: object = None) -> list[Tree]:
+    """The items of a list; with `owner`, those of another container, which paths then name."""
     if depth > MAX_DEPTH:
         raise TooDeep
+    if type(value) is list and len(value) > LONG_LIST and _all_plain(value):
+        return value.copy()
     out: list[Tree] = []
     append = out.append
     try:
-        for item in items:
+        for item in value:
             cls = type(item)
             if (
-                (cls is str and item.isascii())
+                (cls is str and (item.isascii() or is_utf8(item)))
                 or (cls is int and INT_MIN <= item <= INT_MAX)
                 or item is None
                 or cls is bool
@@ -137,15 +140,9 @@ def encode_sequence(items: Iterable[Any], owner: object, walk: Encoders, depth: 
             else:
                 append(walk[cls](item, walk, depth + 1))
     except Refusal as refusal:
-        refusal.inside(owner, f"[{len(out)}]")
+        refusal.inside(value if owner is None else owner, f"[{len(out)}]")
         raise
     return out
-
-
-def encode_list(value: list[Any], walk: Encoders, depth: int) -> list[Tree]:
-    if len(value) > LONG_LIST and depth <= MAX_DEPTH and _all_plain(value):
-        return value.copy()
-    return encode_sequence(value, value, walk, depth)
 
 
 def _all_plain(value: list[Any]) -> bool:
@@ -171,7 +168,7 @@ def encode_dict(value: dict[Any, Any], walk: Encoders, depth: int) -> dict[str, 
                 break
             cls = type(item)
             if (
-                (cls is str and item.isascii())
+                (cls is str and (item.isascii() or is_utf8(item)))
                 or (cls is int and INT_MIN <= item <= INT_MAX)
                 or item is None
                 or cls is bool
@@ -213,7 +210,7 @@ def encode_fields(
         for name, item in pairs:
             cls = type(item)
             if (
-                (cls is str and item.isascii())
+                (cls is str and (item.isascii() or is_utf8(item)))
                 or (cls is int and INT_MIN <= item <= INT_MAX)
                 or item is None
                 or cls is bool
@@ -241,7 +238,7 @@ def decode_any(tree: Tree, walk: Decoders, depth: int) -> Any:
     if cls in ATOMS:
         return tree
     if cls is dict:
-        return decode_tagged(tree, walk, depth) if "$type" in tree else decode_dict(tree, walk, depth)
+        return decode_dict(tree, walk, depth)
     if cls is list:
         return decode_list(tree, walk, depth)
     raise Refusal(f"{cls.__qualname__} is not part of a JSON tree")
@@ -250,39 +247,50 @@ def decode_any(tree: Tree, walk: Decoders, depth: int) -> Any:
 def decode_list(tree: list[Tree], walk: Decoders, depth: int) -> list[Any]:
     if depth > READ_DEPTH:
         raise TooDeep
+    if ATOMS.issuperset(map(type, tree)):
+        return tree.copy()
     out: list[Any] = []
     append = out.append
     try:
         for item in tree:
-            append(item if type(item) in ATOMS else decode_any(item, walk, depth + 1))
+            cls = type(item)
+            if cls in ATOMS:
+                append(item)
+            else:
+                append(decode_dict(item, walk, depth + 1) if cls is dict else decode_any(item, walk, depth + 1))
     except Refusal as refusal:
         refusal.inside(tree, f"[{len(out)}]")
         raise
     return out
 
 
-def decode_dict(tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any]:
+def decode_dict(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+    """A plain dict, or the value that its `$type` names."""
     if depth > READ_DEPTH:
         raise TooDeep
+    if "$type" in tree:
+        return _decode_tagged(tree, walk, depth)
     out: dict[str, Any] = {}
     key = ""
     try:
         for key, item in tree.items():
             if type(key) is not str or "$" <= key < "%":
                 raise Refusal(f"the key {short_repr(key)} is not valid in a plain object")
-            out[key] = item if type(item) in ATOMS else decode_any(item, walk, depth + 1)
+            cls = type(item)
+            if cls in ATOMS:
+                out[key] = item
+            else:
+                out[key] = decode_dict(item, walk, depth + 1) if cls is dict else decode_any(item, walk, depth + 1)
     except Refusal as refusal:
         refusal.inside(tree, f"[{short_repr(key)}]")
         raise
     return out
 
 
-def decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+def _decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
     tag = tree["$type"]
     if type(tag) is not str:
         raise Refusal(f"its $type is {short_repr(tag)}, expected a name")
-    if depth > READ_DEPTH:
-        raise TooDeep
     try:
         return walk[tag](tree, walk, depth)
     except NotDeclared:

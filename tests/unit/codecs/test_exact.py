@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Callable
 from dataclasses import make_dataclass
 from functools import cached_property
 from typing import Any
@@ -145,3 +147,28 @@ def test_stored_names_and_tags_are_as_documented() -> None:
         "origin": {"$type": "type", "name": "list"},
         "args": [{"$type": "type", "name": f"{name}:Report"}],
     }
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """How many Python functions it enters, itself included."""
+    calls = 0
+
+    def watch(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(watch)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_walk_enters_one_function_for_each_plain_container() -> None:
+    """A string, number, bool or None inside of them costs no call, however many there are."""
+    dicts = {str(number): {"text": "x", "count": 1, "share": 0.5, "flag": True, "none": None} for number in range(50)}
+    assert count_calls(lambda: STRICT.encode(dicts, "value")) == 2 + 1 + 50
+    assert count_calls(lambda: STRICT.decode(dicts, "value")) == 3 + 1 + 50
+    lists = [["x", 1, 0.5, True, None] for _ in range(20)]
+    assert count_calls(lambda: STRICT.encode(lists, "value")) == 2 + 1 + 20

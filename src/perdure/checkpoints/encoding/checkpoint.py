@@ -16,8 +16,7 @@ from perdure.checkpoints.encoding.parts import decode_dict
 from perdure.checkpoints.level import Counters
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
-from perdure.codecs.reachable import declared_types
-from perdure.codecs.types import remember
+from perdure.codecs.types import declared_types, remember
 from perdure.codecs.walk import to_bytes
 from perdure.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointException
 from perdure.events import WorkflowEvent

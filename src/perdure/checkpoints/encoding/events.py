@@ -13,7 +13,7 @@ from typing import Any
 
 from perdure.checkpoints.encoding.parts import decode_request, encode_request
 from perdure.codec import Codec, Tree
-from perdure.codecs.values.subclasses import encodable_exception
+from perdure.codecs.subclasses import encodable_exception
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.log import get_logger

@@ -18,10 +18,10 @@ import msgspec
 from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.checkpoints.level import Counters
 from perdure.codec import Encoded, Tree
+from perdure.codecs.annotations import annotation_encoder, is_annotation_type
+from perdure.codecs.containers import Opaque, opaque_tree
 from perdure.codecs.json_codec import BUILTIN_ENCODERS, class_coder, registered_coder
 from perdure.codecs.types import TypeRegistry, find_registration
-from perdure.codecs.values.annotations import annotation_encoder, is_annotation_type
-from perdure.codecs.values.containers import Opaque, opaque_tree
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent

@@ -19,8 +19,8 @@ from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new
 from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
+from perdure.codecs.containers import Opaque
 from perdure.codecs.types import find_registration
-from perdure.codecs.values.containers import Opaque
 from perdure.errors import (
     CheckpointNotFound,
     InvalidRun,

@@ -50,31 +50,13 @@ def decode_float(tree: dict[str, Tree], walk: Decoders, depth: int) -> float:
     return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[tree["value"]]
 
 
-def encode_complex(value: complex, walk: Encoders, depth: int) -> Tree:
-    return {
-        "$type": "complex",
-        "real": encode_float(value.real, walk, depth),
-        "imag": encode_float(value.imag, walk, depth),
-    }
-
-
-def decode_complex(tree: dict[str, Tree], walk: Decoders, depth: int) -> complex:
-    # The parts are put in one by one: real + imag * 1j would lose a negative zero and spread a NaN.
-    return complex(_part(tree, "real", float, walk, depth), _part(tree, "imag", float, walk, depth))
-
-
 def encode_fraction(value: Fraction, walk: Encoders, depth: int) -> Tree:
     _check_size(value.numerator, value.denominator)
-    return {
-        "$type": "fraction",
-        "numerator": encode_int(value.numerator, walk, depth),
-        "denominator": encode_int(value.denominator, walk, depth),
-    }
+    return _FRACTION.encode(value, walk, depth)
 
 
-def decode_fraction(tree: dict[str, Tree], walk: Decoders, depth: int) -> Fraction:
+def _fraction(numerator: int, denominator: int) -> Fraction:
     # From two ints: a text such as "1e999999999" would block the process.
-    numerator, denominator = (_part(tree, name, int, walk, depth) for name in ("numerator", "denominator"))
     _check_size(numerator, denominator)
     return Fraction(numerator, denominator)
 
@@ -85,13 +67,19 @@ def _check_size(numerator: int, denominator: int) -> None:
         raise Refusal(f"a fraction of more than {MAX_FRACTION_BITS} bits would take too long to read")
 
 
-def encode_range(value: range, walk: Encoders, depth: int) -> Tree:
-    bounds = (("start", value.start), ("stop", value.stop), ("step", value.step))
-    return {"$type": "range", **{name: encode_int(bound, walk, depth) for name, bound in bounds}}
+def _as_parts(tag: str, build: Callable[..., object], names: tuple[str, ...], cls: type) -> Coder:
+    """A value made of parts that all have this class."""
+
+    def encode_parts(value: object, walk: Encoders, depth: int) -> Tree:
+        return {"$type": tag, **{name: walk[cls](getattr(value, name), walk, depth) for name in names}}
+
+    def decode_parts(tree: dict[str, Tree], walk: Decoders, depth: int) -> object:
+        return build(*(_part(tree, name, cls, walk, depth) for name in names))
+
+    return Coder(encode_parts, decode_parts)
 
 
-def decode_range(tree: dict[str, Tree], walk: Decoders, depth: int) -> range:
-    return range(*(_part(tree, name, int, walk, depth) for name in ("start", "stop", "step")))
+_FRACTION = _as_parts("fraction", _fraction, ("numerator", "denominator"), int)
 
 
 def _part(tree: dict[str, Tree], name: str, cls: type, walk: Decoders, depth: int) -> Any:
@@ -111,20 +99,14 @@ def decode_str(tree: dict[str, Tree], walk: Decoders, depth: int) -> str:
     return from_base64(tree["base64"]).decode("utf-8", "surrogatepass")
 
 
-def encode_bytes(value: bytes, walk: Encoders, depth: int) -> Tree:
-    return {"$type": "bytes", "base64": to_base64(value)}
+def _as_base64(tag: str, build: Callable[[bytes], object]) -> Coder:
+    def encode_bytes(value: bytes | bytearray, walk: Encoders, depth: int) -> Tree:
+        return {"$type": tag, "base64": to_base64(value)}
 
+    def decode_bytes(tree: dict[str, Tree], walk: Decoders, depth: int) -> object:
+        return build(from_base64(tree["base64"]))
 
-def decode_bytes(tree: dict[str, Tree], walk: Decoders, depth: int) -> bytes:
-    return from_base64(tree["base64"])
-
-
-def encode_bytearray(value: bytearray, walk: Encoders, depth: int) -> Tree:
-    return {"$type": "bytearray", "base64": to_base64(value)}
-
-
-def decode_bytearray(tree: dict[str, Tree], walk: Decoders, depth: int) -> bytearray:
-    return bytearray(from_base64(tree["base64"]))
+    return Coder(encode_bytes, decode_bytes)
 
 
 def to_base64(value: bytes | bytearray) -> str:
@@ -163,27 +145,6 @@ def _moment_decoder(cls: type[datetime] | type[time]) -> DecodeFn:
     return decode_moment
 
 
-def encode_date(value: date, walk: Encoders, depth: int) -> Tree:
-    return {"$type": "date", "iso": value.isoformat()}
-
-
-def decode_date(tree: dict[str, Tree], walk: Decoders, depth: int) -> date:
-    return date.fromisoformat(tree["iso"])
-
-
-def encode_timedelta(value: timedelta, walk: Encoders, depth: int) -> Tree:
-    return {
-        "$type": "timedelta",
-        "days": value.days,
-        "seconds": value.seconds,
-        "microseconds": value.microseconds,
-    }
-
-
-def decode_timedelta(tree: dict[str, Tree], walk: Decoders, depth: int) -> timedelta:
-    return timedelta(tree["days"], tree["seconds"], tree["microseconds"])
-
-
 def _timezone_args(tz: timezone) -> tuple[Any, ...]:
     # The only way to distinguish a zone named "UTC+02:00" from one without a name.
     args: tuple[Any, ...] = tz.__getinitargs__()  # type: ignore[attr-defined]  # not in its stubs
@@ -192,7 +153,7 @@ def _timezone_args(tz: timezone) -> tuple[Any, ...]:
 
 def encode_timezone(value: timezone, walk: Encoders, depth: int) -> Tree:
     offset, *name = _timezone_args(value)
-    out: dict[str, Tree] = {"$type": "timezone", "offset": encode_timedelta(offset, walk, depth)}
+    out: dict[str, Tree] = {"$type": "timezone", "offset": walk[timedelta](offset, walk, depth)}
     if name:
         out["name"] = encode_str(name[0], walk, depth)
     return out
@@ -215,35 +176,32 @@ def decode_zoneinfo(tree: dict[str, Tree], walk: Decoders, depth: int) -> ZoneIn
     return ZoneInfo(tree["key"])
 
 
-def _as_text(tag: str, build: Callable[[str], object]) -> Coder:
+def _as_text(tag: str, build: Callable[[str], object], key: str = "value") -> Coder:
     def encode_text(value: object, walk: Encoders, depth: int) -> Tree:
-        return {"$type": tag, "value": encode_str(str(value), walk, depth)}
+        return {"$type": tag, key: encode_str(str(value), walk, depth)}
 
     def decode_text(tree: dict[str, Tree], walk: Decoders, depth: int) -> object:
-        return build(_part(tree, "value", str, walk, depth))
+        return build(_part(tree, key, str, walk, depth))
 
     return Coder(encode_text, decode_text)
 
 
+_TEXTS = (Decimal, UUID, PurePosixPath, PureWindowsPath, PosixPath, WindowsPath)
+
 SCALARS: dict[type, tuple[str, Coder]] = {
     int: ("int", Coder(encode_int, decode_int)),
     float: ("float", Coder(encode_float, decode_float)),
-    complex: ("complex", Coder(encode_complex, decode_complex)),
-    Fraction: ("fraction", Coder(encode_fraction, decode_fraction)),
-    range: ("range", Coder(encode_range, decode_range)),
+    complex: ("complex", _as_parts("complex", complex, ("real", "imag"), float)),
+    Fraction: ("fraction", Coder(encode_fraction, _FRACTION.decode)),
+    range: ("range", _as_parts("range", range, ("start", "stop", "step"), int)),
     str: ("str", Coder(encode_str, decode_str)),
-    bytes: ("bytes", Coder(encode_bytes, decode_bytes)),
-    bytearray: ("bytearray", Coder(encode_bytearray, decode_bytearray)),
+    bytes: ("bytes", _as_base64("bytes", bytes)),
+    bytearray: ("bytearray", _as_base64("bytearray", bytearray)),
     datetime: ("datetime", Coder(encode_moment, _moment_decoder(datetime))),
     time: ("time", Coder(encode_moment, _moment_decoder(time))),
-    date: ("date", Coder(encode_date, decode_date)),
-    timedelta: ("timedelta", Coder(encode_timedelta, decode_timedelta)),
+    date: ("date", _as_text("date", date.fromisoformat, "iso")),
+    timedelta: ("timedelta", _as_parts("timedelta", timedelta, ("days", "seconds", "microseconds"), int)),
     timezone: ("timezone", Coder(encode_timezone, decode_timezone)),
     ZoneInfo: ("zoneinfo", Coder(encode_zoneinfo, decode_zoneinfo)),
-    Decimal: ("decimal", _as_text("decimal", Decimal)),
-    UUID: ("uuid", _as_text("uuid", UUID)),
-    PurePosixPath: ("pureposixpath", _as_text("pureposixpath", PurePosixPath)),
-    PureWindowsPath: ("purewindowspath", _as_text("purewindowspath", PureWindowsPath)),
-    PosixPath: ("posixpath", _as_text("posixpath", PosixPath)),
-    WindowsPath: ("windowspath", _as_text("windowspath", WindowsPath)),
+    **{cls: (cls.__name__.lower(), _as_text(cls.__name__.lower(), cls)) for cls in _TEXTS},
 }

@@ -1,4 +1,4 @@
-"""Objects with named fields: dataclasses, msgspec Structs, NamedTuples.
+"""Objects with named fields: dataclasses, msgspec Structs, NamedTuples, pydantic models.
 
 Built without `__init__` and `__post_init__`: these may check, fetch or count things that belong to making a
 new object, and what was stored had been made already.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Set as AbstractSet
-from functools import cached_property
+from copy import deepcopy
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
@@ -18,8 +19,10 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from perdure.codec import Tree
-from perdure.codecs.values.scalars import Coder
-from perdure.codecs.walk import ATOMS, Decoders, Encoders, Refusal, decode_any, encode_fields, expect
+from perdure.codecs.annotations import decode_annotation, encode_arguments
+from perdure.codecs.scalars import Coder
+from perdure.codecs.types import generic_origin
+from perdure.codecs.walk import ATOMS, Decoders, Encoders, Refusal, decode_any, encode_dict, encode_fields, expect
 from perdure.names import stable_name
 
 
@@ -43,6 +46,7 @@ class Attributes:
         self._fields = fields
         self._slots = {name: slot for name, slot in slots_of(cls).items() if name not in fields}
         self._has_dict = cls.__dictoffset__ != 0
+        self.can_exist = self._has_dict or bool(self._slots)
 
     def add(self, value: Any, out: dict[str, Tree], walk: Encoders, depth: int) -> dict[str, Tree]:
         """Add the attributes to the tree of the value, if it has any."""
@@ -176,14 +180,14 @@ def field_coder(
             out["$unset"] = [name for name in names if name not in present]
             pairs = zip(present, [getattr(value, name) for name in present], strict=True)
         encode_fields(pairs, out, value, walk, depth)
-        return attributes.add(value, out, walk, depth)
+        return attributes.add(value, out, walk, depth) if attributes.can_exist else out
 
     def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
         fields = decode_fields(tree, shape, walk, depth)
         value = blank()
         for name, item in fields.items():
             put(value, name, item)
-        return attributes.restore(value, tree, walk, depth)
+        return attributes.restore(value, tree, walk, depth) if "$attributes" in tree else value
 
     return Coder(encode, decode)
 
@@ -264,3 +268,83 @@ def namedtuple_coder(cls: Any) -> Coder:
         return attributes.restore(tuple.__new__(cls, [fields[name] for name in names]), tree, walk, depth)
 
     return Coder(encode, decode)
+
+
+# pydantic models are built without validation, and without importing pydantic.
+
+
+@lru_cache(maxsize=256)
+def pydantic_coder(cls: Any) -> Coder:
+    origin, args = generic_origin(cls)
+    tag = stable_name(origin)
+    shape = FieldShape(cls, tuple(cls.model_fields), _defaults(cls))
+    names = shape.names
+    everything = frozenset(names)
+
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        out: dict[str, Tree] = {"$type": tag}
+        if args:
+            out["$args"] = encode_arguments(args, cls, walk, depth)
+        fields = value.__dict__
+        encode_fields([(name, fields[name]) for name in names if name in fields], out, value, walk, depth)
+        if unset := [name for name in names if name not in fields]:
+            out["$unset"] = unset
+        if value.__pydantic_fields_set__ != everything:
+            out["$set"] = sorted(value.__pydantic_fields_set__)
+        if value.__pydantic_extra__:
+            out["$extra"] = encode_dict(value.__pydantic_extra__, walk, depth)
+        if value.__pydantic_private__:
+            out["$private"] = encode_fields(value.__pydantic_private__.items(), {}, value, walk, depth)
+        return out
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        if "$args" in tree and not args:
+            return _decode_generic(cls, tree, walk, depth)
+        fields = decode_fields(tree, shape, walk, depth)
+        value = cls.__new__(cls)
+        _set(value, "__dict__", {name: fields[name] for name in names if name in fields})
+        _set(value, "__pydantic_fields_set__", set(expect(tree.get("$set", list(names)), list)))
+        _set(value, "__pydantic_extra__", _extra(cls, tree, walk, depth))
+        _set(value, "__pydantic_private__", _private(cls, tree, walk, depth))
+        return value
+
+    return Coder(encode, decode)
+
+
+_set = object.__setattr__
+
+
+def _decode_generic(origin: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+    args = tuple(decode_annotation(arg, walk, depth + 1) for arg in expect(tree["$args"], list))
+    cls = origin[args if len(args) != 1 else args[0]]
+    if not isinstance(cls, type) or generic_origin(cls)[0] is not origin:
+        raise Refusal(f"{origin.__qualname__} cannot be made for these types")
+    return pydantic_coder(cls).decode(tree, walk, depth)
+
+
+def _defaults(cls: Any) -> dict[str, Callable[[], Any]]:
+    def maker(field: Any) -> Callable[[], Any]:
+        return lambda: field.get_default(call_default_factory=True, validated_data={})
+
+    return {name: maker(field) for name, field in cls.model_fields.items() if not field.is_required()}
+
+
+def _extra(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:
+    if "$extra" in tree:
+        extra: dict[str, Any] = expect(decode_any(tree["$extra"], walk, depth), dict)
+        return extra
+    return {} if cls.model_config.get("extra") == "allow" else None
+
+
+def _private(cls: Any, tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any] | None:
+    if not cls.__private_attributes__:
+        return None
+    private: dict[str, Any] = expect(decode_any(tree.get("$private", {}), walk, depth), dict)
+    for name, attribute in cls.__private_attributes__.items():
+        if name in private:
+            continue
+        if attribute.default_factory is not None:
+            private[name] = attribute.default_factory()
+        elif type(attribute.default).__name__ != "PydanticUndefinedType":
+            private[name] = deepcopy(attribute.default)
+    return private

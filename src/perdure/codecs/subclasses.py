@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, Flag
 from typing import Any
 
 from perdure.codec import Codec, Tree
+from perdure.codecs.containers import items_coder, pairs_coder
+from perdure.codecs.fields import Attributes
+from perdure.codecs.scalars import Coder
 from perdure.codecs.types import layout_base
-from perdure.codecs.values.containers import decode_factory, encode_factory, in_order
-from perdure.codecs.values.fields import Attributes
-from perdure.codecs.values.scalars import Coder
 from perdure.codecs.walk import (
     Decoders,
     Encoders,
     Refusal,
     decode_any,
     decode_list,
-    decode_pairs,
     encode_fields,
-    encode_pairs,
-    encode_sequence,
     expect,
 )
 from perdure.errors import UnsavableValue, did_you_mean
@@ -125,17 +121,17 @@ PLAIN: dict[type, Callable[[Any], Any]] = {
     bytes: bytes.__bytes__,
     bytearray: bytearray.copy,
 }
-FILL: dict[type, Callable[[Any, Any], Any]] = {list: list.extend, set: set.update, deque: deque.extend}
 
 
 def subclass_coder(cls: type, tag: str) -> Coder:
+    """Reads and writes with the methods of the built-in type, so that overridden ones do not run."""
     base = layout_base(cls)
-    content = _content_coder(cls, base)
+    make = _scalar_coder if base in PLAIN else pairs_coder if issubclass(base, dict) else items_coder
+    content = make(cls, base, tag, "$")
     attributes = Attributes(cls)
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
-        out: dict[str, Tree] = {"$type": tag, **content.encode(value, walk, depth)}
-        return attributes.add(value, out, walk, depth)
+        return attributes.add(value, content.encode(value, walk, depth), walk, depth)
 
     def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
         return attributes.restore(content.decode(tree, walk, depth), tree, walk, depth)
@@ -143,66 +139,18 @@ def subclass_coder(cls: type, tag: str) -> Coder:
     return Coder(encode, decode)
 
 
-def _content_coder(cls: type, base: Any) -> Coder:
-    """Reads and writes with the methods of the built-in type, so that overridden ones do not run."""
-    if base in PLAIN:
-        return _scalar_content(cls, base)
-    if issubclass(base, dict):
-        return _dict_content(cls, base)
-    return _sequence_content(cls, base, FILL.get(base))
-
-
-def _scalar_content(cls: type, base: Any) -> Coder:
-    to_plain = PLAIN[base]
+def _scalar_coder(cls: type, base: Any, tag: str, prefix: str) -> Coder:
+    to_plain, value_key = PLAIN[base], f"{prefix}value"
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
-        return {"$value": walk[base](to_plain(value), walk, depth)}
+        return {"$type": tag, value_key: walk[base](to_plain(value), walk, depth)}
 
     def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
-        plain = expect(decode_any(tree["$value"], walk, depth + 1), base)
+        plain = expect(decode_any(tree[value_key], walk, depth + 1), base)
         if base is bytearray:
             value: Any = bytearray.__new__(cls)
             bytearray.extend(value, plain)
             return value
         return base.__new__(cls, plain)
-
-    return Coder(encode, decode)
-
-
-def _dict_content(cls: type, base: Any) -> Coder:
-    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
-        out: dict[str, Tree] = {"$items": encode_pairs(base.items(value), value, walk, depth)}
-        if base is defaultdict:
-            out["$factory"] = encode_factory(value, walk, depth)
-        return out
-
-    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
-        value = base.__new__(cls)
-        if base is defaultdict:
-            defaultdict.__init__(value, decode_factory(tree["$factory"], walk, depth))
-        for key, item in decode_pairs(tree["$items"], walk, depth):
-            base.__setitem__(value, key, item)
-        return value
-
-    return Coder(encode, decode)
-
-
-def _sequence_content(cls: type, base: Any, fill: Callable[[Any, Any], Any] | None) -> Coder:
-    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
-        items = encode_sequence(base.__iter__(value), value, walk, depth)
-        out: dict[str, Tree] = {"$items": in_order(items) if base in (set, frozenset) else items}
-        if base is deque:
-            out["$maxlen"] = value.maxlen
-        return out
-
-    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
-        items = decode_list(expect(tree["$items"], list), walk, depth)
-        if fill is None:
-            return base.__new__(cls, items)
-        value = base.__new__(cls)
-        if base is deque:
-            deque.__init__(value, (), tree["$maxlen"])
-        fill(value, items)
-        return value
 
     return Coder(encode, decode)

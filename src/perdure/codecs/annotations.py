@@ -12,8 +12,8 @@ from functools import reduce
 from typing import Any
 
 from perdure.codec import Tree
+from perdure.codecs.containers import Opaque
 from perdure.codecs.types import OTHER_TAGS, TypeRegistry, generic_origin
-from perdure.codecs.values.containers import Opaque
 from perdure.codecs.walk import (
     DecodeFn,
     Decoders,
@@ -22,7 +22,7 @@ from perdure.codecs.walk import (
     NotDeclared,
     Refusal,
     decode_any,
-    encode_sequence,
+    encode_list,
     expect,
 )
 from perdure.names import stable_name
@@ -66,7 +66,7 @@ def annotation_encoder(registry: TypeRegistry) -> EncodeFn:
         origin = typing.get_origin(value)
         if origin is typing.Literal:
             _check_literals(args)
-            return {"$type": "literal", "values": encode_sequence(args, value, walk, depth)}
+            return {"$type": "literal", "values": encode_list(args, walk, depth, value)}
         if isinstance(value, types.UnionType):
             return {"$type": "union", "args": encode_arguments(args, value, walk, depth)}
         name = "Union" if origin is typing.Union else getattr(value, "_name", None)
@@ -84,7 +84,7 @@ def encode_arguments(args: tuple[Any, ...], owner: object, walk: Encoders, depth
     for arg in args:
         if arg is not None and not is_annotation_type(type(arg)):
             raise Refusal(f"the annotation {owner!r} has the argument {arg!r}, which is not a type")
-    return encode_sequence(args, owner, walk, depth)
+    return encode_list(args, walk, depth, owner)
 
 
 def annotation_decoders(registry: TypeRegistry) -> dict[str, DecodeFn]:

@@ -1,4 +1,4 @@
-"""The built-in containers that JSON does not have: tuple, sets, dicts with other keys, deque, defaultdict."""
+"""Containers that JSON does not have: tuple, sets, dicts with other keys, deque, defaultdict, and their subclasses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perdure.codec import Tree
-from perdure.codecs.values.scalars import Coder
+from perdure.codecs.scalars import Coder
 from perdure.codecs.walk import (
     INT_MAX,
     INT_MIN,
@@ -27,7 +27,6 @@ from perdure.codecs.walk import (
     encode_dict,
     encode_list,
     encode_pairs,
-    encode_sequence,
     expect,
     is_utf8,
     short_repr,
@@ -85,52 +84,63 @@ def copy_tree(tree: Tree, depth: int = 1) -> Tree:
     raise Refusal(f"{short_repr(tree)} is not part of a JSON tree")
 
 
-def encode_tuple(value: tuple[Any, ...], walk: Encoders, depth: int) -> Tree:
-    return {"$type": "tuple", "items": encode_sequence(value, value, walk, depth)}
+_FILL: dict[type, Callable[[Any, Any], Any]] = {list: list.extend, set: set.update, deque: deque.extend}
 
 
-def encode_set(value: set[Any] | frozenset[Any], walk: Encoders, depth: int) -> Tree:
-    items = in_order(encode_sequence(value, value, walk, depth))
-    return {"$type": "set" if type(value) is set else "frozenset", "items": items}
+def items_coder(cls: type, base: Any, tag: str, prefix: str = "") -> Coder:
+    """Coder of a sequence or set. It calls only methods of `base`, the built-in type that `cls` derives from."""
+    items_key, maxlen_key = f"{prefix}items", f"{prefix}maxlen"
+    fill = _FILL.get(base)
+
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        items = encode_list(base.__iter__(value), walk, depth, value)
+        if base is set or base is frozenset:
+            # Sorted by stored form: the order of a set differs in each process, and would change its encoding.
+            items.sort(key=msgspec.json.encode)
+        out: dict[str, Tree] = {"$type": tag, items_key: items}
+        if base is deque:
+            out[maxlen_key] = value.maxlen
+        return out
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        items = decode_list(expect(tree[items_key], list), walk, depth)
+        if fill is None:
+            return base.__new__(cls, items)
+        value = base.__new__(cls)
+        if base is deque:
+            maxlen = tree[maxlen_key]
+            if maxlen is not None and expect(maxlen, int) < len(items):
+                raise Refusal(f"it has {len(items)} items and a maxlen of {maxlen}")
+            deque.__init__(value, (), maxlen)
+        fill(value, items)
+        return value
+
+    return Coder(encode, decode)
 
 
-def in_order(items: list[Tree]) -> list[Tree]:
-    """Sorted by stored form: the order of a set differs in each process, and would change its encoding."""
-    return sorted(items, key=msgspec.json.encode)
+def pairs_coder(cls: type, base: Any, tag: str, prefix: str = "") -> Coder:
+    """The same for dicts, as pairs of key and value."""
+    items_key, factory_key = f"{prefix}items", f"{prefix}factory"
+
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        out: dict[str, Tree] = {"$type": tag}
+        if base is defaultdict:
+            out[factory_key] = _encode_factory(value, walk, depth)
+        out[items_key] = encode_pairs(base.items(value), value, walk, depth)
+        return out
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        value = base.__new__(cls)
+        if base is defaultdict:
+            defaultdict.__init__(value, _decode_factory(tree[factory_key], walk, depth))
+        for key, item in decode_pairs(tree[items_key], walk, depth):
+            base.__setitem__(value, key, item)
+        return value
+
+    return Coder(encode, decode)
 
 
-def _items_decoder(build: Callable[[list[Any]], Any]) -> Callable[[dict[str, Tree], Decoders, int], Any]:
-    def decode_items(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
-        return build(decode_list(expect(tree["items"], list), walk, depth))
-
-    return decode_items
-
-
-def decode_any_dict(tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[Any, Any]:
-    return dict(decode_pairs(tree["items"], walk, depth))
-
-
-def encode_deque(value: deque[Any], walk: Encoders, depth: int) -> Tree:
-    return {"$type": "deque", "items": encode_sequence(value, value, walk, depth), "maxlen": value.maxlen}
-
-
-def decode_deque(tree: dict[str, Tree], walk: Decoders, depth: int) -> deque[Any]:
-    items = decode_list(expect(tree["items"], list), walk, depth)
-    maxlen = tree["maxlen"]
-    if maxlen is not None and expect(maxlen, int) < len(items):
-        raise Refusal(f"it has {len(items)} items and a maxlen of {maxlen}")
-    return deque(items, maxlen)
-
-
-def encode_defaultdict(value: defaultdict[Any, Any], walk: Encoders, depth: int) -> Tree:
-    return {
-        "$type": "defaultdict",
-        "factory": encode_factory(value, walk, depth),
-        "items": encode_pairs(value.items(), value, walk, depth),
-    }
-
-
-def encode_factory(value: defaultdict[Any, Any], walk: Encoders, depth: int) -> Tree:
+def _encode_factory(value: defaultdict[Any, Any], walk: Encoders, depth: int) -> Tree:
     factory = value.default_factory
     if factory is None:
         return None
@@ -144,7 +154,7 @@ def encode_factory(value: defaultdict[Any, Any], walk: Encoders, depth: int) -> 
     raise refusal
 
 
-def decode_factory(tree: Tree, walk: Decoders, depth: int) -> Any:
+def _decode_factory(tree: Tree, walk: Decoders, depth: int) -> Any:
     factory = decode_any(tree, walk, depth + 1)
     if isinstance(factory, Opaque):
         raise NotDeclared(factory.type)
@@ -153,16 +163,9 @@ def decode_factory(tree: Tree, walk: Decoders, depth: int) -> Any:
     return factory
 
 
-def decode_defaultdict(tree: dict[str, Tree], walk: Decoders, depth: int) -> defaultdict[Any, Any]:
-    return defaultdict(decode_factory(tree["factory"], walk, depth), decode_pairs(tree["items"], walk, depth))
-
-
 CONTAINERS: dict[type, tuple[str, Coder]] = {
-    list: ("list", Coder(encode_list, _items_decoder(list))),
-    dict: ("dict", Coder(encode_dict, decode_any_dict)),
-    tuple: ("tuple", Coder(encode_tuple, _items_decoder(tuple))),
-    set: ("set", Coder(encode_set, _items_decoder(set))),
-    frozenset: ("frozenset", Coder(encode_set, _items_decoder(frozenset))),
-    deque: ("deque", Coder(encode_deque, decode_deque)),
-    defaultdict: ("defaultdict", Coder(encode_defaultdict, decode_defaultdict)),
+    list: ("list", Coder(encode_list, items_coder(list, list, "list").decode)),
+    dict: ("dict", Coder(encode_dict, pairs_coder(dict, dict, "dict").decode)),
+    defaultdict: ("defaultdict", pairs_coder(defaultdict, defaultdict, "defaultdict")),
+    **{cls: (cls.__name__, items_coder(cls, cls, cls.__name__)) for cls in (tuple, set, frozenset, deque)},
 }
