@@ -20,8 +20,7 @@ from perdure.codec import Codec
 from perdure.engine.thread.effects import Effects
 from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from perdure.events import WorkflowEvent
-from perdure.graph.types.comparison import same_structure
-from perdure.isolation import is_immutable
+from perdure.isolation import is_immutable, same_structure
 
 
 @dataclass(frozen=True)

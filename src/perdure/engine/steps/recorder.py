@@ -12,8 +12,7 @@ from perdure.engine.steps.calls import Frame, StepCall, inside
 from perdure.engine.steps.journal import value_of
 from perdure.engine.thread.effects import Effects, Replaced, decode_effects, encode_effects
 from perdure.errors import UnreadableValue, UnsavableValue
-from perdure.graph.types.comparison import same_structure
-from perdure.isolation import isolate
+from perdure.isolation import isolate, same_structure
 from perdure.log import get_logger
 from perdure.records import Record, WorkflowMessage
 

@@ -9,8 +9,7 @@ from perdure.codec import Codec
 from perdure.engine.thread.effects import DELETED, Replaced
 from perdure.errors import PerdureError, StateConflict
 from perdure.graph.policy import Reducer, reduce_into
-from perdure.graph.types.comparison import same_structure
-from perdure.isolation import is_immutable, isolate
+from perdure.isolation import is_immutable, isolate, same_structure
 
 _MISSING: Any = object()
 

@@ -11,12 +11,13 @@ import types
 import typing
 from abc import ABCMeta
 from collections import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import (
     Annotated,
     Any,
     ForwardRef,
     Literal,
+    NamedTuple,
     Never,
     NoReturn,
     TypeVar,
@@ -29,13 +30,11 @@ from typing import (
 
 NoneType = type(None)
 
-ANYTHING: tuple[object, ...] = (Any, object)
-NOTHING: tuple[object, ...] = (Never, NoReturn)
 UNIONS: tuple[object, ...] = (Union, types.UnionType)
 _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"})
 
 ELEMENT_WISE: frozenset[object] = frozenset(
-    (list, set, frozenset, collections.deque, abc.Collection, abc.Iterable, abc.Reversible, abc.Container)
+    (list, tuple, set, frozenset, collections.deque, abc.Collection, abc.Iterable, abc.Reversible, abc.Container)
 ) | {abc.Sequence, abc.MutableSequence, abc.Set, abc.MutableSet, abc.KeysView, abc.ValuesView}
 PAIR_WISE: frozenset[object] = frozenset(
     (dict, collections.defaultdict, collections.OrderedDict, collections.ChainMap, collections.Counter)
@@ -58,7 +57,11 @@ def normalize(annotation: object) -> object:
         return normalize(get_args(annotation)[0])
     if not hasattr(annotation, "__args__"):  # typing.List, typing.Tuple: the bare class, not tuple[()]
         return origin
-    return rebuild(annotation, normalize)
+    args = tuple(
+        [normalize(each) for each in arg] if isinstance(arg, list) else arg if arg is Ellipsis else normalize(arg)
+        for arg in get_args(annotation)
+    )
+    return cast(Any, Union if origin in UNIONS else origin)[args[0] if len(args) == 1 else args]
 
 
 def flatten_union(annotation: object) -> tuple[object, ...]:
@@ -85,22 +88,44 @@ def contains_typevar(annotation: object) -> bool:
     return any(map(contains_typevar, get_args(annotation)))
 
 
+class Form(NamedTuple):
+    """An annotation, whatever its spelling: `kind[args]`."""
+
+    kind: Any
+    """A class, or Any (also for `object`), Never, Union, Literal."""
+    args: tuple[Any, ...] | None = None
+    """None for a class without arguments."""
+
+
+def form_of(annotation: object) -> Form:
+    bare = bare_of(annotation)
+    if bare is Any or bare is object:
+        return Form(Any)
+    if bare is Never or bare is NoReturn:
+        return Form(Never)
+    if isinstance(bare, type):
+        return Form(bare)
+    origin = get_origin(bare)
+    return Form(Union if origin in UNIONS else bare if origin is None else origin, get_args(bare))
+
+
 def depends_on_value(annotation: object) -> bool:
     """False if `is_instance_of` has one answer for all values of one type, so that it may be cached by type."""
-    bare = bare_of(annotation)
-    origin, args = get_origin(bare), get_args(bare)
-    if origin in UNIONS:
+    kind, args = form_of(annotation)
+    if args is None:
+        return kind is not Any and _class_depends_on_value(kind)
+    if kind is Union:
         return any(map(depends_on_value, args))
-    if isinstance(bare, type) and bare not in ANYTHING:
-        return _class_depends_on_value(bare)
-    if origin is tuple:
-        return not (len(args) == 2 and args[1] is Ellipsis and bare_of(args[0]) in ANYTHING)
-    if origin in ELEMENT_WISE or origin in PAIR_WISE:
-        return any(bare_of(arg) not in ANYTHING for arg in args)
-    return origin in (Literal, type) or (isinstance(origin, type) and _class_depends_on_value(origin))
+    if kind is Literal or kind is type or (kind is tuple and Ellipsis not in args):
+        return True
+    if kind in ELEMENT_WISE or kind in PAIR_WISE:
+        return any(form_of(arg).kind is not Any for arg in args if arg is not Ellipsis)
+    return _class_depends_on_value(kind)
 
 
-def _class_depends_on_value(cls: type) -> bool:
+def _class_depends_on_value(cls: Any) -> bool:
+    if not isinstance(cls, type):
+        return False
     if is_typed_dict(cls) or is_protocol(cls):
         return True
     # ABCMeta, and pydantic's metaclass on top of it, check only the class of a value; others may not.
@@ -155,18 +180,6 @@ def _opened_alias(annotation: object) -> object:
     if _is_alias(origin):
         return cast(object, cast(Any, origin).__value__[get_args(annotation)])
     return annotation
-
-
-def rebuild(annotation: object, change: Callable[[object], object]) -> object:
-    """The same generic with every argument changed, those in the parameter list of a Callable included."""
-    args = tuple(
-        [change(each) for each in arg] if isinstance(arg, list) else arg if arg is Ellipsis else change(arg)
-        for arg in get_args(annotation)
-    )
-    origin = get_origin(annotation)
-    if origin in UNIONS:
-        return cast(Any, Union)[args]
-    return cast(Any, origin)[args[0] if len(args) == 1 else args]
 
 
 def is_typed_dict(cls: object) -> bool:
@@ -299,28 +312,5 @@ def _copy_from_frames(name: str, globalns: dict[str, object], localns: dict[str,
 
 
 def _evaluate(annotation: object, globalns: Mapping[str, object], localns: Mapping[str, object]) -> object:
-    if annotation is None:
-        return NoneType
-    if isinstance(annotation, ForwardRef):
-        annotation = annotation.__forward_arg__
-    if isinstance(annotation, str):
-        return _evaluate(_named_by(annotation, globalns, localns), globalns, localns)
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return cast(Any, Annotated)[(_evaluate(args[0], globalns, localns), *args[1:])]
-    if not args or origin is Literal or not _contains_text(args):
-        return annotation
-    return rebuild(annotation, lambda arg: _evaluate(arg, globalns, localns))
-
-
-def _named_by(text: str, globalns: Mapping[str, object], localns: Mapping[str, object]) -> object:
-    holder = types.SimpleNamespace(__annotations__={"it": text})
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
     return get_type_hints(holder, dict(globalns), dict(localns), include_extras=True)["it"]
-
-
-def _contains_text(args: Iterable[object]) -> bool:
-    return any(
-        isinstance(arg, str | ForwardRef)
-        or (get_origin(arg) is not Literal and _contains_text(arg if isinstance(arg, list) else get_args(arg)))
-        for arg in args
-    )

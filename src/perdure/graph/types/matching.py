@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import collections
 import inspect
-import itertools
 from collections import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, Never, Union, cast
 
 from perdure.graph.types.annotations import (
-    ANYTHING,
     ELEMENT_OF,
     ELEMENT_WISE,
-    NOTHING,
     PAIR_WISE,
-    UNIONS,
+    Form,
     bare_of,
     contains_typevar,
     depends_on_value,
     flatten_union,
+    form_of,
     hints_of,
     is_protocol,
     is_typed_dict,
@@ -47,8 +45,6 @@ __all__ = [
     "resolve_annotation",
 ]
 
-_CALLABLE: object = abc.Callable
-
 
 def is_instance_of(value: object, annotation: object) -> bool:
     """True if the value matches the annotation, elements of containers included.
@@ -57,41 +53,36 @@ def is_instance_of(value: object, annotation: object) -> bool:
     fits `Iterable[X]` unseen, since looking would use it up.
     """
     if type(annotation) is type:
-        return isinstance(value, annotation)
-    bare = bare_of(annotation)
-    if bare in ANYTHING:
-        return True
-    if bare in NOTHING:
+        return annotation is object or isinstance(value, annotation)
+    kind, args = form_of(annotation)
+    if kind is Any or kind is Never:
+        return kind is Any
+    if kind is Union:
+        return any(is_instance_of(value, arg) for arg in args or ())
+    if kind is Literal:
+        return any(type(value) is type(arg) and value == arg for arg in args or ())
+    if not _is_instance_of_class(value, kind):
         return False
-    if isinstance(bare, type):
-        return _is_instance_of_class(value, bare)
-    return _is_instance_of_generic(value, get_origin(bare), get_args(bare), bare)
+    if args is None:
+        return True
+    if kind is type:
+        return _is_class_of(cast(type, value), args[0])
+    if kind is tuple and Ellipsis not in args:
+        items = cast(tuple[object, ...], value)
+        return len(items) == len(args) and all(map(is_instance_of, items, args))
+    if kind in ELEMENT_WISE and type(args[0]) is type and _are_all(_elements(value), args[0]):
+        return True
+    return all(is_instance_of(each, arg) for each, arg in _parts(value, kind, args))
 
 
-def _is_instance_of_class(value: object, cls: type) -> bool:
+def _is_instance_of_class(value: object, cls: Any) -> bool:
     if is_typed_dict(cls):
         return _is_typed_dict_value(value, cls)
     if is_protocol(cls) and not getattr(cls, "_is_runtime_protocol", False):
-        return cls in type(value).__mro__ or _has_members(value, cls)
+        return cls in type(value).__mro__ or all(_has_member(value, cls, name) for name in protocol_members(cls))
+    if not isinstance(cls, type):
+        raise TypeError(f"A value cannot be matched against {cls!r}: use a class, a generic or a union.")
     return isinstance(value, cls)
-
-
-def _is_instance_of_generic(value: object, origin: object, args: tuple[Any, ...], annotation: object) -> bool:
-    if origin in UNIONS:
-        return any(is_instance_of(value, arg) for arg in args)
-    if origin is Literal:
-        return any(type(value) is type(arg) and value == arg for arg in args)
-    if not isinstance(origin, type):
-        raise TypeError(f"A value cannot be matched against {annotation!r}: use a class, a generic or a union.")
-    if not _is_instance_of_class(value, origin):
-        return False
-    if origin is type:
-        return _is_class_of(cast(type, value), args[0])
-    if origin is tuple:
-        return _fits_tuple(cast(tuple[object, ...], value), args)
-    if origin in ELEMENT_WISE and type(args[0]) is type and _are_all(_elements(value), args[0]):
-        return True
-    return all(is_instance_of(each, arg) for each, arg in _parts(value, origin, args))
 
 
 def _are_all(elements: Iterable[object], cls: type) -> bool:
@@ -117,12 +108,6 @@ def _elements(value: object) -> Iterable[object]:
     return value if isinstance(value, abc.Collection) else ()
 
 
-def _fits_tuple(value: tuple[object, ...], args: tuple[object, ...]) -> bool:
-    if len(args) == 2 and args[1] is Ellipsis:
-        return all(is_instance_of(each, args[0]) for each in value)
-    return len(value) == len(args) and all(map(is_instance_of, value, args))
-
-
 def _is_typed_dict_value(value: object, cls: Any) -> bool:
     if not isinstance(value, dict):
         return False
@@ -130,10 +115,6 @@ def _is_typed_dict_value(value: object, cls: Any) -> bool:
     return required_keys(cls) <= value.keys() <= fields.keys() and all(
         is_instance_of(each, fields[key]) for key, each in value.items()
     )
-
-
-def _has_members(value: object, protocol: type) -> bool:
-    return all(_has_member(value, protocol, name) for name in protocol_members(protocol))
 
 
 def _has_member(value: object, protocol: type, name: str) -> bool:
@@ -146,11 +127,10 @@ def _has_member(value: object, protocol: type, name: str) -> bool:
 
 def _is_class_of(cls: type, annotation: object) -> bool:
     """True if `cls` is valid for `type[annotation]`."""
-    bare = bare_of(annotation)
-    if get_origin(bare) in UNIONS:
-        return any(_is_class_of(cls, member) for member in get_args(bare))
-    base = bare if isinstance(bare, type) else get_origin(bare)
-    return bare in ANYTHING or (isinstance(base, type) and _is_subclass(cls, base))
+    kind, args = form_of(annotation)
+    if kind is Union:
+        return any(_is_class_of(cls, member) for member in args or ())
+    return kind is Any or (isinstance(kind, type) and _is_subclass(cls, kind))
 
 
 def _is_subclass(cls: type, base: type) -> bool:
@@ -177,57 +157,52 @@ def is_type_compatible(source: object, target: object) -> bool:
     One fitting member of a union is enough, and what is left open (Any, object, a bare `list`, `str` for a
     Literal of strings) fits. A base class does not fit its subclass, nor an int a float.
     """
-    source, target = bare_of(source), bare_of(target)
-    if source in NOTHING or target in NOTHING:
+    sent, wanted = form_of(source), form_of(target)
+    if sent.kind is Never or wanted.kind is Never:
         return False
-    if source in ANYTHING or target in ANYTHING or source == target:
+    if sent.kind is Any or wanted.kind is Any or sent == wanted:
         return True
-    if get_origin(source) in UNIONS:
-        return any(is_type_compatible(member, target) for member in get_args(source))
-    if get_origin(target) in UNIONS:
-        return any(is_type_compatible(source, member) for member in get_args(target))
-    if get_origin(source) is Literal:
-        return any(is_instance_of(value, target) for value in get_args(source))
-    if get_origin(target) is Literal:
-        return any(is_instance_of(value, source) for value in get_args(target))
-    return _is_generic_compatible(source, target)
+    if sent.kind is Union:
+        return any(is_type_compatible(member, target) for member in sent.args or ())
+    if wanted.kind is Union:
+        return any(is_type_compatible(source, member) for member in wanted.args or ())
+    if sent.kind is Literal:
+        return any(is_instance_of(value, target) for value in sent.args or ())
+    if wanted.kind is Literal:
+        return any(is_instance_of(value, source) for value in wanted.args or ())
+    for form in (sent, wanted):
+        if not isinstance(form.kind, type):
+            raise TypeError(f"{form.kind!r} cannot be compared with another type: use a class, a generic or a union.")
+    return _fits_typed_dict(sent, wanted.kind) if is_typed_dict(wanted.kind) else _fits_class(sent, wanted)
 
 
-def _is_generic_compatible(source: object, target: object) -> bool:
-    if is_typed_dict(target):
-        return _fits_typed_dict(source, target)
-    if is_typed_dict(source):
-        return _typed_dict_fits(source, target)
-    (source_class, source_args), (target_class, target_args) = _split(source), _split(target)
-    if not _is_subclass(source_class, target_class):
+def _fits_class(source: Form, target: Form) -> bool:
+    if not _is_subclass(dict if is_typed_dict(source.kind) else source.kind, target.kind):
         return False
-    if source_args is None or target_args is None or target_class is _CALLABLE:
+    if target.args is None or target.kind is abc.Callable:
         return True
-    if source_class is tuple and target_class is tuple:
-        return _are_tuples_compatible(source_args, target_args)
-    if target_class in ELEMENT_WISE:
-        elements = _element_types(source_class, source_args)
-        return all(is_type_compatible(element, target_args[0]) for element in elements)
-    if source_class is target_class or (source_class in PAIR_WISE and target_class in PAIR_WISE):
-        return all(map(is_type_compatible, source_args, target_args))
-    return True  # how the arguments of two different generic classes relate is not known: matched by origin
+    if source.kind is target.kind is tuple and source.args is not None:
+        return _are_tuples_compatible(source.args, target.args)
+    wanted = (*target.args, int) if target.kind is collections.Counter else target.args
+    parts = zip(_argument_types(source, target.kind), wanted, strict=False)
+    return all(is_type_compatible(part, argument) for kinds, argument in parts for part in kinds)
 
 
-def _split(annotation: object) -> tuple[type, tuple[object, ...] | None]:
-    """Class and arguments; arguments is None for a bare class."""
-    if isinstance(annotation, type):
-        return annotation, (ELEMENT_OF[annotation],) if annotation in ELEMENT_OF else None
-    origin, args = get_origin(annotation), get_args(annotation)
-    if not isinstance(origin, type):
-        raise TypeError(f"{annotation!r} cannot be compared with another type: use a class, a generic or a union.")
-    return origin, (*args, int) if origin is collections.Counter else args
-
-
-def _element_types(cls: type, args: tuple[object, ...]) -> tuple[object, ...]:
-    """The element types of `cls[args]`; none if unknown."""
-    if cls is tuple:
-        return tuple(arg for arg in args if arg is not Ellipsis)
-    return args[:1] if cls in ELEMENT_WISE or cls in PAIR_WISE or cls in ELEMENT_OF else ()
+def _argument_types(source: Form, target: type) -> list[tuple[object, ...]]:
+    """For each argument of the target class, the types in the source that must fit it; none where that is unknown."""
+    kind, args = source
+    if is_typed_dict(kind):
+        return [(str,), tuple(typed_dict_fields(kind).values())]
+    if target in ELEMENT_WISE and kind in ELEMENT_OF:
+        return [(ELEMENT_OF[kind],)]
+    if args is None:
+        return []
+    if target in ELEMENT_WISE:
+        known = kind in ELEMENT_WISE or kind in PAIR_WISE
+        return [tuple(arg for arg in args if arg is not Ellipsis) if kind is tuple else args[:1]] if known else []
+    if kind is target or (kind in PAIR_WISE and target in PAIR_WISE):
+        return [(arg,) for arg in ((*args, int) if kind is collections.Counter else args)]
+    return []  # how the arguments of two different generic classes relate is not known: matched by origin
 
 
 def _are_tuples_compatible(source: tuple[object, ...], target: tuple[object, ...]) -> bool:
@@ -240,31 +215,18 @@ def _are_tuples_compatible(source: tuple[object, ...], target: tuple[object, ...
     return len(source) == len(target) and all(map(is_type_compatible, source, target))
 
 
-def _typed_dict_fits(source: object, target: object) -> bool:
-    target_class, target_args = _split(target)
-    if not _is_subclass(dict, target_class):
-        return False
-    if target_args is None:
-        return True
-    fits_keys = is_type_compatible(str, target_args[0])
-    if target_class not in PAIR_WISE:
-        return fits_keys
-    return fits_keys and all(is_type_compatible(hint, target_args[1]) for hint in typed_dict_fields(source).values())
-
-
-def _fits_typed_dict(source: Any, target: Any) -> bool:
+def _fits_typed_dict(source: Form, target: Any) -> bool:
     fields, required = typed_dict_fields(target), required_keys(target)
-    if is_typed_dict(source):
-        source_fields = typed_dict_fields(source)
+    kind, args = source
+    if is_typed_dict(kind):
+        source_fields = typed_dict_fields(kind)
         shared = source_fields.keys() & fields.keys()
-        keys_fit = required <= source_fields.keys() and required_keys(source) <= fields.keys()
+        keys_fit = required <= source_fields.keys() and required_keys(kind) <= fields.keys()
         return keys_fit and all(is_type_compatible(source_fields[key], fields[key]) for key in shared)
-    source_class, args = _split(source)
-    if not issubclass(source_class, dict):
-        return False
-    if args is None or source_class not in PAIR_WISE:
-        return True
-    return is_type_compatible(args[0], str) and all(is_type_compatible(args[1], fields[key]) for key in required)
+    if not issubclass(kind, dict) or args is None or kind not in PAIR_WISE:
+        return issubclass(kind, dict)
+    keys, values = (*args, int) if kind is collections.Counter else args
+    return is_type_compatible(keys, str) and all(is_type_compatible(values, fields[key]) for key in required)
 
 
 _Rank = tuple[int, int, int, tuple[Any, ...]]
@@ -284,39 +246,33 @@ def most_specific(value: object, annotations: Sequence[object]) -> int | None:
     return min(fitting, key=lambda index: _rank(value, annotations[index]))
 
 
-def _rank(value: object, annotation: object) -> _Rank:
+def _rank(value: Any, annotation: object) -> _Rank:
     """How specific a matching annotation is: smaller is more specific."""
-    bare = bare_of(annotation)
-    origin, args = get_origin(bare), get_args(bare)
-    if origin in UNIONS:
-        return min(_rank(value, member) for member in args if is_instance_of(value, member))
-    if origin is Literal:
+    kind, args = form_of(annotation)
+    if kind is Union:
+        return min(_rank(value, member) for member in args or () if is_instance_of(value, member))
+    if kind is Literal:
         return (0, 0, _LITERAL, ())
-    steps, depth = _place(type(value).__mro__, bare)
-    if is_typed_dict(bare):
-        return (steps, depth, _SHAPED, ((-len(typed_dict_fields(bare)),),))
-    if origin is None:
+    steps, depth = _place(type(value).__mro__, kind)
+    if is_typed_dict(kind):
+        return (steps, depth, _SHAPED, ((-len(typed_dict_fields(kind)),),))
+    if args is None:
         return (steps, depth, _BARE, ())
-    refinement = _SHAPED if origin is tuple and Ellipsis not in args else _PARAMETERISED
-    return (steps, depth, refinement, _ranks_of_parts(value, origin, args))
-
-
-def _place(mro: tuple[type, ...], bare: object) -> tuple[int, int]:
-    if bare in ANYTHING:
-        return (len(mro), 0)
-    cls = cast(type, bare if isinstance(bare, type) else get_origin(bare))
-    cls = dict if is_typed_dict(cls) else cls
-    return (mro.index(cls), 0) if cls in mro else (len(mro) - 1, -len(cls.__mro__))
-
-
-def _ranks_of_parts(value: Any, origin: object, args: tuple[object, ...]) -> tuple[Any, ...]:
-    if origin is type:
+    if kind is tuple and Ellipsis not in args:
+        return (steps, depth, _SHAPED, tuple(map(_rank, value, args)))
+    if kind is type:
         members = [member for member in flatten_union(bare_of(args[0])) if _is_class_of(value, member)]
-        return (min(_place(value.__mro__, bare_of(member)) for member in members),)
-    if origin is tuple and Ellipsis not in args:
-        return tuple(map(_rank, value, args))
-    parts = zip(value, itertools.repeat(args[0])) if origin is tuple else _parts(value, origin, args)
-    return _worst_by_argument(parts)
+        parts: tuple[Any, ...] = (min(_place(value.__mro__, form_of(member).kind) for member in members),)
+    else:
+        parts = _worst_by_argument(_parts(value, kind, args))
+    return (steps, depth, _PARAMETERISED, parts)
+
+
+def _place(mro: tuple[type, ...], kind: Any) -> tuple[int, int]:
+    if kind is Any:
+        return (len(mro), 0)
+    cls = dict if is_typed_dict(kind) else kind
+    return (mro.index(cls), 0) if cls in mro else (len(mro) - 1, -len(cls.__mro__))
 
 
 def _worst_by_argument(parts: Iterable[tuple[object, object]]) -> tuple[_Rank, ...]:

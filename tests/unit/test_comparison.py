@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from tests.unit.engine.flows import alone, function
 
 from perdure import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, WorkflowRunState
-from perdure.graph.types.comparison import same_structure
+from perdure.isolation import same_structure
 
 
 class Plain:
