@@ -25,3 +25,11 @@ async def await_uncancelled(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.Ca
     if cancelled is not None and (task.cancelled() or task.exception() is not None):
         raise cancelled
     return task.result(), cancelled
+
+
+async def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Await the work to its end, then raise the cancellation that arrived meanwhile, if any."""
+    result, cancelled = await await_uncancelled(work)
+    if cancelled is not None:
+        raise cancelled
+    return result

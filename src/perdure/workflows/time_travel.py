@@ -7,42 +7,41 @@ history keeps the state before it, and the next run continues from it. Each meth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from perdure.cancelling import await_uncancelled
+from perdure.cancelling import complete
 from perdure.checkpoints.any_storage import load_checkpoint, load_thread_metadata
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.history.time_travel import (
+    Change,
     add_fork,
-    clear_checkpoint,
+    commit_again,
+    commit_cleared,
+    commit_rewind,
     edit_state,
     make_fork,
-    make_repeat,
-    make_rewind,
     merge_about,
-    other_thread_error,
+    refuse_other_thread,
     with_about,
 )
-from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, copy_checkpoint
+from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.checkpoints.thread import StoredThread
 from perdure.clock import Clock
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
 from perdure.engine.run.options import OnBusy, RunOptions, RunRequest, make_request
 from perdure.engine.steps.journal import Journal
-from perdure.engine.superstep.commit import Committer, resting_state
+from perdure.engine.superstep.commit import Committer
 from perdure.engine.superstep.loop import Loop
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.inputs import add_records
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
-from perdure.engine.thread.position import position_of
-from perdure.errors import NoStorage, ThreadConflict, ThreadExists, ThreadNotFound
+from perdure.errors import NoStorage, ThreadExists, ThreadNotFound
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
 from perdure.names import check_identifier, new_run_id, new_thread_id
@@ -54,9 +53,6 @@ if TYPE_CHECKING:
 
 logger = get_logger("engine")
 T = TypeVar("T")
-
-Change = Callable[[WorkflowCheckpoint], WorkflowCheckpoint]
-"""Gets a copy of a thread's head, with the workflow's own types, and returns one with other content."""
 
 
 async def fork(
@@ -176,8 +172,7 @@ async def clear(
 
     The next message starts from the beginning. The thread's history, event log and metadata stay.
     """
-    travel = _travel_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage)
-    return await travel.edit(clear_checkpoint, settles=True)
+    return await _travel_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage).clear()
 
 
 async def describe(
@@ -232,6 +227,7 @@ class TimeTravel:
         self._live = live
         self._clock = clock
         self._request = request
+        self._thread_id = request.thread_id or ""
 
     async def fork(self, update_state: Mapping[str, Any] | None, remove_state: Iterable[str]) -> CheckpointInfo:
         source = await self._load_named()
@@ -240,7 +236,7 @@ class TimeTravel:
         live = self._live.find(thread_id)
         if live is not None and (live.owner is not None or live.position.next_delivery_id > 1):
             raise ThreadExists(thread_id, "this workflow object has a thread of that id")
-        return await _complete(self._save_fork(make_fork(source, thread_id, state)))
+        return await complete(self._save_fork(make_fork(source, thread_id, state)))
 
     async def _save_fork(self, fork: WorkflowCheckpoint) -> CheckpointInfo:
         storage, declared = self._request.storage, self._compiled.declared
@@ -254,69 +250,40 @@ class TimeTravel:
         return fork.info
 
     async def rewind(self) -> CheckpointInfo:
-        thread_id = self._request.thread_id or ""
-        await self._require_thread(thread_id)
+        await self._require_thread()
         target = await self._load_named()
-        if target.thread_id != thread_id:
-            raise other_thread_error(target.info, thread_id)
-        async with self._claim(thread_id) as owned:
+        refuse_other_thread(target.info, self._thread_id)
+        async with self._claim() as owned:
             about = await load_thread_metadata(self._request.storage, owned.opened.head_id)
-            rewound = make_rewind(target, owned.opened.number + 1, about)
-            try:
-                await _complete(owned.opened.commit(rewound, (), "", rewound.status))
-            except ThreadConflict:
-                await self._load_named()  # raises CheckpointNotFound if it was pruned since
-                raise
-        # The live thread stays as it is: its number differs from the store's, so the next run loads the head.
-        return rewound.info
+            # The live thread stays as it is: its number differs from the store's, so the next run loads the head.
+            return await commit_rewind(owned.opened, target, about, self._load_named)
 
     async def checkpoint(self) -> CheckpointInfo:
-        thread_id = self._request.thread_id or ""
-        live = self._live.find(thread_id)
-        if live is None or not live.is_ahead:
-            await self._require_thread(thread_id)
-        async with self._claim(thread_id) as owned:
-            if owned.thread.is_ahead:
-                return await self._save_live(owned)
+        if not self._is_ahead:
+            await self._require_thread()
+        async with self._claim() as owned:
             thread, opened = owned.thread, owned.opened
+            if thread.is_ahead:
+                return await self._save_live(owned)
             is_current = (thread.number, thread.head_id) == (opened.number, opened.head_id)
-            head = await opened.load_head()
-            if head is None:
-                raise ThreadNotFound(thread_id)
-            status = opened.status if isinstance(opened, StoredThread) else head.status
-            again = make_repeat(head, opened.number + 1, status)
-            # The records since the head stay unsettled: the next run replays them.
-            await _complete(opened.commit(again, (), "", status, unsettled=tuple(opened.load_journal())))
+            info = self._require(await commit_again(opened))
             if is_current:
-                thread.number, thread.head_id = opened.number, again.checkpoint_id
-        return again.info
+                thread.number, thread.head_id = opened.number, info.checkpoint_id
+        return info
 
-    async def edit(self, change: Change, *, settles: bool = False) -> CheckpointInfo:
-        """Commit the result of `change` as the next head. `settles` discards records and messages since the head."""
-        thread_id = self._request.thread_id or ""
-        live = self._live.find(thread_id)
-        if live is not None and live.is_ahead:
-            await self.checkpoint()  # it was moved without this storage: save it before the edit
-        await self._require_thread(thread_id)
-        async with self._claim(thread_id) as owned:
-            opened, sent = owned.opened, tuple(owned.thread.inbox)
-            stored = await opened.load_head()
-            if stored is None:
-                raise ThreadNotFound(thread_id)
-            # Copies, before and after: the commit shares no value with the live thread or the caller.
-            head = copy_checkpoint(stored, opened.codec)
-            after = copy_checkpoint(change(head), opened.codec)
-            status = opened.status if isinstance(opened, StoredThread) else head.status
-            if settles:
-                status = resting_state(position_of(after)).value
-            consumed = tuple(opened.load_inbox(head.renamed_types)) if settles else ()
-            unsettled = () if settles else tuple(opened.load_journal())
-            edited = make_repeat(after, opened.number + 1, status)
-            await _complete(opened.commit(edited, (), "", status, unsettled=unsettled, consumed=consumed))
-            for item_id in (*sent, *consumed) if settles else ():
+    async def edit(self, change: Change) -> CheckpointInfo:
+        """Commit the result of `change` as the next head. The live thread stays as it is, like after a rewind."""
+        async with self._claim_saved() as owned:
+            return self._require(await commit_again(owned.opened, change))
+
+    async def clear(self) -> CheckpointInfo:
+        """Commit an empty head; discards records and messages since the head, here as well."""
+        async with self._claim_saved() as owned:
+            sent = tuple(owned.thread.inbox)
+            info, discarded = self._require(await commit_cleared(owned.opened))
+            for item_id in (*sent, *discarded):
                 owned.thread.inbox.pop(item_id, None)
-        # The live thread stays as it is, like after a rewind: the next run loads the head.
-        return edited.info
+        return info
 
     async def _save_live(self, owned: Owned) -> CheckpointInfo:
         """Save a thread that was moved without this storage, as this process has it."""
@@ -349,18 +316,39 @@ class TimeTravel:
         check_compatibility(loaded, self._compiled, force=request.force, migrator=migrator)
         return loaded
 
-    async def _require_thread(self, thread_id: str) -> None:
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether this process moved the thread without a storage since its head was saved."""
+        live = self._live.find(self._thread_id)
+        return live is not None and live.is_ahead
+
+    async def _require_thread(self) -> None:
         """Raises ThreadNotFound: `open` would make a missing thread."""
         storage = self._request.storage
         if isinstance(storage, StoreCheckpointStorage):
-            await storage.find_thread(thread_id)
+            await storage.find_thread(self._thread_id)
         else:
-            await read_history(storage, thread_id, self._compiled.graph.name, limit=1)
+            await read_history(storage, self._thread_id, self._compiled.graph.name, limit=1)
+
+    def _require(self, committed: T | None) -> T:
+        """Raises ThreadNotFound for a thread without a head."""
+        if committed is None:
+            raise ThreadNotFound(self._thread_id)
+        return committed
 
     @asynccontextmanager
-    async def _claim(self, thread_id: str) -> AsyncIterator[Owned]:
+    async def _claim_saved(self) -> AsyncIterator[Owned]:
+        """Claim the thread once the storage has all of it."""
+        if self._is_ahead:
+            await self.checkpoint()
+        await self._require_thread()
+        async with self._claim() as owned:
+            yield owned
+
+    @asynccontextmanager
+    async def _claim(self) -> AsyncIterator[Owned]:
         """Claim the thread like a run. Raises ThreadBusy."""
-        request, live = self._request, self._live
+        request, live, thread_id = self._request, self._live, self._thread_id
         ownership = Ownership(new_run_id())
         opening = Opening(self._compiled, live, self._clock, request)
         on_busy = "interrupt" if request.takeover else request.on_busy
@@ -374,7 +362,7 @@ class TimeTravel:
         finally:
             try:
                 if opened is not None:
-                    await _complete(opened.release())
+                    await complete(opened.release())
             except Exception as error:  # noqa: BLE001  # the commit counts; the next run of this process takes it over
                 note_unreleased((storage_key(request.storage), thread_id, ownership.run_id))
                 logger.warning("thread %s: the store failed to release its lease: %s", thread_id, type(error).__name__)
@@ -382,11 +370,3 @@ class TimeTravel:
                 live.release(thread, ownership, forget=True)
                 live.drop_new(thread)
                 ownership.take_interruption()
-
-
-async def _complete(work: Coroutine[Any, Any, T]) -> T:
-    """Completes the work even if its caller is cancelled: else the store and the live thread could disagree."""
-    result, cancelled = await await_uncancelled(work)
-    if cancelled is not None:
-        raise cancelled
-    return result

@@ -7,16 +7,17 @@ checks that a checkpoint is compatible with its code.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.cancelling import await_uncancelled
+from perdure.cancelling import complete
 from perdure.checkpoints.access import OwnerWait, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new_checkpoint_id, utc_now
 from perdure.checkpoints.delta.recent import RecentThreads
+from perdure.checkpoints.open_thread import OpenThread, copy_checkpoint
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
 from perdure.codecs.containers import Opaque
@@ -32,6 +33,7 @@ from perdure.errors import (
     WrongStateType,
     did_you_mean,
 )
+from perdure.events import WorkflowRunState
 from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id, stable_name
 from perdure.records import CheckpointInfo, Lease, OpenedThread, ThreadHeader
 from perdure.store import Store
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from perdure.checkpoints.storage import StoreCheckpointStorage
 
 ON_BUSY = ("reject", "enqueue", "interrupt")
+
+Change = Callable[[WorkflowCheckpoint], WorkflowCheckpoint]
+"""Gets a copy of a thread's head, and returns one with other content."""
 
 _Act = Callable[[StoredThread], Awaitable[CheckpointInfo | None]]
 
@@ -62,7 +67,7 @@ async def fork(
     source = await storage.load(checkpoint_id)
     state = edit_state(source, update_state, remove_state)
     forked = make_fork(source, thread_id or new_thread_id(), state)
-    return await _complete(add_fork(storage.store, forked, storage._tool_codec))
+    return await complete(add_fork(storage.store, forked, storage._tool_codec))
 
 
 async def rewind(
@@ -86,17 +91,12 @@ async def rewind(
         stored = await storage.store.find_checkpoint(wanted)
     if stored is None:
         raise CheckpointNotFound(wanted)
-    if stored.info.thread_id != thread_id:
-        raise other_thread_error(stored.info, thread_id)
+    refuse_other_thread(stored.info, thread_id)
 
     async def act(thread: StoredThread) -> CheckpointInfo | None:
         target = await storage.load(wanted)
-        try:
-            about = await load_metadata_of_head(storage.load, thread.head_id)
-            return await thread.commit(make_rewind(target, thread.number + 1, about), (), "", target.status)
-        except ThreadConflict:
-            await storage.load(wanted)  # raises CheckpointNotFound if it was pruned since
-            raise
+        about = await load_metadata_of_head(storage.load, thread.head_id)
+        return await commit_rewind(thread, target, about, lambda: storage.load(wanted))
 
     return await _commit_when_free(storage, thread_id, act, on_busy, takeover=takeover)
 
@@ -113,16 +113,7 @@ async def checkpoint(
     Raises ThreadBusy while the thread has an owner, ThreadNotFound, or DamagedCheckpoint.
     """
     await storage.find_thread(thread_id)  # `open` would make a missing thread
-
-    async def act(thread: StoredThread) -> CheckpointInfo | None:
-        head = await thread.load_head()
-        if head is None:
-            raise ThreadNotFound(thread_id)
-        again = make_repeat(head, thread.number + 1, thread.status)
-        # The records since the head stay unsettled: the next run replays them.
-        return await thread.commit(again, (), "", again.status, unsettled=tuple(thread.load_journal()))
-
-    return await _commit_when_free(storage, thread_id, act, on_busy, takeover=takeover)
+    return await _commit_when_free(storage, thread_id, commit_again, on_busy, takeover=takeover)
 
 
 async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) -> None:
@@ -134,7 +125,7 @@ async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) 
         numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
         return await thread.commit(numbered, (), checkpoint.run_id or "", checkpoint.status)
 
-    await _complete(_commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
+    await complete(_commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
 
 
 async def _commit_when_free(
@@ -148,7 +139,7 @@ async def _commit_when_free(
         while True:
             owner = f"history-{new_item_id()}"
             try:
-                return await _complete(_commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
+                return await complete(_commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
             except ThreadBusy:
                 if on_busy != "enqueue":
                     raise
@@ -170,12 +161,51 @@ async def _commit_by_hand(
     return info
 
 
-async def _complete(work: Coroutine[Any, Any, CheckpointInfo]) -> CheckpointInfo:
-    """Completes the work even if its caller is cancelled: else a claim could be left behind."""
-    info, cancelled = await await_uncancelled(work)
-    if cancelled is not None:
-        raise cancelled
-    return info
+async def commit_rewind(
+    thread: OpenThread,
+    target: WorkflowCheckpoint,
+    about: Mapping[str, Any] | None,
+    load_target: Callable[[], Awaitable[WorkflowCheckpoint]],
+) -> CheckpointInfo:
+    """Commit the target once more. `about` is the thread's metadata of today. Raises CheckpointNotFound if the target
+    was pruned since it was loaded."""
+    rewound = make_rewind(target, thread.number + 1, about)
+    try:
+        await complete(thread.commit(rewound, (), "", rewound.status))
+    except ThreadConflict:
+        await load_target()
+        raise
+    return rewound.info
+
+
+async def commit_again(thread: OpenThread, change: Change | None = None) -> CheckpointInfo | None:
+    """Commit the head once more, or the result of `change`; None if the thread has no head.
+
+    The records since the head stay unsettled: the next run replays them.
+    """
+    head = await thread.load_head()
+    if head is None:
+        return None
+    # The thread's status: its last run may have failed since the head.
+    status = thread.status if isinstance(thread, StoredThread) else head.status
+    if change is not None:  # copies, before and after: the commit shares no value with a live thread or the caller
+        head = copy_checkpoint(change(copy_checkpoint(head, thread.codec)), thread.codec)
+    again = make_repeat(head, thread.number + 1, status)
+    await complete(thread.commit(again, (), "", status, unsettled=tuple(thread.load_journal())))
+    return again.info
+
+
+async def commit_cleared(thread: OpenThread) -> tuple[CheckpointInfo, tuple[str, ...]] | None:
+    """Commit an empty checkpoint and discard the records and messages since the head; None if the thread has no head.
+    Also returns the ids of the discarded messages."""
+    head = await thread.load_head()
+    if head is None:
+        return None
+    discarded = tuple(thread.load_inbox(head.renamed_types))
+    status = WorkflowRunState.IDLE.value
+    cleared = make_repeat(clear_checkpoint(copy_checkpoint(head, thread.codec)), thread.number + 1, status)
+    await complete(thread.commit(cleared, (), "", status, consumed=discarded))
+    return cleared.info, discarded
 
 
 def make_fork(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any]) -> WorkflowCheckpoint:
@@ -191,8 +221,7 @@ def make_rewind(target: WorkflowCheckpoint, number: int, about: Mapping[str, Any
 
 
 def make_repeat(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
-    """The head once more, as this commit of its thread. `status` is the thread's: its last run may have failed since
-    the head."""
+    """The head once more, as this commit of its thread."""
     return _successor(head, number=number, status=status)
 
 
@@ -229,11 +258,13 @@ def _successor(before: WorkflowCheckpoint, **changes: Any) -> WorkflowCheckpoint
     )
 
 
-def other_thread_error(info: CheckpointInfo, thread_id: str) -> InvalidRun:
-    return InvalidRun(
-        f"Checkpoint {info.checkpoint_id!r} belongs to thread {info.thread_id!r}, so thread {thread_id!r} cannot go "
-        "back to it. Nothing was changed. Rewind its own thread, or fork the checkpoint to a new one."
-    )
+def refuse_other_thread(info: CheckpointInfo, thread_id: str) -> None:
+    """Raises InvalidRun for a checkpoint of another thread."""
+    if info.thread_id != thread_id:
+        raise InvalidRun(
+            f"Checkpoint {info.checkpoint_id!r} belongs to thread {info.thread_id!r}, so thread {thread_id!r} cannot "
+            "go back to it. Nothing was changed. Rewind its own thread, or fork the checkpoint to a new one."
+        )
 
 
 async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> CheckpointInfo:
