@@ -22,3 +22,8 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
         return value
 
     return find, lambda: sorted([*vars(module), *homes])
+
+
+def homes_of(names: Mapping[str, str]) -> dict[str, str]:
+    """name -> module, in the order of the names, from module -> names with spaces between them."""
+    return dict(sorted((name, module) for module, listed in names.items() for name in listed.split()))

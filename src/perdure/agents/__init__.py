@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import lazy_exports
+from perdure.lazy import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from perdure.agents.base import (
@@ -31,28 +31,19 @@ if TYPE_CHECKING:
         WorkflowAgent as WorkflowAgent,
     )
 
-_HOME: dict[str, str] = {
-    "Agent": "perdure.agents.pydantic.agent",
-    "AgentExecutor": "perdure.agents.executor",
-    "AgentExecutorRequest": "perdure.agents.executor",
-    "AgentExecutorResponse": "perdure.agents.executor",
-    "AgentResponse": "perdure.agents.conversation.response",
-    "AgentResponseUpdate": "perdure.agents.conversation.response",
-    "AgentSession": "perdure.agents.conversation.message",
-    "ApprovalResponse": "perdure.agents.recording",
-    "BaseAgent": "perdure.agents.base",
-    "Content": "perdure.agents.conversation.content",
-    "Message": "perdure.agents.conversation.message",
-    "RecordingAgent": "perdure.agents.base",
-    "RequestInfoFunctionArgs": "perdure.workflows.agent",
-    "SupportsAgentRun": "perdure.agents.base",
-    "Tool": "perdure.agents.tools",
-    "ToolContext": "perdure.agents.tools",
-    "UsageDetails": "perdure.agents.conversation.content",
-    "WorkflowAgent": "perdure.workflows.agent",
-    "record_call": "perdure.agents.recording",
-    "tool": "perdure.agents.tools",
-}
+_HOME = homes_of(
+    {
+        "perdure.agents.base": "BaseAgent RecordingAgent SupportsAgentRun",
+        "perdure.agents.conversation.content": "Content UsageDetails",
+        "perdure.agents.conversation.message": "AgentSession Message",
+        "perdure.agents.conversation.response": "AgentResponse AgentResponseUpdate",
+        "perdure.agents.executor": "AgentExecutor AgentExecutorRequest AgentExecutorResponse",
+        "perdure.agents.pydantic.agent": "Agent",
+        "perdure.agents.recording": "ApprovalResponse record_call",
+        "perdure.agents.tools": "Tool ToolContext tool",
+        "perdure.workflows.agent": "RequestInfoFunctionArgs WorkflowAgent",
+    }
+)
 
 __all__ = list(_HOME)
 

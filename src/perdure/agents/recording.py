@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,8 @@ from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
 from perdure.engine.steps.calls import frame_of
 from perdure.errors import AgentFailed, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
+
+T = TypeVar("T")
 
 
 class _ChecksInstances(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec does not name its metaclass
@@ -95,12 +97,16 @@ def emit_update(update: AgentResponseUpdate, *, replayed: bool = False) -> None:
 
 
 @contextmanager
-def emit_updates_to(listener: UpdateListener | None) -> Iterator[None]:
-    token = _listener.set(listener)
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _listener.reset(token)
+        variable.reset(token)
+
+
+def emit_updates_to(listener: UpdateListener | None) -> AbstractContextManager[None]:
+    return _set(_listener, listener)
 
 
 ReplayListener: TypeAlias = Callable[[str, AgentResponseUpdate], None]
@@ -108,14 +114,9 @@ ReplayListener: TypeAlias = Callable[[str, AgentResponseUpdate], None]
 _replay_listener: ContextVar[ReplayListener | None] = ContextVar("perdure_replay_listener", default=None)
 
 
-@contextmanager
-def emit_replays_to(listener: ReplayListener) -> Iterator[None]:
+def emit_replays_to(listener: ReplayListener) -> AbstractContextManager[None]:
     """For a caller that needs whole responses, including updates of earlier runs."""
-    token = _replay_listener.set(listener)
-    try:
-        yield
-    finally:
-        _replay_listener.reset(token)
+    return _set(_replay_listener, listener)
 
 
 def emit_replay(executor_id: str, update: AgentResponseUpdate) -> None:
@@ -127,19 +128,9 @@ def emit_replay(executor_id: str, update: AgentResponseUpdate) -> None:
 _answer_deadline: ContextVar[datetime | None] = ContextVar("perdure_answer_deadline", default=None)
 
 
-@contextmanager
-def set_answer_deadline(deadline: datetime | None) -> Iterator[None]:
+def set_answer_deadline(deadline: datetime | None) -> AbstractContextManager[None]:
     """Requests inside expire at the deadline, with RequestExpired."""
-    token = _answer_deadline.set(deadline)
-    try:
-        yield
-    finally:
-        _answer_deadline.reset(token)
-
-
-def answer_deadline() -> datetime | None:
-    """The deadline of a request that is made now; None: it waits without limit."""
-    return _answer_deadline.get()
+    return _set(_answer_deadline, deadline)
 
 
 def current_delivery() -> DeliveryContext | None:
@@ -235,6 +226,18 @@ async def record_call(
         await asyncio.sleep(policy.retry.delay_after(attempts))
 
 
+async def is_performed(name: str, key: str) -> bool:
+    """Whether this step is performed now, not replayed."""
+    is_now = False
+
+    async def note() -> None:
+        nonlocal is_now
+        is_now = True
+
+    await record_call(note, name=name, key=key)
+    return is_now
+
+
 _session_counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Sessions of each running delivery."""
 
@@ -248,14 +251,18 @@ def new_session_id() -> str:
     return f"{context.thread_id}/{context.delivery_name}/{number}"
 
 
-async def ask_for_approval(request: Content, *, key: str) -> Content | None:
-    """Wait for the answer to a request for approval, also across restarts. None outside of a workflow, which cannot
-    ask."""
+async def ask(request: Content, response_type: Any, request_id: str) -> Any:
+    """Wait for the answer to a request inside of a workflow, also across restarts."""
     context = current_delivery()
-    if context is None:
+    assert context is not None  # noqa: S101  # the caller checks it
+    return await context.ask(request, response_type, request_id=request_id, deadline=_answer_deadline.get())
+
+
+async def ask_for_approval(request: Content, *, key: str) -> Content | None:
+    """The answer to a request for approval. None outside of a workflow, which cannot ask."""
+    if current_delivery() is None:
         return None
-    answer = await context.ask(request, ApprovalResponse, request_id=key, deadline=answer_deadline())
-    return complete_answer(request, answer)
+    return complete_answer(request, await ask(request, ApprovalResponse, key))
 
 
 def request_id_for(call_id: str) -> str:
@@ -279,17 +286,12 @@ class BadAnswerRetry:
         """Raises the failure until the delivery has failed with it. After that it returns, and the turn asks the model
         again. Code that catches the failure gets it again in the next run."""
         self._count += 1
-        is_new = False
-
-        async def record_answer() -> None:
-            nonlocal is_new
-            is_new = True
+        key = str(self._count)
+        is_new = await is_performed(f"{self._agent_name}.bad_answer", key)
 
         async def fail_once() -> None:
             if is_new:
                 raise failure
 
-        key = str(self._count)
-        await record_call(record_answer, name=f"{self._agent_name}.bad_answer", key=key)
         # A second step: a failed delivery discards its failed step, but not the first step.
         await record_call(fail_once, name=f"{self._agent_name}.bad_answer_failure", key=key)

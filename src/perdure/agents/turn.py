@@ -15,7 +15,7 @@ from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.recording import (
     ApprovalResponse,
-    answer_deadline,
+    ask,
     complete_answer,
     current_delivery,
     emit_replay,
@@ -170,17 +170,13 @@ async def take_live_turn(
 
 
 async def _ask(request: Content) -> Content:
-    context = current_delivery()
-    assert context is not None  # noqa: S101  # the caller checks it
     request_id = request_id_for(str(request.id or request.call_id))
     if request.type == "function_approval_request":
-        approval = await context.ask(request, ApprovalResponse, request_id=request_id, deadline=answer_deadline())
-        return complete_answer(request, approval)
+        return complete_answer(request, await ask(request, ApprovalResponse, request_id))
     if request.type != "function_call":
-        answer: Content = await context.ask(request, Content, request_id=request_id, deadline=answer_deadline())
+        answer: Content = await ask(request, Content, request_id)
         return msgspec.structs.replace(answer, id=request.id)
-    # Any: the result of the function.
-    result = await context.ask(request, Any, request_id=request_id, deadline=answer_deadline())
+    result = await ask(request, Any, request_id)  # any: the result of the function
     if isinstance(result, Content) and result.type == "function_result":
         return msgspec.structs.replace(result, call_id=request.call_id)
     return Content.from_function_result(str(request.call_id), result=result)

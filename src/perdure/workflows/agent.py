@@ -233,7 +233,7 @@ class WorkflowAgent(RecordingAgent):
                     emit_update(update)
             result = await events
         response = build_response(result, self, before)
-        for update in final_updates(response, result, self):
+        for update in final_updates(response, result):
             emit_update(update)
         return result, response
 

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_other_message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_other_message, update_of
 from perdure.agents.turn import as_agent_message
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent
@@ -56,20 +56,12 @@ def build_response(result: WorkflowRunResult, agent: WorkflowAgent, before: int)
     )
 
 
-def final_updates(
-    response: AgentResponse, result: WorkflowRunResult, agent: WorkflowAgent
-) -> Iterator[AgentResponseUpdate]:
+def final_updates(response: AgentResponse, result: WorkflowRunResult) -> Iterator[AgentResponseUpdate]:
     """The last updates: the requests, and the usage and value of the whole response."""
     ids: dict[str, Any] = {"response_id": response.response_id, "agent_id": response.agent_id}
     if result.get_request_info_events():
         requests = response.messages[-1]
-        yield AgentResponseUpdate(
-            contents=requests.contents,
-            role=requests.role,
-            author_name=agent.name,
-            message_id=requests.message_id,
-            **ids,
-        )
+        yield update_of(requests, contents=requests.contents, **ids)
     usage = () if response.usage_details is None else (Content.from_usage(response.usage_details),)
     yield AgentResponseUpdate(contents=usage, value=response.value, **ids)
 

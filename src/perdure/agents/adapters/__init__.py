@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import Any
 
 ADAPTERS = {
-    "agent_framework": "agent_framework",
-    "pydantic_ai": "pydantic_ai",
-    "agents": "openai_agents",
-    "langgraph": "langgraph",
-    "langchain_core": "langgraph",
+    "agent_framework": "perdure.agents.adapters.agent_framework",
+    "pydantic_ai": "perdure.agents.pydantic.agent",
+    "agents": "perdure.agents.adapters.openai_agents",
+    "langgraph": "perdure.agents.adapters.langgraph",
+    "langchain_core": "perdure.agents.adapters.langgraph",
 }
-"""By the package of an agent's class: the module here with its `adapt`."""
+"""By the package of an agent's class: the module with its `adapt`."""
 
 
 _MARKS = {"agents": "Runner"}
@@ -28,6 +28,6 @@ def adapt_agent(agent: Any) -> Any:
         package = kind.__module__.partition(".")[0]
         module = ADAPTERS.get(package)
         if module is not None and hasattr(sys.modules.get(package), _MARKS.get(package, "__name__")):
-            adapter: Any = import_module(f"perdure.agents.adapters.{module}")
+            adapter: Any = import_module(module)
             return adapter.adapt(agent)
     return agent

@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.agents.base import BaseAgent
 from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.conversation.message import AgentSession, Message, as_messages, is_from
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.tools import as_tool
 from perdure.agents.turn import as_response, as_update
@@ -28,7 +28,7 @@ def messages_for_agent(
 ) -> tuple[list[Message], list[Content]]:
     """`new` without calls and results of other agents, since the agent has other tools. And approvals in it with
     changed arguments."""
-    own = [content for message in (*before, *new) if _is_own(message, agent_name) for content in message.contents]
+    own = [content for message in (*before, *new) if is_from(message, agent_name) for content in message.contents]
     calls = {content.call_id for content in own if content.type == "function_call"}
     requests = {content.id: content for content in own if content.type == "function_approval_request"}
     messages: list[Message] = []
@@ -36,7 +36,7 @@ def messages_for_agent(
     for message in new:
         answers = [answer for answer in message.of_type("function_approval_response") if answer.id in requests]
         results = [result for result in message.of_type("function_result") if result.call_id in calls]
-        is_own = _is_own(message, agent_name)
+        is_own = is_from(message, agent_name)
         contents = [
             content
             for content in message.contents
@@ -63,10 +63,6 @@ def put_in_session(edited: Sequence[Content], messages: list[Message], session: 
         messages = [_with_rejected(message, answer) for message in messages]
         messages.append(Message("user", _approved_instead(answer)))
     return messages
-
-
-def _is_own(message: Message, agent_name: str) -> bool:
-    return message.role == "assistant" and message.author_name in (None, agent_name)
 
 
 def _to_their_content(content: Content) -> Content:

@@ -10,7 +10,7 @@ from langchain_core.runnables import Runnable
 
 from perdure.agents.base import BaseAgent
 from perdure.agents.conversation.content import Content, add_usage
-from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.conversation.message import AgentSession, Message, as_messages, calls_of, is_from
 from perdure.agents.conversation.response import AgentResponse
 from perdure.errors import PerdureError
 
@@ -48,22 +48,14 @@ class GraphAgent(BaseAgent):
 
     def _their_messages(self, conversation: Sequence[Message]) -> list[AnyMessage]:
         """The messages for its model, with results of its own calls only."""
-        own = {
-            call.call_id
-            for message in conversation
-            for call in message.of_type("function_call")
-            if self._is_own(message)
-        }
+        own = calls_of(conversation, self.name)
         return [converted for message in conversation for converted in self._as_theirs(message, own)]
-
-    def _is_own(self, message: Message) -> bool:
-        return message.role == "assistant" and message.author_name in (None, self.name)
 
     def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[AnyMessage]:
         text = message.text
         if message.role == "system":
             return [SystemMessage(text)]
-        if message.role == "assistant" and not self._is_own(message):
+        if message.role == "assistant" and not is_from(message, self.name):
             return [HumanMessage(f"{message.author_name}: {text}")] if text else []
         if message.role == "assistant":
             calls = [

@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.message import AgentSession, Message, calls_of, is_from
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.recording import (
     BadAnswerRetry,
@@ -213,20 +213,12 @@ class SdkAgent(RecordingAgent):
 
     def _their_messages(self, conversation: Sequence[Message]) -> list[Any]:
         """The messages for its model, with results of its own calls only."""
-        own = {
-            call.call_id
-            for message in conversation
-            for call in message.of_type("function_call")
-            if self._is_own(message)
-        }
+        own = calls_of(conversation, self.name)
         return [item for message in conversation for item in self._as_theirs(message, own)]
-
-    def _is_own(self, message: Message) -> bool:
-        return message.role == "assistant" and message.author_name in (None, self.name)
 
     def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[Any]:
         text, items = message.text, list[Any]()
-        is_another = message.role == "assistant" and not self._is_own(message)
+        is_another = message.role == "assistant" and not is_from(message, self.name)
         if text:
             role = "user" if is_another or message.role == "tool" else message.role
             items.append({"role": role, "content": f"{message.author_name}: {text}" if is_another else text})

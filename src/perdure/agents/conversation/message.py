@@ -82,6 +82,17 @@ def _as_message(value: Any) -> Message:
     raise TypeError(f"Expected a text or a Message, got {value!r}.")
 
 
+def is_from(message: Message, agent_name: str) -> bool:
+    """Whether it is a message of this agent, not of another."""
+    return message.role == "assistant" and message.author_name in (None, agent_name)
+
+
+def calls_of(conversation: Iterable[Message], agent_name: str) -> set[str | None]:
+    """Ids of the calls that this agent made: a model gets results of its own calls only."""
+    own = (message for message in conversation if is_from(message, agent_name))
+    return {call.call_id for message in own for call in message.of_type("function_call")}
+
+
 def _to_stored(message: Message) -> list[Any]:
     """The fields in order, up to the last set field; plain texts as strings."""
     contents = [_plain_text(content) for content in message.contents]

@@ -155,6 +155,17 @@ class AgentResponseUpdate(JsonStruct, frozen=True, omit_defaults=True, repr_omit
         return self.text
 
 
+def update_of(message: Message, **fields: Any) -> AgentResponseUpdate:
+    """A part of this message, with these fields."""
+    return AgentResponseUpdate(
+        role=message.role,
+        author_name=message.author_name,
+        message_id=message.message_id,
+        additional_properties=message.additional_properties,
+        **fields,
+    )
+
+
 class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
     """All messages of an agent's turn, including its calls and their results."""
 
@@ -231,18 +242,7 @@ class AgentResponse(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defau
     def to_updates(self) -> list[AgentResponseUpdate]:
         """Updates that `from_updates` joins to this response."""
         ids: dict[str, Any] = {"response_id": self.response_id, "agent_id": self.agent_id}
-        updates = [
-            AgentResponseUpdate(
-                contents=message.contents,
-                role=message.role,
-                author_name=message.author_name,
-                message_id=message.message_id,
-                additional_properties=message.additional_properties,
-                is_whole=True,
-                **ids,
-            )
-            for message in self.messages
-        ]
+        updates = [update_of(message, contents=message.contents, is_whole=True, **ids) for message in self.messages]
         usage = () if self.usage_details is None else (Content.from_usage(self.usage_details),)
         last = {name: getattr(self, name) for name in _LAST}
         if usage or any(value is not None for value in (last if updates else {**last, **ids}).values()):

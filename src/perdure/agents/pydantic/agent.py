@@ -1,4 +1,4 @@
-"""Agent: pydantic-ai's models, tools and structured output, with recorded calls."""
+"""Agent: pydantic-ai's models, tools and structured output, with recorded calls; and agents that pydantic-ai made."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 import msgspec
 import pydantic_ai
 from pydantic_ai import ModelRetry, NativeOutput, PromptedOutput, StructuredDict, TextOutput, ToolOutput
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
@@ -22,6 +23,7 @@ from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import PydanticTurn, TurnSetting
 from perdure.agents.tools import Tool, as_tool
 from perdure.graph.policy import RetryPolicy, Seconds, step_policy
+from perdure.graph.sub_workflow import agent_name
 
 OutputMode: TypeAlias = Literal["native", "tool"]
 
@@ -182,3 +184,61 @@ class Agent(RecordingAgent):
 def _limits(limits: UsageLimits | Mapping[str, Any] | None) -> UsageLimits | None:
     """Raises TypeError for an unknown limit."""
     return UsageLimits(**limits) if isinstance(limits, Mapping) else limits
+
+
+# ---------------------------------------------------------------- agents of pydantic-ai itself
+
+RUN_OPTIONS = ("deps", "model_settings", "usage_limits", "metadata", "instructions")
+"""Arguments that are passed on to its `run`."""
+
+
+class PydanticAgent(RecordingAgent):
+    """Runs an agent of pydantic-ai with the messages of the session."""
+
+    def __init__(self, agent: AbstractAgent[Any, Any]) -> None:
+        description = agent.description if isinstance(agent.description, str) else None
+        super().__init__(agent_name(agent), description=description)
+        if agent.model is None:
+            raise ValueError(f"The agent {self.name!r} of pydantic-ai has no model: Agent('openai:...', name=...).")
+        self.agent = agent
+        self.value_types = value_types(agent.output_type)
+
+    async def turn(
+        self,
+        messages: list[Message],
+        session: AgentSession | None,
+        *,
+        tools: Iterable[Any] = (),
+        response_format: Any = None,
+        output_mode: OutputMode | None = None,
+        **kwargs: Any,
+    ) -> AgentResponse:
+        own = {tool.name: tool for tool in map(as_tool, tools)}
+        options = {name: kwarg for name, kwarg in kwargs.items() if name in RUN_OPTIONS}
+        more = (toolset_of(own.values(), max_retries=1),) if own else ()
+        setting = TurnSetting(
+            name=self.name,
+            id=self.id,
+            agent=self.agent,
+            model=self.agent.model or "",
+            toolsets=(*self.agent.toolsets, *more),
+            tools=own,
+            output_type=self._output_type(response_format, output_mode),
+            has_value=response_format is not None or self.agent.output_type is not str,
+            usage_limits=options.pop("usage_limits", None),
+            options=options,
+        )
+        return await PydanticTurn(setting).take([*(session.messages if session is not None else ()), *messages])
+
+    def _output_type(self, response_format: Any, output_mode: OutputMode | None) -> Any:
+        """Its own output type, with deferred calls. An agent with output validators does not allow another type."""
+        if response_format is not None:
+            return output_spec(response_format, output_mode)
+        own = self.agent.output_type
+        several = own if isinstance(own, (list, tuple)) else (own,)
+        is_fixed = isinstance(self.agent, pydantic_ai.Agent) and bool(getattr(self.agent, "_output_validators", ()))
+        return None if is_fixed or DeferredToolRequests in several else [*several, DeferredToolRequests]
+
+
+def adapt(agent: AbstractAgent[Any, Any]) -> PydanticAgent:
+    return PydanticAgent(agent)

@@ -12,9 +12,9 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 
 from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Message, is_from
 from perdure.agents.pydantic.toolset import as_result
-from perdure.agents.recording import answer_deadline, ask_for_approval, current_delivery, request_id_for
+from perdure.agents.recording import ask, ask_for_approval, current_delivery, request_id_for
 from perdure.agents.tools import Rejected
 from perdure.errors import InvalidRun
 
@@ -114,9 +114,7 @@ def _requests_and_answers(contents: Iterable[Content]) -> tuple[dict[str, Conten
 
 
 def _calls_in(message: Message, agent_name: str) -> list[Content]:
-    if message.role != "assistant" or message.author_name not in (None, agent_name):
-        return []
-    return message.of_type("function_call")
+    return message.of_type("function_call") if is_from(message, agent_name) else []
 
 
 async def ask_for_results(deferred: DeferredToolRequests, name_of: Callable[[str], str]) -> DeferredToolResults | None:
@@ -143,9 +141,7 @@ async def _ask_for_approval(part: ToolCallPart, request_id: str) -> ToolApproved
 
 async def _ask_for_result(part: ToolCallPart, request_id: str) -> Any:
     """The answer is the result, or a `function_result`."""
-    context = current_delivery()
-    assert context is not None  # noqa: S101  # called only inside of a workflow
-    answer = await context.ask(_result_request(part), Any, request_id=request_id, deadline=answer_deadline())
+    answer = await ask(_result_request(part), Any, request_id)
     if not isinstance(answer, Content) or answer.type != "function_result":
         return as_result(answer)
     return as_result(answer.result) if answer.exception is None else ToolFailed(answer.exception)

@@ -31,7 +31,7 @@ from pydantic_ai.tools import RunContext
 
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.agents.conversation.response import update_of
 from perdure.agents.pydantic.messages import to_message
 from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.graph.policy import RetryPolicy, Seconds
@@ -52,12 +52,13 @@ class TurnMessages:
 
     def add_part(self, content: Content, message_id: str) -> None:
         self.emit_replayed()
-        self._emit(contents=(content,), message_id=message_id, role="assistant", author_name=self._agent_name)
+        part = Message("assistant", (), self._agent_name, message_id)
+        self._emit(part, contents=(content,))
 
     def finish(self, message: Message) -> None:
         """Add a message whose parts were emitted, and emit its remaining properties."""
         if message.additional_properties or not message.contents:
-            self._emit_message(message, replayed=False, contents=())
+            self._emit(message, contents=())
         self.messages.append(message)
         self._emitted = len(self.messages)
 
@@ -65,13 +66,13 @@ class TurnMessages:
         """Add a whole message; a new one is emitted."""
         if not replayed:
             self.emit_replayed()
-            self._emit_whole(message, replayed=False)
+            self._emit(message, contents=message.contents, is_whole=True)
             self._emitted += 1
         self.messages.append(message)
 
     def emit_replayed(self) -> None:
         for message in self.messages[self._emitted :]:
-            self._emit_whole(message, replayed=True)
+            self._emit(message, replayed=True, contents=message.contents, is_whole=True)
         self._emitted = len(self.messages)
 
     def truncate(self, index: int) -> None:
@@ -79,22 +80,9 @@ class TurnMessages:
         del self.messages[index:]
         self._emitted = min(self._emitted, index)
 
-    def _emit_whole(self, message: Message, *, replayed: bool) -> None:
-        self._emit_message(message, replayed=replayed, contents=message.contents, is_whole=True)
-
-    def _emit_message(self, message: Message, *, replayed: bool, **fields: Any) -> None:
-        self._emit(
-            replayed=replayed,
-            role=message.role,
-            author_name=message.author_name,
-            message_id=message.message_id,
-            additional_properties=message.additional_properties,
-            **fields,
-        )
-
-    def _emit(self, *, replayed: bool = False, **fields: Any) -> None:
+    def _emit(self, message: Message, *, replayed: bool = False, **fields: Any) -> None:
         if is_streaming():
-            emit_update(AgentResponseUpdate(agent_id=self._agent_id, **fields), replayed=replayed)
+            emit_update(update_of(message, agent_id=self._agent_id, **fields), replayed=replayed)
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
