@@ -334,7 +334,7 @@ class StoreCheckpointStorage:
 
         Decodes no value. Calls `progress(done, total, thread_id)` after each thread. Raises ThreadNotFound.
         """
-        from perdure.checkpoints.integrity.verify import verify
+        from perdure.checkpoints.transfer.verify import verify
 
         try:
             await self.refuse_missing_key()

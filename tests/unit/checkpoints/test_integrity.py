@@ -12,8 +12,8 @@ from tests.property.changing_trees import PROSE
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.delta.recent import RecentThreads
-from perdure.checkpoints.integrity.commits import ThreadIntegrity
 from perdure.checkpoints.thread import StoredThread
+from perdure.checkpoints.transfer.integrity import ThreadIntegrity
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.digests import digest_of

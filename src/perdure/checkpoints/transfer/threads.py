@@ -15,10 +15,11 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from perdure.cancelling import await_uncancelled
+from perdure.cancelling import complete
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.integrity.commits import ROW_ERRORS, IntegrityProblem, ThreadIntegrity
+from perdure.checkpoints.thread import size_of
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
+from perdure.checkpoints.transfer.integrity import ROW_ERRORS, IntegrityProblem, ThreadIntegrity
 from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.names import check_identifier
 from perdure.platform import fsync_file, fsync_folder
@@ -212,23 +213,15 @@ class CommitPages:
         page = [commit for commit in commits if commit.number <= self._header.number]
         if page:
             self._after = page[-1].number
-            size = sum(map(_size, page))
+            size = sum(map(size_of, page))
             count = max(1, len(page) * PAGE_BYTES // max(size, 1))
             self._limit = min(count, 4 * self._limit, MAX_PAGE_COMMITS)
         return page
 
 
-def _size(commit: Commit) -> int:
-    body = 0 if commit.events is None else len(commit.events.body)
-    return len(commit.root or b"") + body + sum(map(len, commit.chunks.values()))
-
-
 async def run_in_thread(work: Callable[..., T], *arguments: object) -> T:
     """Run the work outside of the event loop. Completes it even if cancelled: its file must stay open."""
-    result, cancelled = await await_uncancelled(asyncio.to_thread(work, *arguments))
-    if cancelled is not None:
-        raise cancelled
-    return result
+    return await complete(asyncio.to_thread(work, *arguments))
 
 
 async def import_thread(store: Store, path: str | os.PathLike[str], *, thread_id: str | None = None) -> ThreadInfo:
@@ -282,10 +275,7 @@ async def add_thread(
         header = rename_header(header, thread_id)
         commits = rename_commits(commits, thread_id, written.checkpoint_ids)
     with storage_errors(store, "add a thread"):
-        # The store reads the file, which must stay open.
-        _, cancelled = await await_uncancelled(store.add_thread(header, commits))
-    if cancelled is not None:
-        raise cancelled
+        await complete(store.add_thread(header, commits))  # the store reads the file, which must stay open
     return header
 
 

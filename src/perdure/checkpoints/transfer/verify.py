@@ -15,9 +15,9 @@ from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import decode_body
 from perdure.checkpoints.delta.assembly import read_whole_tree
 from perdure.checkpoints.encoding.events import decode_events
-from perdure.checkpoints.integrity.commits import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.level import due_at
 from perdure.checkpoints.thread import pending_request
+from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.transfer.threads import MAX_TRIES, is_unchanged, list_infos, read_header, run_in_thread
 from perdure.codec import DeclaredTypes, Tree
 from perdure.errors import (
