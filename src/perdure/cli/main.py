@@ -13,7 +13,7 @@ import perdure
 from perdure.errors import PerdureError
 
 COMMANDS = {
-    "demo": "demo.command",
+    "demo": "commands.demo",
     "init": "init.command",
     **{name: f"commands.{name}" for name in ("run", "resume", "answer")},
     "requests": "commands.show",
