@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.checkpoints.delta.chunk_types import MAX_NODE, MAX_TEXT, MIN_NODE, MIN_TEXT
 from perdure.checkpoints.delta.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE
-from perdure.checkpoints.delta.cutting import MAX_NODE, MAX_TEXT, MIN_NODE, MIN_TEXT
 from perdure.codec import Tree
 
 SIZES = sorted(

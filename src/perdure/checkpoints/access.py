@@ -18,6 +18,11 @@ MAX_POLL_SECONDS = 1.0
 """How often a waiting caller tries to claim a thread: while its owner commits, and without notifications."""
 
 
+def check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit expects a number of items, or None for all, got {limit!r}.")
+
+
 @contextmanager
 def storage_errors(storage: object, action: str) -> Iterator[None]:
     """Raises StorageFailed in place of any error of a storage or its driver that is not perdure's own."""

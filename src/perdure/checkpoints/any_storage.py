@@ -10,8 +10,7 @@ from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.follow import encode_live_event, open_event_log
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
-from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.migration.uncommitted import MESSAGE, encode_item
+from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, encode_item
 from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, copy_checkpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
 from perdure.checkpoints.thread import StoredThread

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, decode_body, decode_checkpoint
-from perdure.checkpoints.delta.incremental import IncrementalEncoder
+from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.checkpoints.encoding.checkpoint import GRAPH_PARTS, encode_checkpoint, tool_codec
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType
 from perdure.codec import Codec, DeclaredTypes, Tree

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from perdure.cancelling import await_uncancelled
-from perdure.checkpoints.access import abandon_claim, missing_key, refuse_missing_key, storage_errors
+from perdure.checkpoints.access import abandon_claim, check_limit, missing_key, refuse_missing_key, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.delta.assembly import Assembly, new_assembly
 from perdure.checkpoints.delta.recent import RecentThreads
@@ -394,8 +394,3 @@ async def _read_all(storage: StoreCheckpointStorage, infos: Iterable[CheckpointI
         except CheckpointNotFound:
             continue  # pruned since it was listed
     return checkpoints
-
-
-def check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit expects a number of items, or None for all, got {limit!r}.")

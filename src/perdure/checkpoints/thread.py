@@ -14,14 +14,12 @@ from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body, utc_now
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.checkpoints.delta.incremental import IncrementalEncoder
-from perdure.checkpoints.delta.recent import Recent, RecentThreads
+from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentThreads
 from perdure.checkpoints.encoding.checkpoint import encode_body, encode_graph
 from perdure.checkpoints.encoding.events import encode_events
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
 from perdure.checkpoints.level import due_at
-from perdure.checkpoints.migration.migrations import Migrator, RenamedType
-from perdure.checkpoints.migration.uncommitted import Tail
+from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
 from perdure.checkpoints.open_thread import TAKEN_BACK, OnSaved
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.digests import digest_of

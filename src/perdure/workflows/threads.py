@@ -13,12 +13,12 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from perdure.cancelling import await_uncancelled
-from perdure.checkpoints.access import storage_errors
+from perdure.checkpoints.access import check_limit, storage_errors
 from perdure.checkpoints.any_storage import load_checkpoint, open_thread, read_events, read_lineage, require_event_log
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.follow import follow as follow_storage
 from perdure.checkpoints.level import ChildCheckpoint, every_delivery
-from perdure.checkpoints.storage import StoreCheckpointStorage, check_limit
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.run.options import check_storage
 from perdure.engine.thread.live_threads import Ownership, find_local_run

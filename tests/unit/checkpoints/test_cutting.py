@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from tests.property.changing_trees import PROSE
 
-from perdure.checkpoints.delta.cutting import (
+from perdure.checkpoints.delta.chunk_types import (
     MAX_NODE,
     MAX_TEXT,
     MIN_NODE,

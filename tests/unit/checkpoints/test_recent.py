@@ -12,8 +12,7 @@ from tests.unit.engine.flows import alone, countdown
 
 from perdure import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.checkpoints.delta.incremental import IncrementalEncoder
-from perdure.checkpoints.delta.recent import MAX_BYTES, MAX_THREADS, Recent, RecentThreads
+from perdure.checkpoints.delta.recent import MAX_BYTES, MAX_THREADS, IncrementalEncoder, Recent, RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
 from perdure.isolation import is_fully_copied

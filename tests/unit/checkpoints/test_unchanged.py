@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import UnsavableValue
-from perdure.checkpoints.delta.incremental import MIN_ITEMS, IncrementalEncoder
+from perdure.checkpoints.delta.recent import MIN_ITEMS, IncrementalEncoder
 from perdure.codec import Codec, DeclaredTypes, Tree, declare
 from perdure.codecs import JsonCodec
 from perdure.isolation import is_fully_copied, is_immutable

@@ -111,7 +111,7 @@ class Assembly:
         if ref in self._pointers:  # for another checkpoint
             inside[ref] = [child for child, _ in self._pointers[ref]]
             return self._pointers[ref]
-        data = self._known.get(self._parts[ref][0]) or self._verified(ref)
+        data = self._known.get(self._parts[ref][0]) or self._read_verified(ref)
         tree = self._trees[ref] = from_bytes(data, f"chunk {ref}")
         self._sizes[ref] = len(data)
         if depth:
@@ -126,7 +126,7 @@ class Assembly:
         self._pointers[ref] = pointers
         return pointers
 
-    def _verified(self, ref: str) -> bytes:
+    def _read_verified(self, ref: str) -> bytes:
         digest, number = self._parts[ref]
         try:
             data = self._packs[number][digest]

@@ -3,13 +3,149 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Generic, Protocol, TypeVar
+from zlib import crc32
 
 import msgspec
 
-from perdure.checkpoints.delta.cutting import Layers, Same
 from perdure.codec import Tree
+
+NODE = 128
+"""Average bytes of a node: small, since an append writes one node of each layer again."""
+WIDE = 2 * NODE
+"""The average if its elements are values: references to smaller nodes would outweigh the values."""
+MIN_NODE, MAX_NODE = NODE // 2, NODE * 4
+
+MIN_TEXT, MAX_TEXT = 1024, 8192
+REFERENCES = b'{"$of":[%b]}'
+"""A node of references. No value has this form: a user's list of such texts stays a list."""
+
+
+@cache
+def _cutting_points() -> re.Pattern[str]:
+    """Where a text may be cut: at the end of a line, and about every 80th character of any script. Compiling the
+    pattern takes some milliseconds."""
+    first = "".join([re.escape(chr(code)) for code in range(3, 0xD800, 7)])
+    second = "".join([re.escape(chr(code)) for code in range(5, 0xD800, 11)])
+    # Emoji as a few ranges: a class with many single characters beyond 0xFFFF is a hundred times slower.
+    first += "".join([f"{chr(code)}-{chr(code + 31)}" for code in range(0x1F320, 0x1FB00, 256)])
+    second += "".join([f"{chr(code)}-{chr(code + 31)}" for code in range(0x1F360, 0x1FB00, 256)])
+    return re.compile(rf"\n|[{first}][{second}]")
+
+
+def cut_text(text: str, start: int) -> list[str]:
+    """The consecutive parts of the text from `start` on."""
+    parts = []
+    size = len(text)
+    search = _cutting_points().search
+    while size - start > MIN_TEXT:
+        match = search(text, start + MIN_TEXT, min(start + MAX_TEXT, size))
+        end = match.end() if match is not None else min(start + MAX_TEXT, size)
+        parts.append(text[start:end])
+        start = end
+    if start < size or not parts:
+        parts.append(text[start:])
+    return parts
+
+
+class _Node(Protocol):
+    @property
+    def quoted(self) -> bytes: ...
+
+
+N = TypeVar("N", bound=_Node)
+Elements = list[tuple[bytes, tuple[N, ...]]]
+"""The JSON of each element, and the nodes that it refers to."""
+Same = tuple[int, int]
+"""How many at the beginning, and how many at the end."""
+
+
+class Layers(Generic[N]):
+    """The hash tree over the elements of one list, dict or text: nodes of elements, nodes of those, up to one."""
+
+    __slots__ = ("_layers",)
+
+    def __init__(self) -> None:
+        self._layers: list[_Layer[N]] = []
+
+    def update(
+        self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]
+    ) -> tuple[N, int]:
+        """The top node and its height for these elements.
+
+        `same`: how many of them, at both ends, are unchanged. `make` stores a node's JSON, which is `form` around its
+        elements.
+        """
+        height = 0
+        while True:
+            if height == len(self._layers):
+                self._layers.append(_Layer())
+                same = (0, 0)
+            layer = self._layers[height]
+            same = layer.update(elements, same, form, make)
+            if len(layer.nodes) == 1:
+                del self._layers[height + 1 :]
+                return layer.nodes[0][1][0], height
+            elements = layer.nodes
+            form = REFERENCES
+            height += 1
+
+
+class _Layer(Generic[N]):
+    __slots__ = ("ends", "nodes")
+
+    def __init__(self) -> None:
+        self.nodes: Elements[N] = []
+        """The nodes, as elements of the layer above."""
+        self.ends: list[int] = []
+        """The index after the last element of each node."""
+
+    def update(self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]) -> Same:
+        """How many nodes, at both ends, are unchanged."""
+        first, last = same
+        kept = bisect_right(self.ends, first)
+        if kept == len(self.ends) and kept:
+            kept -= 1  # the end of the list cut the last node, not its content
+        shift = len(elements) - (self.ends[-1] if self.ends else 0)
+        from_here = {
+            end + shift: index for index, end in enumerate(self.ends, 1) if end + shift >= len(elements) - last
+        }
+        nodes, ends = self.nodes[:kept], self.ends[:kept]
+        start = ends[-1] if ends else 0
+        rest = 0
+        for end in find_cuts(elements, start):
+            part = elements[start:end]
+            kids = tuple([kid for _, held in part if held for kid in held])
+            node = make(form % b",".join([inline for inline, _ in part]), kids)
+            nodes.append((node.quoted, (node,)))
+            ends.append(end)
+            start = end
+            if end in from_here:  # the same cut as before: the rest is unchanged
+                index = from_here[end]
+                rest = len(self.ends) - index
+                nodes += self.nodes[index:]
+                ends += [old_end + shift for old_end in self.ends[index:]]
+                break
+        self.nodes, self.ends = nodes, ends
+        return kept, rest
+
+
+def find_cuts(elements: Elements[N], start: int) -> Iterator[int]:
+    """The ends of nodes. An element ends its node with a probability in proportion to its size."""
+    size = 0
+    for index in range(start, len(elements)):
+        inline, kids = elements[index]
+        length = len(inline) + 1
+        size += length
+        if size >= MIN_NODE and (size >= MAX_NODE or crc32(inline) * (NODE if kids else WIDE) < length << 32):
+            yield index + 1
+            size = 0
+    if size or not elements:
+        yield len(elements)
+
 
 TEXTS_AND_INTS = frozenset({str, int})
 

@@ -22,19 +22,22 @@ from operator import is_
 import msgspec
 
 from perdure.checkpoints.delta.chunk_types import (
+    REFERENCES,
     RESERVED,
     Chunk,
+    Layers,
     Memo,
     Piece,
+    Same,
     all_kids,
     comparable,
+    cut_text,
     escape,
     looks_like_chunks,
     same_ends,
     use,
     walk_chunks,
 )
-from perdure.checkpoints.delta.cutting import REFERENCES, Layers, Same, cut_text
 from perdure.codec import Tree
 from perdure.digests import SHORT, digest_of
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.level import decode_level, encode_level
-from perdure.checkpoints.encoding.parts import decode_dict
+from perdure.checkpoints.encoding.level import decode_dict, decode_level, encode_level
 from perdure.checkpoints.level import Counters
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec

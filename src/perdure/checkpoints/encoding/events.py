@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from perdure.checkpoints.encoding.parts import decode_request, encode_request
+from perdure.checkpoints.encoding.level import decode_request, encode_request
 from perdure.codec import Codec, Tree
 from perdure.codecs.subclasses import encodable_exception
 from perdure.errors import UnreadableValue, UnsavableValue

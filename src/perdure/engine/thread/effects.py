@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.checkpoints.encoding.parts import decode_request, encode_request
+from perdure.checkpoints.encoding.level import decode_request, encode_request
 from perdure.codec import Codec, Encoded, Tree
 from perdure.events import WorkflowEvent
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage
