@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.property.changing_trees import PROSE
 from tests.unit.engine.flows import alone, countdown
 
 from perdure import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
@@ -134,7 +135,7 @@ def test_thread_that_grew_too_large_is_forgotten() -> None:
 
 
 class CountingStore(MemoryStore):
-    """Counts the reads of chunks. Every read of a checkpoint reads some."""
+    """Counts the reads of chunks. Every read of a checkpoint that holds a long text reads some."""
 
     reads = 0
 
@@ -143,27 +144,36 @@ class CountingStore(MemoryStore):
         return await super().read_chunks(thread_id, numbers)
 
 
+async def keep_text(name: str, ctx: WorkflowContext[Any, Any]) -> None:
+    ctx.set_state("text", PROSE[:20_000])
+    ctx.set_state(name, True)
+    await ctx.yield_output(name)
+
+
 async def test_only_the_same_workflow_object_runs_again_without_reading_chunks() -> None:
     store = CountingStore()
     storage = StoreCheckpointStorage(store)
-    flow = countdown(checkpoint_storage=storage)
-    for _ in range(3):
-        assert (await flow.run(3, thread_id="t")).get_outputs()
+    flow = alone(keep_text, checkpoint_storage=storage)
+    for name in "abc":
+        assert (await flow.run(name, thread_id="t")).get_outputs() == [name]
     assert store.reads == 0
-    again = countdown(checkpoint_storage=storage)
-    await again.run(3, thread_id="t")
+    again = alone(keep_text, checkpoint_storage=storage)
+    await again.run("d", thread_id="t")
     assert store.reads > 0
 
 
 async def test_run_after_another_storage_moved_the_thread_reads_it() -> None:
     store = CountingStore()
-    mine, other = (countdown(checkpoint_storage=StoreCheckpointStorage(store)) for _ in range(2))
-    await mine.run(3, thread_id="t")
-    await other.run(2, thread_id="t")
+    mine, other = (alone(keep_text, checkpoint_storage=StoreCheckpointStorage(store)) for _ in range(2))
+    await mine.run("a", thread_id="t")
+    await other.run("b", thread_id="t")
     store.reads = 0
-    result = await mine.run(1, thread_id="t")
+    result = await mine.run("c", thread_id="t")
     assert store.reads > 0
-    assert result.get_outputs()
+    assert result.get_outputs() == ["c"]
+    head = await StoreCheckpointStorage(store).get_latest(thread_id="t")
+    assert head is not None
+    assert {"a", "b", "c"} <= set(head.state)
 
 
 async def test_run_after_the_head_was_deleted_reads_the_new_head() -> None:

@@ -194,14 +194,19 @@ async def test_commits_after_a_failed_commit_are_neither_stored_nor_remembered()
     store, recent = KeepingStore(), RecentThreads()
     thread = await opened(store, recent, max_lag=8)
     saved: list[int] = []
-    for number in range(1, 6):
-        store.failures = {3: OSError("disk full")}
-        next_checkpoint = checkpoint(number, f"c{number - 1}" if number > 1 else None, text=BIG[: number * 1_500])
-        await thread.commit(
-            next_checkpoint, (), "run-1", "IDLE", on_saved=lambda info, _: saved.append(info.number if info else 0)
-        )
-    with pytest.raises(StorageFailed, match="disk full"):
+
+    store.failures = {3: OSError("disk full")}
+
+    async def commit_all() -> None:
+        for number in range(1, 6):
+            next_checkpoint = checkpoint(number, f"c{number - 1}" if number > 1 else None, text=BIG[: number * 1_500])
+            await thread.commit(
+                next_checkpoint, (), "run-1", "IDLE", on_saved=lambda info, _: saved.append(info.number if info else 0)
+            )
         await thread.settle()
+
+    with pytest.raises(StorageFailed, match="disk full"):
+        await commit_all()
     await thread.release()
     assert saved == [1, 2]
     thread = await opened(store, recent)
