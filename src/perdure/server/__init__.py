@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from perdure.server.http.app import ServerApp as ServerApp, create_app as create_app
     from perdure.server.metrics import Metrics as Metrics
-    from perdure.server.rate_limit.limiter import client_address as client_address
+    from perdure.server.rate_limit import client_address as client_address
 
 _HOMES = {
     "ApiKeys": "perdure.server.auth.api_keys",
@@ -51,7 +51,7 @@ _HOMES = {
     "Principal": "perdure.server.auth.principal",
     "ServerApp": "perdure.server.http.app",
     "ServerConfig": "perdure.server.config.schema",
-    "client_address": "perdure.server.rate_limit.limiter",
+    "client_address": "perdure.server.rate_limit",
     "create_app": "perdure.server.http.app",
     "load_config": "perdure.server.config.files",
     "make_authorizer": "perdure.server.auth.authorizers",

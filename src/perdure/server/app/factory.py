@@ -22,7 +22,7 @@ from perdure.server.auth.authorizers import make_authorizer
 from perdure.server.auth.principal import Authenticator
 from perdure.server.config.checks import is_store_url
 from perdure.server.config.schema import NotServable, RateLimitConfig, ServerConfig, invalid
-from perdure.server.rate_limit.limiter import MemoryLimiter, RateLimiter, trusted_networks
+from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of, trusted_networks
 from perdure.server.threads.conversation import make_naming
 from perdure.storages import InMemoryCheckpointStorage, keys_in_environment, open_store
 
@@ -66,8 +66,6 @@ def _backends(config: ServerConfig, storage: StoreCheckpointStorage) -> dict[str
     if ping is not None:
         checks["redis"] = ping
     elif config.redis is not None:
-        from perdure.server.rate_limit.valkey import ping_of
-
         checks["redis"] = ping_of(config.redis)
     return checks
 
@@ -253,8 +251,6 @@ def make_limiter(config: ServerConfig, clock: Clock | None = None) -> RateLimite
             'rate_limit.backend is "redis", so this must be its URL, such as redis://host:6379/0. Or choose the '
             'backend "memory", which counts in each process separately.',
         )
-    from perdure.server.rate_limit.valkey import ValkeyLimiter
-
     return ValkeyLimiter(
         config.redis, settings.requests, settings.window, prefix=settings.prefix, fail_open=settings.fail_open
     )

@@ -18,7 +18,7 @@ from perdure.server.app.registry import Registry
 from perdure.server.auth.principal import Authenticator, Authorizer, Principal
 from perdure.server.config.schema import ServerConfig
 from perdure.server.problems import HttpProblem, too_often
-from perdure.server.rate_limit.limiter import RateLimiter
+from perdure.server.rate_limit import RateLimiter
 from perdure.server.runs.hub import Hub
 from perdure.server.runs.runs import Runs, ServedRun
 from perdure.server.threads.conversation import NameThreads

@@ -17,7 +17,7 @@ from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials,
 from perdure.server.http.errors import error_body
 from perdure.server.http.request_context import KEY, Visit
 from perdure.server.problems import HttpProblem, problem_of, too_often
-from perdure.server.rate_limit.limiter import client_address, limit_key
+from perdure.server.rate_limit import client_address, limit_key
 
 logger = get_logger("server")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.server.config.schema import InvalidConfig
-from perdure.server.rate_limit.limiter import client_address, limit_key, trusted_networks
+from perdure.server.rate_limit import client_address, limit_key, trusted_networks
 
 PROXIES = ("10.0.0.0/8", "2001:db8::/32", "192.168.1.1")
 

@@ -8,8 +8,7 @@ import pytest
 
 from perdure.server.app.factory import make_limiter
 from perdure.server.config.schema import InvalidConfig, RateLimitConfig, ServerConfig
-from perdure.server.rate_limit.limiter import MemoryLimiter
-from perdure.server.rate_limit.valkey import ValkeyLimiter
+from perdure.server.rate_limit import MemoryLimiter, ValkeyLimiter
 
 
 def make(redis: str | None = None, **config: Any) -> Any:

@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.chance import draw_seed
 
-from perdure.server.rate_limit.limiter import MemoryLimiter, Verdict
+from perdure.server.rate_limit import MemoryLimiter, Verdict
 from perdure.testing import FakeClock
 
 

@@ -11,8 +11,8 @@ import redis
 from tests.counting import without_waiting
 from tests.servers.valkey import ValkeyServer
 
-from perdure.server.rate_limit import valkey
-from perdure.server.rate_limit.valkey import ValkeyLimiter
+from perdure.server import rate_limit as valkey
+from perdure.server.rate_limit import ValkeyLimiter
 
 
 def limiter_at(url: str, requests: int = 3, window: float = 60, *, fail_open: bool = True) -> ValkeyLimiter:
