@@ -236,13 +236,13 @@ class Workflow:
 
     def to_mermaid(self, include_internal_executors: bool = False) -> str:
         """As a Mermaid flowchart."""
-        from perdure.graph.drawing.markup import to_mermaid
+        from perdure.graph.drawing.viz import to_mermaid
 
         return to_mermaid(self._graph, include_internal_executors)
 
     def to_dot(self, include_internal_executors: bool = False) -> str:
         """As a Graphviz graph."""
-        from perdure.graph.drawing.markup import to_dot
+        from perdure.graph.drawing.viz import to_dot
 
         return to_dot(self._graph, include_internal_executors)
 

@@ -10,8 +10,8 @@ from typing import Literal
 from perdure.agent_workflow.compile.graph import create_planner
 from perdure.agent_workflow.definition.config import END, START, EdgeConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
-from perdure.graph.drawing.markup import RESERVED, quote_mermaid
 from perdure.graph.drawing.picture import UniqueNames
+from perdure.graph.drawing.viz import RESERVED, quote_mermaid
 
 _OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}
 _ARROWS = {"plain": "-->", "dotted": "-.->", "handoff": "==>"}

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perdure.graph.drawing.layout.figures import Box, Drawing, Point, Rectangle, Stroke, Tag
-from perdure.graph.drawing.layout.layout import lay_out
-from perdure.graph.drawing.layout.lines import ARROW
+from perdure.graph.drawing.layout import lay_out
+from perdure.graph.drawing.lines import ARROW
 from perdure.graph.drawing.outcomes import COMPLETED, DUE, FAILED, OUTCOMES, RUNNING, SKIPPED, WAITING
-from perdure.graph.drawing.picture import Shape, picture_of
+from perdure.graph.drawing.picture import Box, Drawing, Point, Rectangle, Shape, Stroke, Tag, picture_of
 from perdure.graph.drawing.text import (
     INSET,
     LABEL_LINE,

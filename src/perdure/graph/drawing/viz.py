@@ -1,18 +1,198 @@
-"""WorkflowViz: drawings of a workflow as text and as files."""
+"""A graph as the source of a Mermaid flowchart or a Graphviz digraph (DOT); WorkflowViz, which also writes files."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from perdure.errors import MissingProgram
-from perdure.graph.drawing.markup import to_dot, to_mermaid
+from perdure.graph.drawing.picture import Link, Picture, Shape, UniqueNames, picture_of
 from perdure.graph.drawing.svg import to_svg
+from perdure.graph.drawing.text import to_line
 from perdure.graph.graph import Graph
+
+_ARROWS = {"plain": "-->", "conditional": "-.->", "fallback": "-.->"}
+
+# Words that Mermaid does not accept as ids.
+RESERVED = {"call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph", "href",
+             "interpolate", "linkstyle", "style", "subgraph"}  # fmt: skip
+_PLAIN = re.compile(r"[A-Za-z0-9 _.,/()'*+=!?-]|[^\x00-\x7f]")
+
+
+def to_mermaid(graph: Graph, include_internal_executors: bool = False) -> str:
+    """The flowchart's source. Conditions are dashed and labelled; a fan-in is a node of its own."""
+    picture = picture_of(graph, include_internal_executors=include_internal_executors)
+    return "\n".join(["flowchart TD", *_MermaidWriter().lines(picture)]) + "\n"
+
+
+class _MermaidWriter:
+    def __init__(self) -> None:
+        self._names = UniqueNames()
+        self._links: list[str] = []
+        self._starts: list[str] = []
+        self._fallbacks: list[int] = []
+
+    def lines(self, picture: Picture) -> Iterator[str]:
+        yield from self._shapes(picture, "  ")
+        # After all shapes: Mermaid draws a node where it is first named.
+        yield from self._links
+        yield "  classDef start fill:#d9f2e3,stroke:#1a7f4b,color:#0b3d24"
+        yield f"  class {','.join(self._starts)} start"
+        if self._fallbacks:
+            yield f"  linkStyle {','.join(map(str, self._fallbacks))} stroke-dasharray:2 4"
+
+    def _shapes(self, picture: Picture, indent: str) -> Iterator[str]:
+        ids = [self._names.add(_identifier(shape)) for shape in picture.shapes]
+        for node_id, shape in zip(ids, picture.shapes, strict=True):
+            if shape.inside is None:
+                yield f"{indent}{node_id}{_outline(shape)}"
+            else:
+                yield f"{indent}subgraph {node_id}[{quote_mermaid(_title(shape))}]"
+                yield from self._shapes(shape.inside, f"{indent}  ")
+                yield f"{indent}end"
+            if shape.is_start:
+                self._starts.append(node_id)
+        for link in picture.links:
+            if link.kind == "fallback":
+                self._fallbacks.append(len(self._links))
+            self._links.append(f"  {ids[link.source]} {_arrow(link)} {ids[link.target]}")
+
+
+def _arrow(link: Link) -> str:
+    arrow = _ARROWS[link.kind]
+    return arrow if link.label is None else f"{arrow}|{quote_mermaid(link.label)}|"
+
+
+def _outline(shape: Shape) -> str:
+    text = quote_mermaid(_title(shape))
+    if shape.kind == "join":
+        return f"(({text}))"
+    return f"([{text}])" if shape.kind == "entry" else f"[{text}]"
+
+
+def _title(shape: Shape) -> str:
+    return f"{shape.label} (Start)" if shape.is_start else shape.label
+
+
+def quote_mermaid(text: str) -> str:
+    """The text in quotes. Characters with a meaning in Mermaid, HTML or Markdown become numbers."""
+    return '"' + "".join(char if _PLAIN.match(char) else f"#{ord(char)};" for char in to_line(text)) + '"'
+
+
+def _identifier(shape: Shape) -> str:
+    path = f"fan_in_{shape.path}" if shape.kind == "join" else shape.path
+    name = re.sub(r"[^A-Za-z0-9_]", "_", path.replace("/", "__"))
+    return f"n_{name}" if name.lower() in RESERVED or not name[0].isalpha() else name
+
+
+_STYLES: dict[str, dict[str, str]] = {"plain": {}, "conditional": {"style": "dashed"}, "fallback": {"style": "dotted"}}
+
+
+def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
+    """The digraph's source: sub-workflows are clusters, conditions dashed and labelled, a fan-in a node of its own."""
+    picture = picture_of(graph, include_internal_executors=include_internal_executors)
+    lines = [
+        f"digraph {_quote_dot(graph.name)} {{",
+        "  rankdir=TB;",
+        "  compound=true;",
+        '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
+        '  edge [color="#5b6570", fontname="Helvetica", fontsize=11];',
+        *_DotWriter().picture(picture, "  "),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The nodes at which edges of a shape begin and end. Graphviz connects clusters only through nodes inside them."""
+
+    first: str
+    last: str
+    cluster: str | None = None
+
+
+class _DotWriter:
+    def __init__(self) -> None:
+        self._names = UniqueNames()
+        self._clusters = 0
+
+    def picture(self, picture: Picture, indent: str) -> Iterator[str]:
+        lines, _ = self._draw(picture, indent)
+        yield from lines
+
+    def _draw(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
+        lines: list[str] = []
+        ends: list[_Ends] = []
+        for shape in picture.shapes:
+            shape_lines, end = self._shape(shape, indent)
+            lines += shape_lines
+            ends.append(end)
+        lines += [f"{indent}{_edge(link, ends[link.source], ends[link.target])}" for link in picture.links]
+        return lines, _Ends(*_first_and_last(picture, ends))
+
+    def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
+        if shape.inside is None:
+            name = self._names.add(to_line(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
+            return [f"{indent}{_quote_dot(name)} {_attributes(_look(shape))};"], _Ends(name, name)
+        self._clusters += 1
+        cluster = f"cluster_{self._clusters}"
+        inner, ends = self._draw(shape.inside, f"{indent}  ")
+        opening = [
+            f"{indent}subgraph {cluster} {{",
+            f"{indent}  label={_dot_title(shape)};",
+            f'{indent}  style="rounded"; color="#5b6570"; fontname="Helvetica";',
+        ]
+        return [*opening, *inner, f"{indent}}}"], _Ends(ends.first, ends.last, cluster)
+
+
+def _first_and_last(picture: Picture, ends: list[_Ends]) -> tuple[str, str]:
+    """The shape at which links into the picture arrive, and that at which links out of it leave."""
+    start = next(number for number, shape in enumerate(picture.shapes) if shape.is_start)
+    leaving = {link.source for link in picture.links}
+    last = next((number for number in range(len(ends) - 1, -1, -1) if number not in leaving), start)
+    return ends[start].first, ends[last].last
+
+
+def _look(shape: Shape) -> dict[str, str]:
+    if shape.kind == "join":
+        return {"label": _quote_dot("fan-in"), "shape": "ellipse", "fillcolor": '"#fdf3d7"'}
+    if shape.kind == "entry":
+        return {"label": _dot_title(shape), "style": '"rounded,dashed"'}
+    return {"label": _dot_title(shape), **({"fillcolor": '"#d9f2e3"'} if shape.is_start else {})}
+
+
+def _dot_title(shape: Shape) -> str:
+    return _quote_dot(shape.label, "(Start)") if shape.is_start else _quote_dot(shape.label)
+
+
+def _edge(link: Link, source: _Ends, target: _Ends) -> str:
+    attributes: dict[str, str] = dict(_STYLES[link.kind])
+    if link.label is not None:
+        attributes["label"] = _quote_dot(link.label)
+    if link.source != link.target:  # Graphviz cannot clip an edge at a cluster that contains both its ends
+        attributes |= {"ltail": source.cluster} if source.cluster else {}
+        attributes |= {"lhead": target.cluster} if target.cluster else {}
+    shown_attributes = f" {_attributes(attributes)}" if attributes else ""
+    return f"{_quote_dot(source.last)} -> {_quote_dot(target.first)}{shown_attributes};"
+
+
+def _attributes(attributes: Mapping[str, str]) -> str:
+    return f"[{', '.join(f'{name}={value}' for name, value in attributes.items())}]"
+
+
+def _quote_dot(*lines: str) -> str:
+    """The lines as a string. Backslashes and entities have a meaning in Graphviz, so they are escaped."""
+    escaped = (to_line(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return '"' + "\\n".join(escaped) + '"'
+
 
 Format: TypeAlias = Literal["svg", "png", "pdf", "dot"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
-from perdure.graph.drawing.layout.figures import Drawing, Point, Rectangle, Step
+from perdure.graph.drawing.picture import Drawing, Point, Rectangle, Step
 
 SVG = "{http://www.w3.org/2000/svg}"
 TOLERANCE = 1.0

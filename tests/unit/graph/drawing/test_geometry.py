@@ -10,7 +10,7 @@ from tests.unit.graph.drawing.gallery import GALLERY
 from tests.unit.graph.drawing.geometry import of_drawing, of_svg, problems
 from tests.unit.graph.drawing.random_graphs import graphs
 
-from perdure.graph.drawing.layout.layout import lay_out
+from perdure.graph.drawing.layout import lay_out
 from perdure.graph.drawing.picture import picture_of
 from perdure.graph.drawing.svg import to_svg
 from perdure.graph.graph import Graph

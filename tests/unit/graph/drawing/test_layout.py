@@ -13,9 +13,8 @@ from tests.unit.graph.drawing.gallery import (
     wide_fan,
 )
 
-from perdure.graph.drawing.layout.figures import Box, Drawing, Stroke
-from perdure.graph.drawing.layout.layout import lay_out
-from perdure.graph.drawing.picture import picture_of
+from perdure.graph.drawing.layout import lay_out
+from perdure.graph.drawing.picture import Box, Drawing, Stroke, picture_of
 from perdure.graph.graph import Graph
 
 
@@ -83,7 +82,6 @@ def test_a_sub_workflow_is_a_box_around_its_own_layout() -> None:
     for path in ("review/draft", "review/critic", "review/polish"):
         inner = placed[path].area
         assert outer.x < inner.x and inner.right < outer.right and outer.y < inner.y and inner.bottom < outer.bottom
-    assert placed["review/draft"].depth == 1
     assert placed["outline"].area.bottom < outer.y and outer.bottom < placed["print"].area.y
 
 

@@ -18,7 +18,7 @@ from tests.unit.graph.drawing.gallery import (
     review_loop,
 )
 
-from perdure.graph.drawing.markup import to_dot, to_mermaid
+from perdure.graph.drawing.viz import to_dot, to_mermaid
 from perdure.graph.graph import Graph
 
 MERMAID_LINE = re.compile(

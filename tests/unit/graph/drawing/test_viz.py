@@ -9,9 +9,8 @@ import pytest
 from tests.unit.graph.drawing.gallery import Drawn, node, review_loop
 
 from perdure import WorkflowBuilder
-from perdure.graph.drawing.markup import to_dot, to_mermaid
 from perdure.graph.drawing.svg import to_svg
-from perdure.graph.drawing.viz import WorkflowViz
+from perdure.graph.drawing.viz import WorkflowViz, to_dot, to_mermaid
 
 
 @pytest.fixture

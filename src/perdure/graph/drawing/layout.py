@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from perdure.graph.drawing.layout.figures import Box, Drawing, Rectangle, Stroke, Tag
-from perdure.graph.drawing.layout.layers import EdgeRoute, Extent, Layered, Spot, make_layers
-from perdure.graph.drawing.layout.lines import LOOP_WIDTH, Lines, Sides
-from perdure.graph.drawing.layout.placing import measure, order_layers, place
-from perdure.graph.drawing.picture import Picture
+from perdure.graph.drawing.layers import EdgeRoute, Extent, Layered, Spot, make_layers
+from perdure.graph.drawing.lines import LOOP_WIDTH, Lines, Sides
+from perdure.graph.drawing.picture import Box, Drawing, Picture, Rectangle, Stroke, Tag
+from perdure.graph.drawing.placing import measure, order_layers, place
 from perdure.graph.drawing.text import INSET, TITLE_HEIGHT, label_lines, label_size, name_lines, size_of, title_width
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from perdure.graph.drawing.layout.layers import EdgeRoute, Spot
+from perdure.graph.drawing.layers import EdgeRoute, Spot
 
 _SWEEPS = 12
 

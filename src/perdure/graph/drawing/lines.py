@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from perdure.graph.drawing.layout.figures import Point, Rectangle, Step, Stroke
-from perdure.graph.drawing.layout.layers import EdgeRoute, Spot
-from perdure.graph.drawing.layout.placing import Heights
-from perdure.graph.drawing.picture import Link, Picture
+from perdure.graph.drawing.layers import EdgeRoute, Spot
+from perdure.graph.drawing.picture import Link, Picture, Point, Rectangle, Step, Stroke
+from perdure.graph.drawing.placing import Heights
 
 _STEP = 16.0
 _SAME = 0.5
