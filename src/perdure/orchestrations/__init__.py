@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import lazy_exports
+from perdure.lazy import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
@@ -128,99 +128,67 @@ if TYPE_CHECKING:
     )
     from perdure.orchestrations.sequential import SequentialBuilder as SequentialBuilder
 
-_HOME: dict[str, str] = {
-    "AgentApprovalExecutor": "perdure.orchestrations.request_info",
-    "AgentBasedGroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
-    "AgentConfig": "perdure.agent_workflow.definition.config",
-    "AgentNodeOptions": "perdure.agent_workflow.builder.node",
-    "AgentOrchestrationOutput": "perdure.orchestrations.group_chat.types",
-    "AgentRequestInfoResponse": "perdure.orchestrations.request_info",
-    "AgentWorkflow": "perdure.agent_workflow.builder.workflow",
-    "AgentWorkflowEvent": "perdure.agent_workflow.events",
-    "AgentWorkflowInstance": "perdure.agent_workflow.instance",
-    "ApprovalConfig": "perdure.agent_workflow.definition.config",
-    "ApprovalContext": "perdure.agent_workflow.execution.approvals",
-    "ApprovalDecision": "perdure.agent_workflow.execution.approvals",
-    "ApprovalRequest": "perdure.agent_workflow.execution.approvals",
-    "BaseGroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
-    "ConcurrentBuilder": "perdure.orchestrations.concurrent",
-    "Condition": "perdure.agent_workflow.definition.condition",
-    "ConversationConfig": "perdure.agent_workflow.definition.config",
-    "DefinitionInfo": "perdure.agent_workflow.store",
-    "DefinitionStore": "perdure.agent_workflow.store",
-    "EdgeConfig": "perdure.agent_workflow.definition.config",
-    "ErrorConfig": "perdure.agent_workflow.definition.config",
-    "EventMetadata": "perdure.agent_workflow.events",
-    "GroupChatBuilder": "perdure.orchestrations.group_chat.builder",
-    "GroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
-    "GroupChatParticipantMessage": "perdure.orchestrations.group_chat.types",
-    "GroupChatRequestMessage": "perdure.orchestrations.group_chat.types",
-    "GroupChatRequestSentEvent": "perdure.orchestrations.group_chat.types",
-    "GroupChatResponseMessage": "perdure.orchestrations.group_chat.types",
-    "GroupChatResponseReceivedEvent": "perdure.orchestrations.group_chat.types",
-    "GroupChatSelectionFunction": "perdure.orchestrations.group_chat.types",
-    "GroupChatState": "perdure.orchestrations.group_chat.types",
-    "HandoffAgentExecutor": "perdure.orchestrations.handoff.executor",
-    "HandoffAgentUserRequest": "perdure.orchestrations.handoff.executor",
-    "HandoffBuilder": "perdure.orchestrations.handoff.builder",
-    "HandoffConfig": "perdure.agent_workflow.definition.config",
-    "HandoffSentEvent": "perdure.orchestrations.handoff.executor",
-    "InMemorySessionStore": "perdure.agent_workflow.conversations.store",
-    "JsonSessionStore": "perdure.agent_workflow.conversations.files",
-    "MAGENTIC_MANAGER_NAME": "perdure.orchestrations.magentic.ledger",
-    "MagenticAgentExecutor": "perdure.orchestrations.magentic.participant",
-    "MagenticBuilder": "perdure.orchestrations.magentic.builder",
-    "MagenticContext": "perdure.orchestrations.magentic.ledger",
-    "MagenticManagerBase": "perdure.orchestrations.magentic.manager",
-    "MagenticOrchestrator": "perdure.orchestrations.magentic.orchestrator",
-    "MagenticOrchestratorEvent": "perdure.orchestrations.magentic.ledger",
-    "MagenticOrchestratorEventType": "perdure.orchestrations.magentic.ledger",
-    "MagenticPlanReviewRequest": "perdure.orchestrations.magentic.participant",
-    "MagenticPlanReviewResponse": "perdure.orchestrations.magentic.participant",
-    "MagenticProgressLedger": "perdure.orchestrations.magentic.ledger",
-    "MagenticProgressLedgerItem": "perdure.orchestrations.magentic.ledger",
-    "MagenticResetSignal": "perdure.orchestrations.magentic.ledger",
-    "MagenticTaskLedger": "perdure.orchestrations.magentic.ledger",
-    "MapConfig": "perdure.agent_workflow.definition.config",
-    "MultiAgentCheckpointRetention": "perdure.agent_workflow.store",
-    "NodeConfig": "perdure.agent_workflow.definition.config",
-    "ORCHESTRATOR_FINAL_ANSWER_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "ORCHESTRATOR_PROGRESS_LEDGER_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT": "perdure.orchestrations.magentic.prompts",
-    "OrchestrationState": "perdure.orchestrations.group_chat.types",
-    "ParticipantRegistry": "perdure.orchestrations.group_chat.types",
-    "RetryConfig": "perdure.agent_workflow.definition.config",
-    "SequentialBuilder": "perdure.orchestrations.sequential",
-    "SessionEntry": "perdure.agent_workflow.conversations.log",
-    "SessionHead": "perdure.agent_workflow.conversations.log",
-    "SessionStore": "perdure.agent_workflow.conversations.store",
-    "SettingsConfig": "perdure.agent_workflow.definition.config",
-    "SqliteSessionStore": "perdure.agent_workflow.conversations.sqlite",
-    "StandardMagenticManager": "perdure.orchestrations.magentic.manager",
-    "StoredDefinition": "perdure.agent_workflow.store",
-    "TerminationCondition": "perdure.orchestrations.group_chat.types",
-    "WorkflowAgentCompletedEvent": "perdure.agent_workflow.events",
-    "WorkflowAgentSkippedEvent": "perdure.agent_workflow.events",
-    "WorkflowAgentStartedEvent": "perdure.agent_workflow.events",
-    "WorkflowApprovalRequestedEvent": "perdure.agent_workflow.events",
-    "WorkflowApprovalResolvedEvent": "perdure.agent_workflow.events",
-    "WorkflowCompletedEvent": "perdure.agent_workflow.events",
-    "WorkflowConfig": "perdure.agent_workflow.definition.config",
-    "WorkflowDiagnosticEvent": "perdure.agent_workflow.events",
-    "WorkflowEdgeTraversedEvent": "perdure.agent_workflow.events",
-    "WorkflowLayerCompletedEvent": "perdure.agent_workflow.events",
-    "WorkflowLayerStartedEvent": "perdure.agent_workflow.events",
-    "WorkflowResult": "perdure.agent_workflow.execution.execution",
-    "WorkflowStartedEvent": "perdure.agent_workflow.events",
-    "clean_conversation_for_handoff": "perdure.orchestrations.participants",
-    "condition": "perdure.agent_workflow.definition",
-    "create_completion_message": "perdure.orchestrations.participants",
-    "get_handoff_tool_name": "perdure.orchestrations.handoff.builder",
-}
+_HOME = homes_of(
+    {
+        "perdure.agent_workflow.builder.node": "AgentNodeOptions",
+        "perdure.agent_workflow.builder.workflow": "AgentWorkflow",
+        "perdure.agent_workflow.conversations.files": "JsonSessionStore",
+        "perdure.agent_workflow.conversations.log": "SessionEntry SessionHead",
+        "perdure.agent_workflow.conversations.sqlite": "SqliteSessionStore",
+        "perdure.agent_workflow.conversations.store": "InMemorySessionStore SessionStore",
+        "perdure.agent_workflow.definition": "condition",
+        "perdure.agent_workflow.definition.condition": "Condition",
+        "perdure.agent_workflow.definition.config": (
+            "AgentConfig ApprovalConfig ConversationConfig EdgeConfig ErrorConfig HandoffConfig MapConfig "
+            "NodeConfig RetryConfig SettingsConfig WorkflowConfig"
+        ),
+        "perdure.agent_workflow.events": (
+            "AgentWorkflowEvent EventMetadata WorkflowAgentCompletedEvent WorkflowAgentSkippedEvent "
+            "WorkflowAgentStartedEvent WorkflowApprovalRequestedEvent WorkflowApprovalResolvedEvent "
+            "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent "
+            "WorkflowLayerCompletedEvent WorkflowLayerStartedEvent WorkflowStartedEvent"
+        ),
+        "perdure.agent_workflow.execution.approvals": "ApprovalContext ApprovalDecision ApprovalRequest",
+        "perdure.agent_workflow.execution.execution": "WorkflowResult",
+        "perdure.agent_workflow.instance": "AgentWorkflowInstance",
+        "perdure.agent_workflow.store": (
+            "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition"
+        ),
+        "perdure.orchestrations.concurrent": "ConcurrentBuilder",
+        "perdure.orchestrations.group_chat.builder": "GroupChatBuilder",
+        "perdure.orchestrations.group_chat.orchestrator": (
+            "AgentBasedGroupChatOrchestrator BaseGroupChatOrchestrator GroupChatOrchestrator"
+        ),
+        "perdure.orchestrations.group_chat.types": (
+            "AgentOrchestrationOutput GroupChatParticipantMessage GroupChatRequestMessage "
+            "GroupChatRequestSentEvent GroupChatResponseMessage GroupChatResponseReceivedEvent "
+            "GroupChatSelectionFunction GroupChatState OrchestrationState ParticipantRegistry "
+            "TerminationCondition"
+        ),
+        "perdure.orchestrations.handoff.builder": "HandoffBuilder get_handoff_tool_name",
+        "perdure.orchestrations.handoff.executor": "HandoffAgentExecutor HandoffAgentUserRequest HandoffSentEvent",
+        "perdure.orchestrations.magentic.builder": "MagenticBuilder",
+        "perdure.orchestrations.magentic.ledger": (
+            "MAGENTIC_MANAGER_NAME MagenticContext MagenticOrchestratorEvent "
+            "MagenticOrchestratorEventType MagenticProgressLedger MagenticProgressLedgerItem "
+            "MagenticResetSignal MagenticTaskLedger"
+        ),
+        "perdure.orchestrations.magentic.manager": "MagenticManagerBase StandardMagenticManager",
+        "perdure.orchestrations.magentic.orchestrator": "MagenticOrchestrator",
+        "perdure.orchestrations.magentic.participant": (
+            "MagenticAgentExecutor MagenticPlanReviewRequest MagenticPlanReviewResponse"
+        ),
+        "perdure.orchestrations.magentic.prompts": (
+            "ORCHESTRATOR_FINAL_ANSWER_PROMPT ORCHESTRATOR_PROGRESS_LEDGER_PROMPT "
+            "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT "
+            "ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT "
+            "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT"
+        ),
+        "perdure.orchestrations.participants": "clean_conversation_for_handoff create_completion_message",
+        "perdure.orchestrations.request_info": "AgentApprovalExecutor AgentRequestInfoResponse",
+        "perdure.orchestrations.sequential": "SequentialBuilder",
+    }
+)
 
 __all__ = list(_HOME)
 
