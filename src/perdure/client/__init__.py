@@ -17,6 +17,7 @@ except ImportError as missing:
 
 if TYPE_CHECKING:
     from perdure.client.async_client import Client as Client
+    from perdure.client.connection import Patience as Patience
     from perdure.client.errors import (
         ClientError as ClientError,
         Conflict as Conflict,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
         TurnMeta as TurnMeta,
         Workflow as Workflow,
     )
-    from perdure.client.steps import Patience as Patience
     from perdure.client.sync_client import SyncClient as SyncClient
 
 _HOME: dict[str, str] = {
@@ -87,7 +87,7 @@ _HOME: dict[str, str] = {
     "NotAuthenticated": "perdure.client.errors",
     "NotFound": "perdure.client.errors",
     "NotSent": "perdure.client.errors",
-    "Patience": "perdure.client.steps",
+    "Patience": "perdure.client.connection",
     "Ready": "perdure.client.models",
     "Request": "perdure.client.models",
     "Run": "perdure.client.models",

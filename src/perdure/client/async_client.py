@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+from uuid import uuid4
 
 import httpx
 from msgspec import UNSET
 
-from perdure.client import calls, following, models
-from perdure.client.async_steps import AsyncSteps
+from perdure.client import calls, fetch, models
 from perdure.client.calls import PAGE, AnyCheckpoint, MessagesIn, OnBusy, TurnArguments
-from perdure.client.connecting import Connecting, Token, WholeFile
-from perdure.client.retries import fetch, start_run
-from perdure.client.steps import Patience
+from perdure.client.connection import AsyncIo, Connection, Patience, Token
+from perdure.client.event_stream import events
 from perdure.client.turns import StreamedTurn
 from perdure.names import new_run_id
+
+
+class WholeFile:
+    """A file that appears, or replaces another, only when the block ends without an error."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex}.part")
+        self._file = self._part.open("xb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        if kind is None:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink(missing_ok=True)
 
 
 class Client:
@@ -42,14 +66,12 @@ class Client:
         patience: Patience | None = None,
     ) -> None:
         """`timeout`: seconds without a byte, except where a run is waited for. Raises ValueError."""
-        self._connecting = Connecting(
-            url, api_key=api_key, token=token, timeout=timeout, headers=headers, patience=patience
+        self._connection = Connection(
+            AsyncIo(transport), url, api_key=api_key, token=token, timeout=timeout, headers=headers, patience=patience
         )
-        self._session = self._connecting.session
-        self._steps = AsyncSteps(self._connecting, transport)
 
     def __repr__(self) -> str:
-        return f"Client({self._connecting!r})"
+        return f"Client({self._connection!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,10 +83,10 @@ class Client:
 
     async def aclose(self) -> None:
         """Close its connections. Runs continue."""
-        await self._steps.aclose()
+        await self._connection.io.aclose()
 
     async def _ask(self, call: calls.HttpCall[calls.T]) -> calls.T:
-        return await self._steps.do(fetch(self._session, call))
+        return await fetch.fetch(self._connection, call)
 
     # ------------------------------------------------------------ the server and what it serves
 
@@ -95,7 +117,7 @@ class Client:
     async def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
         turn = calls.new_turn(messages, options)
-        return await self._steps.do(start_run(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
+        return await fetch.start_run(self._connection, calls.invoke(turn), turn.thread_id, turn.run_id)
 
     def stream(
         self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]
@@ -107,7 +129,7 @@ class Client:
         whether it did, it raises ConnectionLost. Raises RunFailed, after the last chunk, if the run fails.
         """
         turn = calls.new_turn(messages, options)
-        return self._steps.emit_all(StreamedTurn(self._session, turn).steps())
+        return StreamedTurn(self._connection, turn).chunks()
 
     async def stop(self, thread_id: str) -> models.Stopped:
         """Stop the run that owns the thread."""
@@ -131,7 +153,7 @@ class Client:
         call = calls.run(
             thread_id, run_id, input=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
         )
-        return await self._steps.do(start_run(self._session, call, thread_id, run_id))
+        return await fetch.start_run(self._connection, call, thread_id, run_id)
 
     async def get_run(self, thread_id: str, run_id: str) -> models.Run:
         return await self._ask(calls.get_run(thread_id, run_id))
@@ -147,7 +169,7 @@ class Client:
         `after`: the `seq` of the last event that you have; None: all stored events. `live`: also events that are not
         committed yet; they have no `seq` and may arrive again. Raises CursorExpired if the next events were pruned.
         """
-        return self._steps.emit_all(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
+        return events(self._connection, thread_id, after, live=live, reconnect=reconnect)
 
     async def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[models.Request]:
         """Pending requests of all threads or one, the oldest first."""
@@ -157,19 +179,17 @@ class Client:
         """Answer a request. The thread continues once no other request is pending; `wait` as in `run`."""
         run_id = new_run_id()
         call = calls.answer(thread_id, request_id, value, run_id, wait)
-        return await self._steps.do(start_run(self._session, call, thread_id, run_id))
+        return await fetch.start_run(self._connection, call, thread_id, run_id)
 
     # ------------------------------------------------------------ threads
 
     def threads(self, search: str | None = None, *, page_size: int = PAGE) -> AsyncGenerator[models.Thread, None]:
         """Threads, the most recently updated first."""
-        return self._steps.emit_all(
-            following.pages(
-                self._session,
-                lambda offset, limit: calls.threads(search, offset, limit),
-                lambda item: item.thread_id,
-                page_size,
-            )
+        return fetch.pages(
+            self._connection,
+            lambda offset, limit: calls.threads(search, offset, limit),
+            lambda item: item.thread_id,
+            page_size,
         )
 
     async def thread(self, thread_id: str) -> models.Thread:
@@ -200,13 +220,11 @@ class Client:
         self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
     ) -> AsyncGenerator[models.Message, None]:
         """The messages of a thread, oldest first."""
-        return self._steps.emit_all(
-            following.pages(
-                self._session,
-                lambda offset, limit: calls.messages(thread_id, search, offset, limit),
-                lambda item: item.message_id,
-                page_size,
-            )
+        return fetch.pages(
+            self._connection,
+            lambda offset, limit: calls.messages(thread_id, search, offset, limit),
+            lambda item: item.message_id,
+            page_size,
         )
 
     async def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
@@ -225,9 +243,7 @@ class Client:
         self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
     ) -> AsyncGenerator[models.Checkpoint, None]:
         """A thread's history, newest first."""
-        return self._steps.emit_all(
-            following.checkpoints(self._session, thread_id, calls.find_checkpoint_id(before), page_size)
-        )
+        return fetch.checkpoints(self._connection, thread_id, calls.find_checkpoint_id(before), page_size)
 
     async def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.CheckpointState:
         """One checkpoint with its state."""
@@ -264,10 +280,8 @@ class Client:
 
     async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a thread with its history to one file: all of it, or no file."""
-        with await asyncio.to_thread(WholeFile, path) as file:
-            async with aclosing(self._steps.emit_all(following.pieces(calls.export_thread(thread_id)))) as pieces:
-                async for piece in pieces:
-                    await asyncio.to_thread(file.write, piece)
+        with await self._connection.io.call(WholeFile, path) as file:
+            await fetch.download(self._connection, calls.export_thread(thread_id), file.write)
         return file.path
 
     async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:

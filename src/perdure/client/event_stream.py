@@ -1,15 +1,19 @@
-"""Answers and server-sent events, decoded from bytes that may be split anywhere."""
+"""Server-sent events, decoded from bytes that may be split anywhere, and the stream of a thread's events."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator
+from typing import Any, Self
 
 import msgspec
 
+from perdure.client import calls
 from perdure.client.calls import HttpCall
-from perdure.client.errors import ClientError, ConnectionLost, CursorExpired, UnreadableAnswer, parse_error
-from perdure.client.steps import Answered, Close, Open, Read, Reconnects, Steps
+from perdure.client.connection import Connection, HttpStream
+from perdure.client.errors import ClientError, ConnectionLost, CursorExpired, UnreadableAnswer
+from perdure.client.fetch import TRY_AGAIN, Reconnects, find_error
+from perdure.client.models import Event
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """A larger frame is an error: the server sends something else than events."""
@@ -101,49 +105,6 @@ class Frames:
         return SseFrame(event or "message", b"\n".join(data).decode(), its_id)
 
 
-# ---------------------------------------------------------------- answers
-
-
-T = TypeVar("T")
-
-
-class _Envelope(msgspec.Struct):
-    data: msgspec.Raw
-
-
-def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
-    """None for a success."""
-    if answered.is_success or answered.status in call.also:
-        return None
-    if 300 <= answered.status < 400:
-        return UnreadableAnswer(
-            f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
-            "credentials to no other address.",
-            status=answered.status,
-        )
-    return parse_error(answered.status, answered.headers, answered.body)
-
-
-def decode_answer(call: HttpCall[T], answered: Answered) -> T:
-    """Raises UnreadableAnswer."""
-    try:
-        payload = msgspec.json.decode(answered.body, type=_Envelope).data
-        if call.under is not None:
-            payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[call.under]
-        value: T = msgspec.json.decode(payload, type=call.kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
-        if answered.status in call.also:
-            raise parse_error(answered.status, answered.headers, answered.body) from error
-        where = f"no {call.under!r}" if isinstance(error, KeyError) else str(error)
-        raise UnreadableAnswer(
-            f"{call.method} {call.path} has an answer that this client does not understand: {where}. The "
-            "server may have done the work. Is this the address of a perdure server?",
-            status=answered.status,
-            request_id=answered.headers.get("x-request-id"),
-        ) from error
-    return value
-
-
 # ---------------------------------------------------------------- the stream of events
 
 
@@ -154,39 +115,49 @@ LogEntry = tuple[int | None, dict[str, Any]]
 class EventStream:
     """A stream of events that can be opened again after it broke."""
 
-    def __init__(self, returns: Reconnects) -> None:
-        self._returns = returns
+    def __init__(self, connection: Connection) -> None:
+        self._http = HttpStream(connection)
+        self._reconnects = Reconnects(connection)
         self._frames = Frames()
         self._unread: deque[SseFrame] = deque()
-        self.retry_seconds: float | None = None
+        self._retry_seconds: float | None = None
         """The server's last `retry`."""
 
-    def open(self, call: HttpCall[Any]) -> Steps[None]:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._http.close()
+
+    async def open(self, call: HttpCall[Any]) -> None:
         """Raises ClientError: the server rejects the request, or the connection fails."""
-        answered: Answered = yield Open(call)
+        answered = await self._http.open(call)
         error = find_error(call, answered)
         if error is not None:
             raise error
         kind = answered.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
-            yield Close()
             raise UnreadableAnswer(f"{call.path} is not a stream of events but {kind!r}.", status=answered.status)
         self._frames = Frames()
         self._unread.clear()
 
-    def next(self) -> Steps[LogEntry | None]:
+    async def pause(self, error: ClientError) -> None:
+        """Wait before the stream is opened again. Raises ConnectionLost after `patience.seconds`."""
+        await self._reconnects.pause(error, self._retry_seconds)
+
+    async def next(self) -> LogEntry | None:
         """The next event; None for a heartbeat. Raises ConnectionLost when the stream ends."""
         while not self._unread:
-            data: bytes = yield Read()
+            data = await self._http.read()
             if not data:
                 raise ConnectionLost("The stream ended before the run did.")
-            self._returns.reset()
+            self._reconnects.reset()
             before = self._frames.comments
             try:
                 self._unread.extend(self._frames.feed(data))
             except (FrameTooLarge, UnicodeDecodeError) as error:
                 raise UnreadableAnswer(f"The stream cannot be read: {error}") from error
-            self.retry_seconds = self._frames.retry_seconds or self.retry_seconds
+            self._retry_seconds = self._frames.retry_seconds or self._retry_seconds
             if not self._unread and self._frames.comments > before:
                 return None
         return self._read(self._unread.popleft())
@@ -210,3 +181,36 @@ def stream_end_error(name: str, entry: dict[str, Any]) -> ClientError:
     if code == CursorExpired.code:
         return CursorExpired(message, status=410)
     return ConnectionLost(message, code=code)
+
+
+async def events(
+    connection: Connection, thread_id: str, after: int | None, *, live: bool, reconnect: bool
+) -> AsyncGenerator[Event, None]:
+    """Each event of a thread once and in order, until the caller stops. Raises ClientError."""
+    cursor = after
+    async with EventStream(connection) as stream:
+        while True:
+            try:
+                await stream.open(calls.events(thread_id, cursor, live=live, seconds=connection.stream_seconds))
+                while True:
+                    entry = await stream.next()
+                    if entry is None:
+                        continue
+                    seq, event = entry
+                    if seq is not None:
+                        if cursor is not None and seq <= cursor:
+                            continue
+                        cursor = seq
+                    yield read_event(event)
+            except TRY_AGAIN as error:
+                error.thread_id = thread_id
+                if not reconnect:
+                    raise
+                await stream.pause(error)
+
+
+def read_event(event: dict[str, Any]) -> Event:
+    try:
+        return msgspec.convert(event, Event)
+    except msgspec.ValidationError as error:
+        raise UnreadableAnswer(f"An event cannot be read: {error}") from error

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from perdure.client import calls
 from perdure.client.calls import TurnCall
+from perdure.client.connection import Connection
 from perdure.client.errors import (
     ClientError,
     ConnectionLost,
@@ -20,9 +22,8 @@ from perdure.client.errors import (
     UnreadableAnswer,
 )
 from perdure.client.event_stream import EventStream
+from perdure.client.fetch import TRY_AGAIN, fetch, fetch_patiently
 from perdure.client.models import AT_REST, Chunk, Message
-from perdure.client.retries import fetch, fetch_patiently
-from perdure.client.steps import TRY_AGAIN, ClientSession, Close, Emit, Reconnects, Steps, Wait
 
 # ---------------------------------------------------------------- chunks
 
@@ -177,13 +178,12 @@ MAX_RUN_LOOKUPS = 3
 
 
 class StreamedTurn:
-    """The steps of one streamed turn."""
+    """One streamed turn."""
 
-    def __init__(self, session: ClientSession, turn: TurnCall) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, turn: TurnCall) -> None:
+        self._connection = connection
         self._turn = turn
-        self._returns = Reconnects(session)
-        self._stream = EventStream(self._returns)
+        self._stream = EventStream(connection)
         self._thread_id = turn.thread_id
         self._run_id = turn.run_id
         """The run that moves the thread for this turn."""
@@ -192,73 +192,80 @@ class StreamedTurn:
         self._after: int | None = None
         """The last `seq` before the turn; None: unknown."""
         self._seq: int | None = None
-        """The last `seq` that was emitted."""
+        """The last `seq` that was yielded."""
         self._chunk_count = 0
-        """Emitted chunks of that event: an event may be several."""
+        """Yielded chunks of that event: an event may be several."""
         self._output_count = 0
-        """Emitted messages of outputs."""
+        """Yielded messages of outputs."""
         self._last_is_message = False
         self._state: str | None = None
         """The final state of the run."""
         self._failure: Any = None
         self._idle_lookups = 0
 
-    def steps(self) -> Steps[None]:
-        try:
-            yield from self._begin()
-            is_complete = yield from self._read_stream()
-        except NotSent:
-            raise
-        except ConnectionLost as error:
-            is_complete = False
-            if self._seq is None:
-                yield from self._find_run(error)
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
+        is_complete = False
+        async with self._stream:
+            try:
+                await self._begin()
+                while not is_complete:
+                    chunk = await self._next_chunk()
+                    is_complete = chunk.status == "done" and chunk.seq is None
+                    yield chunk
+            except NotSent:
+                raise
+            except ConnectionLost as error:
+                if self._seq is None:
+                    await self._find_run(error)
+            if not is_complete:
+                async with aclosing(self._chunks_of_log()) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
         if not is_complete:
-            yield from self._rejoin()
-            yield from self._emit_end()
-        yield Close()
+            for chunk in await self._end_chunks():
+                yield chunk
         if self._state == "FAILED":
             raise self._run_error()
 
     # ------------------------------------------------------------ the first connection
 
-    def _begin(self) -> Steps[None]:
+    async def _begin(self) -> None:
         """Sends the turn once. Only a request that was not sent is repeated."""
         # A queued turn starts when its thread is free, however long that takes.
-        seconds = None if self._turn.on_busy == "enqueue" else self._session.stream_seconds
+        connection = self._connection
+        seconds = None if self._turn.on_busy == "enqueue" else connection.stream_seconds
         call = calls.stream(self._turn, seconds)
-        for attempt in range(1, self._session.patience.attempts + 1):
+        for attempt in range(1, connection.patience.attempts + 1):
             try:
-                yield from self._stream.open(call)
+                await self._stream.open(call)
             except NotSent as error:
-                if attempt == self._session.patience.attempts:
+                if attempt == connection.patience.attempts:
                     raise
-                wait = self._session.wait_after(attempt, error)
-                self._session.use_next_server()
-                yield Wait(wait)
+                wait = connection.wait_after(attempt, error)
+                connection.use_next_server()
+                await connection.io.sleep(wait)
             else:
                 return
 
-    def _read_stream(self) -> Steps[bool]:
-        """Whether the stream is complete. Raises ConnectionLost."""
+    async def _next_chunk(self) -> Chunk:
+        """Raises ConnectionLost, also if the server stops before the run ends."""
         while True:
-            entry = yield from self._stream.next()
-            if entry is None:
-                continue
-            chunk = decode_chunk(*entry)
-            if chunk.status == "started" and not self._has_begun:
-                self._has_begun, self._run_id = True, chunk.run_id or self._run_id
-                self._after = chunk.data.get("cursor")
-            if chunk.status == "done" and chunk.seq is None:
-                state = chunk.data.get("state")
-                if state not in AT_REST:
-                    raise ConnectionLost("The server stopped; another one resumes the run.")
-                self._state = state
-                yield Emit(chunk)
-                return True
-            yield from self._emit_chunk(chunk)
+            entry = await self._stream.next()
+            if entry is not None:
+                break
+        chunk = decode_chunk(*entry)
+        if chunk.status == "started" and not self._has_begun:
+            self._has_begun, self._run_id = True, chunk.run_id or self._run_id
+            self._after = chunk.data.get("cursor")
+        if chunk.status == "done" and chunk.seq is None:
+            state = chunk.data.get("state")
+            if state not in AT_REST:
+                raise ConnectionLost("The server stopped; another one resumes the run.")
+            self._state = state
+            return chunk
+        return self._record(chunk)
 
-    def _emit_chunk(self, chunk: Chunk) -> Steps[None]:
+    def _record(self, chunk: Chunk) -> Chunk:
         if chunk.seq is not None:
             self._chunk_count = self._chunk_count + 1 if chunk.seq == self._seq else 1
             self._seq = chunk.seq
@@ -267,17 +274,18 @@ class StreamedTurn:
             self._state = final_state(chunk) or self._state
             if chunk.event == "error":
                 self._failure = chunk.data
-        yield Emit(chunk)
+        return chunk
 
     # ------------------------------------------------------------ what became of it
 
-    def _find_run(self, lost: ConnectionLost) -> Steps[None]:
+    async def _find_run(self, lost: ConnectionLost) -> None:
         """Looks the run up, because no event of it arrived. Never starts it again. Raises ConnectionLost."""
+        connection = self._connection
         for look in range(MAX_RUN_LOOKUPS):
             try:
-                yield from fetch_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+                await fetch_patiently(connection, calls.get_run(self._thread_id, self._run_id))
             except NotFound:
-                yield Wait(min(self._session.patience.longest_wait, 0.1 * 4**look))
+                await connection.io.sleep(min(connection.patience.longest_wait, 0.1 * 4**look))
             else:
                 return
         began = "The server had started it and was lost before it wrote anything." if self._has_begun else ""
@@ -289,23 +297,28 @@ class StreamedTurn:
             run_id=self._turn.run_id,
         ) from lost
 
-    def _rejoin(self) -> Steps[None]:
+    async def _chunks_of_log(self) -> AsyncGenerator[Chunk, None]:
         """Continues with the thread's log until the run has ended."""
         while self._state is None:
             try:
-                call = calls.events(self._thread_id, self._cursor, live=True, seconds=self._session.stream_seconds)
-                yield from self._stream.open(call)
-                yield Emit(stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq}))
+                seconds = self._connection.stream_seconds
+                await self._stream.open(calls.events(self._thread_id, self._cursor, live=True, seconds=seconds))
+                yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
                 while self._state is None:
-                    entry = yield from self._stream.next()
+                    entry = await self._stream.next()
                     if entry is None:
-                        yield from self._check_progress()
-                    else:
-                        yield from self._emit_entry(*entry)
+                        await self._check_progress()
+                        continue
+                    self._idle_lookups = 0
+                    if self._is_earlier(*entry):
+                        continue
+                    for chunk in await self._chunks_of_event(*entry):
+                        yield self._record(chunk)
+                    if entry[0] is not None:
+                        self._last_is_message = False
             except TRY_AGAIN as error:
                 error.thread_id, error.run_id = self._thread_id, self._run_id
-                yield from self._returns.pause(error, self._stream.retry_seconds)
-        yield Close()
+                await self._stream.pause(error)
 
     @property
     def _cursor(self) -> int | None:
@@ -314,41 +327,38 @@ class StreamedTurn:
         # An output of several messages may have arrived in part: read the event again and skip those.
         return self._seq - 1 if self._last_is_message else self._seq
 
-    def _emit_entry(self, seq: int | None, event: dict[str, Any]) -> Steps[None]:
-        """Skips events of earlier runs. A later run continues the work of this one."""
-        self._idle_lookups = 0
-        run_id = event.get("run_id")
-        if self._seq is None and run_id != self._run_id:
-            return
-        if seq is not None and self._seq is not None and seq < self._seq:
-            return
-        self._run_id = run_id or self._run_id
+    def _is_earlier(self, seq: int | None, event: dict[str, Any]) -> bool:
+        """Whether the event belongs to an earlier run or was yielded. A later run continues the work of this one."""
+        if self._seq is None:
+            return event.get("run_id") != self._run_id
+        return seq is not None and seq < self._seq
+
+    async def _chunks_of_event(self, seq: int | None, event: dict[str, Any]) -> list[Chunk]:
+        """Without those that the broken stream brought."""
+        self._run_id = event.get("run_id") or self._run_id
         is_begun = seq is not None and seq == self._seq
         chunks = to_chunks(event, seq, self._output_count - (self._chunk_count if is_begun else 0))
         if event.get("type") == "request_info":
-            yield from self._load_schema(chunks[0])
-        for chunk in chunks[self._chunk_count :] if is_begun else chunks:
-            yield from self._emit_chunk(chunk)
-        if seq is not None:
-            self._last_is_message = False
+            await self._load_schema(chunks[0])
+        return chunks[self._chunk_count :] if is_begun else chunks
 
-    def _load_schema(self, chunk: Chunk) -> Steps[None]:
+    async def _load_schema(self, chunk: Chunk) -> None:
         """Adds the schema of the answer from the list of pending requests."""
         wanted = chunk.data["request"]
         try:
-            pending = yield from fetch(self._session, calls.requests(self._thread_id))
+            pending = await fetch(self._connection, calls.requests(self._thread_id))
         except ClientError:  # the request can be answered without it
             return
         for content in pending:
             if content.request_id == wanted["request_id"]:
                 wanted.update(response_schema=content.response_schema, response_type=content.response_type)
 
-    def _check_progress(self) -> Steps[None]:
+    async def _check_progress(self) -> None:
         """After a heartbeat: checks whether a run still owns the thread."""
         if self._seq is None:
-            yield from fetch_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+            await fetch_patiently(self._connection, calls.get_run(self._thread_id, self._run_id))
             return
-        thread = yield from fetch_patiently(self._session, calls.thread(self._thread_id))
+        thread = await fetch_patiently(self._connection, calls.thread(self._thread_id))
         if thread.status in AT_REST:
             self._state = thread.status
         self._idle_lookups = 0 if thread.run_id else self._idle_lookups + 1
@@ -362,18 +372,21 @@ class StreamedTurn:
 
     # ------------------------------------------------------------ the end
 
-    def _emit_end(self) -> Steps[None]:
-        """Emits the final chunks that the lost connection would have carried."""
+    async def _end_chunks(self) -> list[Chunk]:
+        """The final chunks that the lost connection would have carried."""
+        chunks = []
         if self._turn.response_granularity == "full":
-            state = yield from fetch_patiently(self._session, calls.state(self._thread_id))
-            yield Emit(Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={}))
+            state = await fetch_patiently(self._connection, calls.state(self._thread_id))
+            chunks.append(
+                Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={})
+            )
         pending: list[str] = []
         if self._state == "IDLE_WITH_PENDING_REQUESTS":
-            run = yield from fetch_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+            run = await fetch_patiently(self._connection, calls.get_run(self._thread_id, self._run_id))
             pending = [content.request_id for content in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}
-        yield Emit(stream_notice(self._thread_id, self._run_id, done))
+        return [*chunks, stream_notice(self._thread_id, self._run_id, done)]
 
     def _run_error(self) -> RunFailed:
         details = self._failure if isinstance(self._failure, dict) else {}

@@ -31,10 +31,7 @@ from perdure.client import (
     TooManyRequests,
     Unavailable,
     UnreadableAnswer,
-    calls,
 )
-from perdure.client.retries import fetch
-from perdure.client.steps import Answered, ClientSession, Send, Wait
 from perdure.errors import PerdureError
 
 QUICK = Patience(first_wait=0.01, longest_wait=2, seconds=5)
@@ -102,15 +99,18 @@ async def test_client_retries_a_read() -> None:
     assert len(server.asked) == 4
 
 
-def test_read_waits_as_long_as_retry_after_asks() -> None:
-    steps = fetch(ClientSession(["http://one"], Patience()), calls.thread("t"))
-    assert isinstance(next(steps), Send)
-    assert steps.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
-    several = fetch(ClientSession(["http://one", "http://two"], Patience()), calls.thread("t"))
-    next(several)
-    assert several.send(Answered(429, {"retry-after": "7"})) == Wait(0.0), "the other server may have time"
-    next(several)
-    assert several.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
+async def test_read_waits_as_long_as_retry_after_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+
+    for urls, expected in (["http://one"], [7.0] * 3), (["http://one", "http://two"], [0.0, 7.0, 7.0]):
+        waits: list[float] = []
+        busy = httpx.MockTransport(lambda request: httpx.Response(429, headers={"retry-after": "7"}))
+        async with Client(urls, transport=busy) as client:
+            monkeypatch.setattr(client._connection.io, "sleep", wait)
+            with pytest.raises(TooManyRequests):
+                await client.thread("t")
+        assert waits == expected, "the other server may have time"
 
 
 async def test_read_gives_up_after_its_attempts_or_when_retry_after_is_too_long() -> None:

@@ -1,0 +1,223 @@
+"""Requests with one answer, repeated where that is safe; lists page by page, and files piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.client import calls
+from perdure.client.calls import HttpCall
+from perdure.client.connection import Answered, Connection, HttpStream
+from perdure.client.errors import (
+    ClientError,
+    ConnectionLost,
+    NotFound,
+    NotSent,
+    TooManyRequests,
+    Unavailable,
+    UnreadableAnswer,
+    parse_error,
+)
+from perdure.client.models import Checkpoint, Run
+
+T = TypeVar("T")
+
+TRY_AGAIN = (ConnectionLost, TooManyRequests, Unavailable)
+"""Errors that a later attempt may not meet."""
+
+
+class Reconnects:
+    """Reconnects of one stream: how many, and since when."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._failures = 0
+        self._since: float | None = None
+
+    def reset(self) -> None:
+        """Bytes arrived: the next failure counts from zero."""
+        self._failures, self._since = 0, None
+
+    async def pause(self, error: ClientError, asked_for: float | None = None) -> None:
+        """Wait before the next attempt, at the next server. Raises ConnectionLost after `patience.seconds`."""
+        connection = self._connection
+        now = connection.clock()
+        self._since = now if self._since is None else self._since
+        self._failures += 1
+        seconds = connection.patience.seconds
+        wait = connection.wait_after(self._failures, error, asked_for)
+        if now + wait - self._since > seconds:
+            raise ConnectionLost(
+                f"The stream broke, and no server continued it for {seconds:g} s: {error.message} The run "
+                "continues; read its events later.",
+                thread_id=error.thread_id,
+                run_id=error.run_id,
+            ) from error
+        connection.use_next_server()
+        await connection.io.sleep(wait)
+
+
+# ---------------------------------------------------------------- one answer
+
+
+async def fetch(connection: Connection, call: HttpCall[T]) -> T:
+    """The answer of the first server that succeeds. Raises ClientError otherwise."""
+    for attempt in range(1, connection.patience.attempts + 1):
+        try:
+            answered = await _send(connection, call)
+        except ClientError as error:
+            if not may_repeat(call, error) or attempt == connection.patience.attempts:
+                raise
+            wait = connection.wait_after(attempt, error)
+            if wait > connection.patience.longest_wait:
+                raise
+        else:
+            return decode_answer(call, answered)
+        connection.use_next_server()
+        await connection.io.sleep(wait)
+    raise ValueError("patience.attempts must be at least 1.")
+
+
+async def _send(connection: Connection, call: HttpCall[Any]) -> Answered:
+    stream = HttpStream(connection)
+    try:
+        answered = await stream.open(call)
+        error = find_error(call, answered)
+        if error is not None:
+            raise error
+        return msgspec.structs.replace(answered, body=await stream.read_all()) if answered.is_success else answered
+    finally:
+        await stream.close()
+
+
+def may_repeat(call: HttpCall[Any], error: ClientError) -> bool:
+    """A request that was not sent can be repeated, and one that only reads."""
+    return isinstance(error, NotSent) or (call.only_reads and isinstance(error, TRY_AGAIN))
+
+
+async def fetch_patiently(connection: Connection, call: HttpCall[T]) -> T:
+    """Repeats a read for `patience.seconds`, like a stream that reconnects."""
+    reconnects = Reconnects(connection)
+    while True:
+        try:
+            return await fetch(connection, call)
+        except TRY_AGAIN as error:
+            await reconnects.pause(error)
+
+
+async def start_run(connection: Connection, call: HttpCall[T], thread_id: str, run_id: str) -> T:
+    """Sends a request that starts a run, once.
+
+    If the answer is lost, looks the run up and returns it where the request returns a run. Raises ConnectionLost with
+    the run's state otherwise.
+    """
+    try:
+        return await fetch(connection, call)
+    except NotSent:
+        raise
+    except ConnectionLost as lost:
+        error = lost
+    where = f"run {run_id} of thread {thread_id!r}"
+    try:
+        run = await fetch(connection, calls.get_run(thread_id, run_id))
+    except NotFound:
+        state = f"The server has no {where}: most likely it did not start."
+    except ClientError:
+        state = f"No server answered whether {where} started; ask later with get_run."
+    else:
+        if call.kind is Run:
+            return run  # type: ignore[return-value]  # T is Run
+        state = f"It started: {where} is {run.state}; get_run returns its result."
+    raise ConnectionLost(
+        f"The answer was lost ({error.message}). {state} The client did not send it again.",
+        thread_id=thread_id,
+        run_id=run_id,
+    ) from error
+
+
+class _Envelope(msgspec.Struct):
+    data: msgspec.Raw
+
+
+def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
+    """None for a success."""
+    if answered.is_success or answered.status in call.also:
+        return None
+    if 300 <= answered.status < 400:
+        return UnreadableAnswer(
+            f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
+            "credentials to no other address.",
+            status=answered.status,
+        )
+    return parse_error(answered.status, answered.headers, answered.body)
+
+
+def decode_answer(call: HttpCall[T], answered: Answered) -> T:
+    """Raises UnreadableAnswer."""
+    try:
+        payload = msgspec.json.decode(answered.body, type=_Envelope).data
+        if call.under is not None:
+            payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[call.under]
+        value: T = msgspec.json.decode(payload, type=call.kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+        if answered.status in call.also:
+            raise parse_error(answered.status, answered.headers, answered.body) from error
+        where = f"no {call.under!r}" if isinstance(error, KeyError) else str(error)
+        raise UnreadableAnswer(
+            f"{call.method} {call.path} has an answer that this client does not understand: {where}. The "
+            "server may have done the work. Is this the address of a perdure server?",
+            status=answered.status,
+            request_id=answered.headers.get("x-request-id"),
+        ) from error
+    return value
+
+
+# ---------------------------------------------------------------- several answers, and files
+
+
+async def pages(
+    connection: Connection,
+    page: Callable[[int, int], HttpCall[list[T]]],
+    identify: Callable[[T], object],
+    size: int,
+) -> AsyncGenerator[T, None]:
+    """All items of a list. An item that moves to another page meanwhile is yielded once."""
+    yielded: set[object] = set()
+    offset = 0
+    while True:
+        page_items = await fetch(connection, page(offset, size))
+        for item in page_items:
+            if identify(item) not in yielded:
+                yielded.add(identify(item))
+                yield item
+        if len(page_items) < size:
+            return
+        offset += len(page_items)
+
+
+async def checkpoints(
+    connection: Connection, thread_id: str, before: str | None, size: int
+) -> AsyncGenerator[Checkpoint, None]:
+    """Newest first."""
+    while True:
+        page_items = await fetch(connection, calls.checkpoints(thread_id, before, size))
+        for item in page_items:
+            yield item
+        if len(page_items) < size:
+            return
+        before = page_items[-1].checkpoint_id
+
+
+async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:
+    """Write a file piece by piece. Raises ClientError."""
+    stream = HttpStream(connection)
+    try:
+        error = find_error(call, await stream.open(call))
+        if error is not None:
+            raise error
+        while piece := await stream.read():
+            await connection.io.call(write, piece)
+    finally:
+        await stream.close()
