@@ -270,14 +270,14 @@ _NAMES = {
     "perdure.agent_workflow.definition": "condition",
     "perdure.agent_workflow.definition.condition": "Condition",
     "perdure.agent_workflow.definition.config": (
-        "AgentConfig ApprovalConfig ConversationConfig EdgeConfig ErrorConfig HandoffConfig MapConfig "
-        "NodeConfig RetryConfig SettingsConfig WorkflowConfig"
+        "AgentConfig ApprovalConfig ConversationConfig EdgeConfig ErrorConfig HandoffConfig MapConfig NodeConfig "
+        "RetryConfig SettingsConfig WorkflowConfig"
     ),
     "perdure.agent_workflow.events": (
         "AgentWorkflowEvent EventMetadata WorkflowAgentCompletedEvent WorkflowAgentSkippedEvent "
         "WorkflowAgentStartedEvent WorkflowApprovalRequestedEvent WorkflowApprovalResolvedEvent "
-        "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent "
-        "WorkflowLayerCompletedEvent WorkflowLayerStartedEvent WorkflowStartedEvent"
+        "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent WorkflowLayerCompletedEvent "
+        "WorkflowLayerStartedEvent WorkflowStartedEvent"
     ),
     "perdure.agent_workflow.execution.approvals": "ApprovalContext ApprovalDecision ApprovalRequest",
     "perdure.agent_workflow.execution.execution": "WorkflowResult",
@@ -313,21 +313,18 @@ _NAMES = {
     "perdure.engine.thread.arguments": "Secret",
     "perdure.engine.tracing.tracing": "configure_tracing",
     "perdure.errors": (
-        "AgentFailed AlreadyAnswered AnswerNotUsable AnswerRejected ApprovalTimedOut "
-        "CheckpointHookFailed CheckpointNotFound CheckpointPinned ContextEnded ConversationNotFound "
-        "CursorExpired DamagedCheckpoint DamagedDefinition DamagedStore DefinitionNotFound "
-        "DuplicateExecutorId DuplicateRequest EdgeDuplicationError ExecutionNotFound "
-        "GraphConnectivityError HandlerCancelled IncompatibleWorkflow InputMismatch InvalidDefinition "
-        "InvalidRun InvalidSelection MigrationFailed MissingExtra MissingKey MissingProgram "
-        "MissingSecret NewerFormat NoEventLog NoPendingRequests NoResponseHandler NoStorage "
-        "NoThreadFile NotInAsyncCode PerdureError PlaintextRefused PoolExhausted PredicateFailed "
-        "RequestError RequestExpired RequestWithdrawn RunInterrupted StateConflict "
-        "StepArgumentsUnsavable StepNameTaken StepOutsideWorkflow StorageFailed StoreUnavailable "
-        "SubWorkflowFailed ThreadBusy ThreadConflict ThreadExists ThreadNotFound ThreadNotIdle "
-        "TimedOut TypeCompatibilityError UnknownExecutor UnknownRequest UnreadableValue "
-        "UnsavableValue UnsupportedId UsageLimitReached ValidationTypeEnum "
-        "WorkflowCheckpointException WorkflowConvergenceException WorkflowException "
-        "WorkflowRunnerException WorkflowValidationError WrongInputType WrongStateType"
+        "AgentFailed AlreadyAnswered AnswerNotUsable AnswerRejected ApprovalTimedOut CheckpointHookFailed "
+        "CheckpointNotFound CheckpointPinned ContextEnded ConversationNotFound CursorExpired DamagedCheckpoint "
+        "DamagedDefinition DamagedStore DefinitionNotFound DuplicateExecutorId DuplicateRequest EdgeDuplicationError "
+        "ExecutionNotFound GraphConnectivityError HandlerCancelled IncompatibleWorkflow InputMismatch "
+        "InvalidDefinition InvalidRun InvalidSelection MigrationFailed MissingExtra MissingKey MissingProgram "
+        "MissingSecret NewerFormat NoEventLog NoPendingRequests NoResponseHandler NoStorage NoThreadFile "
+        "NotInAsyncCode PerdureError PlaintextRefused PoolExhausted PredicateFailed RequestError RequestExpired "
+        "RequestWithdrawn RunInterrupted StateConflict StepArgumentsUnsavable StepNameTaken StepOutsideWorkflow "
+        "StorageFailed StoreUnavailable SubWorkflowFailed ThreadBusy ThreadConflict ThreadExists ThreadNotFound "
+        "ThreadNotIdle TimedOut TypeCompatibilityError UnknownExecutor UnknownRequest UnreadableValue UnsavableValue "
+        "UnsupportedId UsageLimitReached ValidationTypeEnum WorkflowCheckpointException WorkflowConvergenceException "
+        "WorkflowException WorkflowRunnerException WorkflowValidationError WrongInputType WrongStateType"
     ),
     "perdure.events": (
         "RequestTerms WorkflowErrorDetails WorkflowEvent WorkflowEventSource WorkflowEventType WorkflowRunState"
@@ -339,8 +336,8 @@ _NAMES = {
     "perdure.graph.executor": "Executor",
     "perdure.graph.function_executor": "FunctionExecutor executor",
     "perdure.graph.graph": (
-        "Case Default Edge EdgeCondition EdgeGroup FanInEdgeGroup FanOutEdgeGroup SingleEdgeGroup "
-        "SwitchCaseEdgeGroup SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault"
+        "Case Default Edge EdgeCondition EdgeGroup FanInEdgeGroup FanOutEdgeGroup SingleEdgeGroup SwitchCaseEdgeGroup "
+        "SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault"
     ),
     "perdure.graph.handlers": "handler response_handler",
     "perdure.graph.policy": "RetryPolicy add append merge",

@@ -204,6 +204,11 @@ class Executor:
         return f"{self.__class__.__name__}(id={self.id!r})"
 
 
+def accepts(executor: Executor, kind: Any) -> bool:
+    """Whether some handler may accept values of this type."""
+    return any(is_type_compatible(kind, accepted) for accepted in executor.input_types)
+
+
 def table_of(kind: type[Executor]) -> HandlerTable:
     """The class's handlers, base classes included; an overridden method counts once, as overridden."""
     table = kind.__dict__.get("_table")

@@ -15,9 +15,8 @@ from perdure.errors import (
     WorkflowValidationError,
     did_you_mean,
 )
-from perdure.graph.executor import Executor
+from perdure.graph.executor import Executor, accepts
 from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, Graph, OutputDesignation
-from perdure.graph.types.matching import is_type_compatible
 from perdure.log import get_logger
 
 logger = get_logger("graph")
@@ -43,7 +42,7 @@ def validate_workflow_graph(
 def _check_fallbacks(fallbacks: Mapping[str, str], executors: Mapping[str, Executor]) -> None:
     for executor_id, fallback_id in fallbacks.items():
         sent, accepted = executors[executor_id].input_types, executors[fallback_id].input_types
-        if sent and accepted and not any(is_type_compatible(kind, other) for kind in sent for other in accepted):
+        if sent and accepted and not any(accepts(executors[fallback_id], kind) for kind in sent):
             raise TypeCompatibilityError(executor_id, fallback_id, sent, accepted)
         seen = {executor_id}
         while fallback_id and fallback_id not in seen:
@@ -91,7 +90,7 @@ def _check_types(edge: Edge, executors: Mapping[str, Executor], *, joined: bool)
         logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _untyped_id(edge, sent))
         return
     arriving = [GenericAlias(list, (kind,)) for kind in sent] if joined else sent
-    if not any(is_type_compatible(kind, other) for kind in arriving for other in accepted):
+    if not any(accepts(executors[edge.target_id], kind) for kind in arriving):
         raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
 
 

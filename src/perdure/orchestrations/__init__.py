@@ -89,27 +89,7 @@ if TYPE_CHECKING:
         HandoffSentEvent as HandoffSentEvent,
     )
     from perdure.orchestrations.magentic.builder import MagenticBuilder as MagenticBuilder
-    from perdure.orchestrations.magentic.ledger import (
-        MAGENTIC_MANAGER_NAME as MAGENTIC_MANAGER_NAME,
-        MagenticContext as MagenticContext,
-        MagenticOrchestratorEvent as MagenticOrchestratorEvent,
-        MagenticOrchestratorEventType as MagenticOrchestratorEventType,
-        MagenticProgressLedger as MagenticProgressLedger,
-        MagenticProgressLedgerItem as MagenticProgressLedgerItem,
-        MagenticResetSignal as MagenticResetSignal,
-        MagenticTaskLedger as MagenticTaskLedger,
-    )
     from perdure.orchestrations.magentic.manager import (
-        MagenticManagerBase as MagenticManagerBase,
-        StandardMagenticManager as StandardMagenticManager,
-    )
-    from perdure.orchestrations.magentic.orchestrator import MagenticOrchestrator as MagenticOrchestrator
-    from perdure.orchestrations.magentic.participant import (
-        MagenticAgentExecutor as MagenticAgentExecutor,
-        MagenticPlanReviewRequest as MagenticPlanReviewRequest,
-        MagenticPlanReviewResponse as MagenticPlanReviewResponse,
-    )
-    from perdure.orchestrations.magentic.prompts import (
         ORCHESTRATOR_FINAL_ANSWER_PROMPT as ORCHESTRATOR_FINAL_ANSWER_PROMPT,
         ORCHESTRATOR_PROGRESS_LEDGER_PROMPT as ORCHESTRATOR_PROGRESS_LEDGER_PROMPT,
         ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT as ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT,
@@ -117,6 +97,22 @@ if TYPE_CHECKING:
         ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT as ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT,
         ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT,
         ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT,
+        MagenticManagerBase as MagenticManagerBase,
+        StandardMagenticManager as StandardMagenticManager,
+    )
+    from perdure.orchestrations.magentic.orchestrator import MagenticOrchestrator as MagenticOrchestrator
+    from perdure.orchestrations.magentic.types import (
+        MAGENTIC_MANAGER_NAME as MAGENTIC_MANAGER_NAME,
+        MagenticAgentExecutor as MagenticAgentExecutor,
+        MagenticContext as MagenticContext,
+        MagenticOrchestratorEvent as MagenticOrchestratorEvent,
+        MagenticOrchestratorEventType as MagenticOrchestratorEventType,
+        MagenticPlanReviewRequest as MagenticPlanReviewRequest,
+        MagenticPlanReviewResponse as MagenticPlanReviewResponse,
+        MagenticProgressLedger as MagenticProgressLedger,
+        MagenticProgressLedgerItem as MagenticProgressLedgerItem,
+        MagenticResetSignal as MagenticResetSignal,
+        MagenticTaskLedger as MagenticTaskLedger,
     )
     from perdure.orchestrations.participants import (
         clean_conversation_for_handoff as clean_conversation_for_handoff,
@@ -139,50 +135,43 @@ _HOME = homes_of(
         "perdure.agent_workflow.definition": "condition",
         "perdure.agent_workflow.definition.condition": "Condition",
         "perdure.agent_workflow.definition.config": (
-            "AgentConfig ApprovalConfig ConversationConfig EdgeConfig ErrorConfig HandoffConfig MapConfig "
-            "NodeConfig RetryConfig SettingsConfig WorkflowConfig"
+            "AgentConfig ApprovalConfig ConversationConfig EdgeConfig ErrorConfig HandoffConfig MapConfig NodeConfig "
+            "RetryConfig SettingsConfig WorkflowConfig"
         ),
         "perdure.agent_workflow.events": (
             "AgentWorkflowEvent EventMetadata WorkflowAgentCompletedEvent WorkflowAgentSkippedEvent "
             "WorkflowAgentStartedEvent WorkflowApprovalRequestedEvent WorkflowApprovalResolvedEvent "
-            "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent "
-            "WorkflowLayerCompletedEvent WorkflowLayerStartedEvent WorkflowStartedEvent"
+            "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent WorkflowLayerCompletedEvent "
+            "WorkflowLayerStartedEvent WorkflowStartedEvent"
         ),
         "perdure.agent_workflow.execution.approvals": "ApprovalContext ApprovalDecision ApprovalRequest",
         "perdure.agent_workflow.execution.execution": "WorkflowResult",
         "perdure.agent_workflow.instance": "AgentWorkflowInstance",
-        "perdure.agent_workflow.store": (
-            "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition"
-        ),
+        "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
         "perdure.orchestrations.concurrent": "ConcurrentBuilder",
         "perdure.orchestrations.group_chat.builder": "GroupChatBuilder",
         "perdure.orchestrations.group_chat.orchestrator": (
             "AgentBasedGroupChatOrchestrator BaseGroupChatOrchestrator GroupChatOrchestrator"
         ),
         "perdure.orchestrations.group_chat.types": (
-            "AgentOrchestrationOutput GroupChatParticipantMessage GroupChatRequestMessage "
-            "GroupChatRequestSentEvent GroupChatResponseMessage GroupChatResponseReceivedEvent "
-            "GroupChatSelectionFunction GroupChatState OrchestrationState ParticipantRegistry "
-            "TerminationCondition"
+            "AgentOrchestrationOutput GroupChatParticipantMessage GroupChatRequestMessage GroupChatRequestSentEvent "
+            "GroupChatResponseMessage GroupChatResponseReceivedEvent GroupChatSelectionFunction GroupChatState "
+            "OrchestrationState ParticipantRegistry TerminationCondition"
         ),
         "perdure.orchestrations.handoff.builder": "HandoffBuilder get_handoff_tool_name",
         "perdure.orchestrations.handoff.executor": "HandoffAgentExecutor HandoffAgentUserRequest HandoffSentEvent",
         "perdure.orchestrations.magentic.builder": "MagenticBuilder",
-        "perdure.orchestrations.magentic.ledger": (
-            "MAGENTIC_MANAGER_NAME MagenticContext MagenticOrchestratorEvent "
-            "MagenticOrchestratorEventType MagenticProgressLedger MagenticProgressLedgerItem "
-            "MagenticResetSignal MagenticTaskLedger"
-        ),
-        "perdure.orchestrations.magentic.manager": "MagenticManagerBase StandardMagenticManager",
-        "perdure.orchestrations.magentic.orchestrator": "MagenticOrchestrator",
-        "perdure.orchestrations.magentic.participant": (
-            "MagenticAgentExecutor MagenticPlanReviewRequest MagenticPlanReviewResponse"
-        ),
-        "perdure.orchestrations.magentic.prompts": (
-            "ORCHESTRATOR_FINAL_ANSWER_PROMPT ORCHESTRATOR_PROGRESS_LEDGER_PROMPT "
+        "perdure.orchestrations.magentic.manager": (
+            "MagenticManagerBase ORCHESTRATOR_FINAL_ANSWER_PROMPT ORCHESTRATOR_PROGRESS_LEDGER_PROMPT "
             "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT "
             "ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT "
-            "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT"
+            "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT StandardMagenticManager"
+        ),
+        "perdure.orchestrations.magentic.orchestrator": "MagenticOrchestrator",
+        "perdure.orchestrations.magentic.types": (
+            "MAGENTIC_MANAGER_NAME MagenticAgentExecutor MagenticContext MagenticOrchestratorEvent "
+            "MagenticOrchestratorEventType MagenticPlanReviewRequest MagenticPlanReviewResponse "
+            "MagenticProgressLedger MagenticProgressLedgerItem MagenticResetSignal MagenticTaskLedger"
         ),
         "perdure.orchestrations.participants": "clean_conversation_for_handoff create_completion_message",
         "perdure.orchestrations.request_info": "AgentApprovalExecutor AgentRequestInfoResponse",

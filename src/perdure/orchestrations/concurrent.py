@@ -20,24 +20,25 @@ from perdure.orchestrations.participants import (
     Designation,
     IntermediateOutputFrom,
     OutputFrom,
-    TeamSettings,
+    UserInput,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import ReviewedAgents
+from perdure.orchestrations.request_info import ReviewedTeamBuilder
 from perdure.workflows.workflow import Workflow
 
-KIND = "concurrent"
 DISPATCHER_ID = "dispatcher"
 AGGREGATOR_ID = "aggregator"
 
 
-class ConcurrentBuilder:
+class ConcurrentBuilder(ReviewedTeamBuilder):
     """`ConcurrentBuilder(participants=[optimist, sceptic]).build()`.
 
     All participants get the input at the same time. The output is one AgentResponse with the last message of each, in
     their order, or the result of the aggregator.
     """
+
+    KIND = "concurrent"
 
     def __init__(
         self,
@@ -51,11 +52,10 @@ class ConcurrentBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = TeamSettings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
         self._team = read_participants(participants, minimum=2)
         self._designation = designate(self._team, output_from, intermediate_output_from)
         self._aggregator: Executor | None = None
-        self._reviewing = ReviewedAgents()
 
     def with_aggregator(self, aggregator: Executor | Callable[..., Any]) -> Self:
         """An executor for `list[AgentExecutorResponse]`, or a function of the results, and of the context if it has two
@@ -70,24 +70,15 @@ class ConcurrentBuilder:
             raise TypeError(f"An aggregator is an executor or a function, got {aggregator!r}.")
         return self
 
-    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.set_storage(checkpoint_storage)
-        return self
-
-    def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
-        """Request a review of each answer of these agents, or of all, before they are joined."""
-        self._reviewing.ask(agents)
-        return self
-
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
-        executors = list(self._reviewing.executors(self._team).values())
+        executors = list(self._executors(self._team).values())
         dispatcher = Dispatcher(DISPATCHER_ID)
         aggregator = self._aggregator or ResponseAggregator(AGGREGATOR_ID)
         outputs = [aggregator.id, *self._designation["output_from"]]
         designation: Designation = {**self._designation, "output_from": outputs}
         return (
-            self._settings.builder(self._team, dispatcher, designation)
+            self._workflow_builder(self._team, dispatcher, designation)
             .add_fan_out_edges(dispatcher, executors)
             .add_fan_in_edges(executors, aggregator)
             .build()
@@ -102,16 +93,8 @@ class Dispatcher(Executor):
         await ctx.send_message(request)
 
     @handler
-    async def from_str(self, text: str, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
-        await ctx.send_message(AgentExecutorRequest(as_messages(text)))
-
-    @handler
-    async def from_message(self, message: Message, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
-        await ctx.send_message(AgentExecutorRequest([message]))
-
-    @handler
-    async def from_messages(self, messages: list[str | Message], ctx: WorkflowContext[AgentExecutorRequest]) -> None:
-        await ctx.send_message(AgentExecutorRequest(as_messages(messages)))
+    async def from_user(self, user_input: UserInput, ctx: WorkflowContext[AgentExecutorRequest]) -> None:
+        await ctx.send_message(AgentExecutorRequest(as_messages(user_input)))
 
 
 class ResponseAggregator(Executor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 
 import msgspec
 
@@ -26,6 +26,8 @@ from perdure.workflows.builder import WorkflowBuilder
 INPUT_ID = "input-conversation"
 OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"
 """Participants, by name or as objects."""
+UserInput: TypeAlias = str | Message | list[str | Message]
+"""What a user sends to an orchestration: a text, a message, or several."""
 IntermediateOutputFrom: TypeAlias = "Sequence[Any] | Literal['all', 'all_other'] | None"
 
 
@@ -179,22 +181,14 @@ def _yielding_names(team: Sequence[Participant]) -> list[str]:
 
 
 class InputConversation(Executor):
-    """Converts the input of a run to a conversation: a text, a message, or several."""
+    """Converts the input of a run to a conversation."""
 
     def __init__(self, id: str = INPUT_ID) -> None:
         super().__init__(id)
 
     @handler
-    async def from_str(self, text: str, ctx: WorkflowContext[list[Message]]) -> None:
-        await ctx.send_message(as_messages(text))
-
-    @handler
-    async def from_message(self, message: Message, ctx: WorkflowContext[list[Message]]) -> None:
-        await ctx.send_message([message])
-
-    @handler
-    async def from_messages(self, messages: list[str | Message], ctx: WorkflowContext[list[Message]]) -> None:
-        await ctx.send_message(as_messages(messages))
+    async def convert(self, user_input: UserInput, ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message(as_messages(user_input))
 
 
 USER_CONTENT_TYPES = frozenset({"text", "data", "uri"})
@@ -231,28 +225,36 @@ MAX_NAME_CHARACTERS = 60
 """Of participants' names in the name of a team."""
 
 
-@dataclass(slots=True)
-class TeamSettings:
-    """Settings of an orchestration, checked on creation."""
+class TeamBuilder:
+    """Base of the builders of orchestrations: the settings of the workflow, checked on creation."""
 
-    kind: str
+    KIND: ClassVar[str]
     """The kind of orchestration: with the participants' names, the default name."""
-    name: str | None
-    description: str | None
-    checkpoint_storage: Any
-    durability: Durability
-    allowed_types: tuple[type | str, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_identifier("name", self.name)
-        if self.checkpoint_storage is not None:
-            check_storage(self.checkpoint_storage)
+    def __init__(
+        self,
+        name: str | None,
+        description: str | None,
+        checkpoint_storage: Any,
+        durability: Durability,
+        allowed_types: Iterable[type | str],
+    ) -> None:
+        check_identifier("name", name)
+        self._name = name
+        self._description = description
+        self._durability = durability
+        self._allowed_types = tuple(allowed_types)
+        self._checkpoint_storage: Any = None
+        if checkpoint_storage is not None:
+            self.with_checkpointing(checkpoint_storage)
 
-    def set_storage(self, checkpoint_storage: Any) -> None:
+    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
+        """Save threads in a storage, so that any process can resume them."""
         check_storage(checkpoint_storage)
-        self.checkpoint_storage = checkpoint_storage
+        self._checkpoint_storage = checkpoint_storage
+        return self
 
-    def builder(
+    def _workflow_builder(
         self,
         team: Sequence[Participant],
         start: Executor,
@@ -262,12 +264,12 @@ class TeamSettings:
     ) -> WorkflowBuilder:
         return WorkflowBuilder(
             max_iterations,
-            _team_name(self.kind, team) if self.name is None else self.name,
-            self.description,
+            _team_name(self.KIND, team) if self._name is None else self._name,
+            self._description,
             start_executor=start,
-            checkpoint_storage=self.checkpoint_storage,
-            durability=self.durability,
-            allowed_types=self.allowed_types,
+            checkpoint_storage=self._checkpoint_storage,
+            durability=self._durability,
+            allowed_types=self._allowed_types,
             **designation,
         )
 

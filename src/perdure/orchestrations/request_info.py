@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -14,7 +14,7 @@ from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
 from perdure.agents.recording import current_delivery
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
-from perdure.orchestrations.participants import Participant, find_participant
+from perdure.orchestrations.participants import Participant, TeamBuilder, find_participant
 
 
 class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,26 +70,27 @@ async def _request_review(response: AgentExecutorResponse, draft: int) -> list[M
     return as_messages(answer.messages)
 
 
-class ReviewedAgents:
-    """The agents whose answers are reviewed: none until `ask` is called."""
+class ReviewedTeamBuilder(TeamBuilder):
+    """Base of builders whose agents' answers can be reviewed."""
 
-    def __init__(self) -> None:
-        self._wanted: list[Any] | None = []
+    _reviewed: Sequence[Any] | None = ()
+    """None: all agents."""
 
-    def ask(self, agents: Sequence[Any] | None) -> None:
-        """Review these agents, or all. Raises ValueError for an empty list."""
+    def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
+        """Request a review of each answer of these agents, or of all, before the workflow uses it."""
         if isinstance(agents, str):
             raise TypeError(f"agents= is a list, got {agents!r}.")
         if agents is not None and not agents:
             raise ValueError("with_request_info(agents=[]) selects no agent. Leave it out to select all.")
-        self._wanted = None if agents is None else list(agents)
+        self._reviewed = None if agents is None else list(agents)
+        return self
 
-    def executors(self, team: Sequence[Participant], **options: Any) -> dict[str, Executor]:
+    def _executors(self, team: Sequence[Participant], **options: Any) -> dict[str, Executor]:
         """The executors in the graph, by name; `options` are those of AgentExecutor. Raises ValueError for a reviewed
         participant that is not an agent of the team."""
         reviewed = {member.name for member in team if member.agent is not None}
-        if self._wanted is not None:
-            named = [find_participant(team, wanted, "with_request_info(agents=...)") for wanted in self._wanted]
+        if self._reviewed is not None:
+            named = [find_participant(team, wanted, "with_request_info(agents=...)") for wanted in self._reviewed]
             for member in named:
                 if member.agent is None:
                     name = member.name

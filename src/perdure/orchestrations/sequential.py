@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutorResponse
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor
+from perdure.graph.executor import Executor, accepts
 from perdure.graph.handlers import handler
-from perdure.graph.types.matching import is_type_compatible
 from perdure.orchestrations.participants import (
     InputConversation,
     IntermediateOutputFrom,
     OutputFrom,
-    TeamSettings,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import ReviewedAgents
+from perdure.orchestrations.request_info import ReviewedTeamBuilder
 from perdure.workflows.workflow import Workflow
 
-KIND = "sequential"
 
-
-class SequentialBuilder:
+class SequentialBuilder(ReviewedTeamBuilder):
     """`SequentialBuilder(participants=[writer, editor]).build()`.
 
     Each participant gets the whole conversation, or with `chain_only_agent_responses` only the messages of the agent
     before it. The output is the AgentResponse of the last one. An executor gets an AgentExecutorResponse or, without a
     handler for it, the conversation as `list[Message]`, which it may also send on.
     """
+
+    KIND = "sequential"
 
     def __init__(
         self,
@@ -48,28 +46,18 @@ class SequentialBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = TeamSettings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
         self._team = read_participants(participants)
         last = self._team[-1].name
         self._designation = designate(self._team, output_from, intermediate_output_from, default=[last])
         self._context_mode = "last_agent" if chain_only_agent_responses else None
-        self._reviewing = ReviewedAgents()
-
-    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.set_storage(checkpoint_storage)
-        return self
-
-    def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
-        """Request a review of each answer of these agents, or of all, before the next participant gets it."""
-        self._reviewing.ask(agents)
-        return self
 
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
-        executors = self._reviewing.executors(self._team, context_mode=self._context_mode)
+        executors = self._executors(self._team, context_mode=self._context_mode)
         start = InputConversation()
         longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(executors) + 1)
-        builder = self._settings.builder(self._team, start, self._designation, max_iterations=longest)
+        builder = self._workflow_builder(self._team, start, self._designation, max_iterations=longest)
         before: Executor = start
         for executor in executors.values():
             if _takes_only_a_conversation(executor, before):
@@ -82,10 +70,8 @@ class SequentialBuilder:
 
 
 def _takes_only_a_conversation(executor: Executor, before: Executor) -> bool:
-    def takes(kind: Any) -> bool:
-        return any(is_type_compatible(kind, accepted) for accepted in executor.input_types)
-
-    return AgentExecutorResponse in before.output_types and not takes(AgentExecutorResponse) and takes(list[Message])
+    sends_response = AgentExecutorResponse in before.output_types
+    return sends_response and not accepts(executor, AgentExecutorResponse) and accepts(executor, list[Message])
 
 
 class ResponseToConversation(Executor):

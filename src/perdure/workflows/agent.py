@@ -22,7 +22,7 @@ from perdure.agents.recording import (
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.thread.arguments import Secret
 from perdure.errors import ThreadNotFound, ThreadNotIdle
-from perdure.graph.types.matching import is_type_compatible
+from perdure.graph.executor import accepts
 from perdure.records import CheckpointInfo
 from perdure.workflows.agent_updates import (
     REQUEST_INFO,
@@ -133,7 +133,7 @@ class WorkflowAgent(RecordingAgent):
         workflow = cast("Workflow", workflow) if build is None else build()
         super().__init__(name or workflow.name, description=description or workflow.description)
         start = workflow.executors[workflow.start_executor_id]
-        if not any(is_type_compatible(list[Message], accepted) for accepted in start.input_types):
+        if not accepts(start, list[Message]):
             raise ValueError(
                 f"The start executor {start.id!r} of {workflow.name!r} does not accept list[Message], the input of "
                 "an agent. Write a handler for it, or start with an agent."

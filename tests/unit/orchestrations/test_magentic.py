@@ -33,7 +33,7 @@ from perdure.orchestrations.group_chat.types import (
     GroupChatRequestMessage,
     GroupChatResponseMessage,
 )
-from perdure.orchestrations.magentic.ledger import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
+from perdure.orchestrations.magentic.types import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
 from perdure.testing.scripted import Call, ScriptedAgent
 
 

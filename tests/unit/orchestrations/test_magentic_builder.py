@@ -12,9 +12,8 @@ from perdure import InMemoryCheckpointStorage
 from perdure.agents.conversation.message import Message
 from perdure.errors import DuplicateExecutorId, WorkflowRunnerException
 from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.ledger import MagenticContext, MagenticProgressLedger, MagenticProgressLedgerItem
-from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager
-from perdure.orchestrations.magentic.prompts import DEFAULTS
+from perdure.orchestrations.magentic.manager import DEFAULTS, MagenticManagerBase, StandardMagenticManager
+from perdure.orchestrations.magentic.types import MagenticContext, MagenticProgressLedger, MagenticProgressLedgerItem
 from perdure.testing import Faults, ProcessGone
 from perdure.testing.scripted import ScriptedAgent
 

@@ -14,7 +14,7 @@ from perdure import InMemoryCheckpointStorage
 from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.agent import Agent
 from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.ledger import ProgressAnswer
+from perdure.orchestrations.magentic.types import ProgressAnswer
 
 
 class Model:

@@ -23,7 +23,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.participant import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from perdure.orchestrations.magentic.types import MagenticPlanReviewRequest, MagenticPlanReviewResponse
 from perdure.testing.scripted import ScriptedAgent
 from perdure.workflows.builder import WorkflowBuilder
 

@@ -9,9 +9,8 @@ from perdure.agents.adapters import adapt_agent
 from perdure.agents.executor import AgentExecutor
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
-from perdure.graph.executor import Executor
+from perdure.graph.executor import Executor, accepts
 from perdure.graph.sub_workflow import agent_name, is_agent
-from perdure.graph.types.matching import is_type_compatible
 from perdure.orchestrations.group_chat.orchestrator import (
     ORCHESTRATOR_ID,
     AgentBasedGroupChatOrchestrator,
@@ -30,18 +29,16 @@ from perdure.orchestrations.group_chat.types import (
 from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
-    TeamSettings,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import ReviewedAgents
+from perdure.orchestrations.request_info import ReviewedTeamBuilder
 from perdure.workflows.workflow import Workflow
 
-KIND = "group_chat"
 MAX_SUPERSTEPS = 1_000_000
 
 
-class GroupChatBuilder:
+class GroupChatBuilder(ReviewedTeamBuilder):
     """`GroupChatBuilder(participants=[writer, critic], selection_func=take_turns, max_rounds=4).build()`.
 
     Exactly one leads: a function of the GroupChatState that returns the next speaker (`selection_func`), an agent
@@ -50,6 +47,7 @@ class GroupChatBuilder:
     `intermediate_output_from="all"` adds the other messages.
     """
 
+    KIND = "group_chat"
     DEFAULT_ORCHESTRATOR_ID = ORCHESTRATOR_ID
 
     def __init__(
@@ -71,7 +69,7 @@ class GroupChatBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = TeamSettings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
         if participant_factories is None:
             read_participants(participants)
         elif participants is not None:
@@ -90,7 +88,6 @@ class GroupChatBuilder:
         self._condition = check_condition(termination_condition)
         self._max_rounds = check_rounds(max_rounds)
         self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
-        self._reviewing = ReviewedAgents()
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
         """A function of the conversation, called after every message."""
@@ -102,25 +99,16 @@ class GroupChatBuilder:
         self._max_rounds = check_rounds(max_rounds)
         return self
 
-    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.set_storage(checkpoint_storage)
-        return self
-
-    def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
-        """Request a review of each answer of these agents, or of all, before the others get it."""
-        self._reviewing.ask(agents)
-        return self
-
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
         team = read_participants(self._participants, self._factories)
-        executors = list(self._reviewing.executors(team).values())
+        executors = list(self._executors(team).values())
         for executor in executors:
             _check_handlers(executor)
         leader = self._leader(ParticipantRegistry(executors))
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
         designation = designate(team, self._output_from, self._intermediate_output_from, always=[leader.id])
-        builder = self._settings.builder(
+        builder = self._workflow_builder(
             team,
             leader,
             designation,
@@ -162,7 +150,7 @@ def _check_handlers(executor: Executor) -> None:
     if isinstance(executor, AgentExecutor):
         return
     for kind in (GroupChatParticipantMessage, GroupChatRequestMessage):
-        if not any(is_type_compatible(kind, accepted) for accepted in executor.input_types):
+        if not accepts(executor, kind):
             raise TypeError(
                 f"Executor {executor.id!r} has no handler for {kind.__name__}. In a group chat it gets messages with "
                 "GroupChatParticipantMessage, is asked with GroupChatRequestMessage, and answers with "

@@ -22,7 +22,7 @@ from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
     Participant,
-    TeamSettings,
+    TeamBuilder,
     designate,
     find_participant,
     read_participants,
@@ -42,7 +42,7 @@ def get_handoff_tool_name(target_id: str) -> str:
     return f"handoff_to_{_NOT_IN_TOOL_NAMES.sub('_', target_id)}"[:_MAX_TOOL_NAME]
 
 
-class HandoffBuilder:
+class HandoffBuilder(TeamBuilder):
     """A team in which the active agent selects the next agent: `HandoffBuilder(participants=[triage,
     refunds]).with_start_agent(triage).build()`.
 
@@ -50,6 +50,8 @@ class HandoffBuilder:
     user, with a `HandoffAgentUserRequest`. Without `add_handoff` every agent may hand off to every other. The response
     of each agent is an output; the conversation is in the thread's state, under `conversation`.
     """
+
+    KIND = "handoff"
 
     def __init__(
         self,
@@ -64,9 +66,7 @@ class HandoffBuilder:
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        self._settings = TeamSettings(
-            "handoff", name, description, checkpoint_storage, durability, tuple(allowed_types)
-        )
+        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
         self._output_from = output_from
         self._intermediate_output_from = intermediate_output_from
         self._team: list[Participant] = []
@@ -142,11 +142,6 @@ class HandoffBuilder:
         }
         return self
 
-    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        """Save threads in a storage, so that any process can resume them."""
-        self._settings.set_storage(checkpoint_storage)
-        return self
-
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
         """End the conversation when this function of its messages is true. It may be async."""
         if not callable(termination_condition):
@@ -164,7 +159,7 @@ class HandoffBuilder:
             returns_to_previous=self._returns_to_previous,
         )
         designation = designate(self._team, self._output_from, self._intermediate_output_from, default=names)
-        builder = self._settings.builder(self._team, coordinator, designation, max_iterations=self._max_iterations())
+        builder = self._workflow_builder(self._team, coordinator, designation, max_iterations=self._max_iterations())
         for participant in self._team:
             executor = HandoffAgentExecutor(participant.agent, self._routes_of(participant))
             builder.add_edge(coordinator, executor).add_edge(executor, coordinator)

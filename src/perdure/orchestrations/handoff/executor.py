@@ -20,7 +20,7 @@ from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler, response_handler
 from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.group_chat.types import TerminationCondition
-from perdure.orchestrations.participants import clean_conversation_for_handoff
+from perdure.orchestrations.participants import UserInput, clean_conversation_for_handoff
 
 UserAnswer: TypeAlias = list[str | Message] | Message | str
 """The answer to a HandoffAgentUserRequest: messages, as from `create_response`, or just a text."""
@@ -163,16 +163,8 @@ class HandoffCoordinator(Executor):
         self._returns_to_previous = returns_to_previous
 
     @handler
-    async def from_str(self, text: str, ctx: WorkflowContext[TakeTurn]) -> None:
-        await self._add_user_messages(as_messages(text), ctx)
-
-    @handler
-    async def from_message(self, message: Message, ctx: WorkflowContext[TakeTurn]) -> None:
-        await self._add_user_messages([message], ctx)
-
-    @handler
-    async def from_messages(self, messages: list[str | Message], ctx: WorkflowContext[TakeTurn]) -> None:
-        await self._add_user_messages(as_messages(messages), ctx)
+    async def from_user(self, user_input: UserInput, ctx: WorkflowContext[TakeTurn]) -> None:
+        await self._add_user_messages(as_messages(user_input), ctx)
 
     @response_handler
     async def take_answer(

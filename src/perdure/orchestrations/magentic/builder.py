@@ -11,27 +11,28 @@ from perdure.agents.adapters import adapt_agent
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.sub_workflow import is_agent
-from perdure.orchestrations.magentic.ledger import MagenticTaskLedger
 from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager
 from perdure.orchestrations.magentic.orchestrator import ORCHESTRATOR_ID, MagenticOrchestrator
-from perdure.orchestrations.magentic.participant import MagenticAgentExecutor, member_of
+from perdure.orchestrations.magentic.types import MagenticAgentExecutor, MagenticTaskLedger, member_of
 from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
-    TeamSettings,
+    TeamBuilder,
     designate,
     read_participants,
 )
 from perdure.workflows.workflow import Workflow
 
 
-class MagenticBuilder:
+class MagenticBuilder(TeamBuilder):
     """`MagenticBuilder(participants=[researcher, writer], manager_agent=manager).build()`.
 
     The manager is an agent, a MagenticManagerBase, or a function that makes one of these: exactly one of the four. The
     prompts, `task_ledger` and the limits apply to an agent; a manager has its own. The output is the manager's final
     answer, an AgentResponse. With `enable_plan_review` each plan waits for approval.
     """
+
+    KIND = "magentic"
 
     def __init__(
         self,
@@ -61,9 +62,7 @@ class MagenticBuilder:
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        self._settings = TeamSettings(
-            "magentic", name, description, checkpoint_storage, durability, tuple(allowed_types)
-        )
+        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
         self._team = read_participants(participants)
         self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
         self._enable_plan_review = enable_plan_review
@@ -94,10 +93,6 @@ class MagenticBuilder:
         self._enable_plan_review = enable
         return self
 
-    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
-        self._settings.set_storage(checkpoint_storage)
-        return self
-
     def build(self) -> Workflow:
         """Raises WorkflowValidationError or ValueError."""
         executors = {participant.name: participant.executor(MagenticAgentExecutor) for participant in self._team}
@@ -106,7 +101,7 @@ class MagenticBuilder:
         designation = designate(self._team, self._output_from, self._intermediate_output_from, always=[ORCHESTRATOR_ID])
         rounds = orchestrator.manager.max_round_count
         iterations = DEFAULT_MAX_ITERATIONS if rounds is None else max(DEFAULT_MAX_ITERATIONS, 2 * rounds + 2)
-        builder = self._settings.builder(self._team, orchestrator, designation, max_iterations=iterations)
+        builder = self._workflow_builder(self._team, orchestrator, designation, max_iterations=iterations)
         for executor in executors.values():
             builder.add_edge(orchestrator, executor).add_edge(executor, orchestrator)
         return builder.build()

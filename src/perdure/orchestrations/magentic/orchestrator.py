@@ -22,16 +22,19 @@ from perdure.orchestrations.group_chat.types import (
     GroupChatRequestMessage,
     GroupChatResponseMessage,
 )
-from perdure.orchestrations.magentic.ledger import (
+from perdure.orchestrations.magentic.manager import MagenticManagerBase
+from perdure.orchestrations.magentic.types import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,
     MagenticOrchestratorEvent,
     MagenticOrchestratorEventType,
+    MagenticPlanReviewRequest,
+    MagenticPlanReviewResponse,
     MagenticProgressLedger,
     MagenticResetSignal,
+    Member,
 )
-from perdure.orchestrations.magentic.manager import MagenticManagerBase
-from perdure.orchestrations.magentic.participant import MagenticPlanReviewRequest, MagenticPlanReviewResponse, Member
+from perdure.orchestrations.participants import UserInput
 
 T = TypeVar("T")
 
@@ -179,18 +182,6 @@ class MagenticOrchestrator(Executor):
         self.enable_plan_review = enable_plan_review
 
     @handler
-    async def from_str(self, text: str, ctx: Context) -> None:
-        await self._take(as_messages(text), ctx)
-
-    @handler
-    async def from_message(self, message: Message, ctx: Context) -> None:
-        await self._take([message], ctx)
-
-    @handler
-    async def from_messages(self, messages: list[str | Message], ctx: Context) -> None:
-        await self._take(as_messages(messages), ctx)
-
-    @handler
     async def from_response(self, response: AgentExecutorResponse, ctx: Context) -> None:
         await _MagenticTurn(self, ctx).take_reply(ctx.get_source_executor_id(), response.agent_response.messages)
 
@@ -208,9 +199,10 @@ class MagenticOrchestrator(Executor):
     async def from_turn(self, response: GroupChatResponseMessage, ctx: Context) -> None:
         await _MagenticTurn(self, ctx).take_reply(ctx.get_source_executor_id(), [response.message])
 
-    async def _take(self, messages: list[Message], ctx: Context) -> None:
+    @handler
+    async def from_user(self, user_input: UserInput, ctx: Context) -> None:
         """Messages from outside, or from an executor of the team that answers with plain messages."""
-        source = ctx.get_source_executor_id()
+        messages, source = as_messages(user_input), ctx.get_source_executor_id()
         state: MagenticState | None = ctx.private.get(STATE)
         if source in self.team:
             await _MagenticTurn(self, ctx).take_reply(source, messages)

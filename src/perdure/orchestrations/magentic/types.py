@@ -1,15 +1,21 @@
-"""The data of a Magentic task: facts and plan, progress, and the conversation with its counts."""
+"""The data of a Magentic team: ledgers, the conversation with its counts, plan reviews, and its members."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from perdure.agents.conversation.content import JsonStruct
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, session_id_for
+from perdure.graph.context import WorkflowContext
+from perdure.graph.executor import Executor, accepts
+from perdure.graph.handlers import handler
+from perdure.orchestrations.group_chat.types import GroupChatParticipantMessage, GroupChatRequestMessage
 
 MAGENTIC_MANAGER_NAME = "magentic_manager"
 """The author of the manager's messages to the team."""
@@ -137,3 +143,91 @@ class MagenticResetSignal(msgspec.Struct, frozen=True):
 
     reset_count: int
     """The number of resets in this thread."""
+
+
+Feedback: TypeAlias = str | Message | Sequence[str | Message]
+
+
+class MagenticPlanReviewResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The review of a plan: no messages approve it; messages request changes. As JSON: `{"review": []}`."""
+
+    review: list[Message]
+
+    @staticmethod
+    def approve() -> MagenticPlanReviewResponse:
+        return MagenticPlanReviewResponse([])
+
+    @staticmethod
+    def revise(feedback: Feedback) -> MagenticPlanReviewResponse:
+        """Raises ValueError without text: that would approve the plan."""
+        review = as_messages(feedback)
+        if not any(message.text.strip() for message in review):
+            raise ValueError("A revision needs feedback, got no text. To approve the plan, use approve().")
+        return MagenticPlanReviewResponse(review)
+
+    @property
+    def is_approved(self) -> bool:
+        return not self.review
+
+
+class MagenticPlanReviewRequest(msgspec.Struct, frozen=True):
+    """Requests a review of the plan. Answer with `run(responses={request.request_id: request.approve()})`."""
+
+    plan: Message
+    current_progress: MagenticProgressLedger | None = None
+    """The last progress ledger; None before the team has worked."""
+    is_stalled: bool = False
+    """Whether the plan replaces a stalled one."""
+    request_id: str = ""
+
+    def approve(self) -> MagenticPlanReviewResponse:
+        """Approve the plan."""
+        return MagenticPlanReviewResponse.approve()
+
+    def revise(self, feedback: Feedback) -> MagenticPlanReviewResponse:
+        """Request another plan with this feedback; it is reviewed again."""
+        return MagenticPlanReviewResponse.revise(feedback)
+
+
+NO_DESCRIPTION = "(no description: the name says what they do)"
+
+
+class MagenticAgentExecutor(AgentExecutor):
+    """An agent of the team. A reset gives it a new session without earlier messages."""
+
+    @handler
+    async def forget(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
+        ctx.private.clear()
+        # A new id too: services that store conversations by id must not find the old one.
+        ctx.private["session"] = AgentSession(session_id=f"{session_id_for(ctx)}/{signal.reset_count}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A participant, for the orchestrator."""
+
+    name: str
+    description: str
+    takes_requests: bool
+    """Whether it gets one AgentExecutorRequest. Others get the messages first, and then the request to speak."""
+    can_reset: bool
+
+    async def ask(self, new: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
+        if self.takes_requests:
+            request = Message("user", instruction, MAGENTIC_MANAGER_NAME)
+            await ctx.send_message(AgentExecutorRequest([*new, request]), target_id=self.name)
+            return
+        await ctx.send_message(GroupChatParticipantMessage(list(new)), target_id=self.name)
+        await ctx.send_message(GroupChatRequestMessage(instruction), target_id=self.name)
+
+
+def member_of(executor: Executor, description: str | None) -> Member:
+    """Raises TypeError for an executor without the handlers."""
+    takes_requests = accepts(executor, AgentExecutorRequest)
+    in_turns = (GroupChatParticipantMessage, GroupChatRequestMessage)
+    if not takes_requests and not all(accepts(executor, kind) for kind in in_turns):
+        raise TypeError(
+            f"Executor {executor.id!r} has no handler for AgentExecutorRequest, which a Magentic team sends, "
+            "nor for GroupChatParticipantMessage and GroupChatRequestMessage in its place."
+        )
+    return Member(executor.id, description or NO_DESCRIPTION, takes_requests, accepts(executor, MagenticResetSignal))
