@@ -55,7 +55,7 @@ def from_timestamp(text: str) -> int | str:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
             return text
-        number = from_time(time)
+        number = (time - _EPOCH) // _MICROSECOND
         # As `datetime.isoformat` writes it: then the text need not be made to compare it.
         is_usual = len(text) == 32 and text[26:] == "+00:00" and text[4] + text[7] + text[10] + text[19] == "--T."
         return number if (is_usual and number % 1_000_000) or to_time(number).isoformat() == text else text
@@ -141,7 +141,7 @@ def pack_body(commit: Commit) -> bytes:
     return _encode(
         Body(
             NOTHING if commit.root is None else msgspec.Raw(commit.root),
-            {digest: msgspec.Raw(chunk) for digest, chunk in commit.chunks.items()},
+            dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True)),
             commit.dropped,
             commit.carried,
             NOTHING if events is None else msgspec.Raw(events.body),

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import DamagedStore, NewerFormat, StorageFailed
+from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.threads import checkpoint_ids, own, save_thread, thread_ids
 
@@ -380,3 +382,18 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
     store = SqliteStore(path)
     assert len(asyncio.run(checkpoint_ids(store, thread_id="parent"))) == 7
     asyncio.run(store.close())
+
+
+async def test_claim_after_a_rest_has_a_process_with_a_lease(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.release((await store.open("t", "first")).lease)
+    db = store._connection._db
+    assert db is not None
+    db.renewed_at -= RENEW_SECONDS  # no heartbeat renews the lease of a process without threads
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM processes")  # as a process of another machine does after the lease has expired
+        await store.open("t", "second")
+        query = "SELECT leased_until FROM processes JOIN threads USING (process) WHERE thread_id = 't'"
+        ((leased_until,),) = other.execute(query).fetchall()
+    assert leased_until > time.time()
+    await store.close()

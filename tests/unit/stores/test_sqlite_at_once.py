@@ -73,7 +73,7 @@ def test_closing_waits_for_a_write_on_another_thread(tmp_path: Path) -> None:
         assert closing.is_alive(), "the connection was closed under the write"
         return db.execute("SELECT 1").fetchall()
 
-    assert connection.transact_now(close_during, 1) == [(1,)]
+    assert connection.transact(close_during, writes=True, syncs=True, waits=False) == [(1,)]
     closing.join()
 
 

@@ -16,7 +16,7 @@ from perdure.errors import DamagedStore, StorageFailed, ThreadConflict
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.writer import Job, JobBatch, WorkerThread
+from perdure.stores.worker import Job, WorkerThread
 from perdure.testing.conformance.threads import ThreadOwner, own, read_as_owner, save_thread
 
 MANY = 20
@@ -208,17 +208,16 @@ class Writer:
         self.batches.append([job.work for job in batch])
         for job in batch:
             if job.work == 1:
-                job.settle(ValueError("its own"))
+                job.error = ValueError("its own")
         if len(batch) > 2:
             raise OSError("everybody's")
 
 
 async def test_error_of_one_job_is_not_hidden_by_the_error_of_its_batch() -> None:
     writer, thread, goes_on = Writer(), WorkerThread("test"), threading.Event()
-    together = JobBatch(thread)
     busy = asyncio.create_task(thread.run(lambda: goes_on.wait(10)))
     await turns(2)
-    waiting = [asyncio.create_task(together.run(Job(number), writer.write)) for number in range(3)]
+    waiting = [asyncio.create_task(thread.run(number, writer.write)) for number in range(3)]
     await turns(2)
     goes_on.set()
     ended = await asyncio.gather(busy, *waiting, return_exceptions=True)

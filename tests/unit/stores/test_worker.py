@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perdure.stores.sqlite.writer import WorkerThread
+from perdure.stores.worker import WorkerThread
 
 NAME = "tested-own-thread"
 LONG_ENOUGH = 10.0

@@ -20,7 +20,7 @@ from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.payloads import Payload, select_commits
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.writer import WorkerThread
+from perdure.stores.worker import WorkerThread
 
 logger = get_logger("stores")
 LOCK_POLL_SECONDS = 0.01

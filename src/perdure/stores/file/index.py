@@ -61,7 +61,7 @@ from perdure.stores.file.schema import (
     set_meta,
     set_workflow,
 )
-from perdure.stores.sqlite.commits import insert_row, replace_requests, settle, to_columns, update_thread
+from perdure.stores.sqlite.commits import insert_commit, replace_requests
 from perdure.stores.sqlite.connection import Connection
 from perdure.stores.sqlite.journal import (
     append_journal,
@@ -95,8 +95,15 @@ class FileIndex(Connection):
         """While it is: the files are synced at the end, all at once."""
 
     def transact(
-        self, work: Callable[[SqliteDatabase], T], *, writes: bool = True, syncs: bool = True, checks: bool = False
+        self,
+        work: Callable[[SqliteDatabase], T],
+        *,
+        writes: bool = True,
+        syncs: bool = True,
+        checks: bool = False,
+        waits: bool = True,
     ) -> T:
+        """Never checks for another file: `make_ready` detects it, under the locks that it needs."""
         if self._ready_in != os.getpid():
             self.make_ready()
         return super().transact(work, writes=writes, syncs=True)
@@ -110,9 +117,6 @@ class FileIndex(Connection):
 
     def _refuse_foreign(self) -> DamagedStore:
         return DamagedStore(str(self.path), "it is not an index any more")
-
-    def _is_replaced(self) -> bool:
-        return False  # `make_ready` detects it, under the locks that it needs
 
     @property
     def is_current(self) -> bool:
@@ -284,11 +288,8 @@ def _boot() -> str:
 
 
 def index_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit, place: int, size: int) -> None:
-    """Insert a commit whose line is in the thread's file, update its thread, settle what it consumed, and prune."""
-    columns = to_columns(db, thread.thread, commit)
-    seq = insert_row(db, commit, columns, "place, size", (place, size))
-    update_thread(db, thread, commit, columns, seq)
-    settle(db, thread.thread, commit)
+    """Insert a commit whose line is in the thread's file, and prune."""
+    insert_commit(db, thread, commit, (place, size))
     prune_with_commit(db, thread, commit)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (place + size, thread.thread))
 

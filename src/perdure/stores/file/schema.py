@@ -36,6 +36,7 @@ class IndexDatabase(SqliteDatabase):
     """A connection to the index of a file store."""
 
     tables: ClassVar[str] = TABLES + ADDED
+    payload: ClassVar[str] = "place, size"
     body_bytes: ClassVar[str] = "COALESCE(c.size, 0)"
 
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,7 +45,7 @@ from perdure.stores.sqlite.payloads import open_thread
 from perdure.stores.sqlite.retention import has_to_prune, is_collection_due, list_pins
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.transfer import delete_thread
-from perdure.stores.sqlite.writer import Job, JobBatch
+from perdure.stores.worker import Job
 
 logger = get_logger("stores")
 
@@ -53,14 +54,11 @@ MAX_REWRITE_BYTES = 16 * 1024 * 1024
 """A release rewrites a file with much settled journal, unless it is so large that its caller would wait for long."""
 
 
-class _Entry(Job[JournalEntry]):
+class _Entry(NamedTuple):
     """A journal entry that waits to be written."""
 
-    __slots__ = ("lease",)
-
-    def __init__(self, lease: Lease, entry: JournalEntry) -> None:
-        super().__init__(entry)
-        self.lease = lease
+    lease: Lease
+    entry: JournalEntry
 
 
 class FileStore(IndexedStore):
@@ -78,7 +76,6 @@ class FileStore(IndexedStore):
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
         self._index = self._access.index
         super().__init__(self._access, self._access.read_payloads)
-        self._journal = JobBatch(self._access.worker)
         self._journal_bytes: dict[str, int] = {}
         """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
 
@@ -145,12 +142,10 @@ class FileStore(IndexedStore):
     def _collect_garbage(self, file: LockedFile, *, at_rest: bool = False, is_due: bool = False) -> bool:
         """Free the space of pruned commits if that is due; whether it was. Never raises: it is tried again later."""
 
-        def check(db: SqliteDatabase) -> bool:
-            thread = find_thread(db, file.thread_id)
-            return thread is not None and is_collection_due(db, thread, at_rest=at_rest)
-
         try:
-            if not is_due and not self._index.read(check):
+            if not is_due and not self._index.read(
+                partial(is_collection_due, thread_id=file.thread_id, at_rest=at_rest)
+            ):
                 return False
             prune_file(self._access, file, ())
         except Exception as error:  # noqa: BLE001  # the commit was made
@@ -158,30 +153,31 @@ class FileStore(IndexedStore):
         return True
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._access.wait_for_locks(lambda: self._journal.run(_Entry(lease, entry), self._write_journal))
+        waiting = _Entry(lease, entry)
+        await self._access.wait_for_locks(lambda: self._access.worker.run(waiting, self._write_journal))
 
-    def _write_journal(self, entries: list[_Entry]) -> None:
+    def _write_journal(self, jobs: list[Job[_Entry]]) -> None:
         """One line for each thread."""
-        for thread_id in dict.fromkeys(entry.lease.thread_id for entry in entries):
-            mine = [entry for entry in entries if entry.lease.thread_id == thread_id]
+        for thread_id in dict.fromkeys(job.work.lease.thread_id for job in jobs):
+            mine = [job for job in jobs if job.work.lease.thread_id == thread_id]
             try:
-                self._access.lock(thread_id, partial(self._write_entries, entries=mine))
+                self._access.lock(thread_id, partial(self._write_entries, jobs=mine))
             except (PerdureError, FileLocked) as error:
-                for entry in mine:
-                    entry.settle(error)
+                for job in mine:
+                    job.error = job.error or error
 
-    def _write_entries(self, file: LockedFile, entries: Sequence[_Entry]) -> None:
+    def _write_entries(self, file: LockedFile, jobs: Sequence[Job[_Entry]]) -> None:
         def prove(db: SqliteDatabase) -> None:
-            for entry in entries:
+            for job in jobs:
                 try:
-                    prove_lease(db, entry.lease)
+                    prove_lease(db, job.work.lease)
                 except ThreadConflict as error:
-                    entry.settle(error)
+                    job.error = error
 
         self._index.read(prove)
-        proved = [entry for entry in entries if not entry.is_settled]
+        proved = [job.work for job in jobs if job.error is None]
         if proved:  # all with one lease: a thread has one owner
-            bodies = [(entry.work.delivery_id, msgspec.Raw(entry.work.body)) for entry in proved]
+            bodies = [(entry.delivery_id, msgspec.Raw(entry.body)) for _, entry in proved]
             self._access.append(file, JournalLine(proved[0].lease.fence, bodies))
             size = sum(len(body) for _, body in bodies)
             self._journal_bytes[file.thread_id] = self._journal_bytes.get(file.thread_id, 0) + size

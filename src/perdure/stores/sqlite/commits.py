@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from perdure.errors import DamagedCheckpoint, ThreadConflict
 from perdure.records import Commit, PendingRequest
@@ -41,102 +41,74 @@ def check_commit(db: SqliteDatabase, commit: Commit) -> ThreadRow:
     return thread
 
 
-class CommitColumns(NamedTuple):
-    """The values of `COLUMNS`."""
+def insert_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit, payload: tuple[object, object]) -> None:
+    """Insert the commit, move its thread to it, settle the deliveries and items that it consumed, and replace the
+    pending requests. `payload` is that of `insert_row`."""
+    row, events, info = thread.thread, commit.events, commit.info
+    seq, workflow, timestamp = insert_row(db, row, commit, payload)
+    last_seq = thread.last_seq if events is None else max(thread.last_seq, events.first_seq + events.count - 1)
+    moved = (commit.number, seq, commit.status, timestamp, last_seq)
+    if info is None:
+        db.execute(
+            "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ? WHERE thread = ?",
+            (*moved, row),
+        )
+    else:
+        due_at = None if commit.due_at is None else from_time(commit.due_at)
+        db.execute(
+            "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?,"
+            " head = ?, workflow = ?, due_at = ? WHERE thread = ?",
+            (*moved, commit.number, workflow, due_at, row),
+        )
+        block = seq // BLOCK
+        if workflow is not None and db.blocks.get(workflow) != block:
+            db.execute("INSERT OR IGNORE INTO blocks VALUES (?, ?)", (workflow, block))
+            db.blocks[workflow] = block
+        if commit.lease.thread_id not in db.without_journal:
+            unsettled = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
+            db.execute(f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({unsettled})", (row,))
+    for item_id in commit.consumed:
+        sealed = consumed_seal(commit.lease.thread_id, item_id)
+        db.execute("UPDATE inbox SET body = NULL, seal = ? WHERE thread = ? AND item_id = ?", (sealed, row, item_id))
+    if commit.requests is not None:
+        replace_requests(db, row, commit.requests)
 
-    thread: int
-    number: int
-    checkpoint_id: bytes | str | None
-    workflow: int | None
-    iteration: int | None
-    parent: int | None
-    previous: str | None
-    timestamp: int | str
-    run_id: bytes | str | None
-    status: str
-    first_seq: int | None
-    events: int | None
 
+def insert_row(
+    db: SqliteDatabase, thread: int, commit: Commit, payload: tuple[object, object]
+) -> tuple[int, int | None, int | str]:
+    """Insert the commit's row alone; its seq, workflow and timestamp. A checkpoint takes its id from an older one that
+    has it.
 
-def to_columns(db: SqliteDatabase, thread: int, commit: Commit) -> CommitColumns:
-    info, events = commit.info, commit.events
-    return CommitColumns(
+    `payload`: seal and body, or where the body is in the thread's file. The seal is completed by the columns' sum.
+    """
+    info, events, timestamp, workflow = commit.info, commit.events, from_timestamp(commit.timestamp), None
+    if info is not None:
+        workflow = db.workflows.get(info.workflow_name) or workflow_row(db, info.workflow_name)
+    columns = (
         thread,
         commit.number,
         None if info is None else from_id(info.checkpoint_id),
-        None if info is None else workflow_row(db, info.workflow_name),
+        workflow,
         None if info is None else info.iteration_count,
         commit.parent,
         None if info is None or commit.parent is not None else info.previous_checkpoint_id,
-        from_timestamp(commit.timestamp),
+        timestamp,
         from_id(commit.run_id, RUN),
         commit.status,
         None if events is None else events.first_seq,
         None if events is None else events.count,
     )
-
-
-def insert_commit(db: SqliteDatabase, commit: Commit, columns: CommitColumns, seal: bytes, body: bytes) -> int:
-    """Insert the row, with its payload; its seq. A checkpoint takes its id from an older one that has it."""
-    return insert_row(db, commit, columns, "seal, body", (seal + column_sum(tuple(columns)), body))
-
-
-def insert_row(
-    db: SqliteDatabase, commit: Commit, columns: CommitColumns, names: str, payload: tuple[object, object]
-) -> int:
-    """`names`: the two columns of the payload."""
-    query = f"INSERT INTO commits ({COLUMNS}, {names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    row = (*columns, *payload)
+    place, body = payload
+    row = (*columns, place + column_sum(columns) if isinstance(place, bytes) else place, body)
+    query = f"INSERT INTO commits ({COLUMNS}, {db.payload}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     try:
-        return db.execute(query, row).lastrowid or 0
+        seq = db.execute(query, row).lastrowid
     except sqlite3.IntegrityError:
-        if commit.info is None or not _release_id(db, commit.info.checkpoint_id, columns.thread):
+        if info is None or not _release_id(db, info.checkpoint_id, thread):
             raise
-    return db.execute(query, row).lastrowid or 0
-
-
-def update_thread(db: SqliteDatabase, thread: ThreadRow, commit: Commit, columns: CommitColumns, seq: int) -> None:
-    """Move the thread to its new commit, and to its new head if the commit has a checkpoint."""
-    events, workflow = commit.events, columns.workflow
-    last_seq = thread.last_seq if events is None else max(thread.last_seq, events.first_seq + events.count - 1)
-    if workflow is None:
-        db.execute(
-            "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ? WHERE thread = ?",
-            (commit.number, seq, commit.status, columns.timestamp, last_seq, thread.thread),
-        )
-        return
-    due_at = None if commit.due_at is None else from_time(commit.due_at)
-    db.execute(
-        "UPDATE threads SET number = ?, head = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?,"
-        " workflow = ?, due_at = ? WHERE thread = ?",
-        (
-            commit.number,
-            commit.number,
-            seq,
-            commit.status,
-            columns.timestamp,
-            last_seq,
-            workflow,
-            due_at,
-            thread.thread,
-        ),
-    )
-    block = seq // BLOCK
-    if db.blocks.get(workflow) != block:
-        db.execute("INSERT OR IGNORE INTO blocks VALUES (?, ?)", (workflow, block))
-        db.blocks[workflow] = block
-
-
-def settle(db: SqliteDatabase, thread: int, commit: Commit) -> None:
-    """Delete the journal of settled deliveries, mark inbox items as consumed, and replace the pending requests."""
-    if commit.info is not None and commit.lease.thread_id not in db.without_journal:
-        unsettled = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
-        db.execute(f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({unsettled})", (thread,))
-    for item_id in commit.consumed:
-        sealed = consumed_seal(commit.lease.thread_id, item_id)
-        db.execute("UPDATE inbox SET body = NULL, seal = ? WHERE thread = ? AND item_id = ?", (sealed, thread, item_id))
-    if commit.requests is not None:
-        replace_requests(db, thread, commit.requests)
+        seq = db.execute(query, row).lastrowid
+    return seq or 0, workflow, timestamp
 
 
 def replace_requests(db: SqliteDatabase, thread: int, requests: Sequence[PendingRequest]) -> None:

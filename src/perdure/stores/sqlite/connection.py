@@ -1,4 +1,8 @@
-"""A connection to a SQLite file: opened when it is needed, a transaction for each piece of work, errors explained."""
+"""A connection to a SQLite file: opened when it is needed, a transaction for each piece of work, errors explained.
+
+The path of a write: `SqliteWriter.write` gives it to the worker thread, which makes one transaction of all writes that
+wait, so that one sync serves all. Each write has a savepoint: an error of one undoes that one only.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
-from weakref import WeakSet
+from typing import NamedTuple, TypeVar
+from weakref import WeakSet, finalize
 
 from perdure.errors import DamagedStore, PerdureError, StorageFailed
 from perdure.records import Lease
 from perdure.stores.disk import Disk
+from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.owners import release_lease, renew_process
 from perdure.stores.sqlite.schema import NotOurs, SqliteDatabase, is_made, prepare
+from perdure.stores.worker import Job, WorkerThread
 
 T = TypeVar("T")
 
@@ -31,16 +38,17 @@ MAX_BYTES_NOW = 65536
 """The largest write that is made on an event loop, which does no other work meanwhile."""
 MIN_PAUSE_SECONDS = 0.001
 MAX_PAUSE_SECONDS = 0.02
-NOT_NOW = object()
-"""Returned by `transact_now` if the work has to wait."""
-_WITHOUT_SYNC = ("NORMAL", "OFF")
 _SIGNS_OF_DAMAGE = ("malformed", "not a database", "disk image", "decode to UTF-8", "no such column", "no such table")
 _inherited: list[object] = []
 """Connections of the parent process: this process must not close them, not even by their finalizers."""
 
 
+class WouldWait(Exception):
+    """Another thread or process uses the file."""
+
+
 class Connection:
-    """Used by the worker thread of a store only, but for `transact_now`."""
+    """Used by the worker thread of a store only, but for transactions that do not wait."""
 
     def __init__(
         self, path: Path, synchronous: str, busy_seconds: float, database: type[SqliteDatabase] = SqliteDatabase
@@ -56,8 +64,10 @@ class Connection:
         self._syncs = True
         self._must_truncate = False
         """Whether pages were freed that the file still has, until its log is moved into it."""
-        self._log_pages = 0
-        """About the pages in the log, where `_move_log` moves it into the file."""
+        self.is_unsynced = synchronous in ("NORMAL", "OFF")
+        """Whether a commit leaves it to the system when it reaches the disk."""
+        self.log_pages = 0
+        """About the pages in the log of an unsynced file, since `_move_log` moved it into the file."""
         self.gate = threading.RLock()
         """Held during each transaction. A fork waits for it: a child would inherit a lock that it cannot release."""
         _CONNECTIONS.add(self)
@@ -66,61 +76,48 @@ class Connection:
         self.unreleased: list[Lease] = []
         """Leases whose release failed. Each heartbeat tries it again."""
 
-    def transact(self, work: Callable[[SqliteDatabase], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
-        """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
+    def transact(
+        self,
+        work: Callable[[SqliteDatabase], T],
+        *,
+        writes: bool,
+        syncs: bool,
+        checks: bool = False,
+        waits: bool = True,
+    ) -> T:
+        """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises.
+
+        `syncs`: it survives a power cut. `checks`: also where it does, the file must still be the one that was opened.
+        `waits=False`: from any thread; raises WouldWait where another thread or process uses the file.
+        """
         until = time.monotonic() + self._busy_seconds
         pause = MIN_PAUSE_SECONDS
-        while True:
+        while self.gate.acquire(blocking=waits):
             try:
-                with self.gate:
-                    result = self._try(work, writes=writes, syncs=syncs, checks=checks)
-                    self._move_log()
-                    return result
+                return self._try(work, writes=writes, syncs=syncs, checks=checks, waits=waits)
             except sqlite3.Error as error:
-                if not _is_busy(error) or time.monotonic() >= until:
+                if not _is_busy(error) or (waits and time.monotonic() >= until):
                     raise self._explain(error) from error
-                time.sleep(pause)
-                pause = min(2 * pause, MAX_PAUSE_SECONDS)
+                if not waits:
+                    break
             except OSError as error:
                 raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", str(error)) from error
             except (UnicodeDecodeError, OverflowError) as error:  # a column holds a value of another type
                 raise DamagedStore(str(self.path), str(error)) from error
+            finally:
+                self.gate.release()
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+        raise WouldWait
 
-    def transact_now(self, work: Callable[[SqliteDatabase], T], size: int) -> T | object:
-        """The same from any thread, or `NOT_NOW` if it would wait for a sync, another thread or another process.
-
-        A hop to the worker thread would take as long as the work (decision 0017). `size`: about the bytes it writes.
-        """
-        if self._synchronous not in _WITHOUT_SYNC or size > MAX_BYTES_NOW:
-            return NOT_NOW
-        if self._log_pages >= WAL_PAGES or not self.gate.acquire(blocking=False):
-            return NOT_NOW
-        try:
-            if self._db is None or self._process_id != os.getpid():
-                return NOT_NOW
-            result = self._try(work, writes=True, syncs=True)
-            self._log_pages += size // PAGE_BYTES
-        except sqlite3.Error as error:
-            if not _is_busy(error):
-                raise self._explain(error) from error
-            return NOT_NOW
-        finally:
-            self.gate.release()
-        return result
-
-    def _move_log(self) -> None:
-        """Move the log into the file, where commits do not: one on an event loop must not wait for the disk."""
-        if self._log_pages >= WAL_PAGES and self._db is not None:
-            self._log_pages = 0
-            try:
-                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            except sqlite3.Error:
-                pass  # all commits are in the log; the next call tries again
-
-    def _try(self, work: Callable[[SqliteDatabase], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
-        db = self._open()
+    def _try(self, work: Callable[[SqliteDatabase], T], *, writes: bool, syncs: bool, checks: bool, waits: bool) -> T:
+        db = self._db
+        if db is None or self._process_id != os.getpid():
+            if not waits:
+                raise WouldWait
+            db = self._open()
         # A stat for each claim and each heartbeat, but not for each commit.
-        if writes and (checks or not syncs) and self._is_replaced():
+        if writes and (checks or not syncs) and self._file != self._stat_file():
             self.close()
             reason = "the file was removed or replaced while it was open. Nothing of this was written"
             raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", reason)
@@ -131,14 +128,24 @@ class Connection:
         try:
             result = work(db)
             db.execute("COMMIT")
-            if writes and self._synchronous in _WITHOUT_SYNC:
-                self._log_pages += TRANSACTION_PAGES
         except BaseException:
             db.forget_rows()
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+        if writes and self.is_unsynced:
+            self.log_pages += TRANSACTION_PAGES
+        if waits and self.log_pages >= WAL_PAGES:
+            self._move_log(db)
         return result
+
+    def _move_log(self, db: SqliteDatabase) -> None:
+        """Move the log into the file, where commits do not: one on an event loop must not wait for the disk."""
+        self.log_pages = 0
+        try:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error:
+            pass  # all commits are in the log; a later call tries again
 
     def _open(self) -> SqliteDatabase:
         if self._process_id != os.getpid() and self._db is not None:  # the parent's, after a fork
@@ -168,8 +175,7 @@ class Connection:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; an existing one keeps its own
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # the same
         db.execute("PRAGMA journal_mode = WAL")
-        is_moved_later = self._synchronous in _WITHOUT_SYNC
-        db.execute(f"PRAGMA wal_autocheckpoint = {4 * WAL_PAGES if is_moved_later else WAL_PAGES}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {4 * WAL_PAGES if self.is_unsynced else WAL_PAGES}")
         if not was_made:
             prepare(db, str(self.path))
 
@@ -188,9 +194,6 @@ class Connection:
     def _refuse_foreign(self) -> PerdureError:
         reason = "it is a database of something else, or of a perdure before its first release"
         return StorageFailed("SqliteStore", f"open {str(self.path)!r}", reason)
-
-    def _is_replaced(self) -> bool:
-        return self._file != self._stat_file()
 
     def _stat_file(self) -> tuple[int, int] | None:
         try:
@@ -258,7 +261,7 @@ class Connection:
             return int(count), int(free)
 
     def close(self) -> None:
-        """After the transaction under way: `transact_now` may have one on another thread."""
+        """After the transaction under way, which may be on another thread."""
         with self.gate:
             db, self._db = self._db, None
             if db is not None and self._process_id != os.getpid():
@@ -294,6 +297,98 @@ def _hold_all() -> None:
 def _release_all() -> None:
     while _held_for_fork:
         _held_for_fork.pop().gate.release()
+
+
+class _Write(NamedTuple):
+    work: Callable[[SqliteDatabase], object]
+    syncs: bool
+
+
+class SqliteWriter:
+    """Reads and writes through one connection, on one thread."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        self.connection = connection
+        self.worker = WorkerThread(name, connection.renew, RENEW_SECONDS)
+        self._end = finalize(self, connection.close)
+
+    async def read(self, work: Callable[[SqliteDatabase], T]) -> T:
+        return await self.worker.run(partial(self.connection.transact, work, writes=False, syncs=True))
+
+    read_lists = read
+
+    async def write(
+        self,
+        work: Callable[[SqliteDatabase], T],
+        *,
+        syncs: bool = True,
+        uncancellable: bool = False,
+        size: int | None = None,
+    ) -> T:
+        """All of the work happens, or none. `syncs`: it survives a power cut.
+
+        `size`: about the bytes that it writes. A small write that need not wait for anything is made on this thread:
+        the hop would take 65 us, and the write takes 100 (decision 0017).
+        """
+        connection = self.connection
+        if size is not None and connection.is_unsynced and size <= MAX_BYTES_NOW and connection.log_pages < WAL_PAGES:
+            try:
+                result = connection.transact(work, writes=True, syncs=True, waits=False)
+                connection.log_pages += size // PAGE_BYTES
+                return result
+            except WouldWait:
+                pass
+        outcome: T = await self.worker.run(_Write(work, syncs), self._write_all, uncancellable=uncancellable)
+        return outcome
+
+    def _write_all(self, jobs: list[Job[_Write]]) -> None:
+        """On the worker thread."""
+        if len(jobs) > 1:
+            syncs = [job.work.syncs for job in jobs]
+            # A claim among them checks that the file is still the same, as a claim alone does.
+            attempt = partial(_attempt_all, jobs=jobs)
+            errors = self.connection.transact(attempt, writes=True, syncs=any(syncs), checks=not all(syncs))
+            for job, error in zip(jobs, errors, strict=True):
+                job.error = error
+            jobs = [job for job in jobs if isinstance(job.error, _OF_DATABASE)]
+        for job in jobs:
+            job.error = None
+            try:
+                job.result = self.connection.transact(job.work.work, writes=True, syncs=job.work.syncs)
+            except BaseException as error:  # noqa: BLE001  # its caller raises it
+                job.error = error
+
+    async def close(self) -> None:
+        if self.connection.unreleased:
+            await self.worker.run(self.connection.renew)  # the last attempt to release them
+        await self.worker.run(self.connection.close)
+        self.worker.stop()
+
+
+_FILE_ERRORS = frozenset(
+    getattr(sqlite3, f"SQLITE_{name}") for name in ("BUSY", "LOCKED", "READONLY", "IOERR", "FULL", "CANTOPEN")
+)
+"""Errors of the database file, which concern all writes of a batch."""
+
+
+_OF_DATABASE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
+"""A write with one of these gets a transaction of its own, where the connection explains the error."""
+
+
+def _attempt_all(db: SqliteDatabase, jobs: list[Job[_Write]]) -> list[Exception | None]:
+    """The error of each write."""
+    errors: list[Exception | None] = []
+    for job in jobs:
+        try:
+            job.result, error = db.attempt(job.work.work), None
+        except OSError:
+            raise
+        except Exception as raised:  # its caller raises it
+            if getattr(raised, "sqlite_errorcode", 0) & 0xFF in _FILE_ERRORS:
+                raise
+            error = raised
+        errors.append(error)
+    return errors
 
 
 if hasattr(os, "register_at_fork"):

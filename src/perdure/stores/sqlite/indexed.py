@@ -39,7 +39,7 @@ from perdure.stores.sqlite.owners import prove_lease, renew_process
 from perdure.stores.sqlite.payloads import ReadPayloads, read_chunks, read_commits, read_events, read_stored
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.transfer import read_standing
-from perdure.stores.sqlite.writer import WorkerThread
+from perdure.stores.worker import WorkerThread
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import Lease
-from perdure.stores.process_identity import LEASE_SECONDS, from_json, is_dead, this_process, to_json
+from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, from_json, is_dead, this_process, to_json
 from perdure.stores.sqlite.schema import SqliteDatabase
 
 
@@ -48,17 +48,20 @@ def read_thread(db: SqliteDatabase, thread: int) -> ThreadRow:
 
 def claim_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> ThreadRow:
     """Make `owner` the owner, under the next fence. Raises ThreadBusy while another one is alive."""
-    thread = ensure_thread(db, thread_id)
-    fence, holder, process, number, head, status, last_seq = db.execute(
-        "SELECT fence, owner, process, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
-    ).fetchone()
+    query = f"SELECT {', '.join(ThreadRow._fields)}, owner, process FROM threads WHERE thread_id = ?"
+    row = db.execute(query, (thread_id,)).fetchone()
+    if row is None:
+        db.execute("INSERT INTO threads (thread_id) VALUES (?)", (thread_id,))
+        row = db.execute(query, (thread_id,)).fetchone()
+    *columns, holder, process = row
+    thread, own = ThreadRow(*columns), _own_process(db)
     if holder is not None and not takeover and not is_process_dead(db, process):
-        raise ThreadBusy(thread_id, holder, is_here=process == _own_process(db))
+        raise ThreadBusy(thread_id, holder, is_here=process == own)
+    fence = thread.fence + 1
     db.execute(
-        "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?",
-        (fence + 1, owner, _own_process(db), thread),
+        "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?", (fence, owner, own, thread.thread)
     )
-    return ThreadRow(thread, fence + 1, number, head, status, last_seq)
+    return thread._replace(fence=fence)
 
 
 def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
@@ -88,13 +91,17 @@ def find_owner(db: SqliteDatabase, thread_id: str) -> str | None:
     return None if row is None or row[0] is None or is_process_dead(db, row[1]) else str(row[0])
 
 
-def renew_process(db: SqliteDatabase) -> None:
-    """Extend the lease of this process."""
+def renew_process(db: SqliteDatabase) -> int:
+    """Extend the lease of this process; its row."""
+    identity = to_json(this_process())
     db.execute(
         "INSERT INTO processes (identity, leased_until) VALUES (?, ?)"
         " ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until",
-        (to_json(this_process()), time.time() + LEASE_SECONDS),
+        (identity, time.time() + LEASE_SECONDS),
     )
+    (process,) = db.execute("SELECT process FROM processes WHERE identity = ?", (identity,)).fetchone()
+    db.process, db.renewed_at = int(process), time.monotonic()
+    return db.process
 
 
 def shorten_leases(db: SqliteDatabase) -> None:
@@ -114,13 +121,12 @@ def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
 
 
 def _own_process(db: SqliteDatabase) -> int:
-    identity = to_json(this_process())
-    if db.process is None or db.process[0] != identity:
+    """The row of this process, whose lease lasts until the next heartbeat: without threads it has none."""
+    if db.process is None:
         _delete_dead_processes(db)
-        renew_process(db)
-        (process,) = db.execute("SELECT process FROM processes WHERE identity = ?", (identity,)).fetchone()
-        db.process = identity, process
-    return db.process[1]
+    elif time.monotonic() < db.renewed_at + RENEW_SECONDS:
+        return db.process
+    return renew_process(db)
 
 
 def _delete_dead_processes(db: SqliteDatabase) -> None:

@@ -58,7 +58,7 @@ def prune_with_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit) -> 
             _prune_checkpoint(db, thread.thread, number)
     if commit.prunes_events_before:
         drop_events(db, thread.thread, commit.prunes_events_before)
-    return is_collection_due(db, thread.thread)
+    return is_collection_due(db, commit.lease.thread_id)
 
 
 def _prune_checkpoint(db: SqliteDatabase, thread: int, number: int) -> None:
@@ -119,10 +119,9 @@ def count_garbage(db: SqliteDatabase, thread: int) -> int:
     return int(count)
 
 
-def is_collection_due(db: SqliteDatabase, thread: int, *, at_rest: bool = False) -> bool:
-    count, live, size, live_size = db.execute(
-        "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread = ?", (thread,)
-    ).fetchone()
+def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = False) -> bool:
+    query = "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread_id = ?"
+    count, live, size, live_size = db.execute(query, (thread_id,)).fetchone() or (0, 0, 0, 0)
     if at_rest:
         return bool(count and (4 * count >= live or 4 * size >= live_size))
     return bool(count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size)

@@ -109,6 +109,8 @@ class SqliteDatabase(sqlite3.Connection):
 
     tables: ClassVar[str] = TABLES
     """The statements that create them."""
+    payload: ClassVar[str] = "seal, body"
+    """The columns of a commit's payload."""
     body_bytes: ClassVar[str] = "COALESCE(LENGTH(c.body), 0)"
     """The size of a commit's payload, as SQL over a row `c` of `commits`."""
 
@@ -118,8 +120,10 @@ class SqliteDatabase(sqlite3.Connection):
         """Rows of `workflows`, by name."""
         self.blocks: dict[int, int] = {}
         """The last block that was written for each workflow."""
-        self.process: tuple[str, int] | None = None
-        """This process's identity, and its row of `processes`."""
+        self.process: int | None = None
+        """The row of `processes` of this process."""
+        self.renewed_at = 0.0
+        """When the lease in it was renewed, by `time.monotonic`."""
         self.without_journal: set[str] = set()
         """Ids of threads with an owner in this store and an empty journal: only their owner can add an entry."""
 

@@ -12,12 +12,12 @@ from perdure.log import get_logger
 from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.packing import Changes, pack_body, seal
-from perdure.stores.sqlite.commits import check_commit, insert_commit, settle, to_columns, update_thread
-from perdure.stores.sqlite.connection import FREE_PAGES, Connection
+from perdure.stores.sqlite.commits import check_commit, insert_commit
+from perdure.stores.sqlite.connection import FREE_PAGES, Connection, SqliteWriter
 from perdure.stores.sqlite.indexed import IndexedStore
 from perdure.stores.sqlite.integrity import check_schema, find_orphans
 from perdure.stores.sqlite.journal import append_journal, post_item
-from perdure.stores.sqlite.owners import find_thread, prove_lease, release_lease, shorten_leases
+from perdure.stores.sqlite.owners import prove_lease, release_lease, shorten_leases
 from perdure.stores.sqlite.payloads import open_thread, read_payloads
 from perdure.stores.sqlite.retention import (
     has_to_prune,
@@ -36,7 +36,6 @@ from perdure.stores.sqlite.transfer import (
     rewrite_inbox,
     rewrite_journal,
 )
-from perdure.stores.sqlite.writer import SqliteWriter
 
 logger = get_logger("stores")
 
@@ -70,8 +69,7 @@ class SqliteStore(IndexedStore):
     async def release(self, lease: Lease) -> None:
         def work(db: SqliteDatabase) -> bool:
             release_lease(db, lease)
-            thread = find_thread(db, lease.thread_id)
-            return thread is not None and is_collection_due(db, thread, at_rest=True)
+            return is_collection_due(db, lease.thread_id, at_rest=True)
 
         self._connection.held.discard(lease)
         try:
@@ -87,15 +85,13 @@ class SqliteStore(IndexedStore):
 
     async def commit(self, commit: Commit) -> None:
         thread_id, body = commit.lease.thread_id, pack_body(commit)
-        sealed = seal(thread_id, commit.number, body)
+        payload = seal(thread_id, commit.number, body), body
+        prunes = bool(commit.prunes or commit.prunes_events_before)
 
         def work(db: SqliteDatabase) -> bool:
             thread = check_commit(db, commit)
-            columns = to_columns(db, thread.thread, commit)
-            seq = insert_commit(db, commit, columns, sealed, body)
-            update_thread(db, thread, commit, columns, seq)
-            settle(db, thread.thread, commit)
-            return prune_with_commit(db, thread, commit)
+            insert_commit(db, thread, commit, payload)
+            return prunes and prune_with_commit(db, thread, commit)
 
         is_due = await self._writer.write(work, uncancellable=True, size=len(body))
         self.bus.notify(thread_id)

@@ -25,11 +25,10 @@ from perdure.stores.packing import (
 from perdure.stores.sqlite.commits import (
     COLUMNS,
     INSERT_BLOCKS,
-    insert_commit,
+    insert_row,
     move_to_end,
     replace_requests,
     reseal_commit,
-    to_columns,
     workflow_row,
 )
 from perdure.stores.sqlite.journal import (
@@ -63,8 +62,7 @@ def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Com
         if commit.info is not None:
             refuse_known_checkpoint(db, commit.info)
         body = pack_body(commit)
-        sealed = seal(standing.thread_id, commit.number, body)
-        insert_commit(db, commit, to_columns(db, thread, commit), sealed, body)
+        insert_row(db, thread, commit, (seal(standing.thread_id, commit.number, body), body))
     _restore_standing(db, thread, standing)
 
 
