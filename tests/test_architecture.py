@@ -20,7 +20,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FLOOR = {
     *("cancelling", "digests", "errors", "events", "isolation", "lazy", "log", "names", "platform"),
-    *("observing", "records"),
+    *("observing", "records", "tree_reader"),
 }
 """Open to all, and importing nothing but each other."""
 

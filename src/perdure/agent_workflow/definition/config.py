@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from perdure.agent_workflow.definition.condition import Condition
+from perdure.graph.policy import LONGEST
 
 OutputMode: TypeAlias = Literal["string", "structured", "union", "handoff"]
 StructuredMode: TypeAlias = Literal["native", "tool"]
@@ -15,6 +17,14 @@ TimeoutBehavior: TypeAlias = Literal["fail", "auto_approve", "suspend"]
 RetryStrategy: TypeAlias = Literal["constant", "linear", "exponential", "jittered"]
 ConversationMode: TypeAlias = Literal["none", "shared", "per_agent", "fork_per_agent"]
 MapErrors: TypeAlias = Literal["fail", "null", "omit"]
+
+Name: TypeAlias = Annotated[str, Meta(pattern=r"\S", description="a text that is not empty")]
+ImportPath: TypeAlias = Annotated[str, Meta(description="an import path such as 'package.module:name'")]
+Count: TypeAlias = Annotated[int, Meta(ge=1, description="a positive integer")]
+Duration: TypeAlias = Annotated[
+    float, Meta(gt=0, le=LONGEST, description="a positive number of seconds, at most a century")
+]
+Delay: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="a number of seconds, from 0 to a century")]
 
 FORMAT = "1"
 """The format of documents. perdure rejects a newer format."""
@@ -31,7 +41,7 @@ class DefinitionPart(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unk
 class AgentConfig(DefinitionPart, frozen=True):
     """An agent of `perdure.agents.Agent`, created with the workflow. Needs the extra `agents`."""
 
-    model: str | None = None
+    model: Name | None = None
     """A model name of pydantic-ai; None: the workflow's model, `settings.model`."""
     name: str | None = None
     """None: the node's id."""
@@ -64,11 +74,11 @@ class AgentConfig(DefinitionPart, frozen=True):
 class RetryConfig(DefinitionPart, frozen=True):
     """The retries of a node."""
 
-    max_attempts: int = 3
+    max_attempts: Count = 3
     """Includes the first attempt."""
-    initial_delay: float = 1.0
+    initial_delay: Delay = 1.0
     strategy: RetryStrategy = "exponential"
-    max_delay: float | None = None
+    max_delay: Delay | None = None
     only_transient: bool = False
     """Retry only transient errors: timeouts, broken connections, busy services."""
 
@@ -90,7 +100,7 @@ class ApprovalConfig(DefinitionPart, frozen=True):
     """A condition on the node's outputs; None: always, unless there is a predicate."""
     predicate: str | None = None
     """The import path of a function of an ApprovalContext."""
-    timeout: float | None = None
+    timeout: Delay | None = None
     """None or 0: it waits without limit."""
     timeout_behavior: TimeoutBehavior = "fail"
 
@@ -98,9 +108,9 @@ class ApprovalConfig(DefinitionPart, frozen=True):
 class MapConfig(DefinitionPart, frozen=True):
     """The agent runs once for each item of a list."""
 
-    over: str
+    over: Name
     """The key of the list."""
-    max_parallel: int = 4
+    max_parallel: Count = 4
     on_error: MapErrors = "fail"
     """The effect of a failed item: the node fails, the output has null for it, or the output omits it."""
 
@@ -115,16 +125,16 @@ class HandoffConfig(DefinitionPart, frozen=True):
 class NodeConfig(DefinitionPart, frozen=True):
     """One node: its agent, its inputs and outputs, and its handling of failures."""
 
-    agent: AgentConfig | str | None = None
+    agent: AgentConfig | ImportPath | None = None
     """The config of the agent, or its import path. None for an agent object."""
-    workflow: WorkflowConfig | str | None = None
+    workflow: WorkflowConfig | ImportPath | None = None
     """Instead of an agent: a workflow, or its import path."""
     output_mode: OutputMode = "string"
     output_types: tuple[str, ...] = ()
     """Import paths of the types of structured and union outputs."""
     structured_mode: StructuredMode = "tool"
-    input_key: str | None = None
-    output_key: str | None = None
+    input_key: Name | None = None
+    output_key: Name | None = None
     input_template: str | None = None
     instructions: str | None = None
     """Added to the agent's own instructions."""
@@ -132,9 +142,9 @@ class NodeConfig(DefinitionPart, frozen=True):
     """Values that the agent gets with its input, by name."""
     tools: tuple[str, ...] = ()
     """Import paths of functions that the agent may call here, beside its own tools."""
-    timeout: float | None = None
+    timeout: Duration | None = None
     """Of one attempt."""
-    max_concurrent: int | None = None
+    max_concurrent: Count | None = None
     """How many executions of one process may run this node at the same time."""
     retry: RetryConfig | None = None
     on_error: ErrorConfig = ErrorConfig()
@@ -157,30 +167,30 @@ class EdgeConfig(DefinitionPart, frozen=True):
     """The name of the type that a union output must have."""
     is_default: bool = msgspec.field(default=False, name="default")
     """Taken if no other edge of its source is taken."""
-    delay: float | None = None
+    delay: Delay | None = None
 
 
 class ConversationConfig(DefinitionPart, frozen=True):
     """The messages of earlier turns that agents get."""
 
     mode: ConversationMode = "none"
-    session_id: str | None = None
+    session_id: Name | None = None
     """None: a session for each execution."""
-    root_thread_id: str = "workflow"
-    thread_prefix: str = "workflow-agent"
+    root_thread_id: Name = "workflow"
+    thread_prefix: Name = "workflow-agent"
 
 
 class SettingsConfig(DefinitionPart, frozen=True):
     """Settings of the whole workflow."""
 
     checkpointing: bool = False
-    max_iterations: int | None = None
+    max_iterations: Count | None = None
     """The maximum of passes through a loop. A workflow with a loop needs it."""
     convergence: bool = True
     """Whether a loop ends when a pass changes nothing."""
-    timeout: float | None = None
+    timeout: Duration | None = None
     """Of a whole execution, from its start, including pauses."""
-    model: str | None = None
+    model: Name | None = None
     """The model of agents without their own."""
     conversation: ConversationConfig = ConversationConfig()
 
@@ -188,9 +198,9 @@ class SettingsConfig(DefinitionPart, frozen=True):
 class WorkflowConfig(DefinitionPart, frozen=True):
     """A whole document."""
 
-    name: str
+    name: Name
     format: str = FORMAT
-    version: str = "1.0.0"
+    version: Name = "1.0.0"
     """The version of the workflow, chosen by its authors."""
     description: str | None = None
     agents: dict[str, NodeConfig] = {}

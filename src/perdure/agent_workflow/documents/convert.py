@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -14,35 +14,24 @@ from perdure.agent_workflow.definition.condition import Condition
 from perdure.agent_workflow.definition.config import FORMAT, EdgeConfig, NodeConfig, WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import find_import_path, import_path_of
-from perdure.agent_workflow.documents.validate import (
-    SCHEMA_KEY,
-    Problem,
-    at,
-    below,
-    form_of,
-    problems_in,
-    takes_value,
-)
+from perdure.agent_workflow.documents.validate import Problem, at, below, read_config, takes_value
 from perdure.agent_workflow.documents.yaml_subset import from_yaml, to_yaml
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition
+from perdure.tree_reader import fields_of
 
 
 def tree_of(part: msgspec.Struct) -> dict[str, Any]:
     """A part of a definition as in a document, without default values."""
     tree: dict[str, Any] = {"format": FORMAT} if isinstance(part, WorkflowConfig) else {}
-    for field in form_of(type(part)).fields:
+    for key, field in fields_of(type(part)).items():
         value = getattr(part, field.name)
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         if field.required or type(value) is not type(default) or value != default:
-            tree[field.encode_name] = as_tree(value)
-    if isinstance(part, Condition) and _compares(part):
+            tree[key] = as_tree(value)
+    if isinstance(part, Condition) and takes_value(part.type):
         tree["value"] = as_tree(part.value)  # null is a value too
     return tree
-
-
-def _compares(condition: Condition) -> bool:
-    return takes_value(condition.type)
 
 
 def as_tree(value: Any) -> Any:
@@ -172,13 +161,10 @@ def read_draft(source: Source) -> Draft:
 
 def config_of(tree: Any, source: str | None = None) -> WorkflowConfig:
     """The definition from the content of a document. Raises InvalidDefinition."""
-    problems = problems_in(tree)
+    config, problems = read_config(tree)
     if problems:
         raise InvalidDefinition(problems, source)
-    try:
-        return msgspec.convert({key: value for key, value in tree.items() if key != SCHEMA_KEY}, WorkflowConfig)
-    except msgspec.ValidationError as error:  # not covered by the checks above
-        raise InvalidDefinition([("", str(error))], source) from error
+    return cast(WorkflowConfig, config)
 
 
 def export_draft(draft: Draft, format: str) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perdure.errors import did_you_mean
-from perdure.server.config.reading import ConfigReader, fields_of
-from perdure.server.config.schema import RateLimitConfig, ServerConfig
+from perdure.server.config.reading import ConfigReader, config_fields
+from perdure.server.config.schema import ConfigPart, Count, RateLimitConfig, ServerConfig
+from perdure.tree_reader import INVALID
 
 NAMES = ("agentflow.json", ".agentflow.json", "agentflow.config.json")
 SAME_KEYS = ("agent", "env", "checkpointer", "redis", "thread_name_generator", "auth", "authorization")
@@ -25,22 +26,53 @@ REFUSED = {
     "it answers with POST /v1/threads/{id}/requests/{request_id}/answer",
 }
 """Errors unless null or empty, because their effect would be missing."""
-KEYS_BELOW = {
-    "websocket": ("max_connections", "max_connections_per_user", "realtime_models"),
-    "ag_ui": ("enabled", "allow_client_tools"),
-    "observability": ("level", "logfire", "langsmith"),
-    "observability.logfire": ("enabled", "service_name", "send_to_logfire", "console"),
-    "observability.langsmith": ("enabled", "project", "endpoint"),
-    "rate_limit.redis": ("url", "prefix"),
-}
-OWN_OF_RATE_LIMIT = ("trusted_proxy_headers", "trusted_proxy_hops", "redis")
-EXPORTERS = ("logfire", "langsmith")
+
+
+class RedisPart(ConfigPart, frozen=True):
+    url: str | None = None
+    prefix: str | None = None
+
+
+class RateLimitPart(RateLimitConfig, frozen=True):
+    trusted_proxy_headers: bool = False
+    trusted_proxy_hops: Any = 1
+    redis: RedisPart | None = None
+
+
+class WebsocketPart(ConfigPart, frozen=True):
+    max_connections: Count | None = None
+    max_connections_per_user: Any = None
+    realtime_models: Any = None
+
+
+class AgUiPart(ConfigPart, frozen=True):
+    enabled: Any = False
+    allow_client_tools: Any = None
+
+
+class LogfirePart(ConfigPart, frozen=True):
+    enabled: Any = False
+    service_name: Any = None
+    send_to_logfire: Any = None
+    console: Any = None
+
+
+class LangsmithPart(ConfigPart, frozen=True):
+    enabled: Any = False
+    project: Any = None
+    endpoint: Any = None
+
+
+class ObservabilityPart(ConfigPart, frozen=True):
+    level: Any = None
+    logfire: LogfirePart | None = None
+    langsmith: LangsmithPart | None = None
 
 
 def translate(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
     """Translate to perdure's keys, which the file may contain too."""
     whole: dict[str, Any] = {}
-    own = fields_of(ServerConfig)
+    own = config_fields(ServerConfig)
     keys = [*own, *IGNORED, *REFUSED, *_TRANSLATORS]
     for key, value in tree.items():
         if key in SAME_KEYS:
@@ -66,18 +98,6 @@ def _merge(whole: dict[str, Any], key: str, value: Any) -> None:
     whole[key] = {**inner, **value} if isinstance(inner, dict) and both else value
 
 
-def _read_object(path: str, value: Any, reader: ConfigReader) -> dict[str, Any]:
-    """The known keys of an object. Reports the others."""
-    if not isinstance(value, Mapping):
-        reader.report_expected(path, "an object", value)
-        return {}
-    keys = KEYS_BELOW[path]
-    for key in value:
-        if key not in keys:
-            reader.report(f"{path}.{key}", f"unknown key{did_you_mean(str(key), keys)}.")
-    return {key: entry for key, entry in value.items() if key in keys}
-
-
 # ---------------------------------------------------------------- rate limits
 
 
@@ -85,36 +105,38 @@ def _rate_limit(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None
     if not isinstance(value, Mapping):
         whole["rate_limit"] = value  # reported with the other keys
         return
-    limits = {key: entry for key, entry in value.items() if key not in OWN_OF_RATE_LIMIT}
-    keys = [*fields_of(RateLimitConfig), *OWN_OF_RATE_LIMIT]
-    for key in [key for key in limits if key not in keys]:
-        del limits[key]
-        reader.report(f"rate_limit.{key}", f"unknown key{did_you_mean(str(key), keys)}.")
+    reader.report_unknown_keys(RateLimitPart, value, "rate_limit")
+    limits = {key: value[key] for key in config_fields(RateLimitConfig) if key in value}
+    whole["rate_limit"] = limits
     if limits.get("backend") == "custom":
         del limits["backend"]
         reader.report(
             "rate_limit.backend", "custom rate limits are not supported. Use 'memory', or 'redis' for several servers."
         )
     _proxies(value, limits, reader)
-    if value.get("redis") is not None:
-        _redis(_read_object("rate_limit.redis", value["redis"], reader), limits, whole, reader)
-    whole["rate_limit"] = limits
+    redis = reader.read(RedisPart | None, value.get("redis"), "rate_limit.redis")
+    if redis in (None, INVALID):
+        return
+    if redis.prefix is not None:
+        limits["prefix"] = redis.prefix
+    if redis.url is not None and whole.setdefault("redis", redis.url) != redis.url:
+        reader.report("rate_limit.redis.url", "it differs from `redis`, but the server uses one URL. Keep one of them.")
 
 
 def _proxies(value: Mapping[str, Any], limits: dict[str, Any], reader: ConfigReader) -> None:
-    trusts, hops = value.get("trusted_proxy_headers", False), value.get("trusted_proxy_hops", 1)
-    if not isinstance(trusts, bool):
-        reader.report_expected("rate_limit.trusted_proxy_headers", "true or false", trusts)
-    elif trusts and not value.get("trusted_proxies"):
+    path = "rate_limit.trusted_proxy_headers"
+    trusts = reader.read(bool, value.get("trusted_proxy_headers", False), path)
+    if trusts is True and not value.get("trusted_proxies"):
         reader.report(
-            "rate_limit.trusted_proxy_headers",
+            path,
             "any client could write such headers. Set rate_limit.trusted_proxies to the addresses or networks of "
             "your proxies.",
         )
-    elif not trusts and limits.pop("trusted_proxies", None):
+    elif trusts is False and limits.pop("trusted_proxies", None):
         reader.warnings.append(
             f"{reader.source}: rate_limit.trusted_proxies is ignored, because trusted_proxy_headers is false."
         )
+    hops = value.get("trusted_proxy_hops", 1)
     if hops != 1 or isinstance(hops, bool):
         reader.report(
             "rate_limit.trusted_proxy_hops",
@@ -123,41 +145,28 @@ def _proxies(value: Mapping[str, Any], limits: dict[str, Any], reader: ConfigRea
         )
 
 
-def _redis(value: dict[str, Any], limits: dict[str, Any], whole: dict[str, Any], reader: ConfigReader) -> None:
-    if "prefix" in value:
-        limits["prefix"] = value["prefix"]
-    url = value.get("url")
-    if url is None:
-        return
-    if not isinstance(url, str):
-        reader.report_expected("rate_limit.redis.url", "a text", url)
-    elif whole.setdefault("redis", url) != url:
-        reader.report("rate_limit.redis.url", "it differs from `redis`, but the server uses one URL. Keep one of them.")
-
-
 # ---------------------------------------------------------------- other keys
 
 
 def _websocket(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    keys = _read_object("websocket", value, reader)
-    if "max_connections" in keys:
-        count = keys["max_connections"]
-        if type(count) is int and count >= 1:
-            _merge(whole, "limits", {"max_streams": count, **(whole.get("limits") or {})})
-        else:
-            reader.report_expected("websocket.max_connections", "1 or more", count)
-    if keys.get("max_connections_per_user") not in (None, 0):
+    part = reader.read_struct(WebsocketPart, value, "websocket")
+    if part is INVALID:
+        return
+    if part.max_connections is not None:
+        _merge(whole, "limits", {"max_streams": part.max_connections, **(whole.get("limits") or {})})
+    if part.max_connections_per_user not in (None, 0):
         reader.report(
             "websocket.max_connections_per_user",
             "sockets are limited for all users together by websocket.max_connections. rate_limit with by 'user' "
             "limits the requests of one user. Set it to 0, or remove it.",
         )
-    if keys.get("realtime_models"):
+    if part.realtime_models:
         reader.report("websocket.realtime_models", "the server does not stream sound. Remove the key.")
 
 
 def _ag_ui(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    if _read_object("ag_ui", value, reader).get("enabled"):
+    part = reader.read_struct(AgUiPart, value, "ag_ui")
+    if part is not INVALID and part.enabled:
         reader.report(
             "ag_ui.enabled",
             "the server does not support AG-UI. Clients follow GET /v1/threads/{id}/events and can reconnect with a "
@@ -166,16 +175,18 @@ def _ag_ui(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
 
 
 def _observability(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    keys = _read_object("observability", value, reader)
-    if "level" in keys:
+    part = reader.read_struct(ObservabilityPart, value, "observability")
+    if part is INVALID:
+        return
+    if "level" in value:
         reader.warnings.append(
             f"{reader.source}: observability.level is ignored: OpenTelemetry exports all spans or none."
         )
-    for name in EXPORTERS:
-        path = f"observability.{name}"
-        if keys.get(name) is not None and _read_object(path, keys[name], reader).get("enabled"):
+    for name in ("logfire", "langsmith"):
+        exporter = getattr(part, name)
+        if exporter is not None and exporter.enabled:
             reader.report(
-                f"{path}.enabled",
+                f"observability.{name}.enabled",
                 "only OpenTelemetry exports spans. Set OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS "
                 "to the values of this service, and set this to false.",
             )

@@ -1,17 +1,15 @@
-"""Checks beyond types: ranges, formats of texts, and keys that need each other."""
+"""Checks beyond types and ranges: references, addresses, and keys that need each other."""
 
 from __future__ import annotations
 
-import math
-import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from perdure.errors import did_you_mean
-from perdure.server.config.reading import OBJECT_PATH, ConfigReader, fields_of
-from perdure.server.config.schema import AuthConfig, AuthorizationConfig, LimitsConfig, RateLimitConfig, ServerConfig
+from perdure.server.config.reading import OBJECT_PATH, ConfigReader
+from perdure.server.config.schema import AuthorizationConfig, RateLimitConfig, ServerConfig
 
 DOCUMENTS = (".json", ".yaml", ".yml")
 STORE_SCHEMES = ("sqlite", "file", "memory", "postgresql", "postgres")
@@ -19,8 +17,6 @@ STORE_FILES = (".db", ".sqlite", ".sqlite3")
 REDIS_SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
 LONGEST_NAME = 255
 _STORES = "sqlite:///threads.db, file:folder, postgresql://host/database or memory:"
-_VARIABLE = re.compile(r"[^\W\d]\w*", re.ASCII)
-_SCOPE = re.compile(r"\*|[\w-]+:([\w-]+|\*)")
 
 
 def is_store_url(text: str) -> bool:
@@ -34,13 +30,12 @@ def check(config: ServerConfig, reader: ConfigReader) -> None:
     _check_storage(config, reader)
     if config.thread_name_generator is not None:
         _check_object(reader, "thread_name_generator", config.thread_name_generator)
-    _check_auth(config.auth, reader)
+    _check_path_of(reader, "auth", "method", config.auth.method == "custom", config.auth.path)
     _check_authorization(config.authorization, reader)
     if config.rate_limit is not None:
         _check_rate_limit(config.rate_limit, config.redis, reader)
     _check_cors(config, reader)
-    _check_limits(config.limits, reader)
-    _check_address(config, reader)
+    _check_paths(config, reader)
 
 
 def _demand(reader: ConfigReader, path: str, is_right: bool, what: str, value: Any) -> None:
@@ -95,14 +90,6 @@ def _check_storage(config: ServerConfig, reader: ConfigReader) -> None:
 # ---------------------------------------------------------------- auth
 
 
-def _check_auth(auth: AuthConfig, reader: ConfigReader) -> None:
-    _check_path_of(reader, "auth", "method", auth.method == "custom", auth.path)
-    _demand(reader, "auth.keys_file", bool(auth.keys_file.strip()), "the name of a file", auth.keys_file)
-    is_variable = _VARIABLE.fullmatch(auth.secret_env) is not None
-    _demand(reader, "auth.secret_env", is_variable, "the name of an environment variable", auth.secret_env)
-    _demand(reader, "auth.user_claim", bool(auth.user_claim), "the name of a claim", auth.user_claim)
-
-
 def _check_path_of(reader: ConfigReader, part: str, choice: str, is_custom: bool, path: str | None) -> None:
     if not reader.has_no_problem(f"{part}.{choice}", f"{part}.path"):
         return
@@ -125,30 +112,17 @@ def _check_authorization(settings: AuthorizationConfig, reader: ConfigReader) ->
         elif settings.backend != "rbac" and has_roles:
             key = "roles" if settings.roles else "default_scopes"
             reader.report(f"authorization.{key}", "it has an effect only with authorization.backend 'rbac'.")
-    lists = {"default_scopes": settings.default_scopes} | {
-        f"roles.{name}": scopes for name, scopes in settings.roles.items()
-    }
-    for name, scopes in lists.items():
-        for index, scope in enumerate(scopes):
-            is_scope = _SCOPE.fullmatch(scope) is not None
-            _demand(reader, f"authorization.{name}[{index}]", is_scope, "a scope such as 'graph:invoke' or '*'", scope)
 
 
 # ---------------------------------------------------------------- limits and addresses
 
 
 def _check_rate_limit(settings: RateLimitConfig, redis: str | None, reader: ConfigReader) -> None:
-    _demand(reader, "rate_limit.requests", settings.requests >= 1, "1 or more", settings.requests)
-    is_window = 0 < settings.window < math.inf
-    _demand(reader, "rate_limit.window", is_window, "a number of seconds, more than 0", settings.window)
     if settings.backend == "redis" and redis is None and reader.has_no_problem("redis", "rate_limit.backend"):
         reader.report("rate_limit.backend", "it is 'redis', but `redis` is not set. Set it, or use 'memory'.")
     for index, proxy in enumerate(settings.trusted_proxies):
         what = "an address or a network, such as '10.0.0.0/8'"
         _demand(reader, f"rate_limit.trusted_proxies[{index}]", _is_network(proxy), what, proxy)
-    for index, path in enumerate(settings.exclude_paths):
-        is_path = path.startswith("/")
-        _demand(reader, f"rate_limit.exclude_paths[{index}]", is_path, "a path that begins with '/'", path)
 
 
 def _is_network(text: str) -> bool:
@@ -184,21 +158,7 @@ def _is_origin(text: str) -> bool:
     return has_port and bool(split.hostname) and text == f"{split.scheme}://{split.netloc}" and "@" not in split.netloc
 
 
-def _check_limits(limits: LimitsConfig, reader: ConfigReader) -> None:
-    for name in fields_of(LimitsConfig):
-        value = getattr(limits, name)
-        if isinstance(value, float):
-            is_right, what = 0 < value < math.inf, "a number of seconds, more than 0"
-        else:
-            least = 0 if name == "max_waiting" else 1
-            is_right, what = value >= least, f"{least} or more"
-        _demand(reader, f"limits.{name}", is_right, what, value)
-
-
-def _check_address(config: ServerConfig, reader: ConfigReader) -> None:
-    _demand(reader, "port", 0 <= config.port < 65536, "a port from 1 to 65535, or 0 for a free one", config.port)
-    is_host = bool(config.host) and re.fullmatch(r"[\w.:%\[\]-]+", config.host) is not None
-    _demand(reader, "host", is_host, "an address or a name of this machine, without a scheme", config.host)
+def _check_paths(config: ServerConfig, reader: ConfigReader) -> None:
     root = config.root_path
     is_root = root == "" or (root.startswith("/") and not root.endswith("/") and root.isprintable())
     _demand(reader, "root_path", is_root, "a path such as '/agents', with a leading '/' and no trailing one", root)

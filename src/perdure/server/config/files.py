@@ -16,16 +16,9 @@ from perdure.errors import did_you_mean
 from perdure.log import get_logger
 from perdure.server.config import agentflow as agentflow_file
 from perdure.server.config.checks import check
-from perdure.server.config.reading import (
-    ConfigReader,
-    describe_type,
-    expand_shorthand,
-    fields_of,
-    is_part,
-    read_part,
-    without_none,
-)
+from perdure.server.config.reading import ConfigReader, config_fields, expand_shorthand
 from perdure.server.config.schema import ConfigPart, ConfigProblem, InvalidConfig, ServerConfig
+from perdure.tree_reader import bare, choices_of, is_struct
 
 PREFIX = "PERDURE_"
 NAMES = ("perdure.json", "perdure.toml")
@@ -98,7 +91,7 @@ def _read_tree(
     if file is not None and "agentflow" in file.name:
         tree = agentflow_file.translate(tree, reader)
     tree = apply_variables(expand_shorthand(tree, reader), list_variables, reader)
-    config = msgspec.convert({**read_part(ServerConfig, tree, "", reader), "folder": str(home)}, ServerConfig)
+    config: ServerConfig = msgspec.structs.replace(reader.read_struct(ServerConfig, tree, ""), folder=str(home))
     check(config, reader)
     if reader.problems:
         raise InvalidConfig(reader.problems)
@@ -216,12 +209,11 @@ def list_variables(
     kind: type[ConfigPart] = ServerConfig, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """Every variable, its key and the key's type; a part comes before its keys."""
-    for key, hint in fields_of(kind).items():
+    for key, field in config_fields(kind).items():
         path = (*above, key)
-        yield PREFIX + "__".join(path).upper(), path, hint
-        part, _ = without_none(hint)
-        if is_part(part):
-            yield from list_variables(part, path)
+        yield PREFIX + "__".join(path).upper(), path, field.type
+        if is_struct(bare(field.type)):
+            yield from list_variables(bare(field.type), path)
 
 
 def apply_variables(tree: Mapping[str, Any], environ: Mapping[str, str], reader: ConfigReader) -> dict[str, Any]:
@@ -244,20 +236,18 @@ def apply_variables(tree: Mapping[str, Any], environ: Mapping[str, str], reader:
 
 
 def _value_of(text: str, path: tuple[str, ...], hint: Any, reader: ConfigReader) -> tuple[bool, Any]:
-    expected, may_be_null = without_none(hint)
-    if text == "null" and (may_be_null or is_part(expected)):
+    expected, (_, may_be_null) = bare(hint), choices_of(hint)
+    if text == "null" and (may_be_null or is_struct(expected)):
         return True, None
     if expected is str or get_origin(expected) is Literal:
         return True, text
     try:
         return True, json.loads(text)
     except ValueError:
-        if path in (("auth",), ("authorization",)):  # these have a short form
-            return True, text
-        key = ".".join(path)
-        example = {"list": '["a", "b"]', "obje": '{"name": "value"}'}.get(describe_type(hint).split(" ", 1)[1][:4])
-        hint_text = "" if example is None else f" as JSON, such as {example}"
-        reader.report(key, f"expected {describe_type(hint)}{hint_text}, got {reader.quote_value(key, text)}.")
+        if expected in (int, float, bool) or path in (("auth",), ("authorization",)):
+            return True, text  # a short form, or reported with the other keys
+        example = '["a", "b"]' if get_origin(expected) is tuple else '{"name": "value"}'
+        reader.report_expected(".".join(path), f"{reader.describe(hint)} as JSON, such as {example}", text)
         return False, None
 
 

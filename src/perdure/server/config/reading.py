@@ -1,25 +1,24 @@
-"""Converts the tree of a file to configuration values, and collects all mistakes."""
+"""Reads the tree of a file as configuration values, and collects all mistakes, without secrets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
 from perdure.errors import did_you_mean
-from perdure.server.config.schema import AuthConfig, ConfigPart, ConfigProblem, ServerConfig
+from perdure.server.config.schema import AuthConfig, ConfigProblem, ServerConfig
+from perdure.tree_reader import INVALID, TreeReader, bare, choices_of, fields_of, is_struct
 
 SET_BY_THE_LOADER = "folder"
 LONGEST_SHOWN = 60
-_WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _NEVER_SHOWN = ("auth.secret_env", "redis")
 _SIGNS_OF_A_SECRET = ("@", "://", "password", "secret", "token")
 
 
-class ConfigReader:
+class ConfigReader(TreeReader):
     """Collects the problems and warnings of one configuration."""
 
     def __init__(self, source: str | None) -> None:
@@ -32,11 +31,17 @@ class ConfigReader:
         """Values with `${NAME}` as written in the file: the expanded value may be a secret."""
         self._problem_paths: set[str] = set()
 
-    def report(self, path: str, sentence: str) -> None:
+    def report(self, path: str, problem: str) -> None:
         """Add a problem of a key."""
         self._problem_paths.add(path)
         variable, place = self._variable_of(path)
+        sentence = problem if problem.endswith(".") else f"{problem}."
         self.problems.append(ConfigProblem(self.source if variable is None else None, place, sentence))
+
+    def at(self, path: str, key: str | int) -> str:
+        if isinstance(key, int):
+            return f"{path}[{key}]"
+        return f"{path}.{key}" if path else key
 
     def _variable_of(self, path: str) -> tuple[str | None, str]:
         """The variable that set this key or a part above it, and the place to report."""
@@ -47,9 +52,6 @@ class ConfigReader:
                 return variable, f"{variable}: {path}" if path != above else variable
             above = above.rpartition(".")[0]
         return None, path
-
-    def report_expected(self, path: str, what: str, value: Any) -> None:
-        self.report(path, f"expected {what}, got {self.quote_value(path, value)}.")
 
     def has_no_problem(self, *paths: str) -> bool:
         """Whether these keys and all keys below them have no problem."""
@@ -72,107 +74,40 @@ class ConfigReader:
             return "another text"
         return repr(value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}...")
 
+    def fields(self, kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+        return config_fields(kind)
 
-def fields_of(kind: type[ConfigPart]) -> dict[str, Any]:
-    """The keys of a part, with their types."""
-    hints = get_type_hints(kind)
-    return {name: hints[name] for name in kind.__struct_fields__ if (kind, name) != (ServerConfig, SET_BY_THE_LOADER)}
+    def describe(self, hint: Any) -> str:
+        return super().describe(hint) + (", or null" if choices_of(hint)[1] else "")
 
+    def unknown_key(self, kind: type[msgspec.Struct], key: str, known: list[str]) -> str:
+        if issubclass(kind, AuthConfig) and "secret" in key.lower():
+            return "a file must not contain a secret. Put it into the environment variable that secret_env names."
+        if kind is ServerConfig and key == SET_BY_THE_LOADER:
+            return "the project's folder is the folder of the file. Remove the key."
+        guess = did_you_mean(key, known)
+        return f"unknown key{guess}." + ("" if guess else f" Keys: {', '.join(known)}.")
 
-def without_none(hint: Any) -> tuple[Any, bool]:
-    """The type without None, and whether None is allowed."""
-    if get_origin(hint) not in (Union, UnionType):
-        return hint, False
-    [rest] = [kind for kind in get_args(hint) if kind is not NoneType]
-    return rest, True
+    def read(self, hint: Any, value: Any, path: str) -> Any:
+        """Null for a part means its defaults."""
+        return INVALID if value is None and is_struct(hint) else super().read(hint, value, path)
 
-
-def is_part(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, ConfigPart)
-
-
-def describe_type(hint: Any) -> str:
-    """The expected type in words."""
-    hint, may_be_null = without_none(hint)
-    origin = get_origin(hint)
-    if origin is Literal:
-        words = f"one of {', '.join(repr(choice) for choice in get_args(hint))}"
-    elif origin is tuple:
-        words = f"a list of {_plural(get_args(hint)[0])}"
-    else:
-        words = _WORDS.get(hint, "an object")
-    return f"{words}, or null" if may_be_null else words
+    def read_leaf(self, hint: Any, value: Any, path: str) -> Any:
+        """The type is checked before the range: they have different words."""
+        if get_origin(hint) is Annotated and super().read_leaf(bare(hint), value, path) is INVALID:
+            return INVALID
+        return super().read_leaf(hint, value, path)
 
 
-def _plural(hint: Any) -> str:
-    return "texts" if hint is str else "values"
-
-
-def read_part(kind: type[ConfigPart], tree: Any, path: str, reader: ConfigReader) -> dict[str, Any]:
-    """The valid values of a part. Reports the others."""
-    if tree is None:
-        return {}
-    if not isinstance(tree, Mapping):
-        reader.report_expected(path, "an object", tree)
-        return {}
-    fields = fields_of(kind)
-    values = {}
-    for key, raw in tree.items():
-        key_path = f"{path}.{key}" if path else str(key)
-        if key not in fields:
-            reader.report(key_path, _no_such_key(kind, str(key), list(fields)))
-            continue
-        is_read, value = read_value(fields[key], raw, key_path, reader)
-        if is_read:
-            values[key] = value
-    return values
-
-
-def _no_such_key(kind: type[ConfigPart], key: str, keys: list[str]) -> str:
-    if kind is AuthConfig and "secret" in key.lower():
-        return "a file must not contain a secret. Put it into the environment variable that secret_env names."
-    if kind is ServerConfig and key == SET_BY_THE_LOADER:
-        return "the project's folder is the folder of the file. Remove the key."
-    guess = did_you_mean(key, keys)
-    return f"unknown key{guess}." + ("" if guess else f" Keys: {', '.join(keys)}.")
-
-
-def read_value(hint: Any, raw: Any, path: str, reader: ConfigReader) -> tuple[bool, Any]:
-    """Whether the value is valid, and the value. Reports an invalid value."""
-    expected, may_be_null = without_none(hint)
-    if raw is None and (may_be_null or is_part(expected)):
-        return may_be_null, None  # null for a required part means its defaults
-    before = len(reader.problems)
-    value = raw
-    if is_part(expected):
-        value = msgspec.convert(read_part(expected, raw, path, reader), expected)
-    elif get_origin(expected) is tuple and isinstance(raw, list | tuple):
-        kind = get_args(expected)[0]
-        value = tuple(read_value(kind, item, f"{path}[{index}]", reader)[1] for index, item in enumerate(raw))
-    elif get_origin(expected) is dict and isinstance(raw, Mapping):
-        kind = get_args(expected)[1]
-        read = {key: read_value(kind, item, f"{path}.{key}", reader) for key, item in raw.items()}
-        return True, {key: value for key, (is_read, value) in read.items() if is_read}
-    else:
-        value = _leaf(expected, hint, raw, path, reader)
-    return is_part(expected) or len(reader.problems) == before, value
-
-
-def _leaf(expected: Any, hint: Any, raw: Any, path: str, reader: ConfigReader) -> Any:
-    try:
-        return msgspec.convert(raw, expected)
-    except msgspec.ValidationError:
-        guess = ""
-        if get_origin(expected) is Literal and isinstance(raw, str):
-            guess = did_you_mean(raw, get_args(expected))
-        reader.report(path, f"expected {describe_type(hint)}, got {reader.quote_value(path, raw)}{guess}.")
-        return None
+def config_fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The keys that a file may contain."""
+    return {key: field for key, field in fields_of(kind).items() if (kind, key) != (ServerConfig, SET_BY_THE_LOADER)}
 
 
 # ---------------------------------------------------------------- shorthand
 
 
-METHODS = get_args(fields_of(AuthConfig)["method"])
+METHODS = get_args(fields_of(AuthConfig)["method"].type)
 BACKENDS = {
     "ownership": "ownership",
     "allow_all": "allow_all",
@@ -203,7 +138,7 @@ def _auth(value: Any, reader: ConfigReader) -> Any:
         return {"method": value}
     guess = did_you_mean(value, METHODS) if isinstance(value, str) else ""
     got = "another text" if isinstance(value, str) else reader.quote_value("auth", value)  # the text may be the secret
-    methods = ", ".join(repr(method) for method in METHODS)
+    methods = reader.list_choices(METHODS)
     reader.report("auth", f"expected null, one of {methods}, or an object with `method`, got {got}{guess}.")
     return None
 
@@ -216,9 +151,7 @@ def _authorization(value: Any, reader: ConfigReader) -> Any:
     if isinstance(value, str) and OBJECT_PATH.fullmatch(value):
         return {"backend": "custom", "path": value}
     guess = did_you_mean(value, BACKENDS) if isinstance(value, str) else ""
-    reader.report(
-        "authorization",
-        f"expected null, one of {', '.join(repr(backend) for backend in BACKENDS)}, a 'module:attribute', or an object "
-        f"with `backend`, got {reader.quote_value('authorization', value)}{guess}.",
-    )
+    backends = reader.list_choices(tuple(BACKENDS))
+    words = f"null, one of {backends}, a 'module:attribute', or an object with `backend`"
+    reader.report_expected("authorization", words, value, guess)
     return None

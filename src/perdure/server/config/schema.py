@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from perdure.errors import PerdureError, did_you_mean
+
+Count: TypeAlias = Annotated[int, Meta(ge=1, description="1 or more")]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a number of seconds, more than 0")]
+FileName: TypeAlias = Annotated[str, Meta(pattern=r"\S", description="the name of a file")]
+VariableName: TypeAlias = Annotated[
+    str, Meta(pattern=r"^(?a:[^\W\d]\w*)\Z", description="the name of an environment variable")
+]
+ClaimName: TypeAlias = Annotated[str, Meta(min_length=1, description="the name of a claim")]
+Scope: TypeAlias = Annotated[
+    str, Meta(pattern=r"^(\*|[\w-]+:([\w-]+|\*))\Z", description="a scope such as 'graph:invoke' or '*'")
+]
+UrlPath: TypeAlias = Annotated[str, Meta(pattern="^/", description="a path that begins with '/'")]
+Port: TypeAlias = Annotated[int, Meta(ge=0, lt=65536, description="a port from 1 to 65535, or 0 for a free one")]
+Host: TypeAlias = Annotated[
+    str,
+    Meta(pattern=r"^[\w.:%\[\]-]+\Z", description="an address or a name of this machine, without a scheme"),
+]
 
 
 class ConfigPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -20,15 +39,15 @@ class AuthConfig(ConfigPart, frozen=True):
     method: Literal["none", "api_key", "jwt", "custom"] = "none"
     path: str | None = None
     """`custom`: the `module:attribute` that authenticates a request."""
-    keys_file: str = ".perdure-keys.json"
+    keys_file: FileName = ".perdure-keys.json"
     """`api_key`: the file that `perdure keys` writes, below the project folder. It holds hashes."""
     algorithm: Literal["HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA"] = "HS256"
     """`jwt`: the only accepted algorithm."""
-    secret_env: str = "JWT_SECRET_KEY"  # noqa: S105  # the name of a variable, not a secret
+    secret_env: VariableName = "JWT_SECRET_KEY"  # noqa: S105  # the name of a variable, not a secret
     """`jwt`: the environment variable with the secret or the public key. Files never contain the secret."""
     issuer: str | None = None
     audience: str | None = None
-    user_claim: str = "user_id"
+    user_claim: ClaimName = "user_id"
     """`jwt`: the claim with the user id; `sub` is the fallback."""
 
 
@@ -37,9 +56,9 @@ class AuthorizationConfig(ConfigPart, frozen=True):
 
     backend: Literal["ownership", "allow_all", "rbac", "custom"] = "ownership"
     """`ownership`: all scopes, own threads. `rbac`: scopes by role. `allow_all`: all scopes, all threads."""
-    roles: dict[str, tuple[str, ...]] = {}
+    roles: dict[str, tuple[Scope, ...]] = {}
     """`rbac`: scopes by role, such as `graph:invoke`; `*` grants all scopes."""
-    default_scopes: tuple[str, ...] = ()
+    default_scopes: tuple[Scope, ...] = ()
     """`rbac`: of users without a configured role."""
     isolation: Literal["owner", "none"] = "owner"
     """`owner`: each user has separate threads. `none`: all users share all threads."""
@@ -52,13 +71,13 @@ class RateLimitConfig(ConfigPart, frozen=True):
 
     enabled: bool = True
     backend: Literal["memory", "redis"] = "memory"
-    requests: int = 100
-    window: float = 60.0
+    requests: Count = 100
+    window: Seconds = 60.0
     """Seconds."""
     by: Literal["ip", "user", "global"] = "ip"
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks whose `X-Forwarded-For` is trusted."""
-    exclude_paths: tuple[str, ...] = ()
+    exclude_paths: tuple[UrlPath, ...] = ()
     fail_open: bool = True
     """Whether requests are allowed while Valkey is unreachable."""
     prefix: str = "perdure:rate-limit"
@@ -74,18 +93,18 @@ class CorsConfig(ConfigPart, frozen=True):
 class LimitsConfig(ConfigPart, frozen=True):
     """Limits."""
 
-    max_request_bytes: int = 10_000_000
-    max_runs: int = 100
+    max_request_bytes: Count = 10_000_000
+    max_runs: Count = 100
     """Concurrent runs in this process."""
-    max_waiting: int = 1000
+    max_waiting: Annotated[int, Meta(ge=0, description="0 or more")] = 1000
     """Queued runs; a further run gets a 429."""
-    max_streams: int = 5000
+    max_streams: Count = 5000
     """Open event streams and sockets."""
-    request_seconds: float = 300.0
+    request_seconds: Seconds = 300.0
     """How long `invoke` waits for its run. The run continues after that."""
-    body_seconds: float = 30.0
+    body_seconds: Seconds = 30.0
     """How long a request's body may take to arrive."""
-    shutdown_seconds: float = 10.0
+    shutdown_seconds: Seconds = 10.0
     """How long supersteps may take to finish when the server stops."""
 
 
@@ -111,8 +130,8 @@ class ServerConfig(ConfigPart, frozen=True):
     limits: LimitsConfig = LimitsConfig()
     mode: Literal["development", "production"] = "development"
     """In production, responses hide errors of user code, and the documentation page is off."""
-    host: str = "127.0.0.1"
-    port: int = 8000
+    host: Host = "127.0.0.1"
+    port: Port = 8000
     root_path: str = ""
     """The path prefix of a proxy."""
     folder: str = "."
