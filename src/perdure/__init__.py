@@ -204,8 +204,7 @@ if TYPE_CHECKING:
     from perdure.graph.context import WorkflowContext as WorkflowContext
     from perdure.graph.drawing.outcomes import outcomes_of as outcomes_of
     from perdure.graph.drawing.viz import WorkflowViz as WorkflowViz
-    from perdure.graph.executor import Executor as Executor
-    from perdure.graph.function_executor import FunctionExecutor as FunctionExecutor, executor as executor
+    from perdure.graph.executor import Executor as Executor, FunctionExecutor as FunctionExecutor, executor as executor
     from perdure.graph.graph import (
         Case as Case,
         Default as Default,
@@ -333,8 +332,7 @@ _NAMES = {
     "perdure.graph.context": "WorkflowContext",
     "perdure.graph.drawing.outcomes": "outcomes_of",
     "perdure.graph.drawing.viz": "WorkflowViz",
-    "perdure.graph.executor": "Executor",
-    "perdure.graph.function_executor": "FunctionExecutor executor",
+    "perdure.graph.executor": "Executor FunctionExecutor executor",
     "perdure.graph.graph": (
         "Case Default Edge EdgeCondition EdgeGroup FanInEdgeGroup FanOutEdgeGroup SingleEdgeGroup SwitchCaseEdgeGroup "
         "SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault"

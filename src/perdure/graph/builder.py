@@ -146,8 +146,12 @@ class GraphBuilder:
             self._set_policy(executor_id, node.executor.policy)
         return executor_id
 
+    def _find(self, name: str) -> str | None:
+        """The executor that is registered under this name, or has this id."""
+        return self._names.get(name) or (name if name in self._nodes else None)
+
     def _resolve_name(self, name: str) -> str:
-        executor_id = self._names.get(name) or (name if name in self._nodes else None)
+        executor_id = self._find(name)
         if executor_id is None:
             raise GraphConnectivityError(
                 f"No executor is registered as {name!r}{did_you_mean(name, [*self._names, *self._nodes])}. Register it "
@@ -248,7 +252,7 @@ class GraphBuilder:
         }
 
     def _fallback(self, executor_id: str, name: str) -> str:
-        fallback_id = self._names.get(name) or (name if name in self._nodes else None)
+        fallback_id = self._find(name)
         if fallback_id is None:
             names = [STOP, SKIP, ISOLATE, *self._names, *self._nodes]
             raise GraphConnectivityError(

@@ -1,82 +1,21 @@
-"""Executor: the unit of work of a graph, and how it finds the handler for a message."""
+"""Executor: the unit of work of a graph, as a class with handlers or, with `@executor`, as a function."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
+from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
-from perdure.errors import type_name
-from perdure.graph.handlers import MARK, Declaration, Handler, read_handler
+from perdure.cancelling import await_uncancelled
+from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_handler
 from perdure.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
-from perdure.graph.types.matching import (
-    depends_on_value,
-    flatten_union,
-    is_instance_of,
-    is_type_compatible,
-    most_specific,
-)
+from perdure.graph.types.annotations import flatten_union, hints_of
+from perdure.graph.types.matching import is_type_compatible
 from perdure.records import WorkflowMessage
-
-_UNSEEN = object()
-
-
-class HandlerTable:
-    """The handlers of one executor class, or of one function; shared by all its instances."""
-
-    def __init__(self, owner: str, handlers: list[Handler]) -> None:
-        self.handlers = [handler for handler in handlers if not handler.is_response]
-        self.responses = [handler for handler in handlers if handler.is_response]
-        self._types = [handler.message_type for handler in self.handlers]
-        self._by_type: dict[type, Handler | None] = {}
-        self._cacheable = not any(depends_on_value(annotation) for annotation in self._types)
-        _refuse_duplicates(owner, self.handlers, self.responses)
-
-    def find(self, message: object) -> Handler | None:
-        """The most specific handler that accepts the message."""
-        kind = type(message)
-        cached = self._by_type.get(kind, _UNSEEN)
-        if cached is not _UNSEEN:
-            return cached  # type: ignore[return-value]  # the sentinel is excluded above
-        index = most_specific(message, self._types)
-        handler = None if index is None else self.handlers[index]
-        if self._cacheable:
-            self._by_type[kind] = handler
-        return handler
-
-    def find_response(self, request: object, response: object) -> Handler | None:
-        matches = [handler for handler in self.responses if is_instance_of(request, handler.request_type)]
-        matches = [handler for handler in matches if is_instance_of(response, handler.message_type)]
-        if len(matches) < 2:
-            return matches[0] if matches else None
-        best = most_specific(request, [handler.request_type for handler in matches])
-        matches = [handler for handler in matches if handler.request_type == matches[best or 0].request_type]
-        return matches[most_specific(response, [handler.message_type for handler in matches]) or 0]
-
-
-def _refuse_duplicates(owner: str, handlers: list[Handler], responses: list[Handler]) -> None:
-    seen: dict[Any, str] = {}
-    for handler in (*handlers, *responses):
-        key = (
-            str(handler.request_type),
-            str(handler.message_type),
-            handler.request_type,
-            _hashable(handler.message_type),
-        )
-        if key in seen:
-            raise ValueError(
-                f"{owner} has two handlers for {type_name(handler.message_type)}: {seen[key]!r} and {handler.name!r}. "
-                "Keep one, or give them different types."
-            )
-        seen[key] = handler.name
-
-
-def _hashable(annotation: Any) -> Any:
-    try:
-        hash(annotation)
-    except TypeError:
-        return repr(annotation)
-    return annotation
 
 
 class Executor:
@@ -268,3 +207,144 @@ def _own(container: Any) -> Any:
     if type(container) is dict:
         return {key: _own(part) if type(part) in _CONTAINERS else part for key, part in container.items()}
     return type(container)([_own(part) if type(part) in _CONTAINERS else part for part in container])
+
+
+class FunctionExecutor(Executor):
+    """An executor made of one function: `func(message)` or `func(message, ctx)`. A sync function runs in a thread.
+
+    `retry=`, `timeout=` and `on_error=` are those of every Executor.
+    """
+
+    is_stateless = True
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        id: str | None = None,
+        *,
+        input: Any = None,
+        output: Any = None,
+        workflow_output: Any = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> None:
+        if not callable(func):
+            raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
+        if isinstance(func, (staticmethod, classmethod)):
+            raise ValueError("FunctionExecutor does not take static or class methods: pass the plain function.")
+        _refuse_generator(func)
+        name = id or getattr(func, "__name__", "") or "function"
+        super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
+        self.func = func
+        self.table = HandlerTable(self.id, [_handler_of(func, input, output, workflow_output)])
+
+    @property
+    def code(self) -> Any:
+        return self.func
+
+    async def __call__(self, *args: Any) -> Any:
+        """Call the function itself, as in a test."""
+        if is_async(self.func):
+            return await self.func(*args)
+        return await asyncio.to_thread(self.func, *args)
+
+
+@overload
+def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
+@overload
+def executor(
+    func: None = None,
+    *,
+    id: str | None = None,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    on_error: Any = STOP,
+) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
+def executor(
+    func: Callable[..., Any] | None = None,
+    *,
+    id: str | None = None,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    on_error: Any = STOP,
+) -> Any:
+    """Make a function an executor: `@executor` or `@executor(id="upper")`."""
+
+    def make(function: Callable[..., Any]) -> FunctionExecutor:
+        return FunctionExecutor(
+            function,
+            id,
+            input=input,
+            output=output,
+            workflow_output=workflow_output,
+            retry=retry,
+            timeout=timeout,
+            on_error=on_error,
+        )
+
+    return make if func is None else make(func)
+
+
+def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_output: Any) -> Handler:
+    if input is None and (output is not None or workflow_output is not None):
+        raise ValueError(
+            "@executor(output=..., workflow_output=...) also needs input=: explicit types replace annotations."
+        )
+    explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
+    hints = None if explicit is not None else hints_of(func)
+    return replace(read_handler(func, Declaration(False, explicit, hints), bound=False), function=_as_method(func))
+
+
+def _plain(func: Any) -> tuple[Any, ...]:
+    """The called functions: the one under a partial, and the `__call__` of an object."""
+    while isinstance(func, functools.partial):
+        func = func.func
+    return func, getattr(func, "__call__", None)  # noqa: B004  # asked what kind it is, not whether it can be called
+
+
+def is_async(func: Callable[..., Any]) -> bool:
+    return any(map(inspect.iscoroutinefunction, _plain(func)))
+
+
+def _refuse_generator(func: Callable[..., Any]) -> None:
+    if any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _plain(func)):
+        raise ValueError(
+            f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` or "
+            "`await ctx.send_message(...)` in place of `yield`."
+        )
+
+
+def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler that drops its first argument, the executor, and calls the function."""
+    if is_async(func):
+
+        @functools.wraps(func)
+        async def in_loop(_: Executor, *args: Any) -> Any:
+            return await func(*args)
+
+        return in_loop
+
+    @functools.wraps(func)
+    async def in_thread(_: Executor, *args: Any) -> Any:
+        # An OS thread cannot be cancelled, so await it: its side effects must not outlive the run.
+        returned, cancelled = await await_uncancelled(asyncio.to_thread(_without_stop_iteration, func, args))
+        if cancelled is not None:
+            raise cancelled
+        return await returned if inspect.isawaitable(returned) else returned
+
+    return in_thread
+
+
+def _without_stop_iteration(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call the function, and replace StopIteration: a future cannot hold it, and its waiter would wait forever."""
+    try:
+        return func(*args)
+    except StopIteration as error:
+        raise RuntimeError(f"{func!r} raised StopIteration: {error!r}") from error

@@ -1,4 +1,7 @@
-"""`@handler` and `@response_handler`: the types that an executor accepts, from annotations or explicit arguments."""
+"""`@handler` and `@response_handler`: the types that an executor accepts, and the handler of a message.
+
+The types come from annotations or explicit arguments.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,15 @@ from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
 
 from perdure.errors import type_name
 from perdure.graph.context import WorkflowContext
-from perdure.graph.types.matching import contains_typevar, flatten_union, hints_of, normalize, resolve_annotation
+from perdure.graph.types.annotations import (
+    contains_typevar,
+    depends_on_value,
+    flatten_union,
+    hints_of,
+    normalize,
+    resolve_annotation,
+)
+from perdure.graph.types.matching import is_instance_of, most_specific
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -223,3 +234,64 @@ def _with_return(
     if yielded and not sent:
         return sent, tuple(dict.fromkeys((*yielded, *returned))), Returns.YIELDED
     return tuple(dict.fromkeys((*sent, *returned))), yielded, Returns.SENT
+
+
+_UNSEEN = object()
+
+
+class HandlerTable:
+    """The handlers of one executor class, or of one function; shared by all its instances."""
+
+    def __init__(self, owner: str, handlers: list[Handler]) -> None:
+        self.handlers = [handler for handler in handlers if not handler.is_response]
+        self.responses = [handler for handler in handlers if handler.is_response]
+        self._types = [handler.message_type for handler in self.handlers]
+        self._by_type: dict[type, Handler | None] = {}
+        self._cacheable = not any(depends_on_value(annotation) for annotation in self._types)
+        _refuse_duplicates(owner, self.handlers, self.responses)
+
+    def find(self, message: object) -> Handler | None:
+        """The most specific handler that accepts the message."""
+        kind = type(message)
+        cached = self._by_type.get(kind, _UNSEEN)
+        if cached is not _UNSEEN:
+            return cached  # type: ignore[return-value]  # the sentinel is excluded above
+        index = most_specific(message, self._types)
+        handler = None if index is None else self.handlers[index]
+        if self._cacheable:
+            self._by_type[kind] = handler
+        return handler
+
+    def find_response(self, request: object, response: object) -> Handler | None:
+        matches = [handler for handler in self.responses if is_instance_of(request, handler.request_type)]
+        matches = [handler for handler in matches if is_instance_of(response, handler.message_type)]
+        if len(matches) < 2:
+            return matches[0] if matches else None
+        best = most_specific(request, [handler.request_type for handler in matches])
+        matches = [handler for handler in matches if handler.request_type == matches[best or 0].request_type]
+        return matches[most_specific(response, [handler.message_type for handler in matches]) or 0]
+
+
+def _refuse_duplicates(owner: str, handlers: list[Handler], responses: list[Handler]) -> None:
+    seen: dict[Any, str] = {}
+    for handler in (*handlers, *responses):
+        key = (
+            str(handler.request_type),
+            str(handler.message_type),
+            handler.request_type,
+            _hashable(handler.message_type),
+        )
+        if key in seen:
+            raise ValueError(
+                f"{owner} has two handlers for {type_name(handler.message_type)}: {seen[key]!r} and {handler.name!r}. "
+                "Keep one, or give them different types."
+            )
+        seen[key] = handler.name
+
+
+def _hashable(annotation: Any) -> Any:
+    try:
+        hash(annotation)
+    except TypeError:
+        return repr(annotation)
+    return annotation

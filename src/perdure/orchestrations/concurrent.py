@@ -13,8 +13,7 @@ from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
 from perdure.cancelling import await_uncancelled
 from perdure.engine.run.options import Durability
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor
-from perdure.graph.function_executor import is_async
+from perdure.graph.executor import Executor, is_async
 from perdure.graph.handlers import handler
 from perdure.orchestrations.participants import (
     Designation,

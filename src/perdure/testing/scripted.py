@@ -23,9 +23,9 @@ from perdure.agents.tools import Tool, as_tool, result_of
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.executor_state import HookContext
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor, HandlerTable
-from perdure.graph.handlers import Handler, Returns
-from perdure.graph.types.matching import flatten_union
+from perdure.graph.executor import Executor
+from perdure.graph.handlers import Handler, HandlerTable, Returns
+from perdure.graph.types.annotations import flatten_union
 
 
 class ScriptOver(AssertionError):

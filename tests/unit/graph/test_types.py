@@ -15,17 +15,15 @@ import pytest
 import typing_extensions
 from tests.shown import shown
 
-from perdure.graph.types.matching import (
+from perdure.graph.types.annotations import (
     contains_typevar,
     depends_on_value,
     flatten_union,
     hints_of,
-    is_instance_of,
-    is_type_compatible,
-    most_specific,
     normalize,
     resolve_annotation,
 )
+from perdure.graph.types.matching import is_instance_of, is_type_compatible, most_specific
 
 T = TypeVar("T")
 Out = TypeVar("Out", covariant=True)

@@ -21,7 +21,7 @@ from perdure.agent_workflow.execution.turn import ConcurrencyLimit, NodeParts
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE
 from perdure.agents.adapters import adapt_agent
 from perdure.errors import InvalidDefinition, PredicateFailed
-from perdure.graph.function_executor import is_async
+from perdure.graph.executor import is_async
 from perdure.graph.sub_workflow import WorkflowExecutor, is_agent
 from perdure.isolation import isolate
 from perdure.workflows.builder import WorkflowBuilder

@@ -17,7 +17,7 @@ from perdure.cli.output.checkpoint import output_tree, print_request, question_t
 from perdure.cli.output.values import make_printable, to_lines
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from perdure.graph.types.matching import flatten_union
+from perdure.graph.types.annotations import flatten_union
 
 # ---------------------------------------------------------------- samples
 

@@ -15,7 +15,7 @@ from perdure.engine.steps.calls import Calls, StepCall, enter_frame, inside, lea
 from perdure.engine.steps.recorder import Recorder
 from perdure.errors import TimedOut
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
-from perdure.graph.function_executor import is_async
+from perdure.graph.executor import is_async
 from perdure.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
 from perdure.isolation import isolate
 from perdure.records import SETTLES, Record

@@ -18,32 +18,14 @@ from perdure.graph.types.annotations import (
     PAIR_WISE,
     Form,
     bare_of,
-    contains_typevar,
-    depends_on_value,
     flatten_union,
     form_of,
-    hints_of,
     is_protocol,
     is_typed_dict,
-    normalize,
     protocol_members,
     required_keys,
-    resolve_annotation,
     typed_dict_fields,
 )
-
-__all__ = [
-    "contains_typevar",
-    "depends_on_value",
-    "flatten_union",
-    "hints_of",
-    "is_instance_of",
-    "is_type_compatible",
-    "most_specific",
-    "normalize",
-    "required_keys",
-    "resolve_annotation",
-]
 
 
 def is_instance_of(value: object, annotation: object) -> bool:

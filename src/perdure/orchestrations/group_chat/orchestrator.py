@@ -14,8 +14,7 @@ from perdure.agents.turn import take_turn
 from perdure.errors import InvalidSelection, did_you_mean
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor
-from perdure.graph.function_executor import is_async
+from perdure.graph.executor import Executor, is_async
 from perdure.graph.handlers import handler
 from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.group_chat.types import (

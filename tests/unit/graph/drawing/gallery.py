@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.graph.builder import GraphBuilder
-from perdure.graph.executor import Executor
-from perdure.graph.function_executor import FunctionExecutor
+from perdure.graph.executor import Executor, FunctionExecutor
 from perdure.graph.graph import Case, Default, Graph
 from perdure.graph.sub_workflow import WorkflowExecutor
 
