@@ -23,11 +23,10 @@ from tests.property.engine_graphs import (
 )
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
-from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.steps.journal import Journal
 from perdure.engine.superstep.superstep import apply, plan as plan_lanes
-from perdure.engine.thread.level import Level, child_level, root_level
+from perdure.engine.thread.level import Level, child_level
 from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Position, position_of
 from perdure.testing import FakeClock
@@ -143,15 +142,9 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
 
     events: list[WorkflowEvent] = []
     clock, journal = FakeClock(), Journal(thread, None, is_kept=False)
-    scope = RunScope(
-        compiled, thread, None, "r", events.append, lambda: None, print, clock, journal, is_streaming=False
-    )
-
-    def open_lane(level: Level, executor_id: str) -> Lane:
-        return Lane(scope, level, executor_id)
-
-    level = root_level(compiled, thread)
-    lanes = plan_lanes(level, clock.now, open_lane, lambda parent, child: child_level(parent, child, thread))
+    scope = RunScope(compiled, thread, None, "r", events.append, lambda: None, print, clock, journal)
+    level = Level(compiled, thread.position, thread.executors)
+    lanes = plan_lanes(level, scope, lambda parent, child: child_level(parent, child, thread))
     for place in dict.fromkeys((*(number % len(lanes) for number in order), *range(len(lanes)))):
         for message in lanes[place].messages:
             await lanes[place].deliver(message)

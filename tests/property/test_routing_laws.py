@@ -134,12 +134,10 @@ def _join(where: Map, number: int, held: list[tuple[int, Any]], message: Sent) -
 
 
 async def route(routes: Routes, sent: list[Sent], buffers: Buffers, first_id: int = 1) -> Sorter:
-    """As a superstep does it: the short way for a lone plain edge, and the general one otherwise."""
     sorter = Sorter(buffers, first_id)
     for message in sent:
         target = None if message.target is None else f"n{message.target}"
-        if not routes.send_now(sorter, f"n{message.source}", message.data, target):
-            await routes.send(sorter, f"n{message.source}", message.data, target)
+        await routes.send(sorter, f"n{message.source}", message.data, target)
     return sorter
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
@@ -135,19 +136,25 @@ def require_event_log(storage: Any) -> StoreCheckpointStorage:
     return storage
 
 
-def live_event_publisher(
-    storage: Any, thread_id: str, run_id: str, opened: OpenThread | None, now: Callable[[], datetime]
-) -> Callable[[WorkflowEvent], None] | None:
-    """Publishes a run's events to followers of its thread, in any process; None if the storage cannot."""
-    if opened is None or not isinstance(storage, StoreCheckpointStorage):
+class LivePublisher(NamedTuple):
+    """Publishes a run's events to followers of its thread, in any process."""
+
+    has_subscribers: Callable[[], bool]
+    """Asked before each event: an event without a follower is not encoded."""
+    publish: Callable[[WorkflowEvent], None]
+
+
+def live_publisher(
+    storage: Any, thread_id: str, run_id: str, opened: OpenThread, now: Callable[[], datetime]
+) -> LivePublisher | None:
+    """None if the storage has no followers."""
+    if not isinstance(storage, StoreCheckpointStorage):
         return None
     store = storage.store
-    has_subscribers = store.has_subscribers
 
     def publish(event: WorkflowEvent) -> None:
-        if has_subscribers(thread_id):
-            body = encode_live_event(event, thread_id, run_id, opened.last_seq, now())
-            if body is not None:
-                store.publish(thread_id, body)
+        body = encode_live_event(event, thread_id, run_id, opened.last_seq, now())
+        if body is not None:
+            store.publish(thread_id, body)
 
-    return publish
+    return LivePublisher(partial(store.has_subscribers, thread_id), publish)

@@ -36,7 +36,6 @@ from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
 from perdure.engine.run.options import OnBusy, RunOptions, RunRequest, make_request
 from perdure.engine.steps.journal import Journal
-from perdure.engine.superstep.commit import Committer
 from perdure.engine.superstep.loop import Loop
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.inputs import add_records
@@ -299,9 +298,8 @@ class TimeTravel:
             lambda _: None,
             self._clock,
             journal,
-            is_streaming=False,
         )
-        loop = Loop(scope, Committer(scope, "sync"))
+        loop = Loop(scope, "sync")
         await owned.opening.synchronise(thread, loop, opened)
         if thread.position.next_delivery_id == 1:
             raise ThreadNotFound(thread.thread_id)

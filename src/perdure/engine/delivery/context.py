@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from perdure.clock import Clock
+from perdure.engine.delivery.delivery import Delivery
 from perdure.engine.thread.arguments import RunArguments
 from perdure.engine.thread.effects import DELETED, Effects
 from perdure.engine.thread.inputs import make_terms
@@ -28,8 +29,8 @@ from perdure.names import check_identifier
 from perdure.records import WorkflowMessage
 
 if TYPE_CHECKING:
-    from perdure.engine.delivery.delivery import Delivery
     from perdure.engine.delivery.lane import Lane
+    from perdure.engine.steps.session import StepSession
 
 
 class _Ended:
@@ -57,7 +58,7 @@ class DeliveryContext:
 
     is_context_of_perdure = True
 
-    __slots__ = ("_arguments", "_effects", "_lane", "_message", "has_own_task", "is_cancelled", "task", "used")
+    __slots__ = ("_arguments", "_effects", "_lane", "_message", "has_own_task", "is_cancelled", "steps", "task", "used")
 
     def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
         self._lane = lane
@@ -72,20 +73,24 @@ class DeliveryContext:
         """Whether the engine cancelled that task. `task.cancelling()` does not show it: user code can cancel it too."""
         self.used: Delivery | None = None
         """The engine's side, created with the first record, request or event."""
+        self.steps: StepSession | None = None
+        """That of the engine's side: None until the first recorded call."""
 
     @property
     def delivery(self) -> Delivery:
         if self.used is None:
             if isinstance(self._effects, _Ended):
                 raise ContextEnded(self.executor_id)
-            self.used = self._lane.take_up(self, self._message, self._effects)
+            self.used = Delivery(self._lane, self._message, self._effects, self)
         return self.used
 
     def end(self) -> None:
         """The handler has ended. Calls of a task that it left behind raise ContextEnded from now on."""
         self._effects = cast(Effects, _ended(self._lane.executor_id))
         if self.used is not None:
-            self.used.end()
+            self.used.is_over = True
+        if self.steps is not None:
+            self.steps.stop()
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         nodes = self._lane.level.compiled.graph.nodes
@@ -101,7 +106,7 @@ class DeliveryContext:
         event = WorkflowEvent(kind, isolate(output), executor_id=lane.executor_id)
         effects = self._effects if self.used is None else self.used.sink
         effects.outputs.append(event)
-        self.delivery.emit_once(lane.to_public(event))
+        self.delivery.emit_once(event if lane.level.parent is None else lane.to_public(event))
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections import Counter
+from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.delivery.event_emitter import RESULTS, DeliveryEvents, own_event
+import msgspec
+
+from perdure.codec import Codec
 from perdure.engine.steps.calls import Frame, frame_of, frames_of
 from perdure.engine.steps.recorder import PrivateView, redo_private, undo_private, value_before
 from perdure.engine.steps.session import StepSession
-from perdure.engine.thread.effects import DELETED, Effects, Replaced
+from perdure.engine.thread.effects import DELETED, Effects, Replaced, own_event
 from perdure.engine.thread.level import find_asking_child
 from perdure.engine.thread.state import is_missing
-from perdure.errors import AnswerRejected, ContextEnded
+from perdure.errors import AnswerRejected, ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.policy import DEFAULT, ISOLATE, SKIP, FailurePolicy, RetryPolicy
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
 
 
+RESULTS = frozenset({"output", "intermediate"})
+"""Events that are results of the workflow. They count only if their delivery succeeds."""
+
+
 class Delivery:
     """One message in one handler, and its outcome."""
 
@@ -35,40 +42,52 @@ class Delivery:
         self.lane = lane
         self.message = message
         self.effects = effects
-        self.before = lane.before(message)
+        suspended = lane.position.suspended
+        self.before = suspended.get(message.delivery_id) if suspended else None
         """The delivery as it was last suspended; None if it runs for the first time."""
         self.asked: list[WorkflowEvent] = []
         """New requests whose answers it awaits itself."""
+        self.emitted: list[WorkflowEvent] = []
+        """The handler's own events as they left the engine, without those of the engine."""
+        self._new: list[WorkflowEvent] = []
+        """Events of the handler itself, those that an earlier run emitted included."""
+        self._left = None if self.before is None else Counter(self.before.emitted)
+        """Digests of events that an earlier run emitted and that this run has not repeated."""
         self._context = context
-        self._session: StepSession | None = None
-        self._events: DeliveryEvents | None = None
-        self._is_over = False
+        self.steps: StepSession | None = None
+        """None until the first recorded call."""
+        self.is_over = False
 
     @property
     def session(self) -> StepSession:
         """Raises ContextEnded for a task that the handler left behind."""
         self.check_open()
-        if self._session is None:
+        if self.steps is None:
             task = self._context.task
             assert task is not None  # noqa: S101  # set before the handler is called
-            self._session = StepSession(self, task)
-        return self._session
+            self.steps = self._context.steps = StepSession(self, task)
+        return self.steps
+
+    @property
+    def frame(self) -> Frame | None:
+        """The step of this delivery that runs in this task."""
+        return None if self.steps is None else frame_of(self)
 
     def check_open(self) -> None:
-        if self._is_over:
+        if self.is_over:
             raise ContextEnded(self.lane.executor_id)
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the engine cancelled the handler: it was suspended, its run was cancelled, or a sibling failed."""
-        if self.is_suspended or self._context.is_cancelled:
+        if self._context.is_cancelled or (self.steps is not None and self.steps.waits.is_suspended):
             return True
         return not self._context.has_own_task and self.lane.is_cancelling(self._context.task)
 
     @property
     def idempotency_key(self) -> str:
         """Stable over all attempts of this delivery, or of the step that runs in it now. A rewind changes it."""
-        frame = frame_of(self) if self._session is not None else None
+        frame = self.frame
         thread = self.lane.scope.thread
         step = "" if frame is None else frame.call.key
         parts = (thread.thread_id, thread.position.epoch, self.message.delivery_id, step)
@@ -102,29 +121,29 @@ class Delivery:
         Raises ContextEnded for a task that the handler left behind.
         """
         self.check_open()
-        frame = frame_of(self) if self._session is not None else None
+        frame = self.frame
         return self.effects if frame is None else frame.effects
 
     @property
     def requests_made(self) -> int:
-        frames = frames_of(self) if self._session is not None else ()
+        frames = frames_of(self) if self.steps is not None else ()
         return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames)
 
     def remember_write(self, key: str) -> None:
         """Remember the earlier writes of a state key, before a step writes it."""
-        if self._session is not None:
+        if self.steps is not None:
             for frame in frames_of(self):
                 frame.written.setdefault(key, self.lane.state.list_writes(key))
 
     def remember_read(self, key: str, value: Any) -> None:
         """Remember a state value that a step reads: the step may change it in place."""
-        for frame in frames_of(self) if self._session is not None else ():
+        for frame in frames_of(self) if self.steps is not None else ():
             if key not in frame.read and not is_missing(value) and not is_immutable(value):
                 frame.read[key] = isolate(value)
 
     def touch_private(self, key: str) -> None:
         """Remember a key of the private state, before a step uses it."""
-        for frame in frames_of(self) if self._session is not None else ():
+        for frame in frames_of(self) if self.steps is not None else ():
             if key not in frame.private:
                 frame.private[key] = value_before(self.lane.private, key)
 
@@ -156,23 +175,46 @@ class Delivery:
         self.lane.emit(self.lane.in_child(event), self.effects)
 
     def emit_once(self, event: WorkflowEvent) -> None:
-        """Emit the event as new only once, however often the delivery runs."""
-        if self._events is None:
-            self._events = DeliveryEvents(self)
-        self._events.emit_once(event)
+        """Emit to the consumer and the log. A suspended delivery runs again from the start and repeats its events:
+        those of an earlier run are recognised by their digests, and emitted again only as `replayed`."""
+        frame = None if self.steps is None else frame_of(self)
+        if frame is None:  # a recorded step does not run again, so its events are new
+            self._new.append(event)
+            if self._left and self._is_repeated(event, self._left):
+                return
+        event = own_event(event)
+        # A request stays pending when the step that made it runs again.
+        (self.emitted if frame is None or event.type == "request_info" else frame.emitted).append(event)
+        lane = self.lane
+        if event.type in RESULTS:
+            lane.scope.emitted_results.setdefault(self.message.delivery_id, []).append(event)
+        lane.emit(event, self.effects)
+
+    def _is_repeated(self, event: WorkflowEvent, left: Counter[str]) -> bool:
+        digest, scope = _digest(event, self._codec), self.lane.scope
+        if left[digest] <= 0:
+            return False
+        left[digest] -= 1
+        if self.before is not None and self.before.run_id != scope.run_id:
+            scope.emit(own_event(event, replayed=True))
+        if event.type in RESULTS and scope.is_logged:
+            self.effects.events.append(event)  # emitted before, but logged only when its delivery ends
+        return True
 
     @property
-    def emitted_events(self) -> Sequence[WorkflowEvent]:
-        """The handler's own events, without those of the engine."""
-        return () if self._events is None else self._events.emitted
+    def _codec(self) -> Codec:
+        scope = self.lane.scope
+        return scope.codec or scope.compiled.codec
 
-    @property
-    def is_suspended(self) -> bool:
-        return self._session is not None and self._session.waits.is_suspended
+    def _digests(self) -> tuple[str, ...]:
+        """Digests of the events that this run and earlier ones emitted."""
+        now = Counter(_digest(event, self._codec) for event in self._new)
+        before = Counter() if self.before is None else Counter(self.before.emitted)
+        return tuple((now | before).elements())
 
     def suspension_effects(self) -> Effects:
         """The effects of a suspended delivery: its requests and records so far. It repeats all else."""
-        session = self._session
+        session = self.steps
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
         effects = Effects()
         waits = session.waits.requests
@@ -184,7 +226,7 @@ class Delivery:
             session.waits.due_at,
             waits,
             tuple(session.records),
-            emitted=() if self._events is None else self._events.digests(),
+            emitted=self._digests(),
             run_id=self.lane.scope.run_id,
         )
         waited = () if self.before is None else self.before.waits
@@ -193,30 +235,25 @@ class Delivery:
 
     def complete(self) -> None:
         """The handler succeeded."""
-        if self._session is not None:
-            self._session.end()
+        if self.steps is not None:
+            self.steps.end()
         if self.before is not None and self.before.waits:
             self.effects.also(withdrawn=self.before.waits)
 
     async def take_back_failures(self, error: BaseException) -> bool:
         """Take back recorded failures, and return whether a retry could succeed. Not if the code has handled them."""
-        return self._session is None or await self._session.take_back_failures(error)
+        return self.steps is None or await self.steps.take_back_failures(error)
 
     @property
     def journal_error(self) -> Exception | None:
         """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""
-        return None if self._session is None else self._session.journal_error
+        return None if self.steps is None else self.steps.journal_error
 
     async def close(self) -> None:
         """Cancel and await the calls that the handler left running. Not while the event loop is closing: nothing can
         be awaited then."""
-        if self._session is not None and sys.exc_info()[0] is not GeneratorExit:
-            await self._session.close()
-
-    def end(self) -> None:
-        self._is_over = True
-        if self._session is not None:
-            self._session.stop()
+        if self.steps is not None and sys.exc_info()[0] is not GeneratorExit:
+            await self.steps.close()
 
     def start_child(self) -> None:
         self.effects.also(message=self.message, is_start=True)
@@ -239,6 +276,15 @@ class Delivery:
         except (ValueError, TypeError) as error:
             raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
         self.effects.also(answers=(*self.effects.answers, SubWorkflowResponseMessage(isolate(value), asked)))
+
+
+def _digest(event: WorkflowEvent, codec: Codec) -> str:
+    try:
+        data = codec.encode(event.data, "event")
+    except UnsavableValue:
+        data = type(event.data).__qualname__
+    content = msgspec.json.encode([event.type, event.executor_id, event.request_id, data])
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _add(some: Effects, to: Effects) -> None:
@@ -319,7 +365,7 @@ def _failure_effects(delivery: Delivery, error: Exception) -> Effects:
     effects = Effects()
     effects.events = [event for event in delivery.effects.events if event.type.startswith("executor_")]
     earlier = lane.scope.emitted_results.pop(delivery.message.delivery_id, [])
-    lane.scope.retract([*delivery.emitted_events, *earlier])
+    lane.scope.retract([*delivery.emitted, *earlier])
     effects.is_settled = True
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
     lane.emit(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.full_id, details=details)), effects)

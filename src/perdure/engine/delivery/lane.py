@@ -11,16 +11,15 @@ import msgspec
 
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
-from perdure.engine.delivery.event_emitter import own_event
 from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
-from perdure.engine.thread.effects import DELETED, Effects, Replaced
+from perdure.engine.thread.effects import DELETED, Effects, Replaced, own_event
 from perdure.engine.thread.state import LaneState
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
 from perdure.isolation import isolate
-from perdure.records import SuspendedDelivery, WorkflowMessage
+from perdure.records import WorkflowMessage
 
 if TYPE_CHECKING:
     from perdure.codec import Codec
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 def take_off_suspension(context: DeliveryContext) -> bool:
     """Whether the delivery was suspended. A suspension cancels the handler's task, which may be the run's own, so this
     also removes that cancellation: the run itself was not cancelled."""
-    if context.used is None or not context.used.is_suspended:
+    if context.steps is None or not context.steps.waits.is_suspended:
         return False
     task = asyncio.current_task()
     if task is not None and task is context.task and task.cancelling():
@@ -66,7 +65,7 @@ class Lane:
     _private: dict[str, Any] | None = None
 
     def __init__(self, scope: RunScope, level: Level, executor_id: str) -> None:
-        self._scope = scope
+        self.scope = scope
         self.level = level
         self.executor_id = executor_id
         self.executor = level.executors[executor_id]
@@ -77,10 +76,6 @@ class Lane:
         """The common case: not in a sub-workflow, and no suspended deliveries."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
-
-    @property
-    def scope(self) -> RunScope:
-        return self._scope
 
     @property
     def steps_path(self) -> str:
@@ -127,8 +122,8 @@ class Lane:
                 self.replace_private(done.private)
 
     def emit(self, event: WorkflowEvent, effects: Effects) -> None:
-        self._scope.emit(event)
-        if self._scope.is_logged:
+        self.scope.emit(event)
+        if self.scope.is_logged:
             effects.events.append(event)
 
     def in_child(self, event: WorkflowEvent) -> WorkflowEvent:
@@ -143,14 +138,12 @@ class Lane:
         """Run the handler for one message. Its effects are added to `results`."""
         if self.results and (self._state is not None or self._private is not None):
             for done in self.results:
-                self.settle(done, self._scope.codec)  # so that this delivery can be undone alone
+                self.settle(done, self.scope.codec)  # so that this delivery can be undone alone
         effects = Effects()
         context = DeliveryContext(self, message, effects)
         event = WorkflowEvent("executor_invoked", message.data, executor_id=self.full_id)
         if self._is_plain:
-            self._scope.emit(event)
-            if self._scope.is_logged:
-                effects.events.append(event)
+            self.emit(event, effects)
         else:
             self._emit_invoked(event, message, effects)
         token = current_context.set(context)
@@ -159,13 +152,13 @@ class Lane:
                 returns, work = self._work(message, context)
                 returned = await work
             finally:
-                if context.used is not None:
-                    await context.used.close()
-            if context.used is not None and context.used.journal_error is not None:
-                raise context.used.journal_error
+                if context.steps is not None:
+                    await context.delivery.close()
+            if context.steps is not None and context.steps.journal_error is not None:
+                raise context.steps.journal_error
             if returned is not None and returns is not Returns.NOTHING:
                 await _give(returned, returns, context)
-            if context.used is not None or not self._is_plain or message.in_place_of is not None:
+            if context.steps is not None or not self._is_plain or message.in_place_of is not None:
                 effects = self._complete(context, message, effects)
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
                 self._emit_completed(effects)
@@ -190,20 +183,12 @@ class Lane:
         self.results.append(effects)
         return effects
 
-    def before(self, message: WorkflowMessage) -> SuspendedDelivery | None:
-        """The delivery as it was last suspended."""
-        suspended = self.position.suspended
-        return suspended.get(message.delivery_id) if suspended else None
-
-    def take_up(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Delivery:
-        return Delivery(self, message, effects, context)
-
     def _emit_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
-        before = self.before(message)
+        before = self.position.suspended.get(message.delivery_id)
         if before is None or before.run_id is None:  # not suspended, only recorded in the middle of its work
             self.emit(self.in_child(event), effects)
-        elif before.run_id != self._scope.run_id:
-            self._scope.emit(own_event(self.in_child(event), replayed=True))
+        elif before.run_id != self.scope.run_id:
+            self.scope.emit(own_event(self.in_child(event), replayed=True))
 
     def _emit_completed(self, effects: Effects) -> None:
         event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
@@ -239,7 +224,7 @@ class Lane:
         return policies.get(self.executor_id, DEFAULT) if policies else DEFAULT
 
     def _complete(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
-        if context.used is not None or self.before(message) is not None:
+        if context.used is not None or message.delivery_id in self.position.suspended:
             if take_off_suspension(context):  # the handler caught the cancellation
                 return self._suspend(context.delivery)
             context.delivery.complete()
@@ -254,8 +239,8 @@ class Lane:
 
     async def _apply_policy(self, error: BaseException, delivery: Delivery) -> Effects:
         """The effects of a failed delivery under its policy. Raises the error if it ends the superstep."""
-        if self._scope.spans is not None:
-            self._scope.spans.delivery_failed(self, error)
+        if self.scope.spans is not None:
+            self.scope.spans.delivery_failed(self, error)
         try:
             effects = await apply_failure_policy(delivery, error, self._policy)
         except Exception as second:  # such as one of a user's retry_on
@@ -276,7 +261,7 @@ class Lane:
         self.failure = error
         details = WorkflowErrorDetails.from_exception(error, executor_id=self.full_id)
         event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.full_id, details=details))
-        self._scope.emit(event)
+        self.scope.emit(event)
         self.failure_events = (*self.failure_events, event)
 
     async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
@@ -291,8 +276,8 @@ class Lane:
 
     def is_cancelling(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether this task of the engine is being cancelled."""
-        if task is None or task is self._scope.task:
-            return self._scope.is_cancelled()
+        if task is None or task is self.scope.task:
+            return self.scope.is_cancelled()
         return task.cancelling() > 0
 
     def settle(self, effects: Effects, codec: Codec | None) -> None:
@@ -316,7 +301,7 @@ class Lane:
             context.is_cancelled = True
 
         try:
-            return await run_with_timeout(seconds, work, self._scope.clock, run_by, mark_cancelled)
+            return await run_with_timeout(seconds, work, self.scope.clock, run_by, mark_cancelled)
         except TimeLimitReached as error:
             raise TimedOut(self.full_id, seconds or 0) from error.__cause__
 
@@ -328,7 +313,7 @@ class Lane:
         for event in (self.in_child(bypassed), *map(self.to_public, (*recorded.outputs, *recorded.requests))):
             self.emit(own_event(event), recorded)
         if recorded.requests and self.level.is_asked_outside:
-            self._scope.on_request()
+            self.scope.on_request()
         for key, value in recorded.writes:
             self.write_again(key, value)
         if recorded.private is not None:
@@ -351,7 +336,7 @@ async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> No
 
 
 def _results(effects: Effects) -> list[Any] | None:
-    data = [data for data, _ in effects.sends]
-    if effects.outputs:
-        data += [event.data for event in effects.outputs]
+    data = [data for data, _ in effects.sends] if effects.sends else []
+    for event in effects.outputs:
+        data.append(event.data)
     return data or None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.engine.delivery.event_emitter import own_event
 from perdure.engine.run.options import RunRequest
 from perdure.engine.thread.arguments import arrange_arguments
+from perdure.engine.thread.effects import own_event
 from perdure.engine.thread.inputs import (
     accepts,
     add_message,
@@ -52,8 +52,9 @@ def enter(
     is_resume = is_restored or has_passed
     if request.message is not None:
         check_message(graph, request.message)
-    if request.message is not None and standing.is_interrupted and request.on_busy == "reject":
-        raise ThreadNotIdle(thread.thread_id, sum(_count_unfinished(level) for level in every_level(standing)))
+        if request.on_busy == "reject" and standing.is_interrupted:
+            levels = every_level(standing)
+            raise ThreadNotIdle(thread.thread_id, sum(len(level.mailbox) + len(level.suspended) for level in levels))
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
     if request.responses is not None and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
@@ -89,7 +90,7 @@ def _accept(
         replayed_events = _mark_replayed((*position.outputs, *position.requests.values()))
         has_arguments = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if has_arguments else None, replayed_events)
-    if accepts(graph, None):
+    if accepts(graph, None):  # nothing to resume: the message of a start without one
         return _message(graph, position, request, inbox)
     if request.thread_id is not None:
         raise ThreadNotFound(request.thread_id)
@@ -100,20 +101,17 @@ def _accept(
 
 
 def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mapping[str, Any]) -> Entry:
-    check_message(graph, request.message)
     warnings: tuple[WorkflowEvent, ...] = ()
     if position.requests:
         waiting = ", ".join(map(repr, position.requests))
         text = f"A new message was sent while requests are pending ({waiting}); they stay pending."
         warnings = (WorkflowEvent("warning", text),)
-    waiting_before, undeliverable = take_inbox(graph, position, inbox)  # sent earlier, so delivered first
-    after = add_message(graph, waiting_before, request.message)
+    if inbox:  # sent earlier, so delivered first
+        position, undeliverable = take_inbox(graph, position, inbox)
+        warnings = (*warnings, *undeliverable)
+    after = add_message(graph, position, request.message)
     after.run_kwargs = {}
-    return Entry(_with_arguments(graph, after, request), (), (*warnings, *undeliverable), tuple(inbox))
-
-
-def _count_unfinished(position: Position) -> int:
-    return len(position.mailbox) + len(position.suspended)
+    return Entry(_with_arguments(graph, after, request), (), warnings, tuple(inbox))
 
 
 def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Position:

@@ -157,43 +157,43 @@ class Opening:
 
     async def open(self, thread: LiveThread, ownership: Ownership) -> OpenThread | None:
         """Claim the thread in its store; None without a storage. Raises ThreadBusy."""
-        request = self._request
-        if request.storage is None:
+        if self._request.storage is None:
             return None
+        try:
+            return await self._open_now(thread, ownership.run_id)
+        except ThreadBusy as busy:
+            return await self._open_when_free(thread, ownership, busy)
+
+    async def _open_when_free(self, thread: LiveThread, ownership: Ownership, busy: ThreadBusy) -> OpenThread:
+        """Open a thread with another owner: wait for its end, or raise ThreadBusy."""
+        request = self._request
         async with OwnerWait(request.storage, thread.thread_id) as waiting:
             while True:
-                self._inbox_before = set(thread.inbox)
+                ending = find_ending_run(busy.run_id)
+                ended = (*self._place(thread), busy.run_id)
+                if busy.is_here and ended in unreleased:  # a run of this process that ended without a release
+                    stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)
+                    unreleased.pop(ended, None)
+                    return stored_thread
+                if ownership.is_interrupted:
+                    raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
+                if ending is not None:
+                    await ending.wait()
+                elif request.on_busy == "enqueue":
+                    with ownership.mark_waiting():
+                        await waiting.until_free()
+                else:
+                    raise busy
                 try:
                     return await self._open_now(thread, ownership.run_id)
-                except ThreadBusy as busy:
-                    ending = find_ending_run(busy.run_id)
-                    ended = (*self._place(thread), busy.run_id)
-                    if busy.is_here and ended in unreleased:  # a run of this process that ended without a release
-                        stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)
-                        unreleased.pop(ended, None)
-                        return stored_thread
-                    if ownership.is_interrupted:
-                        raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
-                    if ending is not None:
-                        await ending.wait()
-                    elif request.on_busy == "enqueue":
-                        with ownership.mark_waiting():
-                            await waiting.until_free()
-                    else:
-                        raise
+                except ThreadBusy as again:
+                    busy = again
 
     async def _open_now(self, thread: LiveThread, run_id: str, *, takeover: bool = False) -> OpenThread:
         request = self._request
-        place = self._place(thread)
-        while place in _leftovers:  # else a late claim of a cancelled run could take the thread from this run
-            loop = _leftovers[place].get_loop()
-            if loop is asyncio.get_running_loop():
-                await asyncio.wait([_leftovers[place]])
-            elif loop.is_closed():  # its task can no longer release the thread
-                del _leftovers[place]
-                takeover = True
-            else:
-                await asyncio.sleep(BUSY_POLL_SECONDS)
+        self._inbox_before = set(thread.inbox)
+        if _leftovers:
+            takeover = await self._wait_for_leftover(self._place(thread)) or takeover
         takes_over = takeover or request.takeover or request.on_busy == "interrupt" or thread.is_abandoned
         opening = asyncio.ensure_future(
             open_thread(
@@ -211,16 +211,31 @@ class Opening:
         try:
             stored_thread = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            _give_back(opening, place, run_id)
+            _give_back(opening, self._place(thread), run_id)
             raise
         except ThreadBusy:
             raise
         except Exception:
-            note_unreleased((*place, run_id))  # the store may have granted the claim before it failed
+            note_unreleased((*self._place(thread), run_id))  # the store may have granted the claim before it failed
             raise
-        unreleased.pop((*place, run_id), None)  # the retry succeeded
+        if unreleased:
+            unreleased.pop((*self._place(thread), run_id), None)  # the retry succeeded
         thread.is_abandoned = False
         return stored_thread
+
+    async def _wait_for_leftover(self, place: _Place) -> bool:
+        """Wait for the claim of a cancelled run: it could take the thread from this run later. True if its event loop
+        is closed, so that it can no longer release the thread."""
+        while place in _leftovers:
+            loop = _leftovers[place].get_loop()
+            if loop is asyncio.get_running_loop():
+                await asyncio.wait([_leftovers[place]])
+            elif loop.is_closed():
+                del _leftovers[place]
+                return True
+            else:
+                await asyncio.sleep(BUSY_POLL_SECONDS)
+        return False
 
     def _place(self, thread: LiveThread) -> _Place:
         return storage_key(self._request.storage), thread.thread_id
@@ -231,7 +246,8 @@ class Opening:
         A run that names an older checkpoint does not read the head, so that it can rewind from a damaged one.
         """
         if stored_thread is None:
-            await loop.tidy()
+            if thread.is_dirty:
+                await loop.tidy()
             absorb_records(thread)
             return
         named = self.named
@@ -258,15 +274,16 @@ class Opening:
                 # All its checkpoints were deleted.
                 await loop.restore(Position(), {})
             thread.number, thread.head_id = stored_thread.number, stored_thread.head_id
-        elif is_at_head and stored_thread.is_stale:  # the last run migrated the head but did not store it
-            await stored_thread.load_head()
-        await loop.tidy()
+        elif thread.head_id is not None and is_at_head and stored_thread.is_stale:
+            await stored_thread.load_head()  # the last run migrated the head but did not store it
+        if thread.is_dirty:
+            await loop.tidy()
         if stored_thread.has_inbox:  # only the store's items: another object may have delivered the others
             standing = thread.position if named is None else named
             loaded = stored_thread.load_inbox(standing.renamed_types)
-            seen = self._inbox_before | loaded.keys()
             # Items that arrived after the thread was opened: no other owner can have delivered them.
-            thread.inbox = {**loaded, **{key: item for key, item in thread.inbox.items() if key not in seen}}
+            arrived = thread.inbox.keys() - self._inbox_before - loaded.keys()
+            thread.inbox = {**loaded, **{key: thread.inbox[key] for key in thread.inbox if key in arrived}}
         if stored_thread.has_journal and not thread.is_ahead and self._request.durability != "exit":
             # Only the store's records: those of a run with durability="exit" are in memory, and would leave a gap.
             thread.records = {}

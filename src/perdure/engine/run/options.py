@@ -84,30 +84,27 @@ def check_durability(durability: Any) -> None:
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
     """Raises InvalidRun for a call without meaning, and TypeError for an unknown option."""
     arguments: dict[str, Any] = dict(options)
-    for name in arguments:
-        if name not in RunOptions.__annotations__:
-            hint = did_you_mean(name, RunOptions.__annotations__)
-            raise TypeError(f"run() got an unexpected keyword argument {name!r}{hint}")
+    for name in arguments.keys() - RunOptions.__annotations__.keys():
+        hint = did_you_mean(name, RunOptions.__annotations__)
+        raise TypeError(f"run() got an unexpected keyword argument {name!r}{hint}")
     responses, checkpoint_id = arguments.get("responses"), arguments.get("checkpoint_id")
-    _refuse_meaningless(message, responses, checkpoint_id, arguments.get("fork", False))
+    if responses is not None or checkpoint_id is not None or arguments.get("fork"):
+        _refuse_meaningless(message, responses, checkpoint_id, arguments.get("fork", False))
     if arguments.get("answered_by") is not None and responses is None:
         raise InvalidRun("run(answered_by=...) needs responses=...: it names who gave them.")
-    check_identifier("answered_by", arguments.get("answered_by"))
-    check_durability(arguments.get("durability", "sync"))
-    _one_of("on_busy", arguments.get("on_busy", "reject"), OnBusy)
-    _positive("max_lag", arguments.get("max_lag", 8))
-    if arguments.get("max_iterations") is not None:
-        _positive("max_iterations", arguments["max_iterations"])
-    check_identifier("thread_id", arguments.get("thread_id"))
-    check_identifier("run_id", arguments.get("run_id"))
+    for name, check in _CHECKS.items():
+        if name in arguments:
+            check(name, arguments[name])
     storage = arguments.pop("checkpoint_storage", None)
-    if storage is not None:
-        check_storage(storage)
-    if checkpoint_id is not None and storage is None and own_storage is None:
-        raise NoStorage("Running from a checkpoint")
-    arguments["responses"] = None if responses is None else dict(responses)
-    arguments["checkpoint_id"] = None if checkpoint_id is None else checkpoint_id_of(checkpoint_id)
-    return RunRequest(message=message, storage=own_storage if storage is None else storage, **arguments)
+    if storage is None:
+        storage = own_storage
+    if checkpoint_id is not None:
+        if storage is None:
+            raise NoStorage("Running from a checkpoint")
+        arguments["checkpoint_id"] = checkpoint_id_of(checkpoint_id)
+    if responses is not None:
+        arguments["responses"] = dict(responses)
+    return RunRequest(message=message, storage=storage, **arguments)
 
 
 def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:
@@ -139,7 +136,7 @@ def check_storage(storage: Any) -> None:
         )
 
 
-def _one_of(parameter: str, value: str, choices: Any) -> None:
+def _one_of(parameter: str, value: Any, choices: Any) -> None:
     allowed = get_args(choices)
     if value not in allowed:
         raise InvalidRun(
@@ -148,6 +145,19 @@ def _one_of(parameter: str, value: str, choices: Any) -> None:
         )
 
 
-def _positive(parameter: str, value: int) -> None:
+def _positive(parameter: str, value: Any) -> None:
     if type(value) is not int or value < 1:
         raise InvalidRun(f"{parameter} must be a positive integer, got {value!r}.")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "answered_by": check_identifier,
+    "durability": lambda _, value: check_durability(value),
+    "on_busy": lambda name, value: _one_of(name, value, OnBusy),
+    "max_lag": _positive,
+    "max_iterations": lambda name, value: None if value is None else _positive(name, value),
+    "thread_id": check_identifier,
+    "run_id": check_identifier,
+    "checkpoint_storage": lambda _, value: None if value is None else check_storage(value),
+}
+"""By option: its check, which raises InvalidRun."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 
 from perdure.cancelling import await_uncancelled
-from perdure.checkpoints.any_storage import live_event_publisher, load_thread_metadata
+from perdure.checkpoints.any_storage import LivePublisher, live_publisher, load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
-from perdure.engine.delivery.event_emitter import own_event
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.entry import Entry, enter
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
@@ -21,6 +21,7 @@ from perdure.engine.steps.journal import Journal
 from perdure.engine.superstep.commit import Committer, resting_state, running_state
 from perdure.engine.superstep.loop import Loop
 from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.effects import own_event
 from perdure.engine.thread.inputs import add_message, add_records, next_deadline
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.thread.position import Position
@@ -52,8 +53,7 @@ class Run:
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
         self._is_streaming = False
-        self._publish: Callable[[WorkflowEvent], None] | None = None
-        """Publishes events to followers of the thread, in this process or another."""
+        self._publish: LivePublisher | None = None
         self._ownership: Ownership | None = None
         self._watch: Watch | None = None
         self._loop: Loop | None = None
@@ -75,34 +75,29 @@ class Run:
         """Run to the end. Raises the error of a handler, after the thread was restored to its head and released."""
         self._listener = listener
         self._is_streaming = is_streaming or listener is not None
-        self._ownership = Ownership(self.run_id)
-        self._ownership.drives = True
+        ownership = self._ownership = Ownership(self.run_id)
+        ownership.drives = True
         thread_id = self.thread_id = await self._opening.choose_thread()
         watch = self._watch = start_watch(self._compiled, thread_id, self.run_id, self._request)
-        work = self._execute(thread_id, self._ownership)
-        return await (work if watch is None else watch.run(work, lambda: self._began))
-
-    async def _execute(self, thread_id: str, ownership: Ownership) -> WorkflowRunResult:
-        on_busy = "interrupt" if self._request.takeover else self._request.on_busy
-        thread = await self._live.claim(thread_id, ownership, on_busy)
-        if self._watch is not None:
-            self._watch.report_claim()
-        stored_thread: OpenThread | None = None
-        error: BaseException | None = None
-        try:
-            stored_thread = await self._opening.open(thread, ownership)
-            scope = self._scope(thread, stored_thread)
-            committer = Committer(scope, self._request.durability)
-            self._loop = Loop(scope, committer)
-            await self._drive(thread, ownership, self._loop, committer, stored_thread)
-        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
-            thread.is_abandoned = stored_thread is not None
-            self._live.release(thread, ownership, forget=False)
-            raise
-        except BaseException as raised:  # noqa: BLE001  # raised again, after the release
-            error = raised
-        await self._release(thread, ownership, stored_thread)
-        return self._finish(thread, ownership, error)
+        with nullcontext() if watch is None else watch.run(lambda: self._began, self._statuses):
+            on_busy = "interrupt" if self._request.takeover else self._request.on_busy
+            thread = await self._live.claim(thread_id, ownership, on_busy)
+            if watch is not None:
+                watch.report_claim()
+            stored_thread: OpenThread | None = None
+            error: BaseException | None = None
+            try:
+                stored_thread = await self._opening.open(thread, ownership)
+                self._loop = Loop(self._scope(thread, stored_thread), self._request.durability)
+                await self._drive(thread, ownership, self._loop, stored_thread)
+            except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+                thread.is_abandoned = stored_thread is not None
+                self._live.release(thread, ownership, forget=False)
+                raise
+            except BaseException as raised:  # noqa: BLE001  # raised again, after the release
+                error = raised
+            await self._release(thread, ownership, stored_thread)
+            return self._finish(thread, ownership, error)
 
     async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
         """Release the thread, here and in its store. Logs an error of the store."""
@@ -120,14 +115,14 @@ class Run:
         thread: LiveThread,
         ownership: Ownership,
         loop: Loop,
-        committer: Committer,
         stored_thread: OpenThread | None,
     ) -> None:
+        request, committer = self._request, loop.committer
         await self._opening.synchronise(thread, loop, stored_thread)
-        if self._waits_for(thread):
-            self._announce(thread, committer, stored_thread)
+        waits = request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
         try:
-            if self._began:
+            if waits:
+                self._announce(thread, committer, stored_thread)
                 self._owes_message = True
                 ownership.mark_entered()
                 await loop.drive()
@@ -150,7 +145,7 @@ class Run:
             await committer.finish(thread.status)
         except asyncio.CancelledError:
             if self._owes_message and thread.position is not self._entering:
-                due = add_message(self._compiled.graph, thread.position, self._request.message)
+                due = add_message(self._compiled.graph, thread.position, request.message)
                 await await_uncancelled(loop.enter(due))
             if self._began and ownership.is_leaving:
                 await self._leave(ownership, committer)
@@ -205,24 +200,25 @@ class Run:
         )
 
     def _scope(self, thread: LiveThread, stored_thread: OpenThread | None) -> RunScope:
-        durability, has_journal = self._request.durability, stored_thread is not None and stored_thread.has_journal
-        self._publish = live_event_publisher(
-            self._request.storage, thread.thread_id, self.run_id, stored_thread, self._clock.now
-        )
+        request = self._request
+        has_journal = stored_thread is not None and stored_thread.has_journal and request.durability != "exit"
+        if stored_thread is not None:
+            self._publish = live_publisher(
+                request.storage, thread.thread_id, self.run_id, stored_thread, self._clock.now
+            )
         return RunScope(
             self._compiled,
             thread,
             stored_thread,
             self.run_id,
-            # Without listeners, an event costs one append.
-            self._events.append if self._listener is None and self._publish is None else self._emit,
+            self._emit,
             self._first_request,
             self._retract,
             self._clock,
-            Journal(thread, stored_thread, is_kept=has_journal and durability != "exit"),
+            Journal(thread, stored_thread, is_kept=has_journal),
             is_streaming=self._is_streaming,
-            storage=self._request.storage,
-            max_iterations=self._request.max_iterations,
+            storage=request.storage,
+            max_iterations=request.max_iterations,
             watch=self._watch,
         )
 
@@ -252,8 +248,8 @@ class Run:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
-        if self._publish is not None:
-            self._publish(event)
+        if self._publish is not None and self._publish.has_subscribers():
+            self._publish.publish(event)
 
     def _retract(self, events: Sequence[WorkflowEvent]) -> None:
         gone = set(map(id, events))
@@ -281,18 +277,14 @@ class Run:
         if self._opening.becomes_default:
             self._live.default_thread_id = thread.thread_id
         thread.status = running_state(entered or thread.position)
-        committer.emit(WorkflowEvent("started"))
-        committer.log(WorkflowEvent("status", state=thread.status))
+        started = WorkflowEvent("started")
+        self._emit(started)
         self._status(thread.status)
+        committer.log(started, WorkflowEvent("status", state=thread.status))
         for warning in self._opening.warnings:
             committer.emit(warning)
         if isinstance(stored_thread, PlainThread):
             committer.emit(WorkflowEvent("warning", PLAIN_STORAGE))
-
-    def _waits_for(self, thread: LiveThread) -> bool:
-        """Whether its message waits until an interrupted thread is idle (`on_busy="enqueue"`)."""
-        request = self._request
-        return request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
 
     async def _prepare(self, thread: LiveThread, loop: Loop, *, is_new: bool) -> Entry:
         """Check the caller's input. Raises, with nothing written, if it cannot be accepted."""

@@ -108,8 +108,9 @@ def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
 
     Also if the number is unchanged: another owner may have recorded deliveries and ended before its commit.
     """
-    messages = _unsettled_messages(thread.position)
-    for delivery_id, trees in stored_thread.load_journal().items():
+    entries = stored_thread.load_journal()
+    messages = _unsettled_messages(thread.position) if entries else {}
+    for delivery_id, trees in entries.items():
         if delivery_id in messages and delivery_id not in thread.journal:
             try:
                 _take(thread, messages[delivery_id], trees, stored_thread.codec)

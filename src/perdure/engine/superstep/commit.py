@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.thread.effects import Effects
 from perdure.engine.thread.live_threads import NOT_IN_STEP
 from perdure.engine.thread.position import Position, checkpoint_of
 from perdure.events import WorkflowEvent, WorkflowRunState
@@ -32,7 +30,7 @@ class Committer:
         self._only_at_exit = durability == "exit"
         self._lags = durability == "async"
         """Whether the next superstep may start before the commit of the last is stored."""
-        self._backlog: list[WorkflowEvent] = []
+        self.backlog: list[WorkflowEvent] = []
         """Events that wait for the next commit to join the thread's log."""
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
@@ -54,70 +52,43 @@ class Committer:
         self._emit(event)
         self.log(event)
 
-    def log(self, event: WorkflowEvent) -> None:
+    def log(self, *events: WorkflowEvent) -> None:
         if self._stored_thread is not None:
-            self._backlog.append(event)
+            self.backlog += events
 
-    @property
-    def backlog_size(self) -> int:
-        return len(self._backlog)
-
-    def forget_since(self, backlog_size: int) -> None:
-        """Drop the events of a failed superstep."""
-        del self._backlog[backlog_size:]
-
-    async def commit_superstep(
-        self,
-        after: Position,
-        started: WorkflowEvent,
-        effects: Iterable[Effects],
-        notices: list[WorkflowEvent],
-        executor_ids: tuple[str, ...],
+    async def commit(
+        self, after: Position, consumed: Sequence[str] = (), completed: WorkflowEvent | None = None
     ) -> Saved:
-        if self._stored_thread is None:
-            self._move(after, is_ahead=True)
-            return None, None
-        self._backlog.append(started)
-        for delivery_effects in effects:
-            self._backlog.extend(delivery_effects.events)
-        self._backlog.extend(notices)
-        if self._only_at_exit:
-            self._backlog.append(superstep_completed(after, executor_ids))
-            self._move(after, is_ahead=True)
-            self._is_unsaved = True
-            return None, None
-        return await self._commit(self._stored_thread, after, executor_ids)
+        """Make `after` the thread's position, and its head where there is a storage.
 
-    async def commit(self, after: Position, consumed: Sequence[str] = ()) -> None:
-        """Make `after` the thread's position, and its head where there is a storage."""
-        if self._stored_thread is None:
+        `completed` is the event of the superstep that led to it; None for an input. A commit that has begun completes,
+        so the store and the live thread cannot diverge: the loop, or the end of the run, raises a cancellation that
+        arrived meanwhile.
+        """
+        thread, stored_thread = self._thread, self._stored_thread
+        if stored_thread is None or (self._only_at_exit and completed is not None):
+            if stored_thread is not None and completed is not None:
+                self.backlog.append(completed)
+                self._is_unsaved = True
             self._move(after, is_ahead=True)
-        else:
-            await self._commit(self._stored_thread, after, None, consumed)
-        for item_id in consumed:
-            self._thread.inbox.pop(item_id, None)
-
-    async def _commit(
-        self,
-        stored_thread: OpenThread,
-        after: Position,
-        executor_ids: tuple[str, ...] | None,
-        consumed: Sequence[str] = (),
-    ) -> Saved:
-        thread = self._thread
-        is_busy = after.is_busy
+            for item_id in consumed:
+                thread.inbox.pop(item_id, None)
+            return None, None
+        is_busy = after.is_busy if completed is None else bool(completed.has_pending_messages)
         checkpoint = self._checkpoint_of(after, stored_thread.number + 1, is_busy=is_busy)
-        events = list(self._backlog)
-        is_final = executor_ids is not None and not is_busy and not thread.inbox
-        if executor_ids is not None:
-            events.append(superstep_completed(after, executor_ids))
-        if is_final:
-            events.append(WorkflowEvent("status", state=resting_state(after)))
-        # Deliveries in the journal are still due after an entry commit; a superstep settles all of them.
-        unsettled = (*thread.journal, *thread.records) if executor_ids is None else ()
-        on_saved = None
-        if self._lags and executor_ids is not None:
-            on_saved = self._emit_final_saved if is_final else self._emit_saved
+        events, on_saved = list(self.backlog), None
+        unsettled: Sequence[int] = ()
+        is_final = completed is not None and not is_busy and not thread.inbox
+        if completed is None:  # deliveries in the journal are still due; a superstep settles all of them
+            unsettled = (*thread.journal, *thread.records)
+        else:
+            events.append(completed)
+            if is_final:
+                events.append(WorkflowEvent("status", state=resting_state(after)))
+            if self._lags:
+                on_saved = self._emit_final_saved if is_final else self._emit_saved
+        if self._lags:  # until it succeeds: an earlier commit may be what fails, and the live thread is ahead of it
+            thread.number = NOT_IN_STEP
         saving = None if self._watch is None else self._watch.saving(checkpoint, len(events), on_saved)
         commit = stored_thread.commit(
             checkpoint,
@@ -128,12 +99,14 @@ class Committer:
             consumed=consumed,
             on_saved=on_saved if saving is None else saving.on_saved,
         )
-        info = await self._await_commit(commit if saving is None else saving.watch(commit))
-        self._backlog.clear()
+        info = await (commit if saving is None else saving.watch(commit))
+        self.backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
         self._move(after, is_ahead=False)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
+        for item_id in consumed:
+            thread.inbox.pop(item_id, None)
         if on_saved is not None:
             return None, self._saved_seq  # the commit may still fail, so its cursor is not valid yet
         last_seq = stored_thread.last_seq - 1 if is_final else stored_thread.last_seq
@@ -163,16 +136,6 @@ class Committer:
         if cancelled is not None:  # it may belong to a branch of the user's function, which must receive it
             raise cancelled
 
-    async def _await_commit(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
-        """A commit that has begun completes, so the store and the live thread cannot diverge. The loop, or the end of
-        the run, raises a cancellation that arrived meanwhile."""
-        try:
-            return await commit
-        except BaseException:
-            if self._lags:  # an earlier commit may be what failed: the live thread is ahead of the store
-                self._thread.number = NOT_IN_STEP
-            raise
-
     def _move(self, after: Position, *, is_ahead: bool) -> None:
         if self._watch is not None:
             self._watch.report_requests(self._thread.position, after)
@@ -184,10 +147,11 @@ class Committer:
         stored_thread, thread = self._stored_thread, self._thread
         if stored_thread is None:
             return
-        await self._save_the_rest(stored_thread)
-        if self._final_is_logged and state is resting_state(thread.position):
-            return
-        await self._commit_events(stored_thread, [*self._backlog, *events, WorkflowEvent("status", state=state)], state)
+        if self._lags or self._is_unsaved:  # a superstep of durability="sync" is stored
+            await self._save_the_rest(stored_thread)
+        if not self._final_is_logged or state is not resting_state(thread.position):
+            logged = [*self.backlog, *events, WorkflowEvent("status", state=state)]
+            await self._commit_events(stored_thread, logged, state)
 
     async def leave(self) -> None:
         """Save unsaved state without a final status: the run leaves its thread to the next run."""
@@ -195,30 +159,34 @@ class Committer:
         if stored_thread is None:
             return
         await self._save_the_rest(stored_thread)
-        if self._backlog:  # the store does not show yet that the run has begun
-            await self._commit_events(stored_thread, list(self._backlog), running_state(self._thread.position))
+        if self.backlog:  # the store does not show yet that the run has begun
+            await self._commit_events(stored_thread, list(self.backlog), running_state(self._thread.position))
 
     async def _save_the_rest(self, stored_thread: OpenThread) -> None:
-        thread = self._thread
-        if self._lags:
-            await self._await_commit(stored_thread.settle())
+        # If this fails, the next run reads the head: unsaved work is lost.
+        thread, number = self._thread, self._thread.number
+        thread.number = NOT_IN_STEP
         if self._is_unsaved:
-            # If this fails, the next run reads the head: unsaved work is lost.
-            thread.number = NOT_IN_STEP
-            await self._commit(stored_thread, thread.position, None)
+            await self.commit(thread.position)
+        else:
+            await stored_thread.settle()
+            thread.number = number
 
     async def _commit_events(
         self, stored_thread: OpenThread, logged: list[WorkflowEvent], state: WorkflowRunState
     ) -> None:
         """A commit without a checkpoint."""
-        was_in_step = self._thread.number == stored_thread.number
+        thread = self._thread
+        was_in_step = thread.number == stored_thread.number
+        if self._lags:
+            thread.number = NOT_IN_STEP
         commit = stored_thread.commit(None, logged, self._run_id, state.value)
         if self._watch is not None:
             commit = self._watch.saving(None, len(logged)).watch(commit)
-        await self._await_commit(commit)
-        self._backlog.clear()
+        await commit
+        self.backlog.clear()
         if was_in_step:
-            self._thread.number = stored_thread.number
+            thread.number = stored_thread.number
 
     def _checkpoint_of(self, after: Position, number: int, *, is_busy: bool) -> WorkflowCheckpoint:
         compiled, thread = self._compiled, self._thread
@@ -242,17 +210,3 @@ def resting_state(position: Position) -> WorkflowRunState:
 
 def running_state(position: Position) -> WorkflowRunState:
     return WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if position.requests else WorkflowRunState.IN_PROGRESS
-
-
-def superstep_completed(
-    after: Position, executor_ids: tuple[str, ...], info: CheckpointInfo | None = None, last_seq: int | None = None
-) -> WorkflowEvent:
-    return WorkflowEvent(
-        "superstep_completed",
-        iteration=after.iteration,
-        checkpoint=info,
-        last_seq=last_seq,
-        executors=executor_ids,
-        has_pending_messages=after.is_busy,
-        has_pending_requests=bool(after.requests),
-    )

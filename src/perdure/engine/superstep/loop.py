@@ -9,22 +9,25 @@ from collections.abc import Coroutine, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.cancelling import await_uncancelled
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.superstep.commit import Committer, superstep_completed
+from perdure.engine.superstep.commit import Committer
 from perdure.engine.superstep.nesting import Nesting, lanes_in_conflict, run_child_lane
-from perdure.engine.superstep.superstep import apply, apply_now, plan
+from perdure.engine.superstep.superstep import apply, plan
 from perdure.engine.superstep.waiting import SleeperWait, run_side_by_side
 from perdure.engine.thread.effects import Effects, encode_effects
 from perdure.engine.thread.inputs import add_records, take_inbox
-from perdure.engine.thread.level import Level, root_level
+from perdure.engine.thread.level import Level
 from perdure.engine.thread.position import Child, Position
 from perdure.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
     StateConflict,
+    SubWorkflowFailed,
     UnsavableValue,
     WorkflowConvergenceException,
 )
@@ -45,14 +48,13 @@ RECORDS_PER_CHECKPOINT = 100
 class Loop:
     """Moves one thread forward for one run."""
 
-    def __init__(self, scope: RunScope, committer: Committer) -> None:
+    def __init__(self, scope: RunScope, durability: str) -> None:
         self._scope = scope
         self._compiled = scope.compiled
         self._thread = scope.thread
         self._emit = scope.emit
-        self._now = scope.clock.now
         scope.after_record = self._save_progress
-        self._committer = committer
+        self.committer = Committer(scope, durability)
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
         self._supersteps = 0
@@ -73,7 +75,7 @@ class Loop:
 
     @cached_property
     def _waiting(self) -> SleeperWait:
-        return SleeperWait(self._scope, self._nesting, self._committer)
+        return SleeperWait(self._scope, self._nesting, self.committer)
 
     async def drive(self) -> None:
         """Run supersteps until nothing is due, or the run is asked to leave. Raises the error of a handler; the thread
@@ -85,7 +87,9 @@ class Loop:
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
-            while thread.position.mailbox or thread.inbox or await self._has_work():
+            while thread.position.mailbox or thread.inbox or thread.position.suspended or thread.position.children:
+                if not thread.position.mailbox and not thread.inbox and not await self._waiting.has_work(self.enter):
+                    break
                 if thread.owner.is_leaving:
                     raise asyncio.CancelledError
                 if thread.inbox:
@@ -94,26 +98,15 @@ class Loop:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
                 await (self._superstep() if scope.watch is None else scope.watch.superstep(self._superstep(), thread))
                 self._supersteps += 1
-                self._raise_if_cancelled()
-                if thread.position.mailbox or thread.inbox or thread.position.is_busy:
-                    await self._give_way()
+                if scope.is_cancelled():  # even if a handler caught the cancellation and finished its work
+                    raise asyncio.CancelledError
+                is_turn = scope.is_streaming or self._supersteps % SUPERSTEPS_PER_TURN == 0
+                if is_turn and (thread.position.mailbox or thread.inbox or thread.position.is_busy):
+                    # A consumer receives each superstep before the next one starts, and handlers that never wait do not
+                    # block the event loop.
+                    await asyncio.sleep(0)
         finally:
             self.takes_input = False
-
-    async def _has_work(self) -> bool:
-        position = self._thread.position
-        return bool(position.suspended or position.children) and await self._waiting.has_work(self.enter)
-
-    def _raise_if_cancelled(self) -> None:
-        """End a cancelled run even if a handler caught the cancellation and finished its work."""
-        if self._scope.is_cancelled():
-            raise asyncio.CancelledError
-
-    async def _give_way(self) -> None:
-        """Yield to other tasks: a consumer receives each superstep before the next one starts, and handlers that never
-        wait do not block the event loop."""
-        if self._scope.is_streaming or self._supersteps % SUPERSTEPS_PER_TURN == 0:
-            await asyncio.sleep(0)
 
     async def _take_in(self) -> None:
         """Commit inbox items that arrived during a superstep, before the next one starts."""
@@ -121,7 +114,7 @@ class Loop:
         before = thread.position
         after, warnings = take_inbox(graph, before, thread.inbox)
         for warning in warnings:
-            self._committer.emit(warning)
+            self.committer.emit(warning)
         if self._supersteps:  # in the middle of a run: the count continues, and the outputs of both stay
             after.iteration, after.outputs = before.iteration, before.outputs
         await self.enter(before.successor() if after is before else after, consumed=tuple(thread.inbox))
@@ -131,37 +124,46 @@ class Loop:
         iteration = position.iteration + 1
         started = WorkflowEvent("superstep_started", iteration=iteration)
         self._emit(started)
-        level = root_level(self._compiled, thread)
-        logged_before = self._committer.backlog_size
+        level = Level(self._compiled, position, thread.executors)
+        backlog = self.committer.backlog
+        logged_before = len(backlog)
         lanes: Sequence[Lane] = ()
         try:
-            lanes = plan(level, self._now, self._open_lane, self._open_child)
-            self._unfinished = sum([len(lane.messages) for lane in lanes])
+            lanes = plan(level, self._scope, self._open_child)
+            run_lane = self._run_any_lane if level.levels else self._run_lane
             if len(lanes) == 1:
-                await self._run_any_lane(lanes[0])  # in place: a task costs more than the rest of the superstep
+                self._unfinished = len(lanes[0].messages)
+                await run_lane(lanes[0])  # in place: a task costs more than the rest of the superstep
                 was_cancelled = False
             else:
-                was_cancelled = await run_side_by_side(lanes, self._run_any_lane if level.levels else self._run_lane)
-            codec = self._scope.codec
-            applied = apply_now(level, codec, self._now) or await apply(level, codec, self._now)
-            after, notices, effects = applied
+                self._unfinished = sum([len(lane.messages) for lane in lanes])
+                was_cancelled = await run_side_by_side(lanes, run_lane)
+            after, notices, effects = await apply(level, self._scope.codec, self._scope.clock.now)
             if notices:
                 self._emit_all(notices)
             if level.levels:
                 self._nesting.superstep_ended(level)
             if self._compiled.has_hooks:
                 await self._memory.remember(after)
-            ran = tuple([lane.full_id for lane in lanes])
-            info, last_seq = await self._committer.commit_superstep(after, started, effects, notices, ran)
+            completed = WorkflowEvent(
+                "superstep_completed",
+                iteration=after.iteration,
+                executors=tuple([lane.full_id for lane in lanes]),
+                has_pending_messages=after.is_busy,
+                has_pending_requests=bool(after.requests),
+            )
+            if self._scope.is_logged:
+                backlog.append(started)
+                for done in effects:
+                    backlog += done.events
+                backlog += notices
+            info, last_seq = await self.committer.commit(after, completed=completed)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             self._thread.is_dirty = True
             raise
         except BaseException as error:
-            failed = next((lane for lane in lanes if lane.failure is error), None)
-            self.failed_executor_id = None if failed is None else failed.full_id
-            self._committer.forget_since(logged_before)
-            self._thread.is_dirty = True
-            outer = self._nesting.failure(level, failed, error)
+            del backlog[logged_before:]
+            outer = self._note_failure(level, lanes, error)
             await await_uncancelled(self._discard(level, lanes, iteration, error))
             if outer is not None:
                 raise outer from error
@@ -172,9 +174,16 @@ class Loop:
             thread.records = {}  # records of suspended deliveries are in the checkpoint
             self._scope.journal.since_commit = 0
             self._nesting.forget_ended()
-        self._emit(superstep_completed(after, ran, info, last_seq))
+        self._emit(completed if last_seq is None else replace(completed, checkpoint=info, last_seq=last_seq))
         if was_cancelled:
             raise asyncio.CancelledError
+
+    def _note_failure(self, level: Level, lanes: Sequence[Lane], error: BaseException) -> SubWorkflowFailed | None:
+        """The error to raise in place of a failure inside a sub-workflow."""
+        failed = next((lane for lane in lanes if lane.failure is error), None)
+        self.failed_executor_id = None if failed is None else failed.full_id
+        self._thread.is_dirty = True
+        return self._nesting.failure(level, failed, error)
 
     def _emit_all(self, events: Sequence[WorkflowEvent]) -> None:
         for event in events:
@@ -182,16 +191,13 @@ class Loop:
             if event.type == "warning":
                 logger.warning("thread %s: %s", self._thread.thread_id, event.data)
 
-    def _open_lane(self, level: Level, executor_id: str) -> Lane:
-        return Lane(self._scope, level, executor_id)
-
     def _open_child(self, level: Level, child: Child) -> Level | None:
         return self._nesting.open_child(level, child)
 
     async def _save_progress(self) -> None:
         """Save a checkpoint after every RECORDS_PER_CHECKPOINT records, so that the journal stays short."""
         journal = self._scope.journal
-        if journal.since_commit < RECORDS_PER_CHECKPOINT or not self._committer.has_journal:
+        if journal.since_commit < RECORDS_PER_CHECKPOINT or not self.committer.has_journal:
             return
         async with journal.lock:
             await journal.wait_for_others()
@@ -200,7 +206,7 @@ class Loop:
                 before = self._thread.position
                 self._thread.position = add_records(before, self._thread.records)
                 try:
-                    await self._committer.commit_progress(self._thread.position, tuple(self._thread.journal))
+                    await self.committer.commit_progress(self._thread.position, tuple(self._thread.journal))
                 except Exception:
                     self._thread.position = before
                     raise
@@ -228,7 +234,7 @@ class Loop:
     def _must_record_now(self, lane: Lane) -> bool:
         """Whether the delivery must be recorded before a sibling fails: a store needs the record before the process may
         die, and a later delivery to the same executor may change its memory."""
-        if self._committer.has_journal or len(lane.messages) > 1:
+        if self.committer.has_journal or len(lane.messages) > 1:
             return True
         return lane.executor_id in lane.level.compiled.hooked
 
@@ -253,15 +259,15 @@ class Loop:
 
         The last delivery to end needs no record: the commit contains it.
         """
-        if not self._committer.records and len(lane.messages) == 1:
+        if not self.committer.records and len(lane.messages) == 1:
             return
         lane.settle(effects, self._scope.codec)
         if lane.executor.saves_state:
             await self._memory.take_into(effects, lane.executor, lane.position)
-        if not self._committer.records:
+        if not self.committer.records:
             return
         stored_thread = self._scope.stored_thread
-        if stored_thread is not None and self._committer.has_journal:
+        if stored_thread is not None and self.committer.has_journal:
             async with self._scope.journal.beside_others():
                 await stored_thread.record(
                     message.delivery_id, encode_effects(effects, lane.full_id, stored_thread.codec)
@@ -312,14 +318,14 @@ class Loop:
 
     async def tidy(self) -> None:
         """Complete an interrupted undo: restore executors that differ from the position."""
-        if self._thread.is_dirty:
-            await self._memory.restore_here()
+        await self._memory.restore_here()
 
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Commit a position with an input, answers or a rewind. Always saved synchronously."""
         if self._compiled.has_hooks:
             await self._memory.remember(after)
-        # Uncancelled, so that the store and the live thread cannot diverge.
-        _, cancelled = await await_uncancelled(self._committer.commit(after, consumed))
-        if cancelled is not None:
-            raise cancelled
+        task = asyncio.current_task()
+        cancels_before = 0 if task is None else task.cancelling()
+        await self.committer.commit(after, consumed)
+        if task is not None and task.cancelling() > cancels_before:  # the commit completed nevertheless
+            raise asyncio.CancelledError

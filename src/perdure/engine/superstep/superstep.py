@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.codec import Codec
 from perdure.engine.delivery.lane import Lane
+from perdure.engine.delivery.scope import RunScope
 from perdure.engine.superstep.nesting import apply_child_policy, find_policy_level
 from perdure.engine.thread.compiled import Sorter
 from perdure.engine.thread.effects import Effects, add_counts
@@ -23,34 +24,29 @@ from perdure.isolation import isolate
 from perdure.records import Answer, WorkflowMessage
 
 
-def plan(
-    level: Level,
-    now: Callable[[], datetime],
-    open_lane: Callable[[Level, str], Lane],
-    open_child: Callable[[Level, Child], Level | None],
-) -> Sequence[Lane]:
+def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Level | None]) -> Sequence[Lane]:
     """A lane for each executor with due deliveries, in the order of the first deliveries, then those of sub-workflows.
     `open_child` returns None for a child that waits. Reads the clock only if deliveries may be asleep."""
     position = level.position
     mailbox = position.mailbox
     if position.suspended:
-        mailbox = _with_woken(level, now())
+        mailbox = _with_woken(level, scope.clock.now())
     if len(mailbox) == 1:
-        lane = open_lane(level, str(mailbox[0].target_id))
+        lane = Lane(scope, level, str(mailbox[0].target_id))
         lane.messages.append(mailbox[0])
         level.lanes = [lane]
     else:
         lanes: dict[str, Lane] = {}
         for message in mailbox:
             target_id = str(message.target_id)
-            lane = lanes.get(target_id) or lanes.setdefault(target_id, open_lane(level, target_id))
+            lane = lanes.get(target_id) or lanes.setdefault(target_id, Lane(scope, level, target_id))
             lane.messages.append(message)
         level.lanes = list(lanes.values())
     if not position.children:
         return level.lanes
     opened = (open_child(level, child) for child in position.children.values())
     level.levels = [child for child in opened if child is not None]
-    inner = (plan(child, now, open_lane, open_child) for child in level.levels if child.failure is None)
+    inner = (plan(child, scope, open_child) for child in level.levels if child.failure is None)
     return [*level.lanes, *(lane for lanes in inner for lane in lanes)]
 
 
@@ -71,17 +67,16 @@ async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) 
     ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.
     """
     merge = _Merge(level, level.position.next_delivery_id, now)
-    return merge.finish(await merge.merge(codec))
-
-
-def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied | None:
-    """`apply` for the common case: one plain delivery whose sends need no predicate. Returns None, without effect, for
-    the others."""
-    if len(level.lanes) != 1 or level.levels or level.woken:
-        return None
-    merge = _Merge(level, level.position.next_delivery_id, now)
-    after = merge.merged_now(codec)
-    return None if after is None else merge.finish(after)
+    after = await merge.merge(codec)
+    if merge.outputs:
+        after.outputs = [*after.outputs, *merge.outputs]
+    if merge.requests:
+        after.requests = _with_requests(after.requests, merge.requests)
+    for effects in merge.effects:
+        if effects.usage is not None:
+            after.usage = add_counts(after.usage, effects.usage)
+    after.iteration += 1
+    return after, merge.notices, merge.effects
 
 
 class _Merge:
@@ -101,52 +96,11 @@ class _Merge:
         self.effects: list[Effects] = []
         """All effects, for the thread's log."""
 
-    def finish(self, after: Position) -> Applied:
-        """Complete the position of the thread's own workflow."""
-        if self.outputs:
-            after.outputs = [*after.outputs, *self.outputs]
-        if self.requests:
-            after.requests = _with_requests(after.requests, self.requests)
-        for effects in self.effects:
-            if effects.usage is not None:
-                after.usage = add_counts(after.usage, effects.usage)
-        after.iteration += 1
-        return after, self.notices, self.effects
-
-    def merged_now(self, codec: Codec | None) -> Position | None:
-        """`merged` for one plain delivery; None, without effect, if it is special or needs a predicate."""
-        level = self._level
-        lane = level.lanes[0]
-        effects = lane.results[0]
-        if len(lane.results) > 1 or not effects.is_plain or effects.sent_as is not None:
-            return None
-        after, sorter, send = self._after, Sorter(self._after.buffers, self._next_delivery_id), level.compiled.routes
-        for data, target_id in effects.sends:
-            if not send.send_now(sorter, lane.executor_id, data, target_id):
-                return None
-        self.effects.append(effects)
-        self.outputs = effects.outputs
-        self.requests += effects.requests
-        self._take_from(sorter)
-        if lane.has_touched:
-            self._merge_state(codec)
-        return after
-
-    def _take_from(self, sorter: Sorter) -> None:
-        after, level = self._after, self._level
-        after.mailbox = sorter.mailbox
-        after.buffers = sorter.buffers
-        after.next_delivery_id = sorter.next_delivery_id
-        if sorter.warnings:
-            self.notices += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
-        # Supersteps that only wake sleepers do not count. Sub-workflows have limits of their own.
-        if level.position.mailbox:
-            after.since_input += 1
-
     async def merge(self, codec: Codec | None) -> Position:
         level, after = self._level, self._after
         done = in_delivery_order(level.lanes)
-        self.effects += [effects for _, effects in done]
+        for _, effects in done:
+            self.effects.append(effects)
         if level.levels:
             done = [*await self._children(codec), *done]
         if level.woken:
@@ -156,16 +110,25 @@ class _Merge:
         for executor_id, effects in done:
             source_id = effects.sent_as or executor_id
             for data, target_id in effects.sends:
-                if not routes.send_now(sorter, source_id, data, target_id):
-                    await routes.send(sorter, source_id, data, target_id)
+                await routes.send(sorter, source_id, data, target_id)
             if effects.outputs:
                 self.outputs += effects.outputs
             if effects.requests:
                 self.requests += effects.requests
             if not effects.is_plain:
                 self._fold_rest(executor_id, effects, sorter)
-        self._take_from(sorter)
-        self._merge_state(codec)
+        after.mailbox = sorter.mailbox
+        after.buffers = sorter.buffers
+        after.next_delivery_id = sorter.next_delivery_id
+        if sorter.warnings:
+            self.notices += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
+        # Supersteps that only wake sleepers do not count. Sub-workflows have limits of their own.
+        if level.position.mailbox:
+            after.since_input += 1
+        for lane in level.lanes:
+            if lane.has_touched:
+                self._merge_state(codec)
+                break
         return after
 
     def _in_child(self, warning: WorkflowEvent) -> WorkflowEvent:
@@ -294,8 +257,8 @@ def _events_of(level: Level) -> Effects:
 
 def in_delivery_order(lanes: Sequence[Lane]) -> list[tuple[str, Effects]]:
     """Executor and effects of each delivery, in delivery order."""
-    if len(lanes) == 1:
-        return [(lanes[0].executor_id, effects) for effects in lanes[0].results]
+    if len(lanes) == 1 and len(lanes[0].results) == 1:
+        return [(lanes[0].executor_id, lanes[0].results[0])]
     if all(len(lane.messages) == 1 for lane in lanes):
         return [(lane.executor_id, lane.results[0]) for lane in lanes]
     done = [

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -94,34 +93,17 @@ class Routes:
                 )
                 if join is not None:
                     self._joins.setdefault(source_id, []).append(join)
-        self._sync_ways = {
-            source_id: cast(list[Way], ways)
-            for source_id, ways in self._ways.items()
-            if ways and not any(map(inspect.iscoroutinefunction, ways))
-        }
-        """Senders without predicates: the common case, sent without awaiting."""
 
     def has_edges(self, executor_id: str) -> bool:
         return bool(self._ways[executor_id])
-
-    def send_now(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
-        """`send` for a sender without predicates. Returns False, without effect, for the others."""
-        ways = self._sync_ways.get(source_id)
-        if ways is None:
-            return False
-        taken = False
-        for way in ways:
-            taken = way(sorter, data, target_id) or taken
-        if not taken:
-            self._warn(sorter, source_id, data, target_id)
-        return True
 
     async def send(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
         """Send a message along the sender's edges. Adds a warning if no edge applies."""
         taken = False
         for way in self._ways[source_id]:
             answer = way(sorter, data, target_id)
-            taken = (answer if isinstance(answer, bool) else await answer) or taken
+            if answer is not False and (answer is True or await answer):
+                taken = True
         if not taken:
             self._warn(sorter, source_id, data, target_id)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from perdure.checkpoints.encoding.level import decode_request, encode_request
 from perdure.codec import Codec, Encoded, Tree
 from perdure.events import WorkflowEvent
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage
+from perdure.isolation import is_immutable, isolate
 from perdure.records import SuspendedDelivery, WorkflowMessage
 
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()
@@ -90,6 +93,20 @@ class Effects:
                 raise AttributeError(f"{name!r} is not one of {', '.join(_SPECIAL)}")
             setattr(self, name, value)
         self.is_plain = self.is_plain and not any(special.values())
+
+
+def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> WorkflowEvent:
+    """The event with a copy of its data: a consumer must not change stored data through it. The event itself if nothing
+    in it is mutable."""
+    if event.terms is not None and not is_immutable(event.terms.default):
+        event = msgspec.structs.replace(
+            event, terms=msgspec.structs.replace(event.terms, default=isolate(event.terms.default))
+        )
+    if replayed is not None and event.replayed is not replayed:
+        return msgspec.structs.replace(event, data=isolate(event.data), replayed=replayed)
+    if is_immutable(event.data):
+        return event
+    return msgspec.structs.replace(event, data=isolate(event.data))
 
 
 def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:

@@ -177,6 +177,8 @@ def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_i
 def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[WorkflowEvent]]:
     """Settle requests whose deadline has passed: deliver their default, or expire them with an `error` event."""
     expired: list[WorkflowEvent] = []
+    if not position.requests and not position.children:
+        return position, expired
     after = _pass_own_deadlines(position, now, expired, "")
     return _pass_below(after, now, expired, ""), expired
 
@@ -230,6 +232,8 @@ def _expire(
 
 def next_deadline(position: Position) -> datetime | None:
     """When an idle thread continues without input: a request expires, or a sleeper is due."""
+    if not position.requests and not position.suspended and not position.children:
+        return None
     requests = (request for level in every_level(position) for request in level.requests.values())
     deadlines = [request.terms.deadline for request in requests if request.terms and request.terms.deadline]
     wake_up = next_wake_up(position)

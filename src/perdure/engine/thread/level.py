@@ -136,10 +136,6 @@ class Level:
         return arguments_for(arrange_arguments(passed, self.compiled.graph.nodes, parameter), executor_id)
 
 
-def root_level(compiled: Compiled, thread: LiveThread) -> Level:
-    return Level(compiled, thread.position, thread.executors)
-
-
 def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
     compiled = parent.compiled.children[child.executor_id]
     return Level(compiled, child.position, instances_of(thread, child, compiled), parent, child)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from perdure.checkpoints.open_thread import OnSaved
     from perdure.engine.delivery.lane import Lane
     from perdure.engine.run.options import RunRequest
-    from perdure.engine.run.result import WorkflowRunResult
     from perdure.engine.thread.compiled import Compiled
     from perdure.engine.thread.effects import Effects
     from perdure.engine.thread.level import Level
@@ -203,7 +203,7 @@ def _outcome(effects: Effects, *, has_failed: bool) -> str:
     return "started" if effects.is_start else "completed"
 
 
-_OUTCOMES = {
+_OUTCOMES: dict[WorkflowRunState | None, str] = {
     WorkflowRunState.IDLE: "idle",
     WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
     WorkflowRunState.CANCELLED: "cancelled",
@@ -237,29 +237,31 @@ class Watch:
         if self._has_observers:
             notify_observers(observation)
 
-    async def run(
-        self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
-    ) -> WorkflowRunResult:
+    @contextmanager
+    def run(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
+        """The block is the run. `statuses` holds its status events, the final one last."""
         if self.spans is None:
-            return (await self._count(work, has_begun))[0]
+            with self._count(has_begun, statuses):
+                yield
+            return
         with self.spans.run(self._compiled, self._thread_id, self._run_id, self._request) as opened:
             try:
-                result, opened.outcome = await self._count(work, has_begun)
+                with self._count(has_begun, statuses):
+                    yield
             except Exception as error:
                 opened.outcome = _outcome_of(error, has_begun=has_begun())
                 opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
                 raise
+            opened.outcome = _OUTCOMES.get(statuses[-1].state, "idle")
             opened.span.add_event("workflow.completed")
-            return result
 
-    async def _count(
-        self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
-    ) -> tuple[WorkflowRunResult, str]:
+    @contextmanager
+    def _count(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
         outcome = "failed"
         self.notify(RunWaits(self._workflow))
         try:
-            result = await work
-            outcome = _OUTCOMES.get(result.get_final_state(), "idle")
+            yield
+            outcome = _OUTCOMES.get(statuses[-1].state, "idle")
         except BaseException as error:
             outcome = _outcome_of(error, has_begun=has_begun())
             raise
@@ -267,7 +269,6 @@ class Watch:
             for saving in tuple(self.pending):
                 saving.end(is_stored=False)
             self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
-        return result, outcome
 
     def report_claim(self) -> None:
         """The run owns its thread from now on."""
