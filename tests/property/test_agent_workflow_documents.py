@@ -16,9 +16,9 @@ from perdure.agent_workflow.definition import condition, config as definition
 from perdure.agent_workflow.definition.condition import JOINED, TYPES, Condition
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft
-from perdure.agent_workflow.documents.convert import Format, config_of, export_draft, read_text
-from perdure.agent_workflow.documents.schema import document_schema
-from perdure.agent_workflow.documents.validate import takes_value
+from perdure.agent_workflow.documents.convert import config_of, export_draft
+from perdure.agent_workflow.documents.text import Format, read_text
+from perdure.agent_workflow.documents.validate import document_schema, takes_value
 from perdure.agent_workflow.execution.approvals import ApprovalContext
 from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -14,11 +14,13 @@ from perdure.agent_workflow.definition.condition import Condition
 from perdure.agent_workflow.definition.config import FORMAT, EdgeConfig, NodeConfig, WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import find_import_path, import_path_of
+from perdure.agent_workflow.documents.text import check_size, read_file, to_yaml
 from perdure.agent_workflow.documents.validate import Problem, at, below, read_config, takes_value
-from perdure.agent_workflow.documents.yaml_subset import from_yaml, to_yaml
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition
 from perdure.tree_reader import fields_of
+
+Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig"
 
 
 def tree_of(part: msgspec.Struct) -> dict[str, Any]:
@@ -47,116 +49,18 @@ def as_tree(value: Any) -> Any:
 
 _OWN = frozenset({Condition.__module__, WorkflowConfig.__module__})
 """Other Structs, in `context`, are not parts of a document."""
-Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig"
-Format: TypeAlias = Literal["json", "yaml"]
-MAX_LEVELS = 100
-"""Of nested mappings and lists."""
-MAX_VALUES = 200_000
-"""Each alias counts with the values that it repeats."""
-_FORMATS: Mapping[str, Format] = {".json": "json", ".yaml": "yaml", ".yml": "yaml"}
-
-
-def read(source: Source) -> tuple[Any, str | None]:
-    """The content of the source, and the file that it was read from. Raises InvalidDefinition."""
-    if isinstance(source, WorkflowConfig | Mapping):
-        return _check_size(as_tree(_check_size(source, None)), None), None
-    if not isinstance(source, str | os.PathLike):
-        raise TypeError(f"from_config expects the path of a file, a dict or a WorkflowConfig, got {source!r:.200}.")
-    path = Path(source)
-    file_format = _FORMATS.get(path.suffix.lower())
-    if file_format is None:
-        problem = f"expected the path of a file that ends in .json, .yaml or .yml, got {str(source)!r:.200}"
-        raise InvalidDefinition([("", problem)])
-    name = str(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidDefinition([("", f"the file cannot be read: {error.strerror or error}")], name) from error
-    except UnicodeDecodeError as error:
-        raise InvalidDefinition([("", f"the file is not UTF-8, from byte {error.start} on")], name) from error
-    return read_text(text, file_format, name), name
-
-
-def read_text(text: str, format: Format, source: str | None = None) -> Any:
-    """The content of a document. Raises InvalidDefinition, with line and column, or the path."""
-    try:
-        tree = from_yaml(text, source) if format == "yaml" else _from_json(text, source)
-    except RecursionError as error:
-        raise InvalidDefinition([("", _TOO_DEEP)], source) from error
-    _check_size(tree, source)
-    repeated = list(_repeated_keys(tree, ""))
-    if repeated:
-        raise InvalidDefinition(repeated, source)
-    return tree
-
-
-class _WithRepeated(dict[str, Any]):
-    """A mapping with repeated keys."""
-
-    repeated: tuple[str, ...] = ()
-
-
-def _from_json(text: str, source: str | None) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_mapping, parse_constant=_refuse)
-    except json.JSONDecodeError as error:
-        path = f"line {error.lineno}, column {error.colno}"
-        raise InvalidDefinition([(path, f"not JSON: {error.msg}")], source) from error
-    except ValueError as error:
-        raise InvalidDefinition([("", f"not JSON: {error}")], source) from error
-
-
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) == len(pairs):
-        return mapping
-    keys = [key for key, _ in pairs]
-    repeating = _WithRepeated(mapping)
-    repeating.repeated = tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
-    return repeating
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not a JSON number")
-
-
-def _repeated_keys(tree: Any, path: str) -> Iterator[Problem]:
-    if isinstance(tree, _WithRepeated):
-        yield from ((at(path, key), "the key occurs twice") for key in tree.repeated)
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from _repeated_keys(value, at(path, key))
-    elif isinstance(tree, list):
-        for index, value in enumerate(tree):
-            yield from _repeated_keys(value, at(path, index))
-
-
-_TOO_DEEP = f"nested too deeply: at most {MAX_LEVELS} levels of mappings and lists"
-
-
-def _check_size(tree: Any, source: str | None) -> Any:
-    """Returns the tree. Raises InvalidDefinition if it is too large, as with aliases of aliases."""
-    left, count = [(tree, 1)], 0
-    while left:
-        value, level = left.pop()
-        count += 1
-        if level > MAX_LEVELS:
-            raise InvalidDefinition([("", _TOO_DEEP)], source)
-        if count > MAX_VALUES:
-            problem = f"too large: at most {MAX_VALUES:,} values, including those that aliases repeat"
-            raise InvalidDefinition([("", problem)], source)
-        if isinstance(value, Mapping):
-            left += [(item, level + 1) for item in value.values()]
-        elif isinstance(value, list | tuple):
-            left += [(item, level + 1) for item in value]
-    return tree
 
 
 def read_draft(source: Source) -> Draft:
     """From a file of JSON or YAML, a dict, or a WorkflowConfig. Raises InvalidDefinition with all problems of its form;
     `build` checks the content."""
-    tree, file = read(source)
-    return Draft.from_config(config_of(tree, file), file)
+    if isinstance(source, WorkflowConfig | Mapping):
+        tree = check_size(as_tree(check_size(source)))
+        return Draft.from_config(config_of(tree))
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"from_config expects the path of a file, a dict or a WorkflowConfig, got {source!r:.200}.")
+    file = str(Path(source))
+    return Draft.from_config(config_of(read_file(source), file), file)
 
 
 def config_of(tree: Any, source: str | None = None) -> WorkflowConfig:

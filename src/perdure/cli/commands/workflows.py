@@ -199,7 +199,7 @@ def _tree(info: DefinitionInfo) -> dict[str, Any]:
 
 def _to_document(definition: StoredDefinition) -> str:
     """As YAML, or as JSON where nothing can write that."""
-    from perdure.agent_workflow.documents.yaml_subset import to_yaml
+    from perdure.agent_workflow.documents.text import to_yaml
 
     tree = tree_of(definition.config)
     try:

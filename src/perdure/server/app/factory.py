@@ -20,7 +20,7 @@ from perdure.server.app.registry import Registry
 from perdure.server.app.service import Check, Service
 from perdure.server.auth.authorizers import make_authorizer
 from perdure.server.auth.principal import Authenticator
-from perdure.server.config.checks import is_store_url
+from perdure.server.config.reading import is_store_url
 from perdure.server.config.schema import NotServable, RateLimitConfig, ServerConfig, invalid
 from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of, trusted_networks
 from perdure.server.threads.conversation import make_naming

@@ -13,7 +13,7 @@ from perdure.errors import PerdureError
 from perdure.graph.executor import Executor
 from perdure.graph.sub_workflow import agent_name, is_agent
 from perdure.server.app.project import Project
-from perdure.server.config.checks import DOCUMENTS
+from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
 from perdure.server.threads.conversation import SpeakingExecutor
 from perdure.workflows.builder import WorkflowBuilder

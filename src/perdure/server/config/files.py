@@ -15,8 +15,7 @@ import msgspec
 from perdure.errors import did_you_mean
 from perdure.log import get_logger
 from perdure.server.config import agentflow as agentflow_file
-from perdure.server.config.checks import check
-from perdure.server.config.reading import ConfigReader, config_fields, expand_shorthand
+from perdure.server.config.reading import ConfigReader, check, config_fields, expand_shorthand
 from perdure.server.config.schema import ConfigPart, ConfigProblem, InvalidConfig, ServerConfig
 from perdure.tree_reader import bare, choices_of, is_struct
 

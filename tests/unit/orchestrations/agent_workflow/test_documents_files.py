@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, problems_in_file, problems_of
 
-from perdure.agent_workflow.documents.convert import read_draft, read_text
+from perdure.agent_workflow.documents.convert import read_draft
+from perdure.agent_workflow.documents.text import read_text
 from perdure.errors import MissingExtra
 
 

@@ -9,12 +9,12 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import document, edge, nodes
 
-from perdure.agent_workflow.documents import schema
+from perdure.agent_workflow.documents import validate as schema
 from perdure.agent_workflow.documents.validate import problems_in
 
 MAKE = (
-    "from pathlib import Path; from perdure.agent_workflow.documents import schema; "
-    "Path(schema.__file__).with_name(schema.FILE).write_text(schema.make_text(), encoding='utf-8')"
+    "from pathlib import Path; from perdure.agent_workflow.documents import validate as schema; "
+    "Path(schema.__file__).with_name(schema.SCHEMA_FILE).write_text(schema.make_text(), encoding='utf-8')"
 )
 VALIDATOR = jsonschema.Draft202012Validator(schema.document_schema())
 
@@ -29,7 +29,7 @@ def test_schema_declares_draft_2020_12() -> None:
 
 
 def test_schema_file_is_next_to_the_code() -> None:
-    assert (Path(schema.__file__).parent / schema.FILE).read_text(encoding="utf-8") == schema.schema_text()
+    assert (Path(schema.__file__).parent / schema.SCHEMA_FILE).read_text(encoding="utf-8") == schema.schema_text()
 
 
 def test_fields_are_described() -> None:
