@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
     from perdure.agent_workflow.builder.workflow import AgentWorkflow as AgentWorkflow
-    from perdure.agent_workflow.conversations.files import JsonSessionStore as JsonSessionStore
-    from perdure.agent_workflow.conversations.log import SessionEntry as SessionEntry, SessionHead as SessionHead
-    from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore as SqliteSessionStore
+    from perdure.agent_workflow.conversations.session import SessionEntry as SessionEntry, SessionHead as SessionHead
     from perdure.agent_workflow.conversations.store import (
         InMemorySessionStore as InMemorySessionStore,
+        JsonSessionStore as JsonSessionStore,
         SessionStore as SessionStore,
+        SqliteSessionStore as SqliteSessionStore,
+        StorageSessionStore as StorageSessionStore,
     )
     from perdure.agent_workflow.definition import condition as condition
     from perdure.agent_workflow.definition.condition import Condition as Condition
@@ -262,10 +263,9 @@ __version__ = "0.1.0"
 _NAMES = {
     "perdure.agent_workflow.builder.node": "AgentNodeOptions",
     "perdure.agent_workflow.builder.workflow": "AgentWorkflow",
-    "perdure.agent_workflow.conversations.files": "JsonSessionStore",
-    "perdure.agent_workflow.conversations.log": "SessionEntry SessionHead",
-    "perdure.agent_workflow.conversations.sqlite": "SqliteSessionStore",
-    "perdure.agent_workflow.conversations.store": "InMemorySessionStore SessionStore",
+    "perdure.agent_workflow.conversations.session": "SessionEntry SessionHead",
+    "perdure.agent_workflow.conversations.store": "InMemorySessionStore JsonSessionStore SessionStore "
+    "SqliteSessionStore StorageSessionStore",
     "perdure.agent_workflow.definition": "condition",
     "perdure.agent_workflow.definition.condition": "Condition",
     "perdure.agent_workflow.definition.config": (

@@ -18,7 +18,7 @@ from perdure.stores.postgres.urls import redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from perdure.codecs.aes_gcm import AesGcm
+    from perdure.codecs.aes_gcm import AesGcm as AesGcm  # noqa: PLC0414  # for agent_workflow, too
 
 
 class InMemoryCheckpointStorage(StoreCheckpointStorage):

@@ -13,25 +13,21 @@ import msgspec
 from perdure import storages
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.documents.convert import config_of, tree_of
-from perdure.agent_workflow.state import DEFINITION, clock
+from perdure.agent_workflow.state import DEFINITION
+from perdure.agent_workflow.state_threads import StateThreads
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.retention import FullHistory, LatestOnly, Retention, as_retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.clock import Clock
+from perdure.clock import Clock, SystemClock
 from perdure.errors import (
     DamagedCheckpoint,
     DamagedDefinition,
     DamagedStore,
     DefinitionNotFound,
-    InvalidRun,
     NewerFormat,
     UnreadableValue,
 )
-from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor
-from perdure.graph.handlers import handler
 from perdure.names import check_identifier
-from perdure.workflows.builder import WorkflowBuilder
-from perdure.workflows.workflow import Workflow
 
 
 class MultiAgentCheckpointRetention(Enum):
@@ -100,54 +96,44 @@ class StoredDefinition(DefinitionInfo, frozen=True, kw_only=True):
 Infos: TypeAlias = list[DefinitionInfo]
 
 
-class DefinitionWriter(Executor):
-    """Appends a version, unless it equals the newest."""
-
-    @handler
-    async def append(self, document: dict[str, Any], ctx: WorkflowContext[Any, int]) -> None:
-        number = int(ctx.get_state("number", 0))
-        if number == 0 or ctx.get_state(str(number))["config"] != document:
-            number += 1
-            # A separate key: earlier versions are not written again.
-            ctx.set_state(str(number), {"saved_at": clock().now().isoformat(), "config": document})
-            ctx.set_state("number", number)
-        await ctx.yield_output(number)
-
-
 class DefinitionStore:
     """The definitions in a workflow store. Each is a thread whose state holds every version. So a definition is written
     atomically, writers wait for each other, and retention deletes no version."""
 
     def __init__(self, storage: StoreCheckpointStorage, *, clock: Clock | None = None) -> None:
-        if not isinstance(storage, StoreCheckpointStorage):
-            raise InvalidRun(
-                f"A DefinitionStore needs a storage of perdure, such as SqliteCheckpointStorage; got {storage!r}."
-            )
+        self._threads = StateThreads(storage, WORKFLOW, PREFIX, "DefinitionStore")
         self._storage = storage
-        self._workflow: Workflow = WorkflowBuilder(
-            name=WORKFLOW, start_executor=DefinitionWriter("writer"), checkpoint_storage=storage, clock=clock
-        ).build()
+        self._clock = clock or SystemClock()
 
     async def save(self, definition: WorkflowConfig) -> StoredDefinition:
         """Save a definition under its name as the newest version; an unchanged one gets no new version. Raises
         DamagedDefinition, without writing, if the stored definition of this name cannot be read."""
         name = definition.name
         check_identifier("name", name)
-        document = tree_of(definition)
-        versions = await self._read(name)
-        number = 0 if versions is None else int(versions["number"])
-        if versions is None or versions[str(number)]["config"] != document:
-            number = await self._append(name, document)
+        number = await self._append(name, tree_of(definition))
         await self._pin(name)
         return await self.load(name, number)
 
     async def _append(self, name: str, document: Document) -> int:
-        """An unfinished save of a killed process completes first."""
+        """The number of the version: a new one, unless the document equals the newest."""
+        number = 0
+
+        def append(head: WorkflowCheckpoint | None) -> Mapping[str, Any] | None:
+            nonlocal number
+            versions: Mapping[str, Any] = {} if head is None else head.state
+            number = int(versions.get("number", 0))
+            if number and versions[str(number)]["config"] == document:
+                return None
+            number += 1
+            # A separate key: earlier versions are not written again.
+            saved = {"saved_at": self._clock.now().isoformat(), "config": document}
+            return {**versions, str(number): saved, "number": number}
+
         try:
-            result = await self._workflow.run(document, thread_id=PREFIX + name, on_busy="enqueue")
+            await self._threads.change(name, append)
         except _DAMAGE as error:
             raise DamagedDefinition(name, _reason(error)) from error
-        return int(result.get_outputs()[-1])
+        return number
 
     async def _pin(self, name: str) -> None:
         """A pinned thread survives the pruning of inactive threads."""
@@ -166,8 +152,7 @@ class DefinitionStore:
     async def list(self) -> Infos:
         """The newest version of each definition, by name. An unreadable definition is listed with its problem."""
         infos = []
-        for thread in await self._storage.list_threads(workflow_name=WORKFLOW):
-            name = thread.thread_id.removeprefix(PREFIX)
+        for name in await self._threads.names():
             try:
                 versions = await self._read(name)
                 if versions is not None:
@@ -184,27 +169,22 @@ class DefinitionStore:
     async def delete(self, name: str) -> bool:
         """Delete all versions; False if none exists. Executions stay."""
         check_identifier("name", name)
-        threads = await self._storage.store.threads(workflow_name=WORKFLOW, thread_id=PREFIX + name)
-        return bool(threads) and await self._storage.delete_thread(PREFIX + name)
+        return await self._threads.delete(name)
 
     async def _load(self, name: str) -> Mapping[str, Any]:
         versions = await self._read(name)
         if versions is None:
-            threads = await self._storage.list_threads(workflow_name=WORKFLOW)
-            others = (thread.thread_id.removeprefix(PREFIX) for thread in threads)
-            raise DefinitionNotFound(name, [other for other in others if other != name])
+            raise DefinitionNotFound(name, [other for other in await self._threads.names() if other != name])
         return versions
 
     async def _read(self, name: str) -> Mapping[str, Any] | None:
         """The state of its thread: `number`, and each version by its number. None if nothing was saved."""
         check_identifier("name", name)
         try:
-            head = await self._workflow.head(PREFIX + name)
+            head = await self._threads.read(name)
         except _DAMAGE as error:
             raise DamagedDefinition(name, _reason(error)) from error
-        if head is None or head.workflow_name != WORKFLOW or "number" not in head.state:
-            return None
-        return head.state
+        return head.state if head is not None and "number" in head.state else None
 
 
 def _reason(error: Exception) -> str:

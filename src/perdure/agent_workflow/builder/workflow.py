@@ -31,7 +31,7 @@ from perdure.graph.policy import in_seconds
 from perdure.names import check_identifier
 
 if TYPE_CHECKING:
-    from perdure.agent_workflow.conversations.encryption import SessionEncryption
+    from perdure.storages import AesGcm
 
 
 Configure = Callable[[AgentNodeOptions], Any]
@@ -127,7 +127,7 @@ class AgentWorkflow:
         return self.with_workflow_store(stores.postgres_storage(dsn, _retention(retention_mode, retention), **options))
 
     def with_session_store(self, store: Any) -> AgentWorkflow:
-        """A store for conversations, separate from the workflow store."""
+        """A store for conversations: `StorageSessionStore(storage)`, or your own."""
         from perdure.agent_workflow.conversations.store import SessionStore
 
         if not isinstance(store, SessionStore):
@@ -143,17 +143,17 @@ class AgentWorkflow:
         return self.with_session_store(InMemorySessionStore())
 
     def with_json_session_store(
-        self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
+        self, root_directory: str | os.PathLike[str], *, encryption: AesGcm | None = None
     ) -> AgentWorkflow:
         """A folder of JSON files; `encryption=AesGcm(key)` encrypts messages."""
-        from perdure.agent_workflow.conversations.files import JsonSessionStore
+        from perdure.agent_workflow.conversations.store import JsonSessionStore
 
         return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
 
     def with_sqlite_session_store(
-        self, path: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
+        self, path: str | os.PathLike[str], *, encryption: AesGcm | None = None
     ) -> AgentWorkflow:
-        from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
+        from perdure.agent_workflow.conversations.store import SqliteSessionStore
 
         return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 from perdure.agent_workflow.compile.node_checks import edge_problems, node_problems
 from perdure.agent_workflow.compile.outputs import has_field, outputs_by_node
+from perdure.agent_workflow.conversations.store import is_encrypted
 from perdure.agent_workflow.definition.config import START, NodeConfig
 from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.documents.convert import tree_of
@@ -136,14 +136,8 @@ def _settings_problems(draft: Draft) -> Iterator[Problem]:
     if settings.conversation.mode != "none" and draft.session_store is None:
         how = "there is no session store: add one, such as with_json_session_store(folder)"
         yield "settings.conversation.mode", f"{settings.conversation.mode!r} stores messages, and {how}"
-    if _is_encrypted(getattr(draft.store, "store", None)):
+    if draft.store is not None and is_encrypted(draft.store):
         yield from _plain_conversations(draft, "")
-
-
-def _is_encrypted(store: Any) -> bool:
-    while store is not None and not hasattr(store, "rekey"):  # only an encrypted store has it
-        store = getattr(store, "inner", None)
-    return store is not None
 
 
 def _plain_conversations(draft: Draft, within: str) -> Iterator[Problem]:

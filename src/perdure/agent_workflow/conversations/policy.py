@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead, messages_in
+from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead, messages_in
 from perdure.agent_workflow.conversations.store import SessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
 from perdure.agent_workflow.state import SessionRef, delivery, to_plain

@@ -1,29 +1,35 @@
-"""The contract of session stores, and the store in memory. A session has threads; entries are only appended."""
+"""The contract of session stores, and the stores: a session is a thread of a storage, so it is kept like any other."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar, runtime_checkable
+import os
+import re
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from perdure.agent_workflow.conversations.encryption import Sealing
-from perdure.agent_workflow.conversations.log import (
-    EntryLine,
-    HeadLine,
-    Line,
-    SessionEntry,
-    SessionHead,
-    SessionLog,
-    from_bytes,
-    line_of,
-    messages_in,
-    with_id,
-)
+from perdure import storages
+from perdure.agent_workflow.conversations.session import Session, SessionEntry, SessionHead, messages_in
+from perdure.agent_workflow.state_threads import StateThreads
 from perdure.agents.conversation.message import Message
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.history.retention import LatestOnly
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import StorageFailed
 from perdure.names import check_identifier
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from perdure.storages import AesGcm
+
+WORKFLOW = "perdure.conversations"
+"""The name of the workflow whose threads are sessions."""
+PREFIX = "conversation:"
+"""The prefix of these threads' ids; the session's id follows."""
+KNOWN_SESSIONS = 64
+"""How many sessions are cached, so that only changed ones are read."""
 
 
 @runtime_checkable
@@ -79,132 +85,171 @@ class SessionStore(Protocol):
         return messages_in(await self.read(session_id, version))
 
 
-class _OpenedSession(Protocol):
-    """A session with exclusive write access."""
+class StorageSessionStore(SessionStore):
+    """Stores conversations in any storage of perdure: `StorageSessionStore(PostgresCheckpointStorage(dsn))`.
+
+    Session `s` is thread `conversation:s`, and each change one checkpoint of it. So sessions are listed, pruned,
+    verified and exported like other threads, also beside them in the storage of the executions.
+    """
+
+    def __init__(self, storage: StoreCheckpointStorage) -> None:
+        self._threads = StateThreads(storage, WORKFLOW, PREFIX, "session store")
+        self._known: OrderedDict[str, tuple[str, Session]] = OrderedDict()
+        """The sessions that were used last, each with the id of its checkpoint."""
 
     @property
-    def log(self) -> SessionLog: ...
-
-    def append(self, line: Line) -> None: ...
-
-    def sync(self) -> None: ...
-
-
-class SessionLines(Protocol):
-    """Stores the lines of sessions, in order."""
-
-    @property
-    def sealing(self) -> Sealing | None:
-        """None if other users cannot read the lines."""
-
-    def open(self, session_id: str, *, writes: bool) -> AbstractContextManager[_OpenedSession | None]: ...
-
-    def remove(self, session_id: str) -> None: ...
-
-    def session_ids(self) -> list[str]: ...
-
-
-class LoggedSessionStore(SessionStore):
-    """Over lines that are only appended."""
-
-    def __init__(self, lines: SessionLines, *, blocks: bool) -> None:
-        self._lines = lines
-        self._blocks = blocks
-        """Whether it waits for a disk or for other processes."""
+    def storage(self) -> StoreCheckpointStorage:
+        return self._threads.storage
 
     @property
     def keeps_plain_text(self) -> bool:
-        """Whether its files contain messages as plain text."""
-        return self._lines.sealing is not None and self._lines.sealing.is_plain
+        """Whether another program can read its messages: in memory none can."""
+        return not isinstance(self.storage, storages.InMemoryCheckpointStorage) and not is_encrypted(self.storage)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the storage. A later call opens it again."""
+        await self.storage.close()
 
     async def append(self, session_id: str, entry: SessionEntry) -> str:
         if bool(entry.messages) == bool(entry.repeats):
             raise ValueError(f"An entry has either messages or repeated entries, got {entry!r}.")
-        return await self._put(session_id, line_of(entry))
+        version = ""
+
+        def add(session: Session) -> Mapping[str, Any] | None:
+            nonlocal version
+            version, state = session.with_entry(entry)
+            return state
+
+        await self._change(session_id, add)
+        return version
 
     async def advance(self, session_id: str, head: SessionHead) -> None:
-        await self._put(session_id, HeadLine(head.thread_id, head.execution_id, head.version))
+        await self._change(session_id, lambda session: session.with_head(head))
 
     async def read(self, session_id: str, version: str) -> dict[str, SessionEntry]:
-        return await self._read_log(session_id, lambda log: log.read(version))
+        return (await self._load(session_id)).read(version)
 
     async def heads(self, session_id: str) -> list[SessionHead]:
-        return await self._read_log(session_id, SessionLog.heads)
+        return (await self._load(session_id)).heads()
 
     async def sessions(self) -> list[str]:
-        return sorted(await self._do(self._lines.session_ids))
+        return sorted(await self._threads.names())
 
     async def delete(self, session_id: str) -> None:
         check_identifier("session_id", session_id)
-        await self._do(lambda: self._lines.remove(session_id))
+        await self._threads.delete(session_id)
 
-    async def _put(self, session_id: str, new: EntryLine | HeadLine) -> str:
-        """Returns its version."""
+    async def _change(self, session_id: str, change: Callable[[Session], Mapping[str, Any] | None]) -> None:
         check_identifier("session_id", session_id)
+        session: Session
+        state: Mapping[str, Any] | None = None
 
-        def put() -> str:
-            with self._lines.open(session_id, writes=True) as session:
-                assert session is not None  # noqa: S101  # `writes` creates it
-                log, line = session.log, new
-                first = log.seal.first_line() if log.is_empty else None
-                if isinstance(line, EntryLine):
-                    line = with_id(line, log.seal.digest)
-                if log.has(line):
-                    session.sync()
-                else:
-                    for appended in (line,) if first is None else (first, line):
-                        session.append(appended)
-                return line.entry_id if isinstance(line, EntryLine) else line.version
+        def next_state(head: WorkflowCheckpoint | None) -> Mapping[str, Any] | None:
+            nonlocal session, state
+            session = self._session_at(session_id, head)
+            state = change(session)
+            return state
 
-        return await self._do(put)
+        info = await self._threads.change(session_id, next_state)
+        if state is not None:
+            session.follow(state)
+        self._remember(session_id, info.checkpoint_id, session)
 
-    async def _read_log(self, session_id: str, read: Callable[[SessionLog], T]) -> T:
+    async def _load(self, session_id: str) -> Session:
         check_identifier("session_id", session_id)
+        info = await self._threads.head_info(session_id)
+        known = self._known.get(session_id)
+        if info is not None and known is not None and known[0] == info.checkpoint_id:
+            return known[1]
+        head = None if info is None else await self._threads.read(session_id)
+        session = self._session_at(session_id, head)
+        if head is not None:
+            self._remember(session_id, head.checkpoint_id, session)
+        return session
 
-        def read_open() -> T:
-            with self._lines.open(session_id, writes=False) as session:
-                return read(SessionLog(session_id) if session is None else session.log)
+    def _session_at(self, session_id: str, head: WorkflowCheckpoint | None) -> Session:
+        known = self._known.get(session_id)
+        if head is not None and known is not None and known[0] == head.checkpoint_id:
+            return known[1]
+        return Session(session_id, None if head is None else head.state, is_encrypted=is_encrypted(self.storage))
 
-        return await self._do(read_open)
+    def _remember(self, session_id: str, checkpoint_id: str, session: Session) -> None:
+        self._known[session_id] = checkpoint_id, session
+        self._known.move_to_end(session_id)
+        while len(self._known) > KNOWN_SESSIONS:
+            self._known.popitem(last=False)
 
-    async def _do(self, work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(work) if self._blocks else work()
+
+def is_encrypted(storage: StoreCheckpointStorage) -> bool:
+    store: Any = storage.store
+    while store is not None and not hasattr(store, "rekey"):  # only an encrypted store has it
+        store = getattr(store, "inner", None)
+    return store is not None
 
 
-class InMemorySessionStore(LoggedSessionStore):
+class InMemorySessionStore(StorageSessionStore):
     """Stores conversations in the memory of the process: for tests and short-lived work."""
 
     def __init__(self) -> None:
-        super().__init__(_MemoryLines(), blocks=False)
+        super().__init__(storages.InMemoryCheckpointStorage(retention=LatestOnly))
 
 
-class _MemorySession:
-    def __init__(self, session_id: str) -> None:
-        self.log = SessionLog(session_id)
+class JsonSessionStore(StorageSessionStore):
+    """Stores conversations in a folder, one file of JSON lines for each session, for any number of processes of one
+    machine.
 
-    def append(self, line: Line) -> None:
-        """Through bytes, so that values equal those of a disk."""
-        self.log.add(from_bytes(self.log.to_stored(line), "memory"))
+    With `encryption=AesGcm(key)`, only a process with the key can read them.
+    """
 
-    def sync(self) -> None:
-        """Memory needs no sync."""
+    def __init__(self, root_directory: str | os.PathLike[str], *, encryption: AesGcm | None = None) -> None:
+        _refuse_earlier_files(Path(root_directory))
+        storage = storages.FileCheckpointStorage(root_directory, retention=LatestOnly, encryption=encryption)
+        super().__init__(storage)
 
 
-class _MemoryLines:
-    sealing = None
+class SqliteSessionStore(StorageSessionStore):
+    """Stores conversations in one SQLite file, for any number of processes of one machine; with `encryption`, encrypted
+    like those of a `JsonSessionStore`."""
 
-    def __init__(self) -> None:
-        self._sessions: dict[str, _MemorySession] = {}
+    def __init__(self, path: str | os.PathLike[str], *, encryption: AesGcm | None = None) -> None:
+        if os.fspath(path) == ":memory:":
+            raise ValueError("A SqliteSessionStore is a file. For one in memory use InMemorySessionStore().")
+        _refuse_earlier_table(Path(path))
+        super().__init__(storages.SqliteCheckpointStorage(path, retention=LatestOnly, encryption=encryption))
 
-    @contextmanager
-    def open(self, session_id: str, *, writes: bool) -> Iterator[_MemorySession]:
-        session = self._sessions.get(session_id) or _MemorySession(session_id)
-        yield session
-        if not session.log.is_empty:
-            self._sessions[session_id] = session
 
-    def remove(self, session_id: str) -> None:
-        self._sessions.pop(session_id, None)
+_EARLIER = re.compile(r".*~[0-9a-f]{16}\.jsonl")
 
-    def session_ids(self) -> list[str]:
-        return list(self._sessions)
+
+def _refuse_earlier_files(folder: Path) -> None:
+    """Raises StorageFailed for a folder with conversations in a form that is not read any more."""
+    earlier = sorted(path.name for path in folder.glob("*.jsonl") if _EARLIER.fullmatch(path.name))
+    if earlier:
+        raise _earlier_form("JsonSessionStore", folder, f"its file {earlier[0]!r}", "folder")
+
+
+def _refuse_earlier_table(path: Path) -> None:
+    """The same for a SQLite file."""
+    if not path.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            earlier = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'session_lines'").fetchone()
+    except sqlite3.Error:
+        return  # reported when the store is used
+    if earlier:
+        raise _earlier_form("SqliteSessionStore", path, "its table 'session_lines'", "file")
+
+
+def _earlier_form(store: str, path: Path, part: str, place: str) -> StorageFailed:
+    reason = (
+        f"{part} has conversations in the form of an earlier version, which this version does not read. Let its "
+        f"executions end with that version, and give this one another {place}"
+    )
+    return StorageFailed(store, f"use {str(path)!r}", reason)

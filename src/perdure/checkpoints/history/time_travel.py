@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.cancelling import complete
-from perdure.checkpoints.access import OwnerWait, storage_errors
+from perdure.checkpoints.access import OwnerWait, abandon_claim, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new_checkpoint_id, utc_now
 from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.open_thread import OpenThread, copy_checkpoint
@@ -125,7 +125,7 @@ async def save(storage: StoreCheckpointStorage, checkpoint: WorkflowCheckpoint) 
         numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
         return await thread.commit(numbered, (), checkpoint.run_id or "", checkpoint.status)
 
-    await complete(_commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
+    await complete(commit_by_hand(storage, thread_id, act, f"save-{new_item_id()}"))
 
 
 async def _commit_when_free(
@@ -139,23 +139,35 @@ async def _commit_when_free(
         while True:
             owner = f"history-{new_item_id()}"
             try:
-                return await complete(_commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
+                return await complete(commit_by_hand(storage, thread_id, act, owner, takeover=takes_over))
             except ThreadBusy:
                 if on_busy != "enqueue":
                     raise
             await wait.until_free()
 
 
-async def _commit_by_hand(
-    storage: StoreCheckpointStorage, thread_id: str, act: _Act, owner: str, *, takeover: bool = False
+async def commit_by_hand(
+    storage: StoreCheckpointStorage,
+    thread_id: str,
+    act: _Act,
+    owner: str,
+    *,
+    takeover: bool = False,
+    recent: RecentThreads | None = None,
 ) -> CheckpointInfo:
+    """The checkpoint that `act` commits to the thread. An act that raises leaves no new thread behind.
+
+    `recent` caches the heads between the calls of one caller, and needs to be its own: runs use another codec.
+    """
     opened = await storage.claim_thread(thread_id, owner, takeover=takeover)
-    codec, recent = storage._tool_codec, RecentThreads()  # its own cache: runs use another codec
+    codec, recent = storage._tool_codec, RecentThreads() if recent is None else recent
     thread = StoredThread(storage.store, opened, storage.declared, codec, recent, retention=storage.retention)
     try:
         info = await act(thread)
-    finally:
-        await thread.release()
+    except BaseException:
+        await abandon_claim(storage.store, opened)
+        raise
+    await thread.release()
     if info is None:
         raise ThreadNotFound(thread_id)
     return info

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.agents.foreign_agents import MAKERS
 from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, kept
 
-from perdure.agent_workflow.conversations.files import JsonSessionStore
+from perdure.agent_workflow.conversations.store import JsonSessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
 
 
@@ -39,5 +39,5 @@ async def test_foreign_agent_receives_and_joins_the_conversation(framework: str,
 
 
 def stored_in(folder: Path) -> str:
-    [path] = folder.iterdir()
+    [path] = folder.glob("conversation-*.jsonl")
     return path.read_text(encoding="utf-8")

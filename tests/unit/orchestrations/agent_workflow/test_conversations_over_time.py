@@ -11,8 +11,7 @@ import pytest
 from tests.chance import SOAK
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.conversations.files import JsonSessionStore
-from perdure.agent_workflow.conversations.store import InMemorySessionStore, SessionStore
+from perdure.agent_workflow.conversations.store import InMemorySessionStore, JsonSessionStore, SessionStore
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.state import NodeOutcome, SessionRef
@@ -66,7 +65,7 @@ async def texts_by_thread(store: SessionStore, session_id: str = SESSION) -> dic
 
 
 def stored_in(folder: Path) -> str:
-    [path] = folder.iterdir()
+    [path] = folder.glob("conversation-*.jsonl")
     return path.read_text(encoding="utf-8")
 
 

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.orchestrations.agent_workflow.session_places import KINDS, open_sessions
 
-from perdure.agent_workflow.conversations.files import JsonSessionStore
-from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
-from perdure.agent_workflow.conversations.store import InMemorySessionStore, SessionStore
+from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
+from perdure.agent_workflow.conversations.store import PREFIX, SqliteSessionStore, StorageSessionStore
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
-from perdure.errors import ConversationNotFound, InvalidRun
-
-MAKERS: dict[str, Callable[[Path], SessionStore]] = {
-    "memory": lambda folder: InMemorySessionStore(),
-    "json": lambda folder: JsonSessionStore(folder / "sessions"),
-    "sqlite": lambda folder: SqliteSessionStore(folder / "sessions.db"),
-}
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.errors import ConversationNotFound, InvalidRun, ThreadExists
 
 
-@pytest.fixture(params=MAKERS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStore:
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StorageSessionStore]:
     """Every kind of store in turn, empty."""
-    return MAKERS[request.param](tmp_path)
+    async with open_sessions(request.param, tmp_path) as opened:
+        yield opened
 
 
 def an_entry(text: str, parent: str = "", **more: Any) -> SessionEntry:
@@ -40,11 +34,11 @@ def a_head(version: str, thread_id: str = "t", execution_id: str = "e") -> Sessi
     return SessionHead(thread_id=thread_id, execution_id=execution_id, version=version)
 
 
-async def texts(store: SessionStore, version: str) -> list[str]:
+async def texts(store: StorageSessionStore, version: str) -> list[str]:
     return [message.text for message in await store.messages("s", "t", version)]
 
 
-async def test_version_contains_all_messages_up_to_it(store: SessionStore) -> None:
+async def test_version_contains_all_messages_up_to_it(store: StorageSessionStore) -> None:
     first = await store.append("s", an_entry("one"))
     second = await store.append("s", an_entry("two", first))
     assert await texts(store, second) == ["one", "two"]
@@ -52,7 +46,7 @@ async def test_version_contains_all_messages_up_to_it(store: SessionStore) -> No
     assert await texts(store, "") == []
 
 
-async def test_branches_do_not_see_each_other(store: SessionStore) -> None:
+async def test_branches_do_not_see_each_other(store: StorageSessionStore) -> None:
     root = await store.append("s", an_entry("root"))
     left = await store.append("s", an_entry("left", root))
     right = await store.append("s", an_entry("right", root))
@@ -60,7 +54,7 @@ async def test_branches_do_not_see_each_other(store: SessionStore) -> None:
     assert await texts(store, right) == ["root", "right"]
 
 
-async def test_same_entry_gets_the_same_version_at_any_time(store: SessionStore) -> None:
+async def test_same_entry_gets_the_same_version_at_any_time(store: StorageSessionStore) -> None:
     first = await store.append("s", an_entry("one", at=datetime(2026, 3, 1, tzinfo=UTC)))
     again = await store.append("s", an_entry("one", at=datetime(2026, 3, 2, tzinfo=UTC)))
     assert first == again
@@ -77,11 +71,11 @@ async def test_same_entry_gets_the_same_version_at_any_time(store: SessionStore)
         an_entry("one", state={"seen": 1}),
     ],
 )
-async def test_another_entry_is_another_version(store: SessionStore, other: SessionEntry) -> None:
+async def test_another_entry_is_another_version(store: StorageSessionStore, other: SessionEntry) -> None:
     assert await store.append("s", an_entry("one")) != await store.append("s", other)
 
 
-async def test_repeated_entries_are_part_of_the_thread_and_stored_once(store: SessionStore) -> None:
+async def test_repeated_entries_are_part_of_the_thread_and_stored_once(store: StorageSessionStore) -> None:
     root = await store.append("s", an_entry("root"))
     left = await store.append("s", an_entry("left", root))
     right = await store.append("s", an_entry("right", root))
@@ -91,7 +85,7 @@ async def test_repeated_entries_are_part_of_the_thread_and_stored_once(store: Se
     assert list(await store.read("s", after)) == [root, left, right, joined, after]
 
 
-async def test_entry_stores_author_origin_and_agent_state(store: SessionStore) -> None:
+async def test_entry_stores_author_origin_and_agent_state(store: StorageSessionStore) -> None:
     whole = SessionEntry(
         thread_id="t",
         messages=(
@@ -108,7 +102,7 @@ async def test_entry_stores_author_origin_and_agent_state(store: SessionStore) -
     assert await store.read("s", version) == {version: whole}
 
 
-async def test_changes_by_a_reader_are_invisible_to_other_readers(store: SessionStore) -> None:
+async def test_changes_by_a_reader_are_invisible_to_other_readers(store: StorageSessionStore) -> None:
     entry = SessionEntry(
         thread_id="t", messages=(Message("user", "x", additional_properties={"a": 1}),), state={"b": 2}
     )
@@ -122,7 +116,7 @@ async def test_changes_by_a_reader_are_invisible_to_other_readers(store: Session
 
 
 async def test_thread_messages_are_of_the_last_speaker_or_of_one_execution(
-    store: SessionStore,
+    store: StorageSessionStore,
 ) -> None:
     first, second = await store.append("s", an_entry("one")), await store.append("s", an_entry("two"))
     await store.advance("s", a_head(first, execution_id="e1"))
@@ -137,7 +131,7 @@ async def test_thread_messages_are_of_the_last_speaker_or_of_one_execution(
     assert [(head.execution_id, head.version) for head in await store.heads("s")] == [("e2", second), ("e1", back)]
 
 
-async def test_sessions_and_their_threads_are_listed(store: SessionStore) -> None:
+async def test_sessions_and_their_threads_are_listed(store: StorageSessionStore) -> None:
     assert await store.sessions() == [] and await store.threads("s") == []
     for session_id in ("b", "a"):
         version = await store.append(session_id, an_entry("one"))
@@ -148,7 +142,7 @@ async def test_sessions_and_their_threads_are_listed(store: SessionStore) -> Non
     assert await store.messages("a", "nobody") == [] and await store.messages("nobody", "t") == []
 
 
-async def test_a_deleted_session_is_gone_and_others_are_not(store: SessionStore) -> None:
+async def test_a_deleted_session_is_gone_and_others_are_not(store: StorageSessionStore) -> None:
     version = await store.append("s", an_entry("one"))
     await store.append("other", an_entry("two"))
     await store.delete("s")
@@ -160,7 +154,7 @@ async def test_a_deleted_session_is_gone_and_others_are_not(store: SessionStore)
     assert await texts(store, again) == ["another"]
 
 
-async def test_reference_to_an_unknown_version_is_rejected(store: SessionStore) -> None:
+async def test_reference_to_an_unknown_version_is_rejected(store: StorageSessionStore) -> None:
     version = await store.append("other", an_entry("one"))
     for wrong in (an_entry("two", version), SessionEntry(thread_id="t", repeats=(version,))):
         with pytest.raises(ConversationNotFound, match=re.escape(f"no version '{version}' of session 's'")):
@@ -170,7 +164,7 @@ async def test_reference_to_an_unknown_version_is_rejected(store: SessionStore) 
     assert await store.sessions() == ["other"]
 
 
-async def test_entry_has_either_messages_or_repeats(store: SessionStore) -> None:
+async def test_entry_has_either_messages_or_repeats(store: StorageSessionStore) -> None:
     version = await store.append("s", an_entry("one"))
     both = SessionEntry(thread_id="t", messages=(Message("user", "x"),), repeats=(version,))
     for wrong in (SessionEntry(thread_id="t"), both):
@@ -178,7 +172,7 @@ async def test_entry_has_either_messages_or_repeats(store: SessionStore) -> None
             await store.append("s", wrong)
 
 
-async def test_ids_of_any_form_are_distinct(store: SessionStore, tmp_path: Path) -> None:
+async def test_ids_of_any_form_are_distinct(store: StorageSessionStore) -> None:
     ids = ["a", "A", "a/b", "a-b", "../a", "..", "con", "x" * 300, "ünïcode ✓", "a\nb", " "]
     for session_id in ids:
         await store.append(session_id, an_entry(session_id))
@@ -186,10 +180,9 @@ async def test_ids_of_any_form_are_distinct(store: SessionStore, tmp_path: Path)
     for session_id in ids:
         [version] = await store.read(session_id, await store.append(session_id, an_entry(session_id)))
         assert [message.text for message in await store.messages(session_id, "t", version)] == [session_id]
-    assert {name.split(".")[0] for name in os.listdir(tmp_path)} <= {"sessions"}
 
 
-async def test_a_session_needs_an_id(store: SessionStore) -> None:
+async def test_a_session_needs_an_id(store: StorageSessionStore) -> None:
     with pytest.raises(InvalidRun, match="session_id must be a non-empty string"):
         await store.append("", an_entry("one"))
 
@@ -197,3 +190,27 @@ async def test_a_session_needs_an_id(store: SessionStore) -> None:
 def test_sqlite_store_in_memory_is_rejected_with_an_alternative() -> None:
     with pytest.raises(ValueError, match=r"use InMemorySessionStore\(\)"):
         SqliteSessionStore(":memory:")
+
+
+async def test_session_is_listed_and_exported_like_any_thread(store: StorageSessionStore, tmp_path: Path) -> None:
+    version = await store.append("s", an_entry("one"))
+    [thread] = await store.storage.list_threads()
+    assert (thread.thread_id, thread.status) == ("conversation:s", "IDLE")
+    await store.storage.export_thread("conversation:s", tmp_path / "s.jsonl")
+    async with open_sessions("sqlite", tmp_path / "elsewhere") as elsewhere:
+        await elsewhere.storage.import_thread(tmp_path / "s.jsonl")
+        assert await texts(elsewhere, version) == ["one"]
+
+
+async def test_foreign_thread_with_the_id_of_a_session_is_left_alone(store: StorageSessionStore) -> None:
+    await store.storage.save(WorkflowCheckpoint("other", "", thread_id=f"{PREFIX}s", state={"log": [1]}))
+    assert await store.sessions() == [] and await store.heads("s") == []
+    await store.delete("s")
+    with pytest.raises(ThreadExists, match="it is a thread of workflow 'other'"):
+        await store.append("s", an_entry("one"))
+    assert [thread.workflow_name for thread in await store.storage.list_threads()] == ["other"]
+
+
+def test_session_store_over_a_foreign_storage_is_rejected() -> None:
+    with pytest.raises(InvalidRun, match="A session store needs a storage of perdure"):
+        StorageSessionStore(object())  # type: ignore[arg-type]  # what people try
