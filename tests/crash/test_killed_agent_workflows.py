@@ -26,7 +26,7 @@ SAMPLED = {"memory": 6, "sqlite": 3}
 
 
 @pytest.mark.parametrize("place", TRIED)
-@pytest.mark.timeout(3600 if SOAK else 20)
+@pytest.mark.timeout(3600 if SOAK else 60)
 def test_killed_execution_resumes_by_its_id_to_the_undisturbed_result(
     place: str, zygote: Zygote, seed: int, tmp_path: Path
 ) -> None:

@@ -71,7 +71,7 @@ def prepare(ask: Any) -> dict[str, list[str]]:
     return {**known, "other": known["checkpoint_id"], "request_id": [request["request_id"] for request in asked]}
 
 
-@pytest.mark.timeout(600 if SOAK else 20)
+@pytest.mark.timeout(600 if SOAK else 60)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["fitting", "unfitting"])
 def test_requests_from_the_document_find_no_failure_or_undocumented_answer(
     schema: Any, ask: Any, mode: GenerationMode
