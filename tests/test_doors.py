@@ -20,7 +20,7 @@ DOORS = {
 }
 IMPORT = re.compile(r"^\s*(?:from|import) (perdure(?:\.\w+)*)", re.MULTILINE)
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
-PROGRAMS = sorted([*(ROOT / "examples").rglob("*.py"), *(ROOT / "src/perdure/cli/init/files").rglob("*.py")])
+PROGRAMS = sorted([*(ROOT / "examples").rglob("*.py"), *(ROOT / "src/perdure/cli/templates").rglob("*.py")])
 
 
 def imported_doors(path: Path) -> set[str]:

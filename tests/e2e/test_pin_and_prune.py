@@ -15,8 +15,8 @@ from tests.e2e.test_cli import refusal
 from tests.e2e.test_run_and_answer import WORK
 from tests.e2e.threads import checkpoints_of
 
-from perdure.cli.commands.prune import prune
-from perdure.cli.output.amounts import parse_duration
+from perdure.cli.commands.upkeep import prune
+from perdure.cli.output.tables import parse_duration
 
 
 def pinned_ids(call_json: CallJson) -> list[str]:

@@ -12,9 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from perdure.cli.commands.answer import parse_answer
+from perdure.cli.commands.run import parse_answer
 from perdure.cli.output.values import make_printable, to_line, to_lines, to_tree
-from perdure.cli.running.progress import UNKNOWN, sample_answer
+from perdure.cli.progress import UNKNOWN, sample_answer
 from perdure.codecs.containers import Opaque
 from perdure.events import WorkflowEvent
 

@@ -19,7 +19,7 @@ from perdure import (
 )
 from perdure.checkpoints.migration.stored_form import StoredForm
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.commands.answer import find_request
+from perdure.cli.commands.run import find_request
 
 
 def reviewer_is_editor(stored: StoredForm) -> None:

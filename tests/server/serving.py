@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from tests.server.zygote import ZYGOTE
 from tests.servers.daemon import free_port
 
-from perdure.cli.init.command import init
+from perdure.cli.commands.init import init
 
 COMMAND = Path(sys.executable).with_name("perdure")
 LIMIT_SECONDS = 30.0

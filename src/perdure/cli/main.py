@@ -8,22 +8,26 @@ import keyword
 import sys
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 import perdure
 from perdure.errors import PerdureError
 
 COMMANDS = {
     "demo": "commands.demo",
-    "init": "init.command",
-    **{name: f"commands.{name}" for name in ("run", "resume", "answer")},
-    "requests": "commands.show",
-    **{name: f"commands.{name}" for name in ("threads", "show", "state", "diff", "fork", "rewind", "pin")},
-    "unpin": "commands.pin",
-    **{name: f"commands.{name}" for name in ("prune", "export")},
-    "import": "commands.import_",
-    **{name: f"commands.{name}" for name in ("transfer", "verify", "serve", "keys")},
-    "doctor": "doctor.command",
-    **{name: f"commands.{name}" for name in ("rekey", "workflows", "completion")},
+    "init": "commands.init",
+    **dict.fromkeys(("run", "resume", "answer"), "commands.run"),
+    **dict.fromkeys(("requests", "threads", "show"), "commands.threads"),
+    **dict.fromkeys(("state", "diff"), "commands.state"),
+    **dict.fromkeys(("fork", "rewind", "pin", "unpin"), "commands.checkpoint"),
+    "prune": "commands.upkeep",
+    **dict.fromkeys(("export", "import", "transfer"), "commands.transfer"),
+    "verify": "commands.upkeep",
+    **dict.fromkeys(("serve", "keys"), "commands.serve"),
+    "doctor": "commands.doctor",
+    "rekey": "commands.upkeep",
+    "workflows": "commands.workflows",
+    "completion": "main",
 }
 """Each command's module, in the order in which users meet the commands. The function has the command's name."""
 
@@ -46,6 +50,25 @@ class Commands(click.Group):
 @click.version_option(perdure.__version__, prog_name="perdure")
 def commands() -> None:
     """Durable agent workflows: they survive crashes, restarts and people who answer tomorrow."""
+
+
+VARIABLE = "_PERDURE_COMPLETE"
+"""What click looks for when the shell asks for completions."""
+SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", metavar="SHELL", type=click.Choice(list(SHELLS)))
+def completion(shell: str) -> None:
+    """Print the script with which SHELL (bash, zsh or fish) completes commands, options and ids.
+
+    \b
+    bash:  perdure completion bash > ~/.local/share/bash-completion/completions/perdure
+    zsh:   perdure completion zsh > a folder of $fpath/_perdure
+    fish:  perdure completion fish > ~/.config/fish/completions/perdure.fish
+    """
+    script = SHELLS[shell](commands, {}, "perdure", VARIABLE)
+    click.echo(ShellComplete.source(script))  # that of BashComplete would run bash, to complain of an old one
 
 
 def main() -> None:

@@ -1,18 +1,27 @@
-"""`perdure serve`: the project in this folder over HTTP."""
+"""`perdure serve`: the project in this folder over HTTP; `perdure keys`: the API keys of its users."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from perdure.cli.options.store import json_option
+from perdure.cli.options import json_option
 from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import print_json
+from perdure.cli.output.tables import format_age, format_time, iso_time, parse_duration, print_json, print_table
 from perdure.cli.output.values import make_printable
+from perdure.errors import did_you_mean
+from perdure.server.auth.api_keys import ID_BYTES, KeyFile, StoredKey, make_key, revoke_key
+from perdure.server.auth.principal import MAX_USER_ID_CHARACTERS, check_scopes, is_user_id
+from perdure.server.config.files import VARIABLES_INSTEAD_OF_A_FILE, find_file, read_config
+from perdure.server.config.schema import InvalidConfig, ServerConfig
 
 
 @click.command(short_help="Serve a project over HTTP.")
@@ -51,3 +60,189 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
 
 def _format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+# ---------------------------------------------------------------- keys
+
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+HEADERS = ("ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME")
+
+
+def config_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--config",
+        metavar="PATH",
+        help="The configuration of the server, or the folder it is in. Otherwise this folder.",
+    )(command)
+
+
+@click.group(short_help="Create, list and revoke API keys.")
+def keys() -> None:
+    """API keys of a server whose `auth.method` is "api_key". Only hashes of them are kept.
+
+    A running server applies each change with its next request.
+    """
+
+
+@keys.command("create", short_help="Make a key.")
+@click.argument("user")
+@click.option("--role", "roles", metavar="ROLE", multiple=True, help="A role of the user; may be repeated.")
+@click.option(
+    "--scope", "scopes", metavar="SCOPE", multiple=True, help="Allow no more than this; may be repeated. Otherwise all."
+)
+@click.option(
+    "--expires", metavar="DURATION", callback=parse_duration, help="After which it ends: 90d, 12h. Otherwise never."
+)
+@click.option("--name", metavar="NAME", help="What it is for, to be found again in the list.")
+@config_option
+@json_option
+def create(
+    user: str,
+    roles: tuple[str, ...],
+    scopes: tuple[str, ...],
+    expires: timedelta | None,
+    name: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Make a key for USER, and print it. It is shown once: only a hash of it is kept."""
+    texts = {"USER": [user], "--role": roles, "--name": [] if name is None else [name]}
+    for parameter, values in texts.items():
+        if not all(map(is_user_id, values)):
+            raise click.UsageError(
+                f"{parameter} is a text of 1 to {MAX_USER_ID_CHARACTERS} characters, without control characters."
+            )
+    try:
+        check_scopes(scopes, "--scope")
+    except InvalidConfig as problem:
+        raise click.UsageError(str(problem)) from None
+    project = _project(config)
+    now = datetime.now(UTC)
+    try:
+        ends = None if expires is None else now + expires
+    except OverflowError:
+        raise click.UsageError("--expires: there is no such date.") from None
+    created = make_key(user, created=now, roles=roles, scopes=scopes or None, expires=ends, name=name)
+    file = _file(project)
+    file.change(lambda keys_before: (*keys_before, created.stored))
+    notes = _notes(project, roles)
+    if as_json:
+        print_json({"key": created.key, **_tree(created.stored, now), "notes": notes})
+        return
+    click.echo(created.key)
+    for sentence in (
+        f"Key {created.stored.id} of {user}, kept as a hash in {file.path}. It is not shown again.",
+        *notes,
+    ):
+        _print_note(sentence)
+
+
+@keys.command("list", short_help="List keys.")
+@config_option
+@json_option
+def list_(config: str | None, as_json: bool) -> None:
+    """List keys, the oldest first; never the keys themselves, which are not kept."""
+    file, now = _file(_project(config)), datetime.now(UTC)
+    stored = file.read().keys
+    if as_json:
+        print_json([_tree(key, now) for key in stored])
+    elif not stored:
+        click.echo("There are no keys. `perdure keys create USER` makes one.")
+    else:
+        print_table(HEADERS, [_row(key, now) for key in stored])
+    if file.is_open_to_others() and not as_json:
+        _print_note(f"Warning: more people than its owner may read {file.path}: chmod 600 {file.path}")
+
+
+@keys.command("revoke", short_help="End a key.")
+@click.argument("key_id", metavar="ID")
+@config_option
+@json_option
+def revoke(key_id: str, config: str | None, as_json: bool) -> None:
+    """End the key ID, at once and for ever. Revoking it again changes nothing."""
+    file, now = _file(_project(config)), datetime.now(UTC)
+    meant = key_id.removeprefix("pd_")[: 2 * ID_BYTES] if key_id.startswith("pd_") else key_id  # the key itself will do
+    try:
+        file.change(lambda keys_before: revoke_key(keys_before, meant, now))
+    except KeyError:
+        ids = [key.id for key in file.read().keys]
+        raise Mistake(
+            f"There is no key {meant!r} in {file.path}{did_you_mean(meant, ids)}. Nothing was changed. "
+            "`perdure keys list` lists them."
+        ) from None
+    [stored] = [key for key in file.read().keys if key.id == meant]
+    if as_json:
+        print_json(_tree(stored, now))
+    else:
+        click.echo(make_printable(f"Key {stored.id} of {stored.user} is revoked, since {format_time(stored.revoked)}."))
+
+
+# ---------------------------------------------------------------- where they are
+
+
+def _project(config: str | None) -> ServerConfig:
+    """The configuration that says where they are kept; the default where there is none yet. Raises InvalidConfig."""
+    environ = dict(os.environ)  # what its `env` file holds is for servers
+    folder = Path(config or ".")
+    if (
+        folder.is_dir()
+        and find_file(folder) is None
+        and not any(environ.get(name) for name in VARIABLES_INSTEAD_OF_A_FILE)
+    ):
+        return ServerConfig(folder=str(folder.absolute()))
+    return read_config(config, environ=environ).config
+
+
+def _file(project: ServerConfig) -> KeyFile:
+    return KeyFile(Path(project.folder) / project.auth.keys_file)
+
+
+def _notes(project: ServerConfig, roles: tuple[str, ...]) -> list[str]:
+    """Settings that make the key useless."""
+    if project.auth.method != "api_key":
+        return [f'Note: the server does not ask for keys: auth.method is "{project.auth.method}", not "api_key".']
+    if project.authorization.backend != "rbac":
+        return []
+    keys_before = project.authorization.roles
+    return [
+        f"Note: authorization.roles has no role {role!r}{did_you_mean(role, keys_before)}, so it gives nothing."
+        for role in roles
+        if role not in keys_before
+    ]
+
+
+def _print_note(sentence: str) -> None:
+    """To stderr: stdout is for the key."""
+    click.echo(make_printable(sentence), err=True)
+
+
+# ---------------------------------------------------------------- how they are shown
+
+
+def _key_status(key: StoredKey, now: datetime) -> str:
+    if key.revoked is not None:
+        return "revoked"
+    return "expired" if key.expires is not None and key.expires <= now else "active"
+
+
+def _row(key: StoredKey, now: datetime) -> tuple[str, ...]:
+    scopes = "all" if key.scopes is None else " ".join(key.scopes)
+    return (
+        *(key.id, key.user, _key_status(key, now), format_age(key.created), format_age(key.expires)),
+        *(" ".join(key.roles), scopes, key.name or ""),
+    )
+
+
+def _tree(key: StoredKey, now: datetime) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "user": key.user,
+        "standing": _key_status(key, now),
+        "name": key.name,
+        "roles": list(key.roles),
+        "scopes": None if key.scopes is None else list(key.scopes),
+        "created": iso_time(key.created),
+        "expires": iso_time(key.expires),
+        "revoked": iso_time(key.revoked),
+    }

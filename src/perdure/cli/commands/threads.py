@@ -1,14 +1,44 @@
-"""`perdure threads`: all threads of a store, and where each stands."""
+"""`perdure threads`, `requests` and `show`: where threads stand, what they wait for, what happened last."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
+import textwrap
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
-from perdure.cli.options.store import existing_store, json_option, store_option
-from perdure.cli.output.tables import format_age, print_json, print_table, thread_status, thread_tree
-from perdure.records import ThreadInfo
+from perdure.checkpoints.any_storage import read_events
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.history.branches import Branch, Branches, build_branches
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.options import existing_store, find_thread, json_option, store_option, thread_argument
+from perdure.cli.output.checkpoint import (
+    checkpoint_tree,
+    contents_tree,
+    print_contents,
+    print_facts,
+    print_request,
+    print_title,
+)
+from perdure.cli.output.errors import explain
+from perdure.cli.output.tables import (
+    format_age,
+    format_time,
+    iso_time,
+    print_json,
+    print_table,
+    thread_status,
+    thread_tree,
+)
+from perdure.cli.output.values import make_printable, shorten, to_line, to_tree
+from perdure.errors import PerdureError
+from perdure.events import WorkflowEvent
+from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
 
 HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 
@@ -20,21 +50,21 @@ HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 @store_option
 def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
     """List threads, those that moved last at the end."""
-    listed = asyncio.run(_read(store, workflow, limit))
+    listed = asyncio.run(_list(store, workflow, limit))
     if as_json:
         print_json([thread_tree(thread) for thread in listed])
     elif not listed:
         click.echo("There are no threads.")
     else:
-        print_table(HEADERS, [_row(thread) for thread in listed])
+        print_table(HEADERS, [_thread_row(thread) for thread in listed])
 
 
-async def _read(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
+async def _list(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
     async with existing_store(store) as storage:
         return await storage.list_threads(workflow_name=workflow, limit=limit)
 
 
-def _row(thread: ThreadInfo) -> tuple[str, ...]:
+def _thread_row(thread: ThreadInfo) -> tuple[str, ...]:
     return (
         thread.thread_id,
         thread.workflow_name,
@@ -42,3 +72,323 @@ def _row(thread: ThreadInfo) -> tuple[str, ...]:
         format_age(thread.updated_at),
         format_age(thread.due_at),
     )
+
+
+# ---------------------------------------------------------------- graph
+
+
+def print_graph(branches: Branches) -> None:
+    rows = list(branches.rows())
+    for place, (drawn, info) in enumerate(rows, 1):
+        if info is None:
+            click.echo(drawn)
+        else:
+            _print_row(f"{drawn} ", _describe(info, branches), is_last=place == len(rows))
+
+
+def _print_row(drawn: str, text: str, *, is_last: bool) -> None:
+    lines = [text]
+    if sys.stdout.isatty():
+        lines = textwrap.wrap(text, max(8, shutil.get_terminal_size().columns - len(drawn)), break_on_hyphens=False)
+    beside = " " * len(drawn) if is_last else drawn.replace("*", "|")
+    for number, line in enumerate(lines):
+        click.echo(f"{beside if number else drawn}{line}")
+
+
+def _describe(info: CheckpointInfo, branches: Branches) -> str:
+    text = make_printable(f"{info.checkpoint_id}  commit {info.number}, {format_age(info.timestamp)}, {info.status}")
+    notes = checkpoint_notes(info, branches)
+    return f"{text} ({make_printable(notes)})" if notes else text
+
+
+def checkpoint_notes(info: CheckpointInfo, branches: Branches) -> str:
+    """What is special about it: head, pinned, forked from another thread."""
+    origin = next((item.forked_from for item in branches if item.checkpoints[0] is info), None)
+    notes = {"head": info is branches.head, "pinned": info.is_pinned, f"forked from {origin}": origin is not None}
+    return ", ".join(note for note, is_so in notes.items() if is_so)
+
+
+# ---------------------------------------------------------------- requests
+
+
+REQUEST_HEADERS = ("THREAD", "REQUEST", "ASKED BY", "ASKED", "FOR", "UNTIL", "EXPECTS", "QUESTION")
+QUESTION = 200
+"""Characters of a question in the table; `perdure show` has all of it."""
+
+
+@dataclass(frozen=True)
+class RequestView:
+    """A pending request with its question, as far as that can be read."""
+
+    request: PendingRequest
+    event: WorkflowEvent | None
+    problem: str | None = None
+
+
+@click.command(short_help="List pending requests of all threads.")
+@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Those that wait longest.")
+@json_option
+@store_option
+def requests(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
+    """List pending requests of all threads, those that wait longest first."""
+    pending = asyncio.run(_read_requests(store, workflow, limit))
+    if as_json:
+        print_json([request_tree(item) for item in pending])
+    elif not pending:
+        click.echo("There are no pending requests.")
+    else:
+        print_table(REQUEST_HEADERS, [_row(item) for item in pending])
+
+
+async def _read_requests(store: str | None, workflow: str | None, limit: int) -> list[RequestView]:
+    async with existing_store(store) as storage:
+        pending = await storage.pending_requests(workflow_name=workflow, limit=limit)
+        heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in pending)}
+    return [
+        RequestView(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in pending
+    ]
+
+
+async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:
+    """What is asked in one thread, or why that cannot be read: the others are listed all the same."""
+    try:
+        head = await storage.get_latest(thread_id=thread_id)
+    except PerdureError as error:
+        return {}, str(error)
+    return ({} if head is None else head.pending_request_info_events), None
+
+
+def request_tree(asked: RequestView) -> dict[str, Any]:
+    request, event = asked.request, asked.event
+    has_default = event is not None and event.terms is not None and event.terms.default is not ...
+    return {
+        "thread_id": request.thread_id,
+        "request_id": request.request_id,
+        "workflow_name": request.workflow_name,
+        "executor_id": request.executor_id,
+        "asked_at": iso_time(request.asked_at),
+        "deadline": iso_time(request.deadline),
+        "assignee": request.assignee,
+        "expects": None if event is None else to_line(event.response_type),
+        "question": None if event is None else to_tree(event.data),
+        **({"default": to_tree(event.terms.default)} if has_default and event and event.terms else {}),
+        **({} if asked.problem is None else {"problem": asked.problem}),
+    }
+
+
+def _row(asked: RequestView) -> tuple[str, ...]:
+    request, event = asked.request, asked.event
+    question = f"({asked.problem or 'it is gone'})" if event is None else to_line(event.data)
+    return (
+        request.thread_id,
+        request.request_id,
+        request.executor_id,
+        format_age(request.asked_at),
+        request.assignee or "",
+        format_age(request.deadline),
+        "" if event is None else to_line(event.response_type),
+        question if len(question) <= QUESTION else f"{question[:QUESTION]}...",
+    )
+
+
+MAX_SHOWN = 10
+"""How many of the newest checkpoints and events are shown."""
+ERROR_FIELDS = ("error_type", "message", "executor_id", "traceback")
+
+
+@dataclass
+class ThreadView:
+    """All that `show` knows of a thread."""
+
+    thread: ThreadInfo
+    checkpoints: list[CheckpointInfo]
+    requests: list[PendingRequest]
+    head: WorkflowCheckpoint | None = None
+    events: list[WorkflowEvent] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """What could not be read. The rest is shown all the same."""
+
+    @property
+    def branches(self) -> Branches | None:
+        return build_branches(self.thread.thread_id, self.checkpoints) if self.checkpoints else None
+
+    @property
+    def request_views(self) -> list[RequestView]:
+        questions = {} if self.head is None else self.head.pending_request_info_events
+        return [RequestView(item, questions.get(item.request_id)) for item in self.requests]
+
+
+@click.command(short_help="Show one thread.")
+@thread_argument
+@click.option("--events", "all_events", is_flag=True, help="The whole log, not only its end.")
+@click.option("--branches", "as_graph", is_flag=True, help="Only its checkpoints, all of them, as a graph.")
+@json_option
+@store_option
+@click.pass_context
+def show(
+    context: click.Context, thread_id: str, all_events: bool, as_graph: bool, as_json: bool, store: str | None
+) -> None:
+    """Show where THREAD stands: status, pending requests, state, checkpoints, last events."""
+    picture = asyncio.run(_read(store, thread_id, all_events=all_events))
+    if as_json:
+        print_json(_tree(picture))
+    else:
+        _print(picture, all_events=all_events, as_graph=as_graph)
+    for problem in picture.problems:
+        click.echo(f"Error: {make_printable(problem)}", err=True)
+    if picture.problems:
+        context.exit(1)
+
+
+async def _read(store: str | None, thread_id: str, *, all_events: bool) -> ThreadView:
+    async with existing_store(store) as storage:
+        thread = await find_thread(storage, thread_id)
+        checkpoints = await storage.list_checkpoint_infos(thread_id=thread_id)
+        picture = ThreadView(thread, checkpoints, await storage.pending_requests(thread_id=thread_id))
+        try:
+            picture.head = await storage.get_latest(thread_id=thread_id)
+        except PerdureError as error:
+            picture.problems.append(explain(error))
+        try:
+            picture.events = await _events(storage, thread_id, None if all_events else MAX_SHOWN)
+        except PerdureError as error:
+            picture.problems.append(explain(error))
+    return picture
+
+
+async def _events(storage: StoreCheckpointStorage, thread_id: str, last: int | None) -> list[WorkflowEvent]:
+    kept: deque[WorkflowEvent] = deque(maxlen=last)
+    async for event in read_events(storage, thread_id, None, None):
+        kept.append(event)
+    return list(kept)
+
+
+# ---------------------------------------------------------------- for machines
+
+
+def _tree(picture: ThreadView) -> dict[str, Any]:
+    head = picture.head
+    nothing = dict.fromkeys(("state", "outputs", "answers", "due"))
+    questions = nothing if head is None else contents_tree(head)
+    return {
+        **thread_tree(picture.thread),
+        "checkpoints": [checkpoint_tree(item) for item in picture.checkpoints],
+        "branches": [_branch_tree(item) for item in picture.branches or ()],
+        "requests": [request_tree(item) for item in picture.request_views],
+        **{name: questions[name] for name in nothing},
+        "events": [_event_tree(item) for item in picture.events],
+    }
+
+
+def _branch_tree(branch: Branch) -> dict[str, Any]:
+    return {
+        "leads_to_head": branch.leads_to_head,
+        "leaves": None if branch.leaves is None else branch.leaves.checkpoint_id,
+        "forked_from": branch.forked_from,
+        "checkpoints": [item.checkpoint_id for item in branch.checkpoints],
+    }
+
+
+def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
+    """What is set of it; the fields have the names of `WorkflowEvent`."""
+    details = event.details
+    fields = {
+        "seq": event.seq,
+        "timestamp": iso_time(event.timestamp),
+        "type": event.type,
+        "executor_id": event.executor_id,
+        "run_id": event.run_id,
+        "iteration": event.iteration,
+        "state": None if event.state is None else event.state.value,
+        "request_id": event.request_id,
+        "details": None if details is None else {name: getattr(details, name) for name in ERROR_FIELDS},
+        "data": None if event.data is None else to_tree(event.data),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
+    _print_status(picture)
+    if as_graph:
+        _print_graph(picture)
+        return
+    head = picture.head
+    if picture.requests:
+        print_title("pending requests")
+    for asked in picture.request_views:
+        if asked.event is not None:
+            print_request(asked.event)
+        else:
+            click.echo(
+                f"  request {make_printable(asked.request.request_id)} of {make_printable(asked.request.executor_id)}"
+            )
+    if head is not None:
+        print_contents(head)
+    _print_checkpoints(picture)
+    if picture.events:
+        print_title("events" if all_events else "last events")
+        print_table(("SEQ", "TIME", "EVENT", "EXECUTOR", "DETAIL"), [_event_row(item) for item in picture.events])
+    for event in picture.events if all_events else ():
+        if event.type == "failed" and event.details is not None and event.details.traceback:
+            print_title(f"stack trace of event {event.seq}")
+            click.echo(make_printable(event.details.traceback.rstrip()))
+
+
+def _print_status(picture: ThreadView) -> None:
+    thread = picture.thread
+    print_facts(
+        {
+            "thread": thread.thread_id,
+            "workflow": thread.workflow_name,
+            "standing": f"{thread_status(thread)} ({thread.status})" if thread.status else thread_status(thread),
+            "moved": format_time(thread.updated_at),
+            "head": thread.checkpoint_id or "none",
+            "owner": thread.run_id or "",
+            "due": format_time(thread.due_at),
+        }
+    )
+
+
+def _print_graph(picture: ThreadView) -> None:
+    branches = picture.branches
+    if branches is not None:
+        _print_count(picture, branches)
+        print_graph(branches)
+
+
+def _print_count(picture: ThreadView, branches: Branches) -> None:
+    apart = "" if len(branches) == 1 else f", on {len(branches)} branches"
+    print_title(f"checkpoints ({len(picture.checkpoints)}{apart})")
+
+
+def _print_checkpoints(picture: ThreadView) -> None:
+    branches = picture.branches
+    if branches is None:
+        return
+    _print_count(picture, branches)
+    line = {item.checkpoint_id for item in branches.line(branches.head)}
+    rows = []
+    for item in picture.checkpoints[-MAX_SHOWN:]:
+        aside = "" if item.checkpoint_id in line else "on another branch"
+        note = ", ".join(filter(None, (checkpoint_notes(item, branches), aside)))
+        rows.append((item.checkpoint_id, str(item.number), str(item.iteration_count), format_age(item.timestamp), note))
+    print_table(("CHECKPOINT", "COMMIT", "SUPERSTEP", "MADE", "NOTE"), rows)
+
+
+def _event_row(event: WorkflowEvent) -> tuple[str, ...]:
+    text = ""
+    if event.state is not None:
+        text = event.state.value
+    elif event.details is not None:
+        text = f"{event.details.error_type}: {event.details.message}"
+    elif event.iteration is not None:
+        text = f"superstep {event.iteration}"
+    elif event.data is not None:
+        text = to_line(event.data)
+    if event.request_id is not None:
+        text = f"request {event.request_id}: {text}"
+    return (str(event.seq), format_age(event.timestamp), event.type, event.executor_id or "", shorten(text, 200))

@@ -1,4 +1,4 @@
-"""`perdure transfer`: copy threads of one store to another, of the same or another kind."""
+"""`perdure export`, `import` and `transfer`: threads as files, and from store to store."""
 
 from __future__ import annotations
 
@@ -6,18 +6,103 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from perdure.cli.options.store import find_store, find_thread, json_option, source_store
-from perdure.cli.output.amounts import format_count, progress_bar
-from perdure.cli.output.errors import INTERRUPTED
-from perdure.cli.output.tables import print_json, print_table
+from perdure.cli.options import (
+    existing_store,
+    find_store,
+    find_thread,
+    json_option,
+    source_store,
+    store_option,
+    thread_argument,
+)
+from perdure.cli.output.errors import INTERRUPTED, Mistake
+from perdure.cli.output.tables import (
+    format_count,
+    format_size,
+    print_folded,
+    print_json,
+    print_table,
+    progress_bar,
+    thread_status,
+    thread_tree,
+)
+from perdure.cli.output.values import make_printable
+from perdure.records import ThreadInfo
 
 if TYPE_CHECKING:
     from perdure.checkpoints.transfer.copy_store import CopyReport
+    from perdure.checkpoints.transfer.threads import ExportReport
+
+
+@click.command(short_help="Write a thread to a file.")
+@thread_argument
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
+@json_option
+@store_option
+def export(thread_id: str, file: Path, overwrite: bool, as_json: bool, store: str | None) -> None:
+    """Write THREAD to FILE with all of its history: JSON lines, each with a checksum.
+
+    `perdure import` puts it into any store. The thread may be running; the file then holds one moment of it.
+    """
+    report = asyncio.run(_export(store, thread_id, file, overwrite=overwrite))
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+        return
+    counts = f"{format_count(report.commits, 'commit')}, {format_count(report.checkpoints, 'checkpoint')}"
+    held = f"{counts}, {format_size(report.size_bytes)}"
+    print_folded(f"Thread {make_printable(report.thread_id)} is in {make_printable(report.path)}: {held}.")
+
+
+async def _export(store: str | None, thread_id: str, file: Path, *, overwrite: bool) -> ExportReport:
+    async with existing_store(store) as storage:
+        await find_thread(storage, thread_id)
+        try:
+            return await storage.export_thread(thread_id, file, overwrite=overwrite)
+        except FileExistsError as error:
+            raise Mistake(
+                f"There is a file {str(file)!r} already, and it was left as it is. Name another, or add --overwrite."
+            ) from error
+
+
+# ---------------------------------------------------------------- import
+
+
+@click.command("import", short_help="Read a thread from a file.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--thread", "thread_id", metavar="ID", help="What to call it here, if not as it was called.")
+@json_option
+@store_option
+def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None) -> None:
+    """Put the thread that is in FILE into the store, all of it or nothing. The next run continues at its head.
+
+    The file is checked first, line by line. A thread that is there already is not touched.
+    """
+    if thread_id == "":
+        raise click.UsageError("--thread: an id has at least one character.")
+    thread = asyncio.run(_import(store, file, thread_id))
+    if as_json:
+        print_json(thread_tree(thread))
+        return
+    print_folded(
+        f"Thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)} is here: "
+        f"commit {thread.number}, {thread_status(thread)}."
+    )
+
+
+async def _import(store: str | None, file: Path, thread_id: str | None) -> ThreadInfo:
+    async with find_store(store, may_be_new=True) as storage:
+        thread: ThreadInfo = await storage.import_thread(file, thread_id=thread_id)
+        return thread
+
+
+# ---------------------------------------------------------------- transfer
 
 
 @click.command(short_help="Copy threads from one store to another.")
@@ -43,7 +128,7 @@ def transfer(
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
-        _print(report)
+        _print_copied(report)
     if not report.is_complete:
         context.exit(1)
 
@@ -74,7 +159,7 @@ def _check_different(ours: Any, theirs: Any) -> None:
         raise click.UsageError("SRC_URL and DST_URL are the same store. Nothing was copied.")
 
 
-def _print(report: CopyReport) -> None:
+def _print_copied(report: CopyReport) -> None:
     counts = {
         "copied": len(report.copied),
         "already there": len(report.already_there),

@@ -12,16 +12,17 @@ import click
 
 from perdure.agent_workflow.documents.convert import config_for, tree_of
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
-from perdure.cli.options.app import build_instance, load_app, load_definition
-from perdure.cli.options.confirm import confirm, yes_option
-from perdure.cli.options.store import (
+from perdure.cli.apps import build_instance, load_app, load_definition
+from perdure.cli.options import (
     StoreLocation,
     complete_definitions,
+    confirm,
     existing_store,
     find_store,
     json_option,
     sessions_option,
     store_option,
+    yes_option,
 )
 from perdure.cli.output.checkpoint import print_facts, print_title
 from perdure.cli.output.errors import Mistake

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.cli.output.amounts import format_count, format_size
+from perdure.cli.output.tables import format_count, format_size
 from perdure.stores.file.health import FileReport
 from perdure.stores.health import StoreContents
 from perdure.stores.sqlite.health import SqliteReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from perdure.cli.doctor.findings import Finding, contents_found, version_found
-from perdure.cli.output.amounts import format_count, format_size
+from perdure.cli.output.tables import format_count, format_size
 from perdure.stores.postgres.health import Connections, Holder, Report, Schema, Server, Standby, Table
 from perdure.stores.postgres.schema import quote_identifier
 from perdure.stores.valkey.health import ValkeyReport

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from perdure.agents.conversation.response import AgentResponseUpdate
-from perdure.cli.options.store import StoreLocation
+from perdure.cli.options import StoreLocation
 from perdure.cli.output.checkpoint import output_tree, print_request, question_tree
 from perdure.cli.output.values import make_printable, to_lines
 from perdure.engine.run.result import WorkflowRunResult

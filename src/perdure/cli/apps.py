@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perdure.cli.options.store import StoreLocation, find_store, load_keys
+from perdure.cli.options import StoreLocation, find_store, load_keys
 from perdure.cli.output.errors import Mistake, user_code_failed
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
 from perdure.workflows.builder import WorkflowBuilder

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from perdure.cli.doctor.findings import Finding, files_found, sqlite_found
-from perdure.cli.options.store import (
+from perdure.cli.options import (
     DEFAULT_SCHEMA,
     REDIS_VARIABLE,
     find_store,
@@ -19,8 +19,7 @@ from perdure.cli.options.store import (
     open_named_store,
     store_option,
 )
-from perdure.cli.output.amounts import format_count, format_size
-from perdure.cli.output.tables import format_age, print_folded, print_json, print_table
+from perdure.cli.output.tables import format_age, format_count, format_size, print_folded, print_json, print_table
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 

@@ -17,12 +17,12 @@ from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.state import ExecutionState
 from perdure.agents.conversation.response import AgentResponseUpdate
-from perdure.cli.options.app import build_instance, get_own_storage
-from perdure.cli.options.store import StoreLocation, find_store
+from perdure.cli.apps import build_instance, get_own_storage
+from perdure.cli.options import StoreLocation, find_store
 from perdure.cli.output.errors import INTERRUPTED, Mistake, explain
 from perdure.cli.output.tables import format_time, iso_time, print_folded, print_json
 from perdure.cli.output.values import make_printable, to_lines
-from perdure.cli.running.progress import AgentText, Progress, print_rest, rest_tree
+from perdure.cli.progress import AgentText, Progress, print_rest, rest_tree
 from perdure.engine.run.options import RunOptions
 from perdure.engine.run.result import ResponseStream
 from perdure.errors import ThreadConflict

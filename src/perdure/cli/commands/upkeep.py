@@ -1,19 +1,42 @@
-"""`perdure prune`: remove checkpoints, or whole threads, that are no longer needed; first it shows which."""
+"""`perdure prune`, `verify` and `rekey`: the upkeep of a store."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from perdure.checkpoints.history.pruning import PrunedThread, PruneReport
-from perdure.cli.options.confirm import confirm, yes_option
-from perdure.cli.options.store import complete_threads, existing_store, find_thread, json_option, store_option
-from perdure.cli.output.amounts import format_count, format_size, parse_duration, progress_bar
-from perdure.cli.output.tables import print_folded, print_json, print_table
+from perdure.cli.options import (
+    complete_threads,
+    confirm,
+    existing_store,
+    find_thread,
+    json_option,
+    load_keys,
+    store_option,
+    yes_option,
+)
+from perdure.cli.output.errors import INTERRUPTED, Mistake
+from perdure.cli.output.tables import (
+    format_count,
+    format_size,
+    parse_duration,
+    print_folded,
+    print_json,
+    print_table,
+    progress_bar,
+)
 from perdure.events import WorkflowRunState
+from perdure.records import Damage
+
+if TYPE_CHECKING:
+    from perdure.stores.encrypted.keys import RekeyReport
+
 
 STATES = {
     "idle": [WorkflowRunState.IDLE],
@@ -142,3 +165,107 @@ def _print_total(report: PruneReport, *, as_json: bool) -> None:
     else:
         freed = f", {format_size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
         print_folded(f"Removed {_total(report)}{freed}.")
+
+
+# ---------------------------------------------------------------- verify
+
+
+@click.command(short_help="Look for damage in a store.")
+@click.argument("url", metavar="[STORE_URL]", required=False)
+@click.option("--thread", "thread_id", metavar="ID", shell_complete=complete_threads, help="Only this thread.")
+@json_option
+@store_option
+@click.pass_context
+def verify(context: click.Context, url: str | None, thread_id: str | None, as_json: bool, store: str | None) -> None:
+    """Look at all that is in the store, every digest and every link, and list whatever is damaged.
+
+    STORE_URL says which store, as --store does. Nothing is changed. The exit code is 1 if there is any damage.
+    """
+    looked_at, problems = asyncio.run(_verify(url or store, thread_id))
+    if as_json:
+        print_json({"threads": looked_at, "damage": msgspec.to_builtins(problems)})
+    elif not problems:
+        print_folded(f"{format_count(looked_at, 'thread')} looked at: nothing is damaged.")
+    else:
+        rows = [(damage.thread_id or "", damage.checkpoint_id or "", damage.reason) for damage in problems]
+        print_table(("THREAD", "CHECKPOINT", "DAMAGE"), rows)
+        print_folded(f"{format_count(looked_at, 'thread')} looked at: {format_count(len(problems), 'problem')}.")
+    if problems:
+        context.exit(1)
+
+
+async def _verify(store: str | None, thread_id: str | None) -> tuple[int, list[Damage]]:
+    """How many threads were looked at, and what was found."""
+    looked_at = 0
+    async with existing_store(store) as storage:
+        if thread_id is not None:
+            await find_thread(storage, thread_id)
+        with progress_bar("looking at threads") as report_progress:
+
+            def count(done: int, total: int, _: str) -> None:
+                nonlocal looked_at
+                looked_at = done
+                report_progress(done, total)
+
+            problems = await storage.verify(thread_id=thread_id, progress=count)
+    return looked_at, problems
+
+
+# ---------------------------------------------------------------- rekey
+
+
+@click.command(short_help="Put an encrypted store under its new key.")
+@click.argument("url", metavar="[STORE_URL]", required=False)
+@click.option("--dry-run", is_flag=True, help="Only count what is under which key.")
+@json_option
+@store_option
+@click.pass_context
+def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool, store: str | None) -> None:
+    """Put all that is in an encrypted store under the current key: the first in $PERDURE_KEYS.
+
+    STORE_URL says which store, as --store does. $PERDURE_KEYS is `id:key,id:key`, with the new key first and all that
+    are in use behind it. Threads may be run meanwhile, by processes that have the new key, too. Interrupted, it is
+    completed by running it again. The exit code is 1 if something could not be read, and needs its old key still.
+    """
+    if load_keys() is None:
+        raise Mistake("There are no keys. Name them with PERDURE_KEYS=id:key,id:key, the new one first.")
+    try:
+        report = asyncio.run(_rekey(url or store, dry_run))
+    except KeyboardInterrupt:
+        click.echo("\nInterrupted. Nothing is lost; run the same command again to continue.", err=True)
+        sys.exit(INTERRUPTED)
+    if as_json:
+        print_json({**msgspec.to_builtins(report), "is_complete": report.is_complete})
+    else:
+        _print_rekeyed(report, dry_run=dry_run)
+    if report.failed:
+        context.exit(1)
+
+
+async def _rekey(store: str | None, dry_run: bool) -> RekeyReport:
+    async with existing_store(store) as storage:
+        with progress_bar("looking at threads" if dry_run else "rekeying threads") as report_progress:
+            report: RekeyReport = await storage.rekey(
+                dry_run=dry_run, progress=lambda done, total, _: report_progress(done, total)
+            )
+            return report
+
+
+def _print_rekeyed(report: RekeyReport, *, dry_run: bool) -> None:
+    current = report.current_key_id
+    rows = [
+        (key_id, format_count(count, "payload"), "current" if key_id == current else "")
+        for key_id, count in sorted(report.payloads.items(), key=lambda entry: (entry[0] != current, entry[0]))
+    ]
+    print_table(("KEY", "" if dry_run else "BEFORE", ""), rows)
+    others = sum(count for key_id, count in report.payloads.items() if key_id != current)
+    looked_at = f"{format_count(report.threads, 'thread')} looked at"
+    if dry_run:
+        summary = f"{format_count(others, 'payload')} would be put under key {current!r}"
+    else:
+        summary = f"{format_count(report.rewritten, 'payload')} put under key {current!r}"
+    rest = " No other key is needed any more." if report.is_complete else ""
+    print_folded(f"{looked_at}: {summary}.{rest}")
+    if report.failed:
+        click.echo()
+        print_table(("NOT REKEYED", "WHY"), [(entry.thread_id, entry.reason) for entry in report.failed])

@@ -1,11 +1,12 @@
-"""Where threads are kept: the option `--store`, what it means where it is left out, and the storage it names."""
+"""What commands are given: a store, a thread, a checkpoint, and whether it is meant."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from click.shell_completion import CompletionItem
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.output.errors import Mistake, thread_missing
+from perdure.cli.output.tables import format_time
 from perdure.cli.output.values import make_printable
-from perdure.errors import PerdureError
-from perdure.records import ThreadInfo
+from perdure.errors import DamagedCheckpoint, PerdureError, did_you_mean
+from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.storages import open_store
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
@@ -260,3 +262,109 @@ def _proposals(
         return [item for item in asyncio.run(look()) if item.value.startswith(incomplete)]
     except (PerdureError, OSError, click.ClickException):
         return []
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+MAX_LISTED = 5
+"""How many checkpoints are named where several are meant."""
+
+
+def checkpoint_argument(
+    name: str, metavar: str = "CHECKPOINT", *, required: bool = True
+) -> Callable[[Decorated], Decorated]:
+    return click.argument(name, metavar=metavar, required=required, shell_complete=complete_checkpoints)
+
+
+async def find_checkpoint(storage: StoreCheckpointStorage, named: str) -> CheckpointInfo:
+    """The checkpoint that is named. Raises Mistake if there is none, or if several begin like that."""
+    exact = await _find_exact(storage, named)
+    if exact is not None:
+        return exact
+    threads = await storage.store.threads(thread_id=named)
+    if threads:
+        return await _head(storage, threads[0])
+    matches = await _find_by_prefix(storage, named)
+    if not matches:
+        raise Mistake(await _not_found_message(storage, named))
+    return _require_one(matches, named)
+
+
+async def find_checkpoint_of(storage: StoreCheckpointStorage, thread: ThreadInfo, named: str) -> CheckpointInfo:
+    """The checkpoint of this thread that is named. Raises Mistake if there is none, or it belongs to another thread."""
+    exact = await _find_exact(storage, named)
+    if exact is None:
+        infos = await storage.list_checkpoint_infos(thread_id=thread.thread_id)
+        exact = _require_one(
+            [info for info in infos if named and info.checkpoint_id.startswith(named)], named, thread.thread_id
+        )
+    if exact.thread_id != thread.thread_id:
+        raise Mistake(
+            f"Checkpoint {exact.checkpoint_id!r} belongs to thread {exact.thread_id!r}, not to {thread.thread_id!r}. "
+            "Nothing was changed."
+        )
+    return exact
+
+
+async def _find_exact(storage: StoreCheckpointStorage, named: str) -> CheckpointInfo | None:
+    try:
+        matches = await storage.store.find_checkpoint(named)
+    except DamagedCheckpoint:
+        return next((info for info in await _find_by_prefix(storage, named) if info.checkpoint_id == named), None)
+    return None if matches is None else matches.info
+
+
+async def _find_by_prefix(storage: StoreCheckpointStorage, named: str) -> list[CheckpointInfo]:
+    return [info for info in await storage.list_checkpoint_infos() if named and info.checkpoint_id.startswith(named)]
+
+
+async def _head(storage: StoreCheckpointStorage, thread: ThreadInfo) -> CheckpointInfo:
+    for info in await storage.list_checkpoint_infos(thread_id=thread.thread_id):
+        if info.checkpoint_id == thread.checkpoint_id:
+            return info
+    raise Mistake(f"Thread {thread.thread_id!r} has no checkpoint yet.")
+
+
+def _require_one(matches: Sequence[CheckpointInfo], named: str, thread_id: str | None = None) -> CheckpointInfo:
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        of_thread = "" if thread_id is None else f" in thread {thread_id!r}"
+        raise Mistake(
+            f"There is no checkpoint {named!r}{of_thread}. `perdure show {thread_id or 'THREAD'}` lists the newest."
+        )
+    listed = "".join(
+        f"\n  {info.checkpoint_id}  commit {info.number} of {info.thread_id}, {format_time(info.timestamp)}"
+        for info in matches[-MAX_LISTED:]
+    )
+    more = f"\n  and {len(matches) - MAX_LISTED} more" if len(matches) > MAX_LISTED else ""
+    raise Mistake(f"{len(matches)} checkpoints begin with {named!r}; give more of the id:{listed}{more}")
+
+
+async def _not_found_message(storage: StoreCheckpointStorage, named: str) -> str:
+    thread_ids = [info.thread_id for info in await storage.list_threads(limit=1000)]
+    return (
+        f"There is no checkpoint and no thread {named!r} in this store{did_you_mean(named, thread_ids)}. "
+        "`perdure threads` lists threads, `perdure show THREAD` a thread's checkpoints."
+    )
+
+
+# ---------------------------------------------------------------- confirmation
+
+
+def yes_option(command: Decorated) -> Decorated:
+    return click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")(command)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Returns after a yes. Raises UsageError without a terminal, and Mistake if the answer is no.
+
+    The question goes to stderr: stdout is for what the command has to say.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("This needs a confirmation and no terminal is attached: add --yes. Nothing was done.")
+    if not click.confirm(question, default=False, err=True):
+        raise Mistake("Not confirmed. Nothing was done.")

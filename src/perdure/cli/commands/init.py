@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from perdure.cli.options.store import json_option
+from perdure.cli.options import json_option
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import print_json
 
-TEMPLATES = Path(__file__).with_name("files")
+TEMPLATES = Path(__file__).parents[1] / "templates"
 CONFIG = {"agent": "graph.react:app", "checkpointer": "graph.dependencies:my_checkpointer"}
 OURS, OURS_IN_TOML, AGENTFLOW = "perdure.json", "perdure.toml", "agentflow.json"
 CURL = """curl -X POST http://127.0.0.1:8000/v1/graph/invoke \\

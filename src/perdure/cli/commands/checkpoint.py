@@ -1,0 +1,192 @@
+"""`perdure fork`, `rewind`, `pin` and `unpin`: what is done with a checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from perdure.cli.options import (
+    StoreLocation,
+    checkpoint_argument,
+    confirm,
+    existing_store,
+    find_checkpoint,
+    find_checkpoint_of,
+    find_thread,
+    json_option,
+    store_option,
+    thread_argument,
+    yes_option,
+)
+from perdure.cli.output.checkpoint import checkpoint_tree
+from perdure.cli.output.errors import Mistake
+from perdure.cli.output.tables import format_time, print_folded, print_json
+from perdure.cli.output.values import make_printable
+from perdure.codecs.json_codec import JsonCodec
+from perdure.errors import InvalidRun, ThreadBusy, UnreadableValue
+from perdure.records import CheckpointInfo, ThreadInfo
+
+
+@click.command(short_help="Start a new thread from a checkpoint.")
+@checkpoint_argument("checkpoint")
+@click.option("--thread", "thread_id", metavar="ID", help="The new thread; one with an id of its own if left out.")
+@click.option("--set", "changes", metavar="KEY=JSON", multiple=True, help="Another value of a key of the state.")
+@click.option("--remove", "removed", metavar="KEY", multiple=True, help="A key of the state to leave out.")
+@json_option
+@store_option
+def fork(
+    checkpoint: str,
+    thread_id: str | None,
+    changes: Sequence[str],
+    removed: Sequence[str],
+    as_json: bool,
+    store: str | None,
+) -> None:
+    """Begin a new thread with all that CHECKPOINT holds. Nothing is run, and the thread that it is of is not touched.
+
+    A value that is set has to have the type of the one before it. It is JSON, and values of other types have the form
+    in which `perdure state CHECKPOINT --key KEY --json` shows them.
+    """
+    if thread_id == "":
+        raise click.UsageError("--thread: an id has at least one character.")
+    update = dict(map(_parse_change, changes))
+    both = [key for key in removed if key in update]
+    if both:
+        raise click.UsageError(f"--set and --remove both name {both[0]!r}: give it a value, or remove it.")
+    source, forked = asyncio.run(_fork(store, checkpoint, thread_id, update, removed))
+    if as_json:
+        print_json(checkpoint_tree(forked))
+        return
+    print_folded(
+        f"Thread {make_printable(forked.thread_id)} begins with checkpoint {make_printable(source.checkpoint_id)}, "
+        f"commit {source.number} of {make_printable(source.thread_id)}."
+    )
+    click.echo(f"Continue with: {StoreLocation('APP', forked.thread_id, store).resume()}")
+
+
+def _parse_change(text_pair: str) -> tuple[str, Any]:
+    """Raises UsageError for what is not KEY=JSON."""
+    key, equals, text = text_pair.partition("=")
+    if not equals or not key:
+        raise click.UsageError(f"--set: expected KEY=JSON, such as 'limit=50', got {text_pair!r}.")
+    try:
+        return key, JsonCodec(lenient=True).decode(json.loads(text), f"the value of {key!r}")
+    except ValueError as error:
+        hint = f""" A text is JSON, too, in quotes: --set '{key}="{text}"'.""" if text.isalpha() else ""
+        raise click.UsageError(f"--set: the value of {key!r} is not valid JSON: {error}.{hint}") from error
+    except UnreadableValue as error:
+        raise click.UsageError(f"--set: {error}") from error
+
+
+async def _fork(
+    store: str | None, named: str, thread_id: str | None, update: dict[str, Any], removed: Sequence[str]
+) -> tuple[CheckpointInfo, CheckpointInfo]:
+    async with existing_store(store) as storage:
+        source = await find_checkpoint(storage, named)
+        try:
+            return source, await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
+        except InvalidRun as error:
+            raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
+
+
+# ---------------------------------------------------------------- rewind
+
+
+@click.command(short_help="Rewind a thread to a checkpoint.")
+@thread_argument
+@checkpoint_argument("checkpoint")
+@click.option("--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs.")
+@yes_option
+@json_option
+@store_option
+def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: bool, store: str | None) -> None:
+    """Rewind THREAD to CHECKPOINT, one of its own. Nothing runs.
+
+    What came after stays as a branch: `perdure show THREAD --branches`. A question that was answered after CHECKPOINT
+    is asked again.
+    """
+    thread, target = asyncio.run(_look(store, thread_id, checkpoint, takeover=takeover))
+    confirm(
+        f"Thread {make_printable(thread_id)} goes back from commit {thread.number} to commit {target.number} of "
+        f"{format_time(target.timestamp)}. Is that meant?",
+        yes=yes,
+    )
+    head = asyncio.run(_rewind(store, thread_id, target, takeover=takeover))
+    if as_json:
+        print_json(checkpoint_tree(head))
+        return
+    print_folded(
+        f"Thread {make_printable(thread_id)} stands where it stood at commit {target.number}; this is commit "
+        f"{head.number}. What came between is a branch now."
+    )
+    click.echo(f"Continue with: {StoreLocation('APP', thread_id, store).resume()}")
+
+
+async def _look(store: str | None, thread_id: str, named: str, *, takeover: bool) -> tuple[ThreadInfo, CheckpointInfo]:
+    async with existing_store(store) as storage:
+        thread = await find_thread(storage, thread_id)
+        if thread.run_id is not None and not takeover:
+            raise _busy(thread_id, thread.run_id)
+        return thread, await find_checkpoint_of(storage, thread, named)
+
+
+async def _rewind(store: str | None, thread_id: str, target: CheckpointInfo, *, takeover: bool) -> CheckpointInfo:
+    async with existing_store(store) as storage:
+        try:
+            return await storage.rewind(thread_id, target, takeover=takeover)
+        except ThreadBusy as busy:
+            raise _busy(thread_id, busy.run_id) from busy
+
+
+def _busy(thread_id: str, run_id: str | None) -> Mistake:
+    by = f" by run {run_id!r}" if run_id else ""
+    return Mistake(
+        f"Thread {thread_id!r} is being run{by}. Nothing was changed. Wait for it; to take the thread from a run that "
+        "hangs, add --takeover."
+    )
+
+
+# ---------------------------------------------------------------- pin
+
+
+@click.command(short_help="Protect a checkpoint from pruning.")
+@checkpoint_argument("checkpoint")
+@json_option
+@store_option
+def pin(checkpoint: str, as_json: bool, store: str | None) -> None:
+    """Keep CHECKPOINT, whatever retention and `perdure prune` say. Pinning it again changes nothing."""
+    print_pin(asyncio.run(set_pin(store, checkpoint, pinned=True)), as_json=as_json)
+
+
+async def set_pin(store: str | None, named: str, *, pinned: bool) -> CheckpointInfo:
+    async with existing_store(store) as storage:
+        info = await find_checkpoint(storage, named)
+        await (storage.pin(info) if pinned else storage.unpin(info))
+        return msgspec.structs.replace(info, is_pinned=pinned)
+
+
+def print_pin(info: CheckpointInfo, *, as_json: bool) -> None:
+    if as_json:
+        print_json(checkpoint_tree(info))
+        return
+    note = "pinned: pruning keeps it" if info.is_pinned else "no longer pinned: pruning may remove it"
+    print_folded(
+        f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
+    )
+
+
+# ---------------------------------------------------------------- unpin
+
+
+@click.command(short_help="Allow pruning of a checkpoint.")
+@checkpoint_argument("checkpoint")
+@json_option
+@store_option
+def unpin(checkpoint: str, as_json: bool, store: str | None) -> None:
+    """Let CHECKPOINT go like any other, when retention or `perdure prune` say so."""
+    print_pin(asyncio.run(set_pin(store, checkpoint, pinned=False)), as_json=as_json)
