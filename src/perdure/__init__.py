@@ -264,8 +264,9 @@ _NAMES = {
     "perdure.agent_workflow.builder.node": "AgentNodeOptions",
     "perdure.agent_workflow.builder.workflow": "AgentWorkflow",
     "perdure.agent_workflow.conversations.session": "SessionEntry SessionHead",
-    "perdure.agent_workflow.conversations.store": "InMemorySessionStore JsonSessionStore SessionStore "
-    "SqliteSessionStore StorageSessionStore",
+    "perdure.agent_workflow.conversations.store": (
+        "InMemorySessionStore JsonSessionStore SessionStore SqliteSessionStore StorageSessionStore"
+    ),
     "perdure.agent_workflow.definition": "condition",
     "perdure.agent_workflow.definition.condition": "Condition",
     "perdure.agent_workflow.definition.config": (

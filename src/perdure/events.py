@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -168,7 +170,7 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         if "type" not in names:
             raise UnreadableValue("event", "it has no type")
         fields = {name: codec.decode(data[name], f"event.{name}") for name in names}
-        for name, kind in _KINDS.items():
+        for name, kind in _kinds().items():
             if not isinstance(fields.get(name), kind | None):
                 raise UnreadableValue(f"event.{name}", f"expected {kind.__name__}, got {fields[name]!r}")
         return cls(**fields)
@@ -246,26 +248,12 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return cls("executor_bypassed", data, executor_id=executor_id)
 
 
-_KINDS: dict[str, type] = {
-    "type": str,
-    "origin": WorkflowEventSource,
-    "state": WorkflowRunState,
-    "details": WorkflowErrorDetails,
-    "executor_id": str,
-    "iteration": int,
-    "request_id": str,
-    "source_executor_id": str,
-    "terms": RequestTerms,
-    "checkpoint": CheckpointInfo,
-    "last_seq": int,
-    "executors": tuple,
-    "has_pending_messages": bool,
-    "has_pending_requests": bool,
-    "child_id": int,
-    "replayed": bool,
-    "seq": int,
-    "timestamp": datetime,
-    "thread_id": str,
-    "run_id": str,
-}
-"""Types of an event's fields, where they are set. `data` and the types of a request may be anything."""
+@cache
+def _kinds() -> dict[str, type]:
+    """Types of an event's fields, where they are set. `data` and the types of a request may be anything."""
+    kinds = {}
+    for name, hint in get_type_hints(WorkflowEvent).items():
+        if hint is not Any:
+            kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
+            kinds[name] = get_origin(kind) or kind
+    return kinds

@@ -1,4 +1,4 @@
-"""Names that are stable across processes: of types, of functions, of new threads.
+"""Names that are stable across processes: of types, of functions, of new threads, of content.
 
 Stored data refers to code by these names, so a class of a script must be called the same whether the
 script was run (`python app.py`, module `__main__`) or imported (`import app`).
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from binascii import b2a_base64
+from hashlib import sha256
 from pathlib import Path
 
 from perdure.errors import InvalidRun
@@ -98,3 +100,12 @@ def new_run_id() -> str:
 def new_item_id() -> str:
     """Time-ordered, so that an inbox is read in the order of arrival."""
     return f"{time.time_ns():016x}-{random_digits()[:8]}"
+
+
+SHORT = 6
+"""Characters of a digest that identify it within its commit, but for one in many millions."""
+
+
+def digest_of(data: bytes) -> str:
+    """128 bits of SHA-256, as 22 characters: the name of a chunk, the checksum of a line."""
+    return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")

@@ -7,8 +7,8 @@ from hypothesis import given, strategies as st
 from tests.encryption.places import NEW, OLD
 
 from perdure.codecs.aes_gcm import AesGcm
-from perdure.digests import SHORT, digest_of
 from perdure.errors import UnsupportedId
+from perdure.names import SHORT, digest_of
 from perdure.stores.encrypted.names import Names
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"

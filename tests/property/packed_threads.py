@@ -10,7 +10,7 @@ import msgspec
 from perdure.checkpoints.delta.assembly import Assembly
 from perdure.checkpoints.delta.chunks import SMALL_ROOT, Base, Chunker, Packed
 from perdure.codec import Tree
-from perdure.digests import SHORT
+from perdure.names import SHORT
 
 GRAPH = b'{"graph_signature_hash":"h"}'
 exact = msgspec.json.encode  # distinguishes 1, 1.0 and True, 0.0 and -0.0, and orders of a dict

@@ -22,10 +22,10 @@ from perdure.checkpoints.level import due_at
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
 from perdure.checkpoints.open_thread import TAKEN_BACK, OnSaved
 from perdure.codec import Codec, DeclaredTypes, Tree
-from perdure.digests import digest_of
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
 from perdure.events import WorkflowEvent
 from perdure.isolation import is_fully_copied
+from perdure.names import digest_of
 from perdure.observing import CommitWritten, notify_observers, observers
 from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
 from perdure.store import Store

@@ -116,12 +116,10 @@ if TYPE_CHECKING:
         MagenticTaskLedger as MagenticTaskLedger,
     )
     from perdure.orchestrations.participants import (
-        clean_conversation_for_handoff as clean_conversation_for_handoff,
-        create_completion_message as create_completion_message,
-    )
-    from perdure.orchestrations.request_info import (
         AgentApprovalExecutor as AgentApprovalExecutor,
         AgentRequestInfoResponse as AgentRequestInfoResponse,
+        clean_conversation_for_handoff as clean_conversation_for_handoff,
+        create_completion_message as create_completion_message,
     )
     from perdure.orchestrations.sequential import SequentialBuilder as SequentialBuilder
 
@@ -130,8 +128,9 @@ _HOME = homes_of(
         "perdure.agent_workflow.builder.node": "AgentNodeOptions",
         "perdure.agent_workflow.builder.workflow": "AgentWorkflow",
         "perdure.agent_workflow.conversations.session": "SessionEntry SessionHead",
-        "perdure.agent_workflow.conversations.store": "InMemorySessionStore JsonSessionStore SessionStore "
-        "SqliteSessionStore StorageSessionStore",
+        "perdure.agent_workflow.conversations.store": (
+            "InMemorySessionStore JsonSessionStore SessionStore SqliteSessionStore StorageSessionStore"
+        ),
         "perdure.agent_workflow.definition": "condition",
         "perdure.agent_workflow.definition.condition": "Condition",
         "perdure.agent_workflow.definition.config": (
@@ -173,8 +172,9 @@ _HOME = homes_of(
             "MagenticOrchestratorEventType MagenticPlanReviewRequest MagenticPlanReviewResponse "
             "MagenticProgressLedger MagenticProgressLedgerItem MagenticResetSignal MagenticTaskLedger"
         ),
-        "perdure.orchestrations.participants": "clean_conversation_for_handoff create_completion_message",
-        "perdure.orchestrations.request_info": "AgentApprovalExecutor AgentRequestInfoResponse",
+        "perdure.orchestrations.participants": (
+            "AgentApprovalExecutor AgentRequestInfoResponse clean_conversation_for_handoff create_completion_message"
+        ),
         "perdure.orchestrations.sequential": "SequentialBuilder",
     }
 )

@@ -19,11 +19,11 @@ from perdure.orchestrations.participants import (
     Designation,
     IntermediateOutputFrom,
     OutputFrom,
+    ReviewedTeamBuilder,
     UserInput,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import ReviewedTeamBuilder
 from perdure.workflows.workflow import Workflow
 
 DISPATCHER_ID = "dispatcher"

@@ -16,10 +16,10 @@ from perdure.orchestrations.participants import (
     InputConversation,
     IntermediateOutputFrom,
     OutputFrom,
+    ReviewedTeamBuilder,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import ReviewedTeamBuilder
 from perdure.workflows.workflow import Workflow
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from perdure.digests import SHORT
+from perdure.names import SHORT
 from perdure.stores.packing import NOTHING, Body
 
 Ref = tuple[str, int]

@@ -12,7 +12,7 @@ from tests.property.packed_threads import PackedThread, at_once, exact
 from perdure import UnreadableValue
 from perdure.checkpoints.delta.assembly import Assembly
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.digests import digest_of
+from perdure.names import digest_of
 
 STATE = {
     "text": PROSE[:20_000],

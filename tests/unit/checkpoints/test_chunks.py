@@ -12,7 +12,7 @@ from tests.property.changing_trees import PROSE
 from tests.property.packed_threads import PackedThread, exact
 
 from perdure.checkpoints.delta.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE, Chunker, Packed
-from perdure.digests import digest_of
+from perdure.names import digest_of
 
 
 @cache

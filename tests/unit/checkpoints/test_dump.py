@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
-from perdure.digests import digest_of
 from perdure.errors import NewerFormat, NoThreadFile
+from perdure.names import digest_of
 from perdure.records import (
     CheckpointInfo,
     Commit,

@@ -16,8 +16,8 @@ from perdure.checkpoints.thread import StoredThread
 from perdure.checkpoints.transfer.integrity import ThreadIntegrity
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
-from perdure.digests import digest_of
 from perdure.events import WorkflowEvent
+from perdure.names import digest_of
 from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadHeader
 from perdure.stores.memory.store import MemoryStore
 

@@ -43,7 +43,7 @@ from perdure.orchestrations.group_chat.types import (
     GroupChatState,
     OrchestrationState,
 )
-from perdure.orchestrations.request_info import AgentRequestInfoResponse
+from perdure.orchestrations.participants import AgentRequestInfoResponse
 from perdure.testing.scripted import Call, ScriptedAgent
 
 # ---------------------------------------------------------------- how it goes

@@ -27,7 +27,7 @@ from perdure.errors import AnswerRejected
 from perdure.orchestrations.concurrent import ConcurrentBuilder
 from perdure.orchestrations.group_chat.builder import GroupChatBuilder
 from perdure.orchestrations.group_chat.types import GroupChatState
-from perdure.orchestrations.request_info import AgentRequestInfoResponse
+from perdure.orchestrations.participants import AgentRequestInfoResponse
 from perdure.orchestrations.sequential import SequentialBuilder
 from perdure.testing.scripted import ScriptedAgent
 

@@ -22,7 +22,7 @@ from perdure import (
 )
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.errors import DuplicateExecutorId, InvalidRun
-from perdure.orchestrations.request_info import AgentRequestInfoResponse
+from perdure.orchestrations.participants import AgentRequestInfoResponse
 from perdure.orchestrations.sequential import SequentialBuilder
 from perdure.testing.scripted import Call, ScriptedAgent
 

@@ -7,7 +7,7 @@ import pytest
 from tests.property.changing_trees import PROSE
 
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.digests import digest_of
+from perdure.names import digest_of
 from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents
 from perdure.stores.packing import NOTHING, logged_events, pack_body, repack_body, seal, unpack_body, unpack_chunks
 

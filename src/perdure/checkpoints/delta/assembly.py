@@ -11,8 +11,8 @@ from perdure.checkpoints.delta.chunk_types import Chunk
 from perdure.checkpoints.delta.chunks import Base, no_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
-from perdure.digests import digest_of
 from perdure.errors import DamagedCheckpoint, UnreadableValue
+from perdure.names import digest_of
 from perdure.records import CheckpointInfo
 from perdure.store import Store
 

@@ -39,7 +39,7 @@ from perdure.checkpoints.delta.chunk_types import (
     walk_chunks,
 )
 from perdure.codec import Tree
-from perdure.digests import SHORT, digest_of
+from perdure.names import SHORT, digest_of
 
 SMALL = 512
 """Bytes of a value that stays in the tree."""

@@ -17,8 +17,8 @@ from typing import Annotated, BinaryIO, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
-from perdure.digests import digest_of
 from perdure.errors import NewerFormat, NoThreadFile
+from perdure.names import digest_of
 from perdure.records import (
     CheckpointInfo,
     Commit,

@@ -14,8 +14,8 @@ import msgspec
 from perdure.checkpoints.delta.chunk_types import RESERVED, looks_like_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
-from perdure.digests import digest_of
 from perdure.errors import UnreadableValue
+from perdure.names import digest_of
 from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
 
 _BROKEN = -1

@@ -198,25 +198,42 @@ def _raise_first(problems: Iterable[IntegrityProblem], thread_id: str) -> None:
 
 
 class CommitPages:
-    """The commits of a thread up to its header, in pages of limited size."""
+    """The commits of a thread up to its header, in pages of limited size.
 
-    def __init__(self, store: Store, header: ThreadHeader) -> None:
+    `on_damage` gets the error of each commit that the store cannot read; without it the error is raised.
+    """
+
+    def __init__(
+        self, store: Store, header: ThreadHeader, on_damage: Callable[[DamagedCheckpoint], None] | None = None
+    ) -> None:
         self._store = store
         self._header = header
+        self._on_damage = on_damage
         self._after = 0
         self._limit = 8
 
     async def next(self) -> Sequence[Commit]:
         """The next page; empty at the end."""
-        with storage_errors(self._store, "read commits"):
-            commits = await self._store.commits(self._header.thread_id, after=self._after, limit=self._limit)
-        page = [commit for commit in commits if commit.number <= self._header.number]
-        if page:
-            self._after = page[-1].number
-            size = sum(map(size_of, page))
-            count = max(1, len(page) * PAGE_BYTES // max(size, 1))
-            self._limit = min(count, 4 * self._limit, MAX_PAGE_COMMITS)
-        return page
+        while self._after < self._header.number:
+            try:
+                with storage_errors(self._store, "read commits"):
+                    commits = await self._store.commits(self._header.thread_id, after=self._after, limit=self._limit)
+            except DamagedCheckpoint as error:
+                if self._on_damage is None:
+                    raise
+                if self._limit == 1:
+                    self._on_damage(error)
+                    self._after += 1  # a later commit may be the damaged one, which is then reported again
+                self._limit = 1
+                continue
+            page = [commit for commit in commits if commit.number <= self._header.number]
+            if page:
+                self._after = page[-1].number
+                size = sum(map(size_of, page))
+                count = max(1, len(page) * PAGE_BYTES // max(size, 1))
+                self._limit = min(count, 4 * self._limit, MAX_PAGE_COMMITS)
+            return page
+        return ()
 
 
 async def run_in_thread(work: Callable[..., T], *arguments: object) -> T:

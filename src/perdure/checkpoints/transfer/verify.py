@@ -18,7 +18,14 @@ from perdure.checkpoints.encoding.events import decode_events
 from perdure.checkpoints.level import due_at
 from perdure.checkpoints.thread import pending_request
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
-from perdure.checkpoints.transfer.threads import MAX_TRIES, is_unchanged, list_infos, read_header, run_in_thread
+from perdure.checkpoints.transfer.threads import (
+    MAX_TRIES,
+    CommitPages,
+    is_unchanged,
+    list_infos,
+    read_header,
+    run_in_thread,
+)
 from perdure.codec import DeclaredTypes, Tree
 from perdure.errors import (
     DamagedCheckpoint,
@@ -31,9 +38,6 @@ from perdure.errors import (
 )
 from perdure.records import CheckpointInfo, Commit, Damage, PendingRequest, ThreadHeader, ThreadInfo
 from perdure.store import Store
-
-PAGE_SIZE = 16
-"""Commits of one read; 1 after a damaged one."""
 
 
 async def verify(
@@ -144,24 +148,11 @@ class _ThreadCheck:
             await self._check_pending(threads[0], self._header)
 
     async def _check_commits(self, header: ThreadHeader, integrity: ThreadIntegrity) -> None:
-        after, limit = 0, PAGE_SIZE
-        while after < header.number:
-            try:
-                with storage_errors(self._store, "read commits"):
-                    page = await self._store.commits(self._thread_id, after=after, limit=limit)
-            except DamagedCheckpoint as error:
-                if limit == 1:
-                    self.add_error(error)
-                    after += 1  # a later commit may be the damaged one: `_add` keeps each reason once
-                limit = 1
-                continue
-            page = [commit for commit in page if commit.number <= header.number]
-            if not page:
-                return
+        pages = CommitPages(self._store, header, self.add_error)
+        while page := await pages.next():
             await run_in_thread(self._add_commits, page, header, integrity)
             for commit in page:
                 await self._check_events(commit)
-            after, limit = page[-1].number, PAGE_SIZE
 
     def _add_commits(self, page: Iterable[Commit], header: ThreadHeader, integrity: ThreadIntegrity) -> None:
         for commit in page:

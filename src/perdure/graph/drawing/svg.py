@@ -6,11 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perdure.graph.drawing.layout import lay_out
-from perdure.graph.drawing.lines import ARROW
-from perdure.graph.drawing.outcomes import COMPLETED, DUE, FAILED, OUTCOMES, RUNNING, SKIPPED, WAITING
-from perdure.graph.drawing.picture import Box, Drawing, Point, Rectangle, Shape, Stroke, Tag, picture_of
-from perdure.graph.drawing.text import (
+from perdure.graph.drawing.layout import (
     INSET,
     LABEL_LINE,
     LABEL_SIZE,
@@ -18,9 +14,13 @@ from perdure.graph.drawing.text import (
     NAME_SIZE,
     START_MARK,
     TITLE_HEIGHT,
+    lay_out,
     to_line,
     width_of,
 )
+from perdure.graph.drawing.lines import ARROW
+from perdure.graph.drawing.outcomes import COMPLETED, DUE, FAILED, OUTCOMES, RUNNING, SKIPPED, WAITING
+from perdure.graph.drawing.picture import Box, Drawing, Point, Rectangle, Shape, Stroke, Tag, picture_of
 from perdure.graph.graph import Graph
 
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"

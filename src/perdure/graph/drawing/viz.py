@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from perdure.errors import MissingProgram
+from perdure.graph.drawing.layout import to_line
 from perdure.graph.drawing.picture import Link, Picture, Shape, UniqueNames, picture_of
 from perdure.graph.drawing.svg import to_svg
-from perdure.graph.drawing.text import to_line
 from perdure.graph.graph import Graph
 
 _ARROWS = {"plain": "-->", "conditional": "-.->", "fallback": "-.->"}

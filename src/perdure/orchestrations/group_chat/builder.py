@@ -29,10 +29,10 @@ from perdure.orchestrations.group_chat.types import (
 from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
+    ReviewedTeamBuilder,
     designate,
     read_participants,
 )
-from perdure.orchestrations.request_info import ReviewedTeamBuilder
 from perdure.workflows.workflow import Workflow
 
 MAX_SUPERSTEPS = 1_000_000

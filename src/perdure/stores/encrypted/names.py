@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from perdure.digests import SHORT
 from perdure.errors import UnsupportedId
+from perdure.names import SHORT
 
 Scramble = Callable[[bytes], bytes]
 """Encrypts any number of blocks of 16 bytes, each by itself."""

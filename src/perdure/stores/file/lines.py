@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from perdure.digests import digest_of
 from perdure.errors import NewerFormat
+from perdure.names import digest_of
 from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest
 from perdure.stores.packing import from_timestamp, to_timestamp
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.digests import SHORT, digest_of
+from perdure.names import SHORT, digest_of
 from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
 from perdure.store import Store
 from perdure.testing.conformance.clause import expect_equal

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.digests import SHORT
 from perdure.errors import CursorExpired, ThreadExists
+from perdure.names import SHORT
 from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
 from perdure.testing.conformance.clause import Needs, NotKept, clause, clause_with, expect, expect_equal, expect_raises

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from perdure.digests import SHORT
 from perdure.errors import UnsupportedId
+from perdure.names import SHORT
 from perdure.records import LoggedEvents
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
