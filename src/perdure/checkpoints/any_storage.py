@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.follow import encode_live_event, open_event_log
+from perdure.checkpoints.feed import Feed
+from perdure.checkpoints.follow import open_event_log
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
 from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, encode_item
 from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, copy_checkpoint
@@ -45,6 +45,7 @@ async def open_thread(
             max_lag=max_lag,
             retention=storage.retention,
             migrator=migrator,
+            feed=Feed(storage, thread_id, opened.last_seq),
         )
     plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared), migrator)
     await plain.find_head()
@@ -139,22 +140,14 @@ def require_event_log(storage: Any) -> StoreCheckpointStorage:
 class LivePublisher(NamedTuple):
     """Publishes a run's events to followers of its thread, in any process."""
 
-    has_subscribers: Callable[[], bool]
-    """Asked before each event: an event without a follower is not encoded."""
+    has_followers: Callable[[], bool]
+    """Asked before each event: an event without a follower costs nothing else."""
     publish: Callable[[WorkflowEvent], None]
 
 
-def live_publisher(
-    storage: Any, thread_id: str, run_id: str, opened: OpenThread, now: Callable[[], datetime]
-) -> LivePublisher | None:
+def live_publisher(opened: OpenThread, run_id: str, now: Callable[[], datetime]) -> LivePublisher | None:
     """None if the storage has no followers."""
-    if not isinstance(storage, StoreCheckpointStorage):
+    if not isinstance(opened, StoredThread) or opened.feed is None:
         return None
-    store = storage.store
-
-    def publish(event: WorkflowEvent) -> None:
-        body = encode_live_event(event, thread_id, run_id, opened.last_seq, now())
-        if body is not None:
-            store.publish(thread_id, body)
-
-    return LivePublisher(partial(store.has_subscribers, thread_id), publish)
+    feed = opened.feed
+    return LivePublisher(feed.has_followers, lambda event: feed.publish(event, run_id, opened.last_seq, now()))

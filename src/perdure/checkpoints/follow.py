@@ -1,25 +1,27 @@
 """Following a thread that any process may be running: its event log as it grows, and live events between commits.
 
-The log is the source of truth. Live events travel over the store's notifications and may be lost.
+The log is the source of truth. The path of an event: `Feed.publish` and `Feed.publish_commit` push it to the followers
+of the same storage in this process, as it is; these read the store only to fill gaps. Other followers subscribe to the
+store: its notifications hold live events as bytes, may be lost, and decide only when a follower reads the log.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import datetime
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.assembly import read_whole_tree
-from perdure.checkpoints.encoding.events import NOT_LOGGED, decode_events
+from perdure.checkpoints.encoding.events import decode_events
+from perdure.checkpoints.feed import CommittedEvents, LiveEvent, WantedEvents, decode_live_event, lenient_codec
 from perdure.checkpoints.open_thread import codec_for
-from perdure.codec import Codec, DeclaredTypes
+from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
-from perdure.errors import DamagedCheckpoint, PerdureError, UnreadableValue, UnsavableValue
+from perdure.errors import DamagedCheckpoint, UnreadableValue
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import LoggedEvents
 from perdure.store import Store, Subscription
@@ -33,11 +35,8 @@ MAX_POLL_SECONDS = 10.0
 """How long a follower waits for a notification before it reads the log again: after an event, and at most. A store may
 poll more often."""
 
-MAX_LIVE_EVENT_BYTES = 256 * 1024
-"""Larger events are not published. Those that belong to the log are still logged."""
-
-_WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
-"""Their data are messages, which may be large, and which the log omits too."""
+MAX_PUSHED = 1000
+"""What a follower holds for a slow reader. Beyond that it drops all of it and reads the log."""
 
 _AT_REST = frozenset(
     state.value
@@ -48,6 +47,9 @@ _AT_REST = frozenset(
         WorkflowRunState.CANCELLED,
     )
 )
+
+Declared = Callable[[], DeclaredTypes | None]
+"""The declared types of a workflow, when they are first needed."""
 
 
 async def follow(
@@ -61,126 +63,280 @@ async def follow(
     until_idle: bool,
 ) -> AsyncIterator[WorkflowEvent]:
     """`StoreCheckpointStorage.follow`, with the declared types of a workflow."""
-    open_log = partial(open_event_log, storage, thread_id, declared=declared)
-    async with storage.store.subscribe(thread_id) as subscription:  # before it reads the log: no event falls in between
-        follower = _Follower(storage, thread_id, declared, subscription, open_log, after, _Filter(live, provisional))
+    wanted = WantedEvents(live, provisional)
+    async with ThreadFollower(storage, thread_id, lambda: declared, after, wanted, until_idle=until_idle) as follower:
         # One generator only: an event loop that ends closes nested generators all at the same time.
-        while (events := await follower.next(until_idle=until_idle)) is not None:
+        while (events := await follower.next()) is not None:
             for event in events:
                 yield event
 
 
-class _Filter(NamedTuple):
-    """Which live events the caller wants."""
+class ThreadFollower:
+    """Reads the log of a thread after a cursor, then waits: for a run that feeds it, else for the store.
 
-    live: bool
-    provisional: bool
+    `from_end`: the cursor is the end of the log when a run of this storage claims the thread, or when the follower
+    first reads; a follower that is opened just before such a run reads nothing from the store.
+    """
 
-    def accepts(self, kind: str) -> bool:
-        return self.live if kind in NOT_LOGGED else self.provisional
-
-
-class _Follower:
     def __init__(
         self,
         storage: StoreCheckpointStorage,
         thread_id: str,
-        declared: DeclaredTypes | None,
-        subscription: Subscription,
-        open_log: Callable[[int | None], EventLog],
+        declared: Declared,
         after: int | None,
-        wanted: _Filter,
+        wanted: WantedEvents = WantedEvents(),  # noqa: B008  # immutable
+        *,
+        until_idle: bool = False,
+        from_end: bool = False,
     ) -> None:
-        self._store = storage.store
+        self._storage = storage
         self._thread_id = thread_id
-        types = storage.declared if declared is None else declared.union(storage.declared)
-        self._codec = JsonCodec(types, lenient=True)
-        self._subscription = subscription
-        self._open_log = open_log
+        self._declared = declared
+        self.wanted = wanted
+        self._until_idle = until_idle
+        self._feeds = storage._feeds
+        self._loop, self._os_thread = asyncio.get_running_loop(), threading.get_ident()
         self._after = after
         """The caller's cursor until the first event; None starts with the oldest event of the log."""
-        self._seq = max(after or 0, 0)
-        self._wanted = wanted
+        self.seq: int | None = None if from_end else max(after or 0, 0)
+        """The last event of the log that was returned; None while `from_end` is not resolved."""
         self._log: EventLog | None = None
         """While the follower reads it."""
-        self._has_read = False
+        self._must_read = not from_end
         self._is_at_rest = False
+        self._expects_feed = from_end
+        """Whether the follower waits without a subscription, for a run that is about to feed it or to end."""
+        self._pushed: deque[LiveEvent | CommittedEvents | bytes] = deque()
         self._live: deque[LiveEvent] = deque()
+        self._committed: deque[CommittedEvents] = deque()
+        self._subscription: Subscription | None = None
+        self._stack = AsyncExitStack()
+        self._waiter: asyncio.Future[bool] | None = None
         self._poll_seconds = MIN_POLL_SECONDS
 
-    async def next(self, *, until_idle: bool) -> Sequence[WorkflowEvent] | None:
-        """The next events, possibly none; None at the end."""
-        if self._log is None and self._has_read:
-            if self._is_at_rest:
-                return None
-            return await self._wait()
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def open(self) -> None:
+        """Receive what runs push from now on."""
+        self._feeds.add(self._thread_id, self)
+
+    async def close(self) -> None:
+        self._feeds.remove(self._thread_id, self)
+        await self._stack.aclose()
+
+    async def next(self) -> Sequence[WorkflowEvent] | None:
+        """The next events, possibly none; None at the end. Raises CursorExpired and StorageFailed."""
+        if self._must_read:
+            return await self._read_log()
+        if self._is_at_rest:
+            return None
+        if not self._pushed and not self._committed:
+            await self._wait()
+        return self._take_pushed()
+
+    async def read_on(self) -> None:
+        """Resolve `from_end` now, and do not wait for a run. Raises StorageFailed."""
+        if self.seq is None:
+            last_seq = await self._storage.last_seq(self._thread_id)
+            self.begin(last_seq)
+        if not self._feeds.is_fed(self._thread_id):
+            self._must_read, self._expects_feed = True, False
+            self._wake()
+
+    # ------------------------------------------------------------ called by the run, from any OS thread
+
+    def begin(self, last_seq: int) -> None:
+        """A run feeds this follower from now on; `last_seq` is the end of the log."""
+        if self.seq is None:
+            self.seq = self._after = last_seq
+        self._wake()
+
+    def end(self) -> None:
+        """The run has ended. The caller usually leaves then, so the follower subscribes only after a while."""
+        self._poll_seconds = MIN_POLL_SECONDS
+        self._expects_feed = True
+        self._must_read = self._must_read or self._until_idle
+        self._wake()
+
+    def push(self, item: LiveEvent | CommittedEvents | bytes) -> None:
+        if len(self._pushed) >= MAX_PUSHED:
+            self._pushed.clear()
+            self._must_read = True
+        self._pushed.append(item)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            try:
+                if threading.get_ident() == self._os_thread:
+                    _resolve(waiter, True)
+                else:
+                    self._loop.call_soon_threadsafe(_resolve, waiter, True)
+            except RuntimeError:
+                pass  # the reader's loop is closed
+
+    # ------------------------------------------------------------ the log
+
+    async def _read_log(self) -> Sequence[WorkflowEvent]:
         if self._log is None:
-            self._is_at_rest = until_idle and await self._rests()  # before it reads the log, so that it reads all of it
-            self._log = self._open_log(self._after)
+            self._expects_feed = False
+            if self._subscription is None and not self._feeds.is_fed(self._thread_id):
+                # Before it reads the log: no event falls in between.
+                subscribed = self._storage.store.subscribe(self._thread_id)
+                self._subscription = await self._stack.enter_async_context(subscribed)
+            if self.seq is None:
+                self.begin(await self._storage.last_seq(self._thread_id))
+            self._is_at_rest = self._until_idle and await self._rests()  # before: so that it reads all of the log
+            self._log = open_event_log(self._storage, self._thread_id, self._after, self._declared())
         events = await self._log.next()
-        await self._receive_all()
+        if self._subscription is not None:
+            while (body := await self._subscription.next(0)) is not None:
+                self._pushed.append(body)
+        self._sort_pushed()
         if events:
             self._poll_seconds = MIN_POLL_SECONDS
-            return [each for event in events for each in (*self._live_before(event), self._pass_logged(event))]
-        self._log, self._has_read = None, True
+            return [each for event in events for each in self._pass(event)]
+        self._log, self._must_read = None, False
         self._poll_seconds = min(2 * self._poll_seconds, MAX_POLL_SECONDS)
-        return self._take_live()
-
-    async def _rests(self) -> bool:
-        threads = await self._store.threads(thread_id=self._thread_id, limit=1)
-        return all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
-
-    def _pass_logged(self, event: WorkflowEvent) -> WorkflowEvent:
-        self._seq = self._after = event.seq or self._seq
-        return event
-
-    def _live_before(self, event: WorkflowEvent) -> Iterator[WorkflowEvent]:
-        while self._live and self._live[0].after < (event.seq or 0):
-            yield self._live.popleft().event
-
-    def _take_live(self) -> list[WorkflowEvent]:
         live, self._live = self._live, deque()
         return [each.event for each in live]
 
-    async def _wait(self) -> Sequence[WorkflowEvent]:
-        """Live events; none if the log may have grown, which the next call reads."""
-        body = await self._subscription.next(self._poll_seconds)
-        if body is not None:
-            self._receive(body)
-        self._has_read = body is not None and not any(each.after > self._seq for each in self._live)
-        return self._take_live() if self._has_read else ()
+    async def _rests(self) -> bool:
+        threads = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
+        return all(thread.run_id is None and thread.status in _AT_REST for thread in threads)
 
-    async def _receive_all(self) -> None:
-        while (body := await self._subscription.next(0)) is not None:
-            self._receive(body)
+    def _pass(self, event: WorkflowEvent) -> Iterator[WorkflowEvent]:
+        """The live events before an event of the log, and this event."""
+        while self._live and self._live[0].after < (event.seq or 0):
+            yield self._live.popleft().event
+        self.seq = self._after = event.seq or self.seq
+        yield event
 
-    def _receive(self, body: bytes) -> None:
-        live = decode_live_event(body, self._codec)
-        if live is None or live.event.thread_id != self._thread_id or not self._wanted.accepts(live.event.type):
-            return
-        if live.after >= self._seq:  # else the events of its superstep came before it
-            self._live.append(live)
+    # ------------------------------------------------------------ pushed events
+
+    def _sort_pushed(self) -> None:
+        while self._pushed:
+            item = self._pushed.popleft()
+            if isinstance(item, CommittedEvents):
+                self._committed.append(item)
+                continue
+            live = decode_live_event(item, self._live_codec()) if isinstance(item, bytes) else item
+            if live is None or live.event.thread_id != self._thread_id or not self.wanted.accepts(live.event.type):
+                continue
+            if live.after >= (self.seq or 0):  # else the events of its superstep came before it
+                self._live.append(live)
+
+    def _take_pushed(self) -> list[WorkflowEvent]:
+        self._sort_pushed()
+        events: list[WorkflowEvent] = []
+        while self._committed:
+            trees, logged = self._committed.popleft()
+            if logged.first_seq > (self.seq or 0) + 1:
+                self._must_read = True  # events before these were dropped or written elsewhere
+                return events
+            if logged.first_seq + logged.count - 1 > (self.seq or 0):
+                decoded = decode_logged(trees, logged, self._thread_id, self._codecs())
+                events += [
+                    each for event in decoded if (event.seq or 0) > (self.seq or 0) for each in self._pass(event)
+                ]
+                self._poll_seconds = MIN_POLL_SECONDS
+        while self._live and self._live[0].after <= (self.seq or 0):
+            events.append(self._live.popleft().event)
+        if self._live and self._subscription is not None:  # the log has more; of a run here, they are being written
+            self._must_read = True
+        return events
+
+    def _codecs(self) -> tuple[Codec, Codec]:
+        return log_codecs(self._storage, self._declared())
+
+    def _live_codec(self) -> JsonCodec:
+        declared = self._declared()
+        return lenient_codec(self._storage.declared if declared is None else declared.union(self._storage.declared))
+
+    # ------------------------------------------------------------ waiting
+
+    async def _wait(self) -> None:
+        """Until an event was pushed, or the log may have grown, which the next call reads."""
+        is_fed = self._feeds.is_fed(self._thread_id)
+        if is_fed or self._expects_feed:
+            await self._unsubscribe()
+            if not await self._wait_for_push():
+                self._must_read = True
+        elif self._subscription is None:
+            self._must_read = True
+        else:
+            body = await self._next_body(self._subscription)
+            if self._feeds.is_fed(self._thread_id):
+                await self._unsubscribe()  # the run pushes what it publishes
+            elif body is None:
+                self._must_read = True
+            else:
+                self._pushed.append(body)
+
+    async def _wait_for_push(self) -> bool:
+        waiter = self._waiter = self._loop.create_future()
+        if self._pushed:  # the waiter is set before: a run in another OS thread sees one or the other
+            self._waiter = None
+            return True
+        timer = self._loop.call_later(self._poll_seconds, _resolve, waiter, False)
+        try:
+            has_news: bool = await waiter
+            return has_news
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    async def _next_body(self, subscription: Subscription) -> bytes | None:
+        """The next body of the subscription; None also when a run begins to feed this follower."""
+        waiter = self._waiter = self._loop.create_future()
+        listening = asyncio.ensure_future(subscription.next(self._poll_seconds))
+        try:
+            await asyncio.wait((listening, waiter), return_when=asyncio.FIRST_COMPLETED)
+            return listening.result() if listening.done() else None
+        finally:
+            self._waiter = None
+            if not listening.done():
+                listening.cancel()
+                await asyncio.wait((listening,))
+
+    async def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription = None
+            await self._stack.aclose()
+
+
+def _resolve(waiter: asyncio.Future[bool], has_news: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(has_news)
 
 
 def open_event_log(
     storage: StoreCheckpointStorage, thread_id: str, after: int | None, declared: DeclaredTypes | None
 ) -> EventLog:
+    return EventLog(storage.store, thread_id, after, log_codecs(storage, declared))
+
+
+def log_codecs(storage: StoreCheckpointStorage, declared: DeclaredTypes | None) -> tuple[Codec, Codec]:
+    """The codec of logged events, and the lenient one for those that it cannot decode, such as a type that the workflow
+    no longer has: migrations do not change events."""
     codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
-    return EventLog(storage.store, thread_id, after, codec, storage._tool_codec)
+    return codec, storage._tool_codec
 
 
 class EventLog:
-    """Reads a thread's log after a cursor, commit by commit, without a gap or a repeat; from its beginning for None.
+    """Reads a thread's log after a cursor, commit by commit, without a gap or a repeat; from its beginning for None."""
 
-    `codec` decodes the data of events. `lenient` decodes those that `codec` cannot, such as a type that the workflow no
-    longer has: migrations do not change events.
-    """
-
-    def __init__(self, store: Store, thread_id: str, after: int | None, codec: Codec, lenient: Codec) -> None:
+    def __init__(self, store: Store, thread_id: str, after: int | None, codecs: tuple[Codec, Codec]) -> None:
         self._store = store
         self._thread_id = thread_id
         self._after = after
-        self._codecs = codec, lenient
+        self._codecs = codecs
         self._unread: deque[LoggedEvents] | None = None
         self._last_seq = after or 0
         self._failed_seq: int | None = None
@@ -200,10 +356,7 @@ class EventLog:
                 self._failed_seq = logged.first_seq  # pruning may have deleted them: then later events come first now
                 self._unread = await self._read(None if self._after is None else self._last_seq)
                 continue
-            try:
-                events = [*decode_events(trees, logged, self._thread_id, self._codecs[0])]
-            except UnreadableValue:
-                events = [*decode_events(trees, logged, self._thread_id, self._codecs[1])]
+            events = decode_logged(trees, logged, self._thread_id, self._codecs)
             if new := [event for event in events if event.seq is not None and event.seq > self._last_seq]:
                 self._last_seq = new[-1].seq or self._last_seq
                 return new
@@ -214,50 +367,10 @@ class EventLog:
             return deque(await self._store.events_after(self._thread_id, after))
 
 
-class LiveEvent(NamedTuple):
-    """An event that a run published before its commit."""
-
-    after: int
-    """The last event of the log at that time."""
-    event: WorkflowEvent
-
-
-def encode_live_event(
-    event: WorkflowEvent, thread_id: str, run_id: str, last_seq: int, timestamp: datetime
-) -> bytes | None:
-    """None for an event that cannot leave this process, or is too large."""
-    stamp: dict[str, Any] = {"thread_id": thread_id, "run_id": run_id, "timestamp": timestamp}
-    if event.type in _WITHOUT_DATA:
-        stamp["data"] = None
+def decode_logged(
+    trees: Tree, logged: LoggedEvents, thread_id: str, codecs: tuple[Codec, Codec]
+) -> list[WorkflowEvent]:
     try:
-        body = msgspec.json.encode([last_seq, _to_dict(msgspec.structs.replace(event, **stamp))])
-    except (UnsavableValue, msgspec.EncodeError, RecursionError):
-        return None
-    return body if len(body) <= MAX_LIVE_EVENT_BYTES else None
-
-
-def decode_live_event(body: bytes, codec: JsonCodec) -> LiveEvent | None:
-    """None for a body that is not an event: any client of the channel can publish anything."""
-    try:
-        after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])
-        data = fields.pop("data", None)
-        event = msgspec.structs.replace(
-            WorkflowEvent.from_dict(fields), data=codec.decode(data, "event.data"), seq=None
-        )
-    except (PerdureError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
-        return None
-    return LiveEvent(after, event)
-
-
-def _to_dict(event: WorkflowEvent) -> dict[str, Any]:
-    """The result of `WorkflowEvent.to_dict`, with a codec that is made once: runs may publish each token."""
-    codec = _live_codec()
-    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    fields = ((name, getattr(event, name), default) for name, default in defaults)
-    return {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
-
-
-@cache
-def _live_codec() -> JsonCodec:
-    # Never the storage's own: any client may publish, and decoding with another codec may run code.
-    return JsonCodec(lenient=True)
+        return [*decode_events(trees, logged, thread_id, codecs[0])]
+    except UnreadableValue:
+        return [*decode_events(trees, logged, thread_id, codecs[1])]

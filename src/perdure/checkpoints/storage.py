@@ -12,6 +12,7 @@ from perdure.checkpoints.access import abandon_claim, check_limit, missing_key, 
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.delta.assembly import Assembly, new_assembly
 from perdure.checkpoints.delta.recent import RecentThreads
+from perdure.checkpoints.feed import Feeds
 from perdure.checkpoints.follow import follow
 from perdure.checkpoints.history import pruning, time_travel
 from perdure.checkpoints.history.branches import Branches, build_branches
@@ -69,6 +70,7 @@ class StoreCheckpointStorage:
         # Without a workflow any checkpoint is readable: undeclared types come back as Opaque.
         self._tool_codec: Codec = serializer if serializer is not None else JsonCodec(self.declared, lenient=True)
         self._recent = RecentThreads()
+        self._feeds = Feeds()
         self._has_checked_key = False
 
     async def __aenter__(self) -> Self:

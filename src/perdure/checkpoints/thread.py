@@ -17,6 +17,7 @@ from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentThreads
 from perdure.checkpoints.encoding.checkpoint import encode_body, encode_graph
 from perdure.checkpoints.encoding.events import encode_events
+from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
 from perdure.checkpoints.level import due_at
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
@@ -51,8 +52,11 @@ class StoredThread:
         max_lag: int = 1,
         retention: Retention | None = None,
         migrator: Migrator | None = None,
+        feed: Feed | None = None,
     ) -> None:
-        """`graph`: that of the workflow (`graph_of`), encoded. A head that refers to the same need not read it."""
+        """`graph`: that of the workflow (`graph_of`), encoded. A head that refers to the same need not read it.
+        `feed` publishes the events of commits that the store has."""
+        self.feed = feed
         self._base: Recent | None = recent.take(opened, declared)
         """The head: the next checkpoint continues from it, and shares its chunks."""
         self._declared = declared
@@ -125,12 +129,12 @@ class StoredThread:
         if self._retention is not None and checkpoint is not None:
             retained, outdated = await self._find_outdated(checkpoint.info, self._retention)
         self._base = None  # until the store has them, no commit may rely on its chunks
-        commit = self._pack(checkpoint, base, events, run_id, status, unsettled, consumed, outdated)
+        commit, trees = self._pack(checkpoint, base, events, run_id, status, unsettled, consumed, outdated)
         if on_saved is None:
             await self._commits.settle()
-            await self._write(commit)
+            await self._write(commit, trees)
         else:
-            await await_uncancelled(self._commits.add(partial(self._write, commit, on_saved)))
+            await await_uncancelled(self._commits.add(partial(self._write, commit, trees, on_saved)))
         self.number = commit.number
         if commit.events is not None:
             self.last_seq += commit.events.count
@@ -151,8 +155,9 @@ class StoredThread:
         unsettled: Sequence[int],
         consumed: Sequence[str],
         outdated: tuple[Sequence[int], int],
-    ) -> Commit:
-        """The commit, fully encoded before user code can change a value. Raises UnsavableValue."""
+    ) -> tuple[Commit, list[Tree]]:
+        """The commit, fully encoded before user code can change a value, and its logged events as trees. Raises
+        UnsavableValue."""
         number, codec = self.number + 1, self.codec
         tree, graph, info = None, b"{}", None
         if checkpoint is None:
@@ -171,7 +176,7 @@ class StoredThread:
             refers = packed_events.refers
             counted = (self.last_seq + 1, len(trees), packed_events.body, refers, packed_events.own)
             logged = LoggedEvents(*counted, number, run_id, timestamp, info)
-        return Commit(
+        commit = Commit(
             self._lease,
             number,
             info,
@@ -190,6 +195,7 @@ class StoredThread:
             outdated[0],
             outdated[1],
         )
+        return commit, trees
 
     async def _find_outdated(
         self, info: CheckpointInfo, retention: Retention
@@ -237,7 +243,7 @@ class StoredThread:
     def _recent_at(self, checkpoint_id: str | None, number: int, chunker: Chunker) -> Recent:
         return Recent(self._declared, checkpoint_id, number, chunker, self._state, self.unchanged)
 
-    async def _write(self, commit: Commit, on_saved: OnSaved | None = None) -> None:
+    async def _write(self, commit: Commit, trees: list[Tree], on_saved: OnSaved | None = None) -> None:
         try:  # like `storage_errors`, without a context manager in every superstep
             await self._store.commit(commit)
         except PerdureError:
@@ -246,6 +252,8 @@ class StoredThread:
             raise StorageFailed(type(self._store).__name__, "commit", repr(error)) from error
         if observers:
             notify_observers(CommitWritten(size_of(commit)))
+        if self.feed is not None and commit.events is not None:
+            self.feed.publish_commit(trees, commit.events)
         if on_saved is not None:
             events = commit.events
             on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)
@@ -267,7 +275,11 @@ class StoredThread:
                 await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
 
     async def release(self) -> None:
-        await self._store.release(self._lease)
+        try:
+            await self._store.release(self._lease)
+        finally:
+            if self.feed is not None:
+                self.feed.close()
         if self._base is not None:
             retained = self._retained
             self._base.retained = retained if retained is not None and len(retained) <= MAX_CARRIED_ENTRIES else None

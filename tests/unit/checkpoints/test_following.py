@@ -26,8 +26,10 @@ from perdure import (
     WorkflowEvent,
     handler,
 )
+from perdure.checkpoints import follow as follow_module
 from perdure.checkpoints.any_storage import read_events
-from perdure.checkpoints.follow import MAX_LIVE_EVENT_BYTES, decode_live_event
+from perdure.checkpoints.feed import MAX_LIVE_EVENT_BYTES, decode_live_event
+from perdure.checkpoints.follow import ThreadFollower
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.json_codec import JsonCodec
 from perdure.testing.conformance.threads import make_events as logged, own
@@ -213,3 +215,111 @@ async def test_a_storage_without_a_log_cannot_be_followed() -> None:
         await all_of(emitting(SixMethods()).follow("t"))
     with pytest.raises(NoStorage):
         emitting(None).follow("t")
+
+
+# ---------------------------------------------------------------- fed by a run of this process
+
+
+def count_reads(storage: StoreCheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    reads: list[int | None] = []
+    events_after = storage.store.events_after
+
+    async def count(thread_id: str, seq: int | None) -> Any:
+        reads.append(seq)
+        return await events_after(thread_id, seq)
+
+    monkeypatch.setattr(storage.store, "events_after", count)
+    return reads
+
+
+async def started(follower: asyncio.Task[list[WorkflowEvent]], storage: StoreCheckpointStorage) -> None:
+    while not storage.store.has_subscribers("t") and not follower.done():
+        await turns(1)
+
+
+async def test_events_of_a_run_in_this_storage_come_without_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "MIN_POLL_SECONDS", SECONDS)
+    storage = InMemoryCheckpointStorage()
+    reads = count_reads(storage, monkeypatch)
+    following = asyncio.create_task(until_it_rests(storage.follow("t", live=False)))
+    await started(following, storage)
+    await turns(5)
+    before = len(reads)
+    await emitting(storage).run(4, thread_id="t")
+    received = await following
+    assert len(reads) == before
+    assert received == await log_of(storage)
+
+
+async def test_small_live_data_that_cannot_change_is_shared() -> None:
+    storage, token = InMemoryCheckpointStorage(), "a token"
+    following = asyncio.create_task(until_it_rests(storage.follow("t")))
+    await started(following, storage)
+    await emitting(storage, data=token).run(1, thread_id="t")
+    [event] = [event for event in await following if event.type == "data"]
+    assert event.data is token
+
+
+async def test_followers_do_not_share_live_data_that_can_change() -> None:
+    storage, data = InMemoryCheckpointStorage(), ["a", ["b"]]
+    both = [asyncio.create_task(until_it_rests(storage.follow("t"))) for _ in range(2)]
+    await turns(10)
+    await emitting(storage, data=data).run(1, thread_id="t")
+    received = [[event.data for event in await following if event.type == "data"] for following in both]
+    assert received == [[data], [data]]
+    assert len({id(data), *(id(copy) for [copy] in received)}) == 3
+
+
+async def test_a_slow_follower_reads_from_the_log_what_it_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "MAX_PUSHED", 2)
+    storage = InMemoryCheckpointStorage()
+    async with aclosing(storage.follow("t", live=False)) as events:  # type: ignore[type-var]
+        first = asyncio.ensure_future(anext(events))
+        await turns(10)
+        await emitting(storage).run(6, thread_id="t")
+        async with asyncio.timeout(SECONDS):
+            received = [await first]
+            log = await log_of(storage)
+            while len(received) < len(log):
+                received.append(await anext(events))
+    assert received == log
+
+
+async def test_follower_through_another_storage_receives_all_events() -> None:
+    storage = InMemoryCheckpointStorage()
+    other = StoreCheckpointStorage(storage.store)
+    following = asyncio.create_task(until_it_rests(other.follow("t")))
+    await started(following, storage)
+    await emitting(storage).run(2, thread_id="t")
+    received = await following
+    assert [event for event in received if event.seq is not None] == await log_of(storage)
+    assert "data" in {event.type for event in received}
+
+
+async def test_a_follower_sees_the_run_that_took_over_the_fed_thread() -> None:
+    storage, gate = InMemoryCheckpointStorage(), asyncio.Event()
+    following = asyncio.create_task(until_it_rests(storage.follow("t", live=False)))
+    await turns(10)
+    lost = asyncio.create_task(emitting(storage, gate).run(1, thread_id="t"))
+    while not await storage.last_seq("t"):
+        await turns(1)
+    other = StoreCheckpointStorage(storage.store)
+    await emitting(other).run(thread_id="t", takeover=True)
+    assert await following == await log_of(storage)
+    lost.cancel()
+    await asyncio.wait([lost])
+
+
+async def test_follower_from_the_end_begins_with_the_run_that_feeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = InMemoryCheckpointStorage()
+    await emitting(storage).run(2, thread_id="t")
+    last = await storage.last_seq("t")
+    reads = count_reads(storage, monkeypatch)
+    async with ThreadFollower(storage, "t", lambda: None, None, from_end=True) as follower:
+        await emitting(storage).run(2, thread_id="t")
+        received: list[WorkflowEvent] = []
+        async with asyncio.timeout(SECONDS):
+            while all(event.state != "IDLE" for event in received):
+                received += await follower.next() or ()
+    assert not reads
+    assert [event for event in received if event.seq is not None] == (await log_of(storage))[last:]

@@ -284,7 +284,7 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
     nothing is written."""
     opened = OpenedThread(Lease(fork.thread_id, "fork", 1), 0, None, None, 0)
     thread = StoredThread(store, opened, DeclaredTypes(), codec, RecentThreads())
-    commit = thread._pack(fork, None, (), "", fork.status, (), (), ((), 0))
+    commit, _ = thread._pack(fork, None, (), "", fork.status, (), (), ((), 0))
     header = ThreadHeader(
         fork.thread_id,
         fork.workflow_name,

@@ -203,9 +203,7 @@ class Run:
         request = self._request
         has_journal = stored_thread is not None and stored_thread.has_journal and request.durability != "exit"
         if stored_thread is not None:
-            self._publish = live_publisher(
-                request.storage, thread.thread_id, self.run_id, stored_thread, self._clock.now
-            )
+            self._publish = live_publisher(stored_thread, self.run_id, self._clock.now)
         return RunScope(
             self._compiled,
             thread,
@@ -248,7 +246,7 @@ class Run:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
-        if self._publish is not None and self._publish.has_subscribers():
+        if self._publish is not None and self._publish.has_followers():
             self._publish.publish(event)
 
     def _retract(self, events: Sequence[WorkflowEvent]) -> None:

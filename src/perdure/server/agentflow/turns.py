@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -25,13 +25,13 @@ from perdure.server.agentflow.messages import (
 )
 from perdure.server.agentflow.views import state_to_client, update_state
 from perdure.server.problems import HttpProblem
-from perdure.server.runs.hub import Follower, StreamedEvent
+from perdure.server.runs.hub import Follower, StreamedEvent, frame
 from perdure.server.runs.runs import ServedRun
 from perdure.server.runs.start import failure_of, input_from_messages, start
 from perdure.server.threads.conversation import LONGEST_NAME, SHOWN_TURNS, conversation, output_messages, with_run_ids
 from perdure.server.threads.tenancy import check_id
 from perdure.server.threads.threads import Threads
-from perdure.server.threads.to_json import event_to_json, request_to_json
+from perdure.server.threads.to_json import request_to_json
 from perdure.workflows.workflow import Workflow
 
 Granularity = Literal["full", "partial", "low"]
@@ -68,6 +68,13 @@ class InvokedTurn:
         self._name: str | None = None
         self._message_count = 0
         """Output messages so far."""
+
+    def follow(self) -> AbstractAsyncContextManager[Follower]:
+        """Follow the thread of this turn, before it begins, for the events of its run."""
+        threads = self.threads
+        return threads.service.hub.follow(
+            self.stored_id, threads.space, lambda: self.workflow.declared_types, from_end=True
+        )
 
     async def begin(self, *, stream: bool = False) -> ServedRun:
         """Start the run. Raises HttpProblem and the error that rejected the run."""
@@ -229,29 +236,59 @@ Chunk = tuple[int | None, dict[str, Any]]
 """The number of the committed event, if any, and the chunk."""
 
 
-async def chunks(turn: InvokedTurn, follower: Follower) -> AsyncIterator[Chunk | None]:
-    """The chunks of a turn that has begun, until its run ends; None for each second without an event."""
-    served = turn.served
-    if served is None or served.task is None:
-        raise RuntimeError("This turn has not begun.")
-    yield None, chunk(turn, "updates", data={"status": "started", "cursor": follower.cursor})
-    has_end_event = False
-    while not has_end_event:
-        has_ended = served.task.done()
-        events = await follower.next(0 if has_ended else LOOK_SECONDS)
-        for event in events:
-            if event.event.run_id == served.run_id:
-                for part in chunks_of_event(turn, event):
-                    yield part
-                has_end_event = has_end_event or _is_end(event)
-        if has_ended and not events:  # its end could not be stored: no event follows
-            break
-        if not events:
-            yield None
-    if turn.body.response_granularity == "full":
-        yield None, chunk(turn, "state", state=await turn.state())
-    await turn.served.wait_ended()  # type: ignore[union-attr]  # checked above
-    yield None, chunk(turn, "updates", data={**turn.meta(), "status": "done", "cursor": follower.cursor})
+class TurnStream:
+    """The chunks of a turn that has begun, until its run ends."""
+
+    def __init__(self, turn: InvokedTurn, follower: Follower) -> None:
+        if turn.served is None or turn.served.task is None:
+            raise RuntimeError("This turn has not begun.")
+        self._turn = turn
+        self._follower = follower
+        self._served = turn.served
+        self._task = turn.served.task
+        self._next = self._start
+
+    async def next(self) -> list[Chunk] | None:
+        """The next chunks; none after a second without an event, None after the last."""
+        return await self._next()
+
+    async def next_frames(self) -> bytes | None:
+        parts = await self._next()
+        if parts is None:
+            return None
+        return b"".join([frame(body["event"], msgspec.json.encode(body), seq) for seq, body in parts])
+
+    async def _start(self) -> list[Chunk] | None:
+        self._next = self._read
+        return [(None, chunk(self._turn, "updates", data={"status": "started", "cursor": self._follower.cursor}))]
+
+    async def _read(self) -> list[Chunk] | None:
+        parts: list[Chunk] = []
+        while not parts:
+            has_ended = self._task.done()
+            events = await self._follower.next(0 if has_ended else LOOK_SECONDS)
+            own = [event for event in events if event.event.run_id == self._served.run_id]
+            parts = [part for event in own for part in chunks_of_event(self._turn, event)]
+            if any(map(_is_end, own)):
+                self._next = self._finish
+                break
+            if not events:
+                if has_ended:  # its end could not be stored: no event follows
+                    return await self._finish()
+                break
+        return parts
+
+    async def _finish(self) -> list[Chunk] | None:
+        self._next = self._end
+        turn, parts = self._turn, list[Chunk]()
+        if turn.body.response_granularity == "full":
+            parts.append((None, chunk(turn, "state", state=await turn.state())))
+        await self._served.wait_ended()
+        done = {**turn.meta(), "status": "done", "cursor": self._follower.cursor}
+        return [*parts, (None, chunk(turn, "updates", data=done))]
+
+    async def _end(self) -> None:
+        return None
 
 
 def _is_end(streamed: StreamedEvent) -> bool:
@@ -271,22 +308,19 @@ def chunks_of_event(turn: InvokedTurn, streamed: StreamedEvent) -> list[Chunk]:
             (seq, chunk(turn, "message", message=message)) for message in messages_to_client(turn.messages_of(event))
         ]
     if event.type == "failed":
-        body = event_to_json(event, streamed.space, hides_errors=streamed.hides)
-        return [(seq, chunk(turn, "error", data=body.get("details")))]
+        return [(seq, chunk(turn, "error", data=streamed.to_json().get("details")))]
     if event.type == "request_info":
         data = {"status": "interrupted", "request": request_to_json(event, streamed.space)}
         return [(seq, chunk(turn, "updates", data=data))]
-    return [(seq, chunk(turn, "updates", data=_event_fields(event, streamed)))]
+    fields = {key: value for key, value in streamed.to_json().items() if key not in _OF_THE_CHUNK}
+    return [(seq, chunk(turn, "updates", data=fields))]
 
 
-def _event_fields(event: WorkflowEvent, streamed: StreamedEvent) -> dict[str, Any]:
-    body = event_to_json(event, streamed.space, hides_errors=streamed.hides)
-    return {key: value for key, value in body.items() if key not in ("thread_id", "run_id", "timestamp", "seq")}
+_OF_THE_CHUNK = frozenset({"thread_id", "run_id", "timestamp", "seq"})
+"""Fields of an event that its chunk has."""
 
 
 def _delta(update: AgentResponseUpdate) -> dict[str, Any]:
-    from perdure.agents.conversation.message import Message
-
     message = Message(update.role or "assistant", update.contents, update.author_name, update.message_id)
     return {**message_to_client(message, ""), "message_id": update.message_id, "delta": True}
 

@@ -1,18 +1,18 @@
-"""Event streams: one log reader per followed thread; each follower has its own cursor."""
+"""Event streams: one reader per followed thread; each follower has its own cursor."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
 from perdure.checkpoints.any_storage import read_events
-from perdure.checkpoints.follow import follow
+from perdure.checkpoints.follow import Declared, ThreadFollower
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.codec import DeclaredTypes
 from perdure.errors import CursorExpired
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
@@ -26,13 +26,17 @@ PAGE_SIZE = 500
 MAX_UNREAD = 1000
 """Events buffered for one slow client. Beyond that the buffer is dropped, and the client reads the log."""
 
-Declared = Callable[[], DeclaredTypes | None]
+
+def frame(kind: str, body: bytes, seq: int | None = None) -> bytes:
+    """A server-sent event. Only committed events have an id: clients reconnect with it."""
+    head = b"" if seq is None else b"id: %d\n" % seq
+    return b"%sevent: %s\ndata: %s\n\n" % (head, kind.encode(), body)
 
 
 class StreamedEvent:
     """One event, encoded once for all followers."""
 
-    __slots__ = ("_body", "_frame", "after", "event", "hides", "seq", "space")
+    __slots__ = ("_frame", "after", "event", "hides", "seq", "space")
 
     def __init__(self, event: WorkflowEvent, space: Space, after: int, *, hides: bool) -> None:
         self.event = event
@@ -42,38 +46,40 @@ class StreamedEvent:
         """The last committed event when this one was published."""
         self.space = space
         self.hides = hides
-        self._body: bytes | None = None
         self._frame: bytes | None = None
 
-    @property
-    def body(self) -> bytes:
-        if self._body is None:
-            self._body = msgspec.json.encode(event_to_json(self.event, self.space, hides_errors=self.hides))
-        return self._body
+    def to_json(self) -> dict[str, Any]:
+        return event_to_json(self.event, self.space, hides_errors=self.hides)
 
     @property
     def frame(self) -> bytes:
-        """The event as a server-sent event. Only committed events have an id: clients reconnect with it."""
         if self._frame is None:
-            head = b"" if self.seq is None else b"id: %d\n" % self.seq
-            self._frame = b"%sevent: %s\ndata: %s\n\n" % (head, self.event.type.encode(), self.body)
+            self._frame = frame(self.event.type, msgspec.json.encode(self.to_json()), self.seq)
         return self._frame
 
 
 class Follower:
     """One client of a thread's stream. It gets each event after its cursor once, in order."""
 
-    def __init__(self, channel: _Channel, after: int | None, *, must_read_log: bool = True) -> None:
+    def __init__(self, channel: _Channel, after: int | None, *, from_end: bool) -> None:
         self._channel = channel
         self._after = after
-        self.cursor = max(after or 0, 0)
-        """The last committed event that the client received."""
+        self._cursor = None if from_end else max(after or 0, 0)
         self._unread: deque[StreamedEvent] = deque()
-        self._must_read_log = must_read_log
+        self._must_read_log = not from_end
         self._read: list[StreamedEvent] = []
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def cursor(self) -> int:
+        """The last committed event that the client received; from the end of the log: the last before the stream."""
+        if self._cursor is None:
+            self._cursor = self._channel.seq
+        return self._cursor or 0
+
     def push(self, event: StreamedEvent) -> None:
+        if self._cursor is None:
+            self._cursor = event.after
         if len(self._unread) >= MAX_UNREAD:
             self._unread.clear()
             self._must_read_log = True
@@ -106,7 +112,7 @@ class Follower:
             if event.seq is None and event.after >= self.cursor:  # the log gave no later event
                 events.append(event)
             elif event.seq is not None and event.seq > self.cursor:
-                self.cursor = event.seq
+                self._cursor = event.seq
                 events.append(event)
         return events
 
@@ -141,53 +147,60 @@ class Follower:
             if len(events) >= PAGE_SIZE:
                 self._must_read_log = True  # the next call reads the rest
                 break
-        self.cursor = events[-1].seq or self.cursor if events else self.cursor
+        self._cursor = events[-1].seq or self.cursor if events else self.cursor
         return events
 
 
 class _Channel:
     """A thread with at least one follower in this process."""
 
-    def __init__(self, storage: StoreCheckpointStorage, thread_id: str, declared: Declared, space: Space, hides: bool):
+    def __init__(
+        self, storage: StoreCheckpointStorage, thread_id: str, declared: Declared, space: Space, hides: bool
+    ) -> None:
         self._storage = storage
         self.thread_id = thread_id
         self._declared = declared
         self._space = space
         self._hides = hides
+        self._reader = ThreadFollower(storage, thread_id, declared, None, from_end=True)
         self.followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
 
+    @property
+    def seq(self) -> int | None:
+        """The last committed event that was read; None while that is unknown."""
+        return self._reader.seq
+
     async def last_seq(self) -> int:
         return await self._storage.last_seq(self.thread_id)
 
-    def start(self, after: int) -> None:
-        self._task = asyncio.get_running_loop().create_task(
-            self._read_events(after), name=f"events of {self.thread_id}"
-        )
+    def start(self) -> None:
+        self._reader.open()
+        self._task = asyncio.get_running_loop().create_task(self._read_events(), name=f"events of {self.thread_id}")
+
+    async def read_on(self) -> None:
+        """Read what is committed from now on. Raises StorageFailed."""
+        await self._reader.read_on()
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await self._reader.close()
 
-    async def _read_events(self, after: int) -> None:
-        last = after
+    async def _read_events(self) -> None:
+        reader = self._reader
         try:
-            events = follow(
-                self._storage,
-                self.thread_id,
-                self._declared(),
-                after,
-                live=True,
-                provisional=False,
-                until_idle=False,
-            )
-            async for event in events:
-                streamed = StreamedEvent(event, self._space, last, hides=self._hides)
-                last = event.seq or last
-                for follower in self.followers:
-                    follower.push(streamed)
+            last = reader.seq
+            while (events := await reader.next()) is not None:
+                if last is None and events:
+                    last = next((event.seq - 1 for event in events if event.seq is not None), reader.seq)
+                for event in events:
+                    streamed = StreamedEvent(event, self._space, last or 0, hides=self._hides)
+                    last = event.seq or last
+                    for follower in self.followers:
+                        follower.push(streamed)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # each follower raises it
@@ -218,30 +231,22 @@ class Hub:
 
     @asynccontextmanager
     async def follow(
-        self, thread_id: str, space: Space, declared: Declared, after: int | None, *, is_last: bool = False
+        self, thread_id: str, space: Space, declared: Declared, after: int | None = None, *, from_end: bool = False
     ) -> AsyncIterator[Follower]:
         """Follow a thread from a cursor.
 
-        `after` is the last event that the client has; None: all stored events follow. `is_last`: `after` is the head
-        of the log, so the follower does not read the log first.
+        `after` is the last event that the client has; None: all stored events follow. `from_end`: for a run that the
+        caller is about to start, whose events come from the run itself.
         """
         channel = self._channels.get(thread_id)
         if channel is None:
             channel = self._channels[thread_id] = _Channel(self._storage, thread_id, declared, space, self._hides)
-            follower = Follower(channel, after, must_read_log=not is_last)
-            channel.followers.add(follower)
-            # The channel reads events after this one; followers read the log up to here themselves.
-            try:
-                last_seq = after if is_last and after is not None else await self._storage.last_seq(thread_id)
-                channel.start(last_seq)
-            except BaseException as error:
-                self._channels.pop(thread_id, None)
-                channel.fail(error)  # followers that joined meanwhile reconnect with their cursors
-                raise
-        else:
-            follower = Follower(channel, after)
-            channel.followers.add(follower)
+            channel.start()
+        follower = Follower(channel, after, from_end=from_end)
+        channel.followers.add(follower)
         try:
+            if not from_end:  # the channel reads events after this; followers read the log up to here themselves
+                await channel.read_on()
             yield follower
         finally:
             channel.followers.discard(follower)

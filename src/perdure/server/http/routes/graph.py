@@ -15,11 +15,11 @@ from msgspec import UNSET, UnsetType
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.agentflow.turns import InvokeBody, InvokedTurn, chunk, chunks
+from perdure.server.agentflow.turns import InvokeBody, InvokedTurn, TurnStream, chunk
 from perdure.server.agentflow.views import STATE_SCHEMA, graph_to_client, tools_to_client
 from perdure.server.http.errors import Reply, errors_of_agentflow, reply
 from perdure.server.http.request_context import OwnThreads, OwnVisit, Visit, visit_of
-from perdure.server.http.sse import event_stream, frames_of_chunks
+from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.threads.threads import Threads
 
@@ -74,17 +74,9 @@ async def stream(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThread
     service = visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
-        follower = await stack.enter_async_context(await turn_follower(turn))
+        follower = await stack.enter_async_context(turn.follow())
         await turn.begin(stream=True)
-        frames = frames_of_chunks(chunks(turn, follower))
-        return event_stream(service, frames, follower, stack.pop_all())
-
-
-async def turn_follower(turn: InvokedTurn) -> Any:
-    """A follower of the turn's thread from its current head."""
-    service, space = turn.threads.service, turn.threads.space
-    after = await service.storage.last_seq(turn.stored_id)
-    return service.hub.follow(turn.stored_id, space, lambda: turn.workflow.declared_types, after, is_last=True)
+        return event_stream(service, TurnStream(turn, follower).next_frames, follower, stack.pop_all())
 
 
 class StopBody(msgspec.Struct, frozen=True):
@@ -163,13 +155,14 @@ async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> No
         await visit.service.count_turn(visit.limit_key)
         turn = InvokedTurn(Threads(visit.service, visit.space), _body(text))
         await visit.require_scope("graph:stream", turn.thread_id)
-        async with await turn_follower(turn) as follower:
+        async with turn.follow() as follower:
             await turn.begin(stream=True)
+            chunks = TurnStream(turn, follower)
             visit.service.stop_hooks.add(follower.wake)
             try:
-                async for part in chunks(turn, follower):
-                    if part is not None:
-                        await _send(socket, part[1])
+                while (parts := await chunks.next()) is not None:
+                    for _, body in parts:
+                        await _send(socket, body)
                     if visit.service.stopping.is_set():
                         closing = {"status": "closing", "cursor": follower.cursor}
                         await _send(socket, chunk(turn, "updates", data=closing))

@@ -13,11 +13,12 @@ from litestar.response import Stream
 from msgspec import UNSET, UnsetType
 
 from perdure.errors import RunInterrupted
+from perdure.server.http import sse
 from perdure.server.http.errors import Reply, errors, reply
 from perdure.server.http.request_context import OwnThreads, OwnVisit
 from perdure.server.http.routes.history import HERE
 from perdure.server.http.routes.threads import Limit
-from perdure.server.http.sse import event_stream, frames_of_events
+from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.runs import ServedRun
 from perdure.server.runs.start import failure_of, run_to_json, run_to_json_from_log, start_run
@@ -177,7 +178,12 @@ async def events(
             service.hub.follow(info.thread_id, threads.space, lambda: declared, cursor)
         )
         await follower.read_log()  # an expired cursor becomes a 410 response
-        return event_stream(service, frames_of_events(follower, live=live), follower, stack.pop_all())
+
+        async def next_frames() -> bytes:
+            events = await follower.next(sse.HEARTBEAT_SECONDS)
+            return b"".join([event.frame for event in events if live or event.seq is not None])
+
+        return event_stream(service, next_frames, follower, stack.pop_all())
 
 
 def _last_event_id(text: str | None) -> int | None:

@@ -1,0 +1,228 @@
+"""The feed of a followed thread: the events of the run that owns it, on their way to followers.
+
+Followers of the same storage in this process get what the run pushes, as it is. Others subscribe to the store: they get
+live events as bytes, which may be lost, and read committed events in the log.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakSet, WeakValueDictionary
+
+import msgspec
+
+from perdure.checkpoints.encoding.events import NOT_LOGGED
+from perdure.codec import DeclaredTypes, Tree
+from perdure.codecs.json_codec import JsonCodec
+from perdure.errors import PerdureError, UnsavableValue
+from perdure.events import WorkflowEvent
+from perdure.isolation import is_immutable
+from perdure.names import stable_name
+from perdure.records import LoggedEvents
+
+if TYPE_CHECKING:
+    from perdure.checkpoints.storage import StoreCheckpointStorage
+
+MAX_LIVE_EVENT_BYTES = 256 * 1024
+"""Larger events are not published. Those that belong to the log are still logged."""
+
+_WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
+"""Their data are messages, which may be large, and which the log omits too."""
+
+
+class LiveEvent(NamedTuple):
+    """An event that a run published before its commit."""
+
+    after: int
+    """The last event of the log at that time."""
+    event: WorkflowEvent
+
+
+class CommittedEvents(NamedTuple):
+    """The logged events of a commit that the store has."""
+
+    trees: Tree
+    logged: LoggedEvents
+
+
+class WantedEvents(NamedTuple):
+    """Which live events the caller wants."""
+
+    live: bool = True
+    provisional: bool = False
+
+    def accepts(self, kind: str) -> bool:
+        return self.live if kind in NOT_LOGGED else self.provisional
+
+
+class FedFollower(Protocol):
+    """A follower of one thread. A run calls these methods from any OS thread."""
+
+    wanted: WantedEvents
+
+    def begin(self, last_seq: int) -> None:
+        """A run feeds this follower from now on; `last_seq` is the end of the log."""
+
+    def push(self, item: LiveEvent | CommittedEvents | bytes) -> None: ...
+
+    def end(self) -> None:
+        """The run has released the thread."""
+
+
+class Feeds:
+    """The followers in this process of the threads of one storage, and the runs that feed them."""
+
+    def __init__(self) -> None:
+        _ALL_FEEDS.add(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Also in a forked child: the followers are the parent's, and the lock may be held."""
+        self._lock = threading.Lock()
+        self._followers: dict[str, tuple[FedFollower, ...]] = {}
+        self._open: WeakValueDictionary[str, Feed] = WeakValueDictionary()
+        """By thread. Weak: a run that its closed event loop abandoned ends no feed."""
+
+    def add(self, thread_id: str, follower: FedFollower) -> None:
+        with self._lock:
+            self._followers[thread_id] = (*self.followers(thread_id), follower)
+        feed = self._open.get(thread_id)
+        if feed is not None:
+            follower.begin(feed.last_seq)
+
+    def remove(self, thread_id: str, follower: FedFollower) -> None:
+        with self._lock:
+            others = tuple(other for other in self._followers.pop(thread_id, ()) if other is not follower)
+            if others:
+                self._followers[thread_id] = others
+
+    def followers(self, thread_id: str) -> tuple[FedFollower, ...]:
+        return self._followers.get(thread_id, ())
+
+    def is_fed(self, thread_id: str) -> bool:
+        """Whether a run of this storage owns the thread."""
+        return thread_id in self._open
+
+    def open(self, feed: Feed) -> None:
+        self._open[feed.thread_id] = feed
+        for follower in self.followers(feed.thread_id):
+            follower.begin(feed.last_seq)
+
+    def close(self, feed: Feed) -> None:
+        if self._open.get(feed.thread_id) is feed:
+            del self._open[feed.thread_id]
+            for follower in self.followers(feed.thread_id):
+                follower.end()
+
+
+_ALL_FEEDS: WeakSet[Feeds] = WeakSet()
+
+
+def _reset_all() -> None:
+    for feeds in list(_ALL_FEEDS):
+        feeds.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)
+
+
+class Feed:
+    """Publishes the events of the run that owns a thread. An event without followers costs two lookups."""
+
+    __slots__ = ("__weakref__", "_feeds", "_store", "last_seq", "thread_id")
+
+    def __init__(self, storage: StoreCheckpointStorage, thread_id: str, last_seq: int) -> None:
+        self.thread_id = thread_id
+        self.last_seq = last_seq
+        """The last event of the log."""
+        self._store = storage.store
+        self._feeds = storage._feeds
+        self._feeds.open(self)
+
+    def has_followers(self) -> bool:
+        return bool(self._feeds.followers(self.thread_id)) or self._store.has_subscribers(self.thread_id)
+
+    def publish(self, event: WorkflowEvent, run_id: str, last_seq: int, timestamp: datetime) -> None:
+        """Publish an event before its commit. `last_seq`: the end of the log after the commits that have begun."""
+        is_subscribed = self._store.has_subscribers(self.thread_id)
+        followers = [each for each in self._feeds.followers(self.thread_id) if each.wanted.accepts(event.type)]
+        if not is_subscribed and not followers:
+            return
+        stamped = msgspec.structs.replace(event, thread_id=self.thread_id, run_id=run_id, timestamp=timestamp)
+        is_shared = is_shareable(event)
+        body = encode_live_event(stamped, last_seq) if is_subscribed or not is_shared else None
+        item = LiveEvent(last_seq, stamped) if is_shared else body
+        if item is not None:
+            for follower in followers:
+                follower.push(item)
+        if is_subscribed and body is not None:
+            self._store.publish(self.thread_id, body)
+
+    def publish_commit(self, trees: Tree, logged: LoggedEvents) -> None:
+        """Publish the logged events of a commit that the store has."""
+        self.last_seq = logged.first_seq + logged.count - 1
+        for follower in self._feeds.followers(self.thread_id):
+            follower.push(CommittedEvents(trees, logged))
+
+    def close(self) -> None:
+        """The run has released the thread."""
+        self._feeds.close(self)
+
+
+def is_shareable(event: WorkflowEvent) -> bool:
+    """Whether followers may share the event itself: an unlogged one, with small data that any codec returns unchanged
+    and no reader can change."""
+    data = event.data
+    if event.type not in NOT_LOGGED:
+        return False
+    if data is None or type(data) in (bool, int, float):
+        return True
+    if not (type(data) is str or (stable_name(type(data)).startswith("perdure:") and is_immutable(data))):
+        return False
+    try:
+        return len(msgspec.json.encode(data)) <= MAX_LIVE_EVENT_BYTES
+    except (TypeError, ValueError, msgspec.EncodeError, RecursionError):
+        return False
+
+
+def encode_live_event(event: WorkflowEvent, last_seq: int) -> bytes | None:
+    """None for an event that cannot leave this process, or is too large."""
+    if event.type in _WITHOUT_DATA:
+        event = msgspec.structs.replace(event, data=None)
+    try:
+        body = msgspec.json.encode([last_seq, _to_dict(event)])
+    except (UnsavableValue, msgspec.EncodeError, RecursionError):
+        return None
+    return body if len(body) <= MAX_LIVE_EVENT_BYTES else None
+
+
+def decode_live_event(body: bytes, codec: JsonCodec) -> LiveEvent | None:
+    """None for a body that is not an event: any client of the channel can publish anything."""
+    try:
+        after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])
+        data = fields.pop("data", None)
+        event = msgspec.structs.replace(
+            WorkflowEvent.from_dict(fields), data=codec.decode(data, "event.data"), seq=None
+        )
+    except (PerdureError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        return None
+    return LiveEvent(after, event)
+
+
+def _to_dict(event: WorkflowEvent) -> dict[str, Any]:
+    """The result of `WorkflowEvent.to_dict`, with a codec that is made once: runs may publish each token."""
+    # Never the storage's own: any client may publish, and decoding with another codec may run code.
+    codec = lenient_codec(None)
+    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
+    fields = ((name, getattr(event, name), default) for name, default in defaults)
+    return {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
+
+
+@lru_cache(maxsize=16)
+def lenient_codec(declared: DeclaredTypes | None) -> JsonCodec:
+    return JsonCodec(declared, lenient=True)
