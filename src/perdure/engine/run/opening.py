@@ -44,13 +44,15 @@ def check_compatibility(
         breaking = [*migrator.differences, *breaking]
     if breaking and not force:
         raise IncompatibleWorkflow(checkpoint.checkpoint_id, compiled.graph.name, breaking)
-    warnings: list[str] = []
+    warnings = []
     if migrator is not None and migrator.applied:
-        warnings.append(f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}.")
+        text = f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}."
+        warnings.append(WorkflowEvent("warning", text))
     if breaking or added:
         changes = "; ".join((*breaking, *added))
-        warnings.append(f"The workflow changed since the checkpoint was made: {changes}.")
-    return [WorkflowEvent("warning", text) for text in warnings]
+        text = f"The workflow changed since the checkpoint was made: {changes}."
+        warnings.append(WorkflowEvent("warning", text))
+    return warnings
 
 
 def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[list[str], list[str]]:
@@ -66,22 +68,26 @@ def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[l
             breaking += broken
         else:
             breaking.append("its graph signature is different")
-    gone = sorted(_missing_executors(checkpoint, compiled, ""))
-    if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
-        reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
-        raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
-    breaking += [f"something is due to executor {executor_id!r}, which is gone" for executor_id in gone]
+    for executor_id in sorted(_missing_executors(checkpoint, compiled, "")):
+        if checkpoint.graph_signature_hash == compiled.signature_hash:
+            reason = f"something is due to executor {executor_id!r}, which its graph does not have"
+            raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
+        breaking.append(f"something is due to executor {executor_id!r}, which is gone")
     return breaking, added
 
 
 def _missing_executors(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:
     """Executors with due deliveries that the graph does not have, by path."""
-    nodes = compiled.graph.nodes
-    due = {*(str(message.target_id) for message in level.deliveries)}
-    due |= {_asker(request, nodes) for request in level.pending_request_info_events.values()}
-    due |= {str(delivery.message.target_id) for delivery in level.suspended.values()}
-    due |= {child.executor_id for child in level.children.values()}
-    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes}
+    nodes, due = compiled.graph.nodes, set[str]()
+    for messages in level.messages.values():
+        due.update(str(message.target_id) for message in messages)
+    for request in level.pending_request_info_events.values():
+        due.add(_asker(request, nodes))
+    for delivery in level.suspended.values():
+        due.add(str(delivery.message.target_id))
+    for child in level.children.values():
+        due.add(child.executor_id)
+    gone = {f"{path}{executor_id}" for executor_id in due if executor_id not in nodes} if due else due
     for child in level.children.values():
         inner = compiled.children.get(child.executor_id)
         if inner is not None:
@@ -102,7 +108,8 @@ def _asker(request: WorkflowEvent, executor_ids: Iterable[str]) -> str:
 def compatible_position(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> Position:
     """The position of the checkpoint, without deliveries to executors that no longer exist (force=True)."""
     position = position_of(checkpoint)
-    _leave_out(position, compiled)
+    if checkpoint.graph_signature_hash != compiled.signature_hash:
+        _leave_out(position, compiled)
     return position
 
 
@@ -281,9 +288,11 @@ class Opening:
         if stored_thread.has_inbox:  # only the store's items: another object may have delivered the others
             standing = thread.position if named is None else named
             loaded = stored_thread.load_inbox(standing.renamed_types)
-            # Items that arrived after the thread was opened: no other owner can have delivered them.
-            arrived = thread.inbox.keys() - self._inbox_before - loaded.keys()
-            thread.inbox = {**loaded, **{key: thread.inbox[key] for key in thread.inbox if key in arrived}}
+            for item_id, item in thread.inbox.items():
+                # Items that arrived after the thread was opened: no other owner can have delivered them.
+                if item_id not in self._inbox_before:
+                    loaded.setdefault(item_id, item)
+            thread.inbox = loaded
         if stored_thread.has_journal and not thread.is_ahead and self._request.durability != "exit":
             # Only the store's records: those of a run with durability="exit" are in memory, and would leave a gap.
             thread.records = {}
@@ -314,8 +323,10 @@ class Opening:
             await self._move_to(self.named, thread, loop)
 
     async def _move_to(self, checkpoint: WorkflowCheckpoint, thread: LiveThread, loop: Loop) -> None:
-        nodes, memories = self._compiled.graph.nodes, checkpoint.executors.items()
-        saved = {key: memory.saved for key, memory in memories if memory.saved is not None and key in nodes}
+        saved = {}
+        for executor_id, memory in checkpoint.executors.items():
+            if memory.saved is not None and executor_id in self._compiled.graph.nodes:
+                saved[executor_id] = memory.saved
         await loop.restore(compatible_position(checkpoint, self._compiled), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False

@@ -75,7 +75,8 @@ class Committer:
                 thread.inbox.pop(item_id, None)
             return None, None
         is_busy = after.is_busy if completed is None else bool(completed.has_pending_messages)
-        checkpoint = self._checkpoint_of(after, stored_thread.number + 1, is_busy=is_busy)
+        state = running_state(after) if is_busy else resting_state(after)
+        checkpoint = self._checkpoint_of(after, stored_thread.number + 1, state)
         events, on_saved = list(self.backlog), None
         unsettled: Sequence[int] = ()
         is_final = completed is not None and not is_busy and not thread.inbox
@@ -84,7 +85,7 @@ class Committer:
         else:
             events.append(completed)
             if is_final:
-                events.append(WorkflowEvent("status", state=resting_state(after)))
+                events.append(WorkflowEvent("status", state=state))
             if self._lags:
                 on_saved = self._emit_final_saved if is_final else self._emit_saved
         if self._lags:  # until it succeeds: an earlier commit may be what fails, and the live thread is ahead of it
@@ -126,7 +127,8 @@ class Committer:
         stored_thread, thread = self._stored_thread, self._thread
         if stored_thread is None:
             return
-        checkpoint = self._checkpoint_of(position, stored_thread.number + 1, is_busy=position.is_busy)
+        state = running_state(position) if position.is_busy else resting_state(position)
+        checkpoint = self._checkpoint_of(position, stored_thread.number + 1, state)
         commit = stored_thread.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         if self._watch is not None:
             commit = self._watch.saving(checkpoint, 0).watch(commit)
@@ -188,7 +190,7 @@ class Committer:
         if was_in_step:
             thread.number = stored_thread.number
 
-    def _checkpoint_of(self, after: Position, number: int, *, is_busy: bool) -> WorkflowCheckpoint:
+    def _checkpoint_of(self, after: Position, number: int, state: WorkflowRunState) -> WorkflowCheckpoint:
         compiled, thread = self._compiled, self._thread
         return checkpoint_of(
             after,
@@ -200,7 +202,7 @@ class Committer:
             graph_signature=compiled.signature,
             migrations=compiled.migrations.names,
             number=number,
-            status=(running_state(after) if is_busy else resting_state(after)).value,
+            status=state.value,
         )
 
 

@@ -314,7 +314,12 @@ class Loop:
 
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
         """Move to another position, executors included. `saved` has their dicts as values."""
-        await self._memory.restore_all(position, saved)
+        if self._compiled.has_hooks or saved or position.children:
+            await self._memory.restore_all(position, saved)
+        else:
+            thread = self._thread
+            thread.position, thread.children, thread.journal, thread.records = position, {}, {}, {}
+            thread.is_dirty = False
 
     async def tidy(self) -> None:
         """Complete an interrupted undo: restore executors that differ from the position."""

@@ -204,11 +204,12 @@ def _level_of(checkpoint: WorkflowCheckpoint | ChildCheckpoint) -> Position:
     position.buffers = checkpoint.buffers
     position.requests = dict(checkpoint.pending_request_info_events)
     position.answered = dict(checkpoint.answered)
-    position.private = {
-        executor_id: dict(memory.private) for executor_id, memory in checkpoint.executors.items() if memory.private
-    }
+    for executor_id, memory in checkpoint.executors.items():
+        if memory.private:
+            position.private[executor_id] = dict(memory.private)
     position.suspended = dict(checkpoint.suspended)
-    position.children = {child_id: _child_of(child) for child_id, child in checkpoint.children.items()}
+    for child_id, child in checkpoint.children.items():
+        position.children[child_id] = _child_of(child)
     return position
 
 

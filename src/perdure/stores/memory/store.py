@@ -104,14 +104,12 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.bus = LocalBus()
+        self.has_subscribers = self.bus.has_subscribers
         self._tables = MemoryTables()
         self._threads = self._tables.threads
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
-
-    def has_subscribers(self, thread_id: str) -> bool:
-        return self.bus.has_subscribers(thread_id)
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         return self.bus.subscribe(thread_id, self.poll_interval.after)

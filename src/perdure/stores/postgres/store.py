@@ -49,6 +49,7 @@ class PostgresStore:
         self.location = location_of(dsn, schema)
         """Server, database and schema: stores with the same tables have the same location."""
         self.bus = bus_for(("postgres", self.location))
+        self.has_subscribers = self.bus.has_subscribers
         self._leases = Leases(self.db)
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
@@ -136,9 +137,6 @@ class PostgresStore:
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
-
-    def has_subscribers(self, thread_id: str) -> bool:
-        return self.bus.has_subscribers(thread_id)
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         return self.bus.subscribe(thread_id, self.poll_interval.after)

@@ -72,6 +72,7 @@ class IndexedStore:
 
     def __init__(self, tables: TableAccess, read_payloads: ReadPayloads) -> None:
         self.bus = bus_for(tables.connection.path)
+        self.has_subscribers = self.bus.has_subscribers
         self._tables = tables
         self._read_payloads = read_payloads
 
@@ -161,9 +162,6 @@ class IndexedStore:
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
-
-    def has_subscribers(self, thread_id: str) -> bool:
-        return self.bus.has_subscribers(thread_id)
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         return self.bus.subscribe(thread_id, self.poll_interval.after)
