@@ -179,8 +179,8 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
 @pytest.mark.parametrize(
     ("file", "module", "breaks"),
     [
-        ("engine/superstep/loop.py", "perdure.stores.memory.store.MemoryStore", True),
-        ("graph/edges.py", "perdure.engine.superstep.loop", True),
+        ("engine/run/loop.py", "perdure.stores.memory.store.MemoryStore", True),
+        ("graph/edges.py", "perdure.engine.run.loop", True),
         ("graph/edges.py", "perdure.errors.PerdureError", False),
         ("agents/executor.py", "perdure.workflows.workflow", True),
         ("workflows/workflow.py", "perdure.agents.executor", False),

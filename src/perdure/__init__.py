@@ -109,14 +109,14 @@ if TYPE_CHECKING:
         get_run_context as get_run_context,
         step as step,
     )
-    from perdure.engine.run.options import RunOptions as RunOptions
+    from perdure.engine.run.request import RunOptions as RunOptions
     from perdure.engine.run.result import (
         ResponseStream as ResponseStream,
         WorkflowRunResult as WorkflowRunResult,
         run_sync as run_sync,
     )
     from perdure.engine.thread.arguments import Secret as Secret
-    from perdure.engine.tracing.tracing import configure_tracing as configure_tracing
+    from perdure.engine.tracing import configure_tracing as configure_tracing
     from perdure.errors import (
         AgentFailed as AgentFailed,
         AlreadyAnswered as AlreadyAnswered,
@@ -250,11 +250,10 @@ if TYPE_CHECKING:
         RequestInfoFunctionArgs as RequestInfoFunctionArgs,
         WorkflowAgent as WorkflowAgent,
     )
-    from perdure.workflows.builder import WorkflowBuilder as WorkflowBuilder
     from perdure.workflows.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
     from perdure.workflows.handle import RunHandle as RunHandle
     from perdure.workflows.migration_check import ThreadFit as ThreadFit, ThreadFits as ThreadFits
-    from perdure.workflows.workflow import Workflow as Workflow
+    from perdure.workflows.workflow import Workflow as Workflow, WorkflowBuilder as WorkflowBuilder
 
 __version__ = "0.1.0"
 
@@ -308,10 +307,10 @@ _NAMES = {
     "perdure.codecs.types": "register_type",
     "perdure.engine.delivery.executor_state": "HookContext",
     "perdure.engine.functions": "RunContext StepWrapper get_run_context step",
-    "perdure.engine.run.options": "RunOptions",
+    "perdure.engine.run.request": "RunOptions",
     "perdure.engine.run.result": "ResponseStream WorkflowRunResult run_sync",
     "perdure.engine.thread.arguments": "Secret",
-    "perdure.engine.tracing.tracing": "configure_tracing",
+    "perdure.engine.tracing": "configure_tracing",
     "perdure.errors": (
         "AgentFailed AlreadyAnswered AnswerNotUsable AnswerRejected ApprovalTimedOut CheckpointHookFailed "
         "CheckpointNotFound CheckpointPinned ContextEnded ConversationNotFound CursorExpired DamagedCheckpoint "
@@ -352,11 +351,10 @@ _NAMES = {
     "perdure.stores.encrypted.store": "EncryptedStore",
     "perdure.stores.memory.store": "MemoryStore",
     "perdure.workflows.agent": "RequestInfoFunctionArgs WorkflowAgent",
-    "perdure.workflows.builder": "WorkflowBuilder",
     "perdure.workflows.functions": "FunctionalWorkflow workflow",
     "perdure.workflows.handle": "RunHandle",
     "perdure.workflows.migration_check": "ThreadFit ThreadFits",
-    "perdure.workflows.workflow": "Workflow",
+    "perdure.workflows.workflow": "Workflow WorkflowBuilder",
 }
 _HOME = dict(sorted((name, home) for home, names in _NAMES.items() for name in names.split()))
 

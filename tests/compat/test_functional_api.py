@@ -21,7 +21,7 @@ from perdure import (
     step,
     workflow,
 )
-from perdure.engine.run.options import RunOptions
+from perdure.engine.run.request import RunOptions
 
 # ---------------------------------------------------------------- a harbour's log book
 

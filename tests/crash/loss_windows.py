@@ -16,7 +16,7 @@ from tests.crash.zygote import Zygote
 
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.engine.run.options import RunOptions
+from perdure.engine.run.request import RunOptions
 from perdure.records import Commit
 
 THREAD = "rounds"

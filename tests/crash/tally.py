@@ -22,7 +22,7 @@ from tests.crash.zygote import Zygote, zygote
 from tests.schemas import SCHEMAS
 from tests.servers.postgres import PostgresServer
 
-from perdure.engine.run.options import RunOptions
+from perdure.engine.run.request import RunOptions
 
 TOGETHER = ["chain", "fan-3", "function", "nested", "asking", "sleeping"]
 MODES: list[tuple[RunOptions, int]] = [

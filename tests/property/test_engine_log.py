@@ -23,9 +23,8 @@ from tests.property.engine_graphs import (
 )
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
-from perdure.engine.delivery.scope import RunScope
-from perdure.engine.steps.journal import Journal
-from perdure.engine.superstep.superstep import apply, plan as plan_lanes
+from perdure.engine.delivery.scope import Journal, RunScope
+from perdure.engine.run.superstep import apply, plan as plan_lanes
 from perdure.engine.thread.level import Level, child_level
 from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Position, position_of

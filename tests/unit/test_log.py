@@ -13,8 +13,8 @@ from perdure.log import get_logger
 LOG_TWO_LINES = """
 import perdure
 from perdure.log import get_logger
-get_logger("perdure.engine.superstep.loop").debug("superstep 3 began")
-get_logger("perdure.engine.superstep.loop").warning("superstep 3 was slow")
+get_logger("perdure.engine.run.loop").debug("superstep 3 began")
+get_logger("perdure.engine.run.loop").warning("superstep 3 was slow")
 """
 
 
@@ -32,7 +32,7 @@ def test_nothing_is_printed_by_default() -> None:
 
 def test_the_variable_shows_lines_of_its_level_and_above_once_each() -> None:
     everything = stderr_of(LOG_TWO_LINES, PERDURE_LOG="debug").splitlines()
-    assert [line.partition("perdure.engine.superstep.loop: ")[2] for line in everything] == [
+    assert [line.partition("perdure.engine.run.loop: ")[2] for line in everything] == [
         "superstep 3 began",
         "superstep 3 was slow",
     ]

@@ -18,10 +18,10 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.clock import SystemClock
+from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
+from perdure.engine.delivery.calls import frame_of
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
-from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
-from perdure.engine.steps.calls import frame_of
 from perdure.errors import AgentFailed, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 

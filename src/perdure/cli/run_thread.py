@@ -23,7 +23,7 @@ from perdure.cli.output.errors import INTERRUPTED, Mistake, explain
 from perdure.cli.output.tables import format_time, iso_time, print_folded, print_json
 from perdure.cli.output.values import make_printable, to_lines
 from perdure.cli.progress import AgentText, Progress, print_rest, rest_tree
-from perdure.engine.run.options import RunOptions
+from perdure.engine.run.request import RunOptions
 from perdure.engine.run.result import ResponseStream
 from perdure.errors import ThreadConflict
 from perdure.events import WorkflowEvent

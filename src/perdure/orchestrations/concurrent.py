@@ -11,7 +11,7 @@ from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
 from perdure.cancelling import await_uncancelled
-from perdure.engine.run.options import Durability
+from perdure.engine.run.request import Durability
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, is_async
 from perdure.graph.handlers import handler

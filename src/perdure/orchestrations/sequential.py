@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutorResponse
-from perdure.engine.run.options import Durability
+from perdure.engine.run.request import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts

@@ -11,7 +11,7 @@ from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock
 from perdure.engine.delivery.lane import current_context
 from perdure.engine.functions import FunctionNode, get_run_context, read_function
-from perdure.engine.run.options import OnBusy, RunOptions, check_storage
+from perdure.engine.run.request import OnBusy, RunOptions, check_storage
 from perdure.engine.run.result import ResponseStream, WorkflowRunResult
 from perdure.errors import InvalidRun
 from perdure.events import WorkflowEvent

@@ -12,7 +12,7 @@ from typing import Any
 
 from perdure.checkpoints.any_storage import post_message, read_events
 from perdure.clock import Clock
-from perdure.engine.run.options import RunRequest
+from perdure.engine.run.request import RunRequest
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.run.run import Run
 from perdure.engine.thread.compiled import Compiled

@@ -15,8 +15,8 @@ from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
+from perdure.engine.delivery.scope import take_journal
 from perdure.engine.run.opening import changes_since, compatible_position
-from perdure.engine.steps.journal import take_journal
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Position, position_of

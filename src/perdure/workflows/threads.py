@@ -20,7 +20,7 @@ from perdure.checkpoints.follow import follow as follow_storage
 from perdure.checkpoints.level import ChildCheckpoint, every_delivery
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
-from perdure.engine.run.options import check_storage
+from perdure.engine.run.request import check_storage
 from perdure.engine.thread.live_threads import Ownership, find_local_run
 from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, StorageFailed, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState

@@ -15,7 +15,7 @@ from tests.unit.engine.policy_flows import Boom, Context, fan, started, worker
 
 from perdure import step
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.engine.superstep.loop import RECORDS_PER_CHECKPOINT
+from perdure.engine.run.loop import RECORDS_PER_CHECKPOINT
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.testing import Faults

@@ -39,7 +39,7 @@ class Sum:
 @pytest.fixture
 def short_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every third record, so that a few steps do what a hundred do otherwise."""
-    monkeypatch.setattr("perdure.engine.superstep.loop.RECORDS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr("perdure.engine.run.loop.RECORDS_PER_CHECKPOINT", 3)
 
 
 # ---------------------------------------------------------------- checkpoints in the middle of a function

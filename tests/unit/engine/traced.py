@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from perdure.engine.tracing.tracing import configure_tracing
+from perdure.engine.tracing import configure_tracing
 
 
 class Traced:

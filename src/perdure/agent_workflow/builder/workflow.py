@@ -26,7 +26,7 @@ from perdure.agent_workflow.definition.references import type_title
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
-from perdure.engine.run.options import Durability, check_durability
+from perdure.engine.run.request import Durability, check_durability
 from perdure.graph.policy import in_seconds
 from perdure.names import check_identifier
 

@@ -24,8 +24,7 @@ from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.executor import is_async
 from perdure.graph.sub_workflow import WorkflowExecutor, is_agent
 from perdure.isolation import isolate
-from perdure.workflows.builder import WorkflowBuilder
-from perdure.workflows.workflow import Workflow
+from perdure.workflows.workflow import Workflow, WorkflowBuilder
 
 
 def create_planner(draft: Draft) -> Planner:

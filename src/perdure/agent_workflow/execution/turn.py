@@ -27,7 +27,7 @@ from perdure.agents.executor import run_arguments
 from perdure.agents.recording import set_answer_deadline
 from perdure.agents.tools import Tool
 from perdure.agents.turn import take_live_turn
-from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
+from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
 from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import RetryPolicy, in_seconds

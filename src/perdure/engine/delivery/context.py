@@ -30,7 +30,7 @@ from perdure.records import WorkflowMessage
 
 if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
-    from perdure.engine.steps.session import StepSession
+    from perdure.engine.delivery.session import StepSession
 
 
 class _Ended:

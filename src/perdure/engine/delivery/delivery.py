@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.codec import Codec
-from perdure.engine.steps.calls import Frame, frame_of, frames_of
-from perdure.engine.steps.recorder import PrivateView, redo_private, undo_private, value_before
-from perdure.engine.steps.session import StepSession
+from perdure.engine.delivery.calls import Frame, frame_of, frames_of
+from perdure.engine.delivery.recorder import PrivateView, redo_private, undo_private, value_before
+from perdure.engine.delivery.session import StepSession
 from perdure.engine.thread.effects import DELETED, Effects, Replaced, own_event
 from perdure.engine.thread.level import find_asking_child
 from perdure.engine.thread.state import is_missing

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
-from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
 from perdure.engine.thread.effects import DELETED, Effects, Replaced, own_event
 from perdure.engine.thread.state import LaneState
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException

@@ -1,20 +1,26 @@
-"""The parts of one run, in one object."""
+"""The parts of one run, in one object, and the journal: records of deliveries before the commit of their superstep."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.checkpoints.open_thread import OpenThread
+from perdure.checkpoints.encoding.level import decode_record, encode_record
+from perdure.checkpoints.open_thread import TAKEN_BACK, OpenThread
 from perdure.clock import Clock
-from perdure.codec import Codec
-from perdure.engine.steps.journal import Journal
+from perdure.codec import Codec, Encoded, Tree
 from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.effects import decode_effects
 from perdure.engine.thread.live_threads import LiveThread
-from perdure.engine.tracing.watch import RunSpans, Watch
+from perdure.engine.thread.position import Position, every_level
+from perdure.engine.watch import RunSpans, Watch
+from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent
+from perdure.isolation import isolate
+from perdure.records import Record, WorkflowMessage
 
 
 async def _nothing() -> None:
@@ -65,3 +71,140 @@ class RunScope:
     def is_cancelled(self) -> bool:
         """Whether the run was cancelled since it began to drive."""
         return self.task is not None and self.task.cancelling() > self.cancels_before
+
+
+GONE = Record("gone")
+"""Replaces a revoked record, so that the others keep their places."""
+
+
+class Journal:
+    """Appends records of deliveries: in memory, and in a store that has a journal."""
+
+    def __init__(self, thread: LiveThread, stored_thread: OpenThread | None, *, is_kept: bool) -> None:
+        self._thread = thread
+        self._stored_thread = stored_thread if is_kept else None
+        self._codec: Codec | None = None if stored_thread is None else stored_thread.codec
+        # An entry names the head that it extends: none may be in flight while a commit creates a new head.
+        self.lock = asyncio.Lock()
+        self._in_flight = 0
+        self._has_arrived = asyncio.Event()
+        self.since_commit = 0
+        """Records appended since the last commit."""
+
+    @asynccontextmanager
+    async def beside_others(self) -> AsyncIterator[None]:
+        """For an outcome, which needs no order: many may be in flight, and a store can write them together."""
+        async with self.lock:
+            self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._has_arrived.set()
+
+    async def wait_for_others(self) -> None:
+        """With the lock held: wait until no entry is in flight."""
+        while self._in_flight:
+            self._has_arrived.clear()
+            await self._has_arrived.wait()
+
+    def records_of(self, message: WorkflowMessage, position: Position) -> list[Record]:
+        """All records of a delivery, those of its last suspension included."""
+        delivery_id = message.delivery_id
+        records = self._thread.records.get(delivery_id)
+        if records is None:
+            before = position.suspended.get(delivery_id)
+            records = self._thread.records[delivery_id] = list(before.records) if before is not None else []
+        return records
+
+    def freeze(self, value: Any, what: str) -> Any:
+        """The value for a record, which user code cannot change later. Raises UnsavableValue."""
+        if value is None:
+            return None
+        return isolate(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
+
+    def kept_error(self, error: BaseException) -> Any:
+        """The error for a record: itself, or its text if it cannot be encoded."""
+        try:
+            return self.freeze(error, "error")
+        except UnsavableValue:
+            return self.freeze(f"{type(error).__name__}: {error}", "error")
+
+    async def append(self, delivery_id: int, record: Record) -> int:
+        """Record durably. Returns the place of the record."""
+        records = self._thread.records[delivery_id]
+        if self._stored_thread is None:
+            records.append(record)
+            return len(records) - 1
+        tree = encode_record(record, self._stored_thread.codec)
+        async with self.lock:
+            tree["n"] = place = len(records)
+            await self._stored_thread.record(delivery_id, tree)
+            records.append(record)  # after the store: places there and here must be equal
+            self.since_commit += 1
+        return place
+
+    async def take_back(self, delivery_id: int, places: Iterable[int]) -> None:
+        """Revoke these records: their calls run again."""
+        records = self._thread.records[delivery_id]
+        for place in places:
+            records[place] = GONE
+            if self._stored_thread is not None:
+                async with self.lock:
+                    await self._stored_thread.record(delivery_id, {"kind": GONE.kind, "n": place})
+
+
+def value_of(kept: Any, what: str) -> Any:
+    """A copy of the value that `kept` records."""
+    return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolate(kept)
+
+
+def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
+    """Take the store's records since the head. Raises DamagedCheckpoint.
+
+    Also if the number is unchanged: another owner may have recorded deliveries and ended before its commit.
+    """
+    entries = stored_thread.load_journal()
+    messages = _unsettled_messages(thread.position) if entries else {}
+    for delivery_id, trees in entries.items():
+        if delivery_id in messages and delivery_id not in thread.journal:
+            try:
+                _take(thread, messages[delivery_id], trees, stored_thread.codec)
+            except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
+                reason = f"the journal entry of delivery {delivery_id} is invalid ({error!r})"
+                raise DamagedCheckpoint(str(stored_thread.head_id), reason) from error
+
+
+def _unsettled_messages(position: Position) -> Mapping[int, WorkflowMessage]:
+    due = [message for level in every_level(position) for message in level.mailbox]
+    due += [delivery.message for level in every_level(position) for delivery in level.suspended.values()]
+    return {message.delivery_id: message for message in due}
+
+
+def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec: Codec) -> None:
+    delivery_id = message.delivery_id
+    outcome = None
+    records = _committed_records(thread.position, delivery_id)
+    for tree in trees:
+        if "kind" in tree:
+            place = tree["n"]
+            record = decode_record(tree, codec)
+            if place > len(records):
+                raise ValueError(f"record {place} follows {len(records)} others")
+            if place < len(records):  # in the checkpoint already, or taken back
+                records[place] = GONE if record.kind == GONE.kind else records[place]
+            else:
+                records.append(record)
+        else:
+            outcome = None if tree == TAKEN_BACK else tree
+    if records:
+        thread.records[delivery_id] = records
+    if outcome is not None:
+        thread.journal[delivery_id] = decode_effects(outcome, str(message.target_id), codec, message)
+
+
+def _committed_records(position: Position, delivery_id: int) -> list[Record]:
+    for level in every_level(position):
+        if delivery_id in level.suspended:
+            return list(level.suspended[delivery_id].records)
+    return []

@@ -13,9 +13,9 @@ from perdure.checkpoints.level import ChildCheckpoint
 from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.clock import Clock
-from perdure.engine.run.options import RunRequest
-from perdure.engine.steps.journal import take_journal
-from perdure.engine.superstep.loop import Loop
+from perdure.engine.delivery.scope import take_journal
+from perdure.engine.run.loop import Loop
+from perdure.engine.run.request import RunRequest
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.inputs import absorb_records
 from perdure.engine.thread.live_threads import (

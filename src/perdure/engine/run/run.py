@@ -12,24 +12,24 @@ from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import LivePublisher, live_publisher, load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
-from perdure.engine.delivery.scope import RunScope
-from perdure.engine.run.entry import Entry, enter
+from perdure.engine import tracing
+from perdure.engine.delivery.scope import Journal, RunScope
+from perdure.engine.run.commit import Committer, resting_state, running_state
+from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
-from perdure.engine.run.options import RunRequest
+from perdure.engine.run.request import Entry, RunRequest, enter
 from perdure.engine.run.result import WorkflowRunResult
-from perdure.engine.steps.journal import Journal
-from perdure.engine.superstep.commit import Committer, resting_state, running_state
-from perdure.engine.superstep.loop import Loop
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.effects import own_event
 from perdure.engine.thread.inputs import add_message, add_records, next_deadline
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.thread.position import Position
-from perdure.engine.tracing.watch import Watch, start_watch
+from perdure.engine.watch import Watch
 from perdure.errors import RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.log import get_logger
 from perdure.names import new_run_id
+from perdure.observing import observers
 
 logger = get_logger("engine")
 
@@ -78,7 +78,9 @@ class Run:
         ownership = self._ownership = Ownership(self.run_id)
         ownership.drives = True
         thread_id = self.thread_id = await self._opening.choose_thread()
-        watch = self._watch = start_watch(self._compiled, thread_id, self.run_id, self._request)
+        if tracing.active is not None or observers:
+            self._watch = Watch(self._compiled, thread_id, self.run_id, self._request)
+        watch = self._watch
         with nullcontext() if watch is None else watch.run(lambda: self._began, self._statuses):
             on_busy = "interrupt" if self._request.takeover else self._request.on_busy
             thread = await self._live.claim(thread_id, ownership, on_busy)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from perdure.agents.adapters import adapt_agent
 from perdure.agents.executor import AgentExecutor
-from perdure.engine.run.options import Durability
+from perdure.engine.run.request import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.sub_workflow import agent_name, is_agent

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from perdure.agents.base import RecordingAgent
-from perdure.engine.run.options import Durability
+from perdure.engine.run.request import Durability
 from perdure.orchestrations.group_chat.types import TerminationCondition
 from perdure.orchestrations.handoff.executor import (
     COORDINATOR_ID,

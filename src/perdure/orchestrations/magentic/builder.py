@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 from perdure.agents.adapters import adapt_agent
-from perdure.engine.run.options import Durability
+from perdure.engine.run.request import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.sub_workflow import is_agent
 from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager

@@ -8,7 +8,7 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
-from perdure.engine.tracing.tracing import link_to_caller
+from perdure.engine.tracing import link_to_caller
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.names import random_digits

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.engine.run.options import RunOptions
+from perdure.engine.run.request import RunOptions
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.run.run import Run
 from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle

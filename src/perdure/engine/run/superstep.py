@@ -10,7 +10,7 @@ import msgspec
 from perdure.codec import Codec
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.superstep.nesting import apply_child_policy, find_policy_level
+from perdure.engine.run.lanes import apply_child_policy, find_policy_level
 from perdure.engine.thread.compiled import Sorter
 from perdure.engine.thread.effects import Effects, add_counts
 from perdure.engine.thread.inputs import deliver_answers

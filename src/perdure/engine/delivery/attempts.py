@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.cancelling import await_uncancelled
 from perdure.clock import Clock
-from perdure.engine.steps.calls import Calls, StepCall, enter_frame, inside, leave_frame, name_in
-from perdure.engine.steps.recorder import Recorder
+from perdure.engine.delivery.calls import Calls, StepCall, enter_frame, inside, leave_frame, name_in
+from perdure.engine.delivery.recorder import Recorder
 from perdure.errors import TimedOut
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.executor import is_async

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.clock import Clock
-from perdure.engine.steps.calls import inside
+from perdure.engine.delivery.calls import inside
 from perdure.records import SETTLES, Record
 
 QUIET_TURNS = 8

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.tracing import tracing
-from perdure.engine.tracing.tracing import Attributes, Opened, Spans, Tracing, to_text
+from perdure.engine import tracing
+from perdure.engine.tracing import Attributes, Opened, Spans, Tracing, to_text
 from perdure.errors import RunInterrupted, ThreadConflict, type_name
 from perdure.events import WorkflowRunState
 from perdure.observing import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
     from perdure.checkpoints.open_thread import OnSaved
     from perdure.engine.delivery.lane import Lane
-    from perdure.engine.run.options import RunRequest
+    from perdure.engine.run.request import RunRequest
     from perdure.engine.thread.compiled import Compiled
     from perdure.engine.thread.effects import Effects
     from perdure.engine.thread.level import Level
@@ -208,13 +208,6 @@ _OUTCOMES: dict[WorkflowRunState | None, str] = {
     WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
     WorkflowRunState.CANCELLED: "cancelled",
 }
-
-
-def start_watch(compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Watch | None:
-    """The watch of one run; None without tracing and observers."""
-    if tracing.active is None and not observers:
-        return None
-    return Watch(compiled, thread_id, run_id, request)
 
 
 class Watch:

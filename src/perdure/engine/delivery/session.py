@@ -10,10 +10,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.steps.attempts import Attempts, StepEvents, Work
-from perdure.engine.steps.calls import Calls, StepCall, bound_arguments, frames_of, normalise_arguments
-from perdure.engine.steps.recorder import Recorder
-from perdure.engine.steps.replay import Replay, Waits
+from perdure.engine.delivery.attempts import Attempts, StepEvents, Work
+from perdure.engine.delivery.calls import Calls, StepCall, bound_arguments, frames_of, normalise_arguments
+from perdure.engine.delivery.recorder import Recorder
+from perdure.engine.delivery.replay import Replay, Waits
 from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, WorkflowRunnerException
 from perdure.graph.policy import FailurePolicy

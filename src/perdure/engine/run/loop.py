@@ -15,10 +15,9 @@ from perdure.cancelling import await_uncancelled
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.superstep.commit import Committer
-from perdure.engine.superstep.nesting import Nesting, lanes_in_conflict, run_child_lane
-from perdure.engine.superstep.superstep import apply, plan
-from perdure.engine.superstep.waiting import SleeperWait, run_side_by_side
+from perdure.engine.run.commit import Committer
+from perdure.engine.run.lanes import Nesting, SleeperWait, lanes_in_conflict, run_child_lane, run_side_by_side
+from perdure.engine.run.superstep import apply, plan
 from perdure.engine.thread.effects import Effects, encode_effects
 from perdure.engine.thread.inputs import add_records, take_inbox
 from perdure.engine.thread.level import Level

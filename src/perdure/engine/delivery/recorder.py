@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.cancelling import await_uncancelled
 from perdure.codec import Encoded
-from perdure.engine.steps.calls import Frame, StepCall, inside
-from perdure.engine.steps.journal import value_of
+from perdure.engine.delivery.calls import Frame, StepCall, inside
+from perdure.engine.delivery.scope import value_of
 from perdure.engine.thread.effects import Effects, Replaced, decode_effects, encode_effects
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.isolation import isolate, same_structure
