@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure.errors import MissingExtra
-from perdure.lazy import lazy_exports
+from perdure.lazy import homes_of, lazy_exports
 
 try:
     import httpx  # noqa: F401  # every module below imports it; the error here names the extra
@@ -62,49 +62,22 @@ if TYPE_CHECKING:
     )
     from perdure.client.sync_client import SyncClient as SyncClient
 
-_HOME: dict[str, str] = {
-    "Answer": "perdure.client.models",
-    "Cancelled": "perdure.client.models",
-    "Change": "perdure.client.models",
-    "Checkpoint": "perdure.client.models",
-    "CheckpointState": "perdure.client.models",
-    "Chunk": "perdure.client.models",
-    "Client": "perdure.client.async_client",
-    "ClientError": "perdure.client.errors",
-    "Conflict": "perdure.client.errors",
-    "ConnectionLost": "perdure.client.errors",
-    "CursorExpired": "perdure.client.errors",
-    "Detail": "perdure.client.models",
-    "Diff": "perdure.client.models",
-    "ErrorDetails": "perdure.client.models",
-    "Event": "perdure.client.models",
-    "Graph": "perdure.client.models",
-    "Invalid": "perdure.client.errors",
-    "InvokeResult": "perdure.client.models",
-    "Message": "perdure.client.models",
-    "NodeTools": "perdure.client.models",
-    "NotAllowed": "perdure.client.errors",
-    "NotAuthenticated": "perdure.client.errors",
-    "NotFound": "perdure.client.errors",
-    "NotSent": "perdure.client.errors",
-    "Patience": "perdure.client.connection",
-    "Ready": "perdure.client.models",
-    "Request": "perdure.client.models",
-    "Run": "perdure.client.models",
-    "RunFailed": "perdure.client.errors",
-    "RunInterrupted": "perdure.client.errors",
-    "ServerError": "perdure.client.errors",
-    "StillRunning": "perdure.client.errors",
-    "Stopped": "perdure.client.models",
-    "SyncClient": "perdure.client.sync_client",
-    "Thread": "perdure.client.models",
-    "TooManyRequests": "perdure.client.errors",
-    "Tool": "perdure.client.models",
-    "TurnMeta": "perdure.client.models",
-    "Unavailable": "perdure.client.errors",
-    "UnreadableAnswer": "perdure.client.errors",
-    "Workflow": "perdure.client.models",
-}
+_HOME = homes_of(
+    {
+        "perdure.client.async_client": "Client",
+        "perdure.client.connection": "Patience",
+        "perdure.client.errors": (
+            "ClientError Conflict ConnectionLost CursorExpired Invalid NotAllowed NotAuthenticated NotFound "
+            "NotSent RunFailed RunInterrupted ServerError StillRunning TooManyRequests Unavailable "
+            "UnreadableAnswer"
+        ),
+        "perdure.client.models": (
+            "Answer Cancelled Change Checkpoint CheckpointState Chunk Detail Diff ErrorDetails Event Graph "
+            "InvokeResult Message NodeTools Ready Request Run Stopped Thread Tool TurnMeta Workflow"
+        ),
+        "perdure.client.sync_client": "SyncClient",
+    }
+)
 
 __all__ = list(_HOME)
 

@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
-from uuid import uuid4
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 from msgspec import UNSET
 
-from perdure.client import calls, fetch, models
-from perdure.client.calls import PAGE, AnyCheckpoint, MessagesIn, OnBusy, TurnArguments
+from perdure.client import calls, models
+from perdure.client.calls import (
+    PAGE,
+    AnyCheckpoint,
+    HttpCall,
+    MessagesIn,
+    OnBusy,
+    TurnArguments,
+    build_path,
+    omit_none,
+)
 from perdure.client.connection import AsyncIo, Connection, Patience, Token
 from perdure.client.event_stream import events
+from perdure.client.fetch import WholeFile, download, fetch, pages, start_run
+from perdure.client.models import Checkpoint, Run
 from perdure.client.turns import StreamedTurn
-from perdure.names import new_run_id
+from perdure.names import checkpoint_id_of, new_run_id
 
-
-class WholeFile:
-    """A file that appears, or replaces another, only when the block ends without an error."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex}.part")
-        self._file = self._part.open("xb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def write(self, piece: bytes) -> None:
-        self._file.write(piece)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        self._file.close()
-        if kind is None:
-            self._part.replace(self.path)
-        else:
-            self._part.unlink(missing_ok=True)
+T = TypeVar("T")
 
 
 class Client:
@@ -85,39 +71,98 @@ class Client:
         """Close its connections. Runs continue."""
         await self._connection.io.aclose()
 
-    async def _ask(self, call: calls.HttpCall[calls.T]) -> calls.T:
-        return await fetch.fetch(self._connection, call)
+    async def _ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        kind: type[T],
+        under: str | None = None,
+        *,
+        body: Any = UNSET,
+        **query: str | int | None,
+    ) -> T:
+        """The answer on a path below /v1: all of `data`, or what it has `under` a key."""
+        return await fetch(
+            self._connection,
+            HttpCall(
+                method=method,
+                path=build_path(*path),
+                kind=kind,
+                under=under,
+                body=body,
+                query=omit_none(**query),
+            ),
+        )
+
+    def _pages(
+        self,
+        path: Sequence[str],
+        kind: type[T],
+        under: str,
+        key: str,
+        size: int,
+        cursor: Callable[[int, T | None], dict[str, Any]],
+    ) -> AsyncGenerator[T, None]:
+        def page(count: int, last: T | None) -> HttpCall[list[T]]:
+            query = {"limit": size, **omit_none(**cursor(count, last))}
+            return HttpCall(method="GET", path=build_path(*path), kind=list[kind], under=under, query=query)  # type: ignore[valid-type]  # read when the program runs
+
+        return pages(self._connection, page, attrgetter(key), size)
+
+    async def _start(self, thread_id: str, path: Sequence[str], body: Mapping[str, Any], wait: float | None) -> Run:
+        """Start a run, which the server answers up to `wait` seconds later."""
+        run_id = new_run_id()
+        waiting: dict[str, Any] = {} if wait is None else {"query": {"wait": wait}, "seconds": wait + 30}
+        call: HttpCall[Run] = HttpCall(
+            method="POST",
+            path=build_path("threads", thread_id, *path),
+            kind=Run,
+            under="run",
+            body={"run_id": run_id, **body},
+            **waiting,
+        )
+        return await start_run(self._connection, call, thread_id, run_id)
 
     # ------------------------------------------------------------ the server and what it serves
 
     async def ping(self) -> str:
-        return await self._ask(calls.ping())
+        call: HttpCall[str] = HttpCall(method="GET", path="/ping", kind=str)
+        return await fetch(self._connection, call)
 
     async def ready(self) -> models.Ready:
         """Whether the server can work, and which dependency is away."""
-        return await self._ask(calls.ready())
+        call: HttpCall[models.Ready] = HttpCall(method="GET", path="/readyz", kind=models.Ready, also=frozenset({503}))
+        return await fetch(self._connection, call)
 
     async def workflows(self) -> list[models.Workflow]:
-        return await self._ask(calls.workflows())
+        return await self._ask("GET", ["workflows"], list[models.Workflow], "workflows")
 
     async def workflow(self, name: str) -> models.Workflow:
-        return await self._ask(calls.workflow(name))
+        return await self._ask("GET", ["workflows", name], models.Workflow, "workflow")
 
     async def graph(self) -> models.Graph:
-        return await self._ask(calls.graph())
+        return await self._ask("GET", ["graph"], models.Graph)
 
     async def tools(self) -> list[models.NodeTools]:
-        return await self._ask(calls.tools())
+        return await self._ask("GET", ["graph", "tools"], list[models.NodeTools], "nodes")
 
     async def state_schema(self) -> dict[str, Any]:
-        return await self._ask(calls.state_schema())
+        return await self._ask("GET", ["graph:StateSchema"], dict[str, Any])
 
     # ------------------------------------------------------------ turns
 
     async def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
         turn = calls.new_turn(messages, options)
-        return await fetch.start_run(self._connection, calls.invoke(turn), turn.thread_id, turn.run_id)
+        # No read timeout: the server answers when its own limit ends.
+        call: HttpCall[models.InvokeResult] = HttpCall(
+            method="POST",
+            path=build_path("graph", "invoke"),
+            kind=models.InvokeResult,
+            body=calls.encode_turn(turn),
+            seconds=None,
+        )
+        return await start_run(self._connection, call, turn.thread_id, turn.run_id)
 
     def stream(
         self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]
@@ -133,7 +178,7 @@ class Client:
 
     async def stop(self, thread_id: str) -> models.Stopped:
         """Stop the run that owns the thread."""
-        return await self._ask(calls.stop(thread_id))
+        return await self._ask("POST", ["graph", "stop"], models.Stopped, body={"thread_id": thread_id})
 
     # ------------------------------------------------------------ runs
 
@@ -146,20 +191,21 @@ class Client:
         workflow: str | None = None,
         on_busy: OnBusy = "reject",
         wait: float | None = None,
-    ) -> models.Run:
+    ) -> Run:
         """Start with an input, continue with answers, or resume with neither. `wait`: seconds to wait for its end; it
         continues after that. A run that failed is returned like any other, with its `error`."""
-        run_id = new_run_id()
-        call = calls.run(
-            thread_id, run_id, input=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
-        )
-        return await fetch.start_run(self._connection, call, thread_id, run_id)
+        if input is not UNSET and responses is not None:
+            raise ValueError("Give input or responses, not both. Nothing was sent.")
+        body = {"on_busy": on_busy, **omit_none(responses=responses, workflow=workflow)}
+        if input is not UNSET:
+            body["input"] = input
+        return await self._start(thread_id, ["runs"], body, wait)
 
-    async def get_run(self, thread_id: str, run_id: str) -> models.Run:
-        return await self._ask(calls.get_run(thread_id, run_id))
+    async def get_run(self, thread_id: str, run_id: str) -> Run:
+        return await fetch(self._connection, calls.get_run(thread_id, run_id))
 
     async def cancel(self, thread_id: str, run_id: str) -> models.Cancelled:
-        return await self._ask(calls.cancel(thread_id, run_id))
+        return await self._ask("POST", ["threads", thread_id, "runs", run_id, "cancel"], models.Cancelled)
 
     def events(
         self, thread_id: str, after: int | None = None, *, live: bool = True, reconnect: bool = True
@@ -173,84 +219,99 @@ class Client:
 
     async def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[models.Request]:
         """Pending requests of all threads or one, the oldest first."""
-        return await self._ask(calls.requests(thread_id, limit))
+        return await fetch(self._connection, calls.requests(thread_id, limit))
 
-    async def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> models.Run:
+    async def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> Run:
         """Answer a request. The thread continues once no other request is pending; `wait` as in `run`."""
-        run_id = new_run_id()
-        call = calls.answer(thread_id, request_id, value, run_id, wait)
-        return await fetch.start_run(self._connection, call, thread_id, run_id)
+        return await self._start(thread_id, ["requests", request_id, "answer"], {"value": value}, wait)
 
     # ------------------------------------------------------------ threads
 
     def threads(self, search: str | None = None, *, page_size: int = PAGE) -> AsyncGenerator[models.Thread, None]:
         """Threads, the most recently updated first."""
-        return fetch.pages(
-            self._connection,
-            lambda offset, limit: calls.threads(search, offset, limit),
-            lambda item: item.thread_id,
+        return self._pages(
+            ["threads"],
+            models.Thread,
+            "threads",
+            "thread_id",
             page_size,
+            lambda count, last: {"offset": count, "search": search},
         )
 
     async def thread(self, thread_id: str) -> models.Thread:
-        return await self._ask(calls.thread(thread_id))
+        return await fetch(self._connection, calls.thread(thread_id))
 
     async def delete_thread(self, thread_id: str) -> None:
-        await self._ask(calls.delete_thread(thread_id))
+        await self._ask("DELETE", ["threads", thread_id], models.Done)
 
     async def state(self, thread_id: str) -> dict[str, Any]:
         """`context`, `execution_meta` and the shared state."""
-        return await self._ask(calls.state(thread_id))
+        return await fetch(self._connection, calls.state(thread_id))
 
     async def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Merge into the state: messages of `context` are appended, dicts merged, None ignored."""
-        return await self._ask(calls.update_state(thread_id, values))
+        body = {"state": values}
+        return await self._ask("PUT", ["threads", thread_id, "state"], dict[str, Any], "state", body=body)
 
     async def clear_state(self, thread_id: str) -> None:
         """Clear the conversation and the state. The history stays."""
-        await self._ask(calls.clear_state(thread_id))
+        await self._ask("DELETE", ["threads", thread_id, "state"], models.Done)
 
     async def patch_state(
         self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
-    ) -> models.Checkpoint:
+    ) -> Checkpoint:
         """Set and remove keys of the shared state, as the thread's next checkpoint."""
-        return await self._ask(calls.patch_state(thread_id, update_state or {}, remove_state))
+        body = {"update_state": update_state or {}, "remove_state": list(remove_state)}
+        return await self._ask("PATCH", ["threads", thread_id, "state"], Checkpoint, "checkpoint", body=body)
 
     def messages(
         self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
     ) -> AsyncGenerator[models.Message, None]:
         """The messages of a thread, oldest first."""
-        return fetch.pages(
-            self._connection,
-            lambda offset, limit: calls.messages(thread_id, search, offset, limit),
-            lambda item: item.message_id,
+        return self._pages(
+            ["threads", thread_id, "messages"],
+            models.Message,
+            "messages",
+            "message_id",
             page_size,
+            lambda count, last: {"offset": count, "search": search},
         )
 
     async def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
         """Append messages without a turn. Returns their ids."""
-        return await self._ask(calls.add_messages(thread_id, messages))
+        body = {"messages": calls.to_messages(messages)}
+        return await self._ask("POST", ["threads", thread_id, "messages"], list[str], "data", body=body)
 
     async def message(self, thread_id: str, message_id: str) -> models.Message:
-        return await self._ask(calls.message(thread_id, message_id))
+        return await self._ask("GET", ["threads", thread_id, "messages", message_id], models.Message, "message")
 
     async def delete_message(self, thread_id: str, message_id: str) -> None:
-        await self._ask(calls.delete_message(thread_id, message_id))
+        await self._ask("DELETE", ["threads", thread_id, "messages", message_id], models.Done)
 
     # ------------------------------------------------------------ time travel
 
     def checkpoints(
         self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
-    ) -> AsyncGenerator[models.Checkpoint, None]:
+    ) -> AsyncGenerator[Checkpoint, None]:
         """A thread's history, newest first."""
-        return fetch.checkpoints(self._connection, thread_id, calls.find_checkpoint_id(before), page_size)
+        start = _find_id(before)
+        return self._pages(
+            ["threads", thread_id, "checkpoints"],
+            Checkpoint,
+            "checkpoints",
+            "checkpoint_id",
+            page_size,
+            lambda count, last: {"before": start if last is None else last.checkpoint_id},
+        )
 
     async def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.CheckpointState:
         """One checkpoint with its state."""
-        return await self._ask(calls.checkpoint(thread_id, checkpoint))
+        path = ["threads", thread_id, "checkpoints", checkpoint_id_of(checkpoint)]
+        return await self._ask("GET", path, models.CheckpointState, "checkpoint")
 
     async def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> models.Diff:
-        return await self._ask(calls.diff(thread_id, before, after))
+        path = ["threads", thread_id, "checkpoints", checkpoint_id_of(before), "diff", checkpoint_id_of(after)]
+        return await self._ask("GET", path, models.Diff, "diff")
 
     async def fork(
         self,
@@ -260,30 +321,49 @@ class Client:
         to: str | None = None,
         update_state: Mapping[str, Any] | None = None,
         remove_state: Iterable[str] = (),
-    ) -> models.Checkpoint:
+    ) -> Checkpoint:
         """A new thread, `to`, that begins at a checkpoint, or at the head. Returns its first checkpoint."""
-        call = calls.fork(thread_id, checkpoint, to=to, update_state=update_state, remove_state=remove_state)
-        return await self._ask(call)
+        chosen = omit_none(checkpoint_id=_find_id(checkpoint), thread_id=to, update_state=update_state)
+        body = {**chosen, "remove_state": list(remove_state)}
+        return await self._ask("POST", ["threads", thread_id, "fork"], Checkpoint, "checkpoint", body=body)
 
-    async def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.Checkpoint:
+    async def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> Checkpoint:
         """Go back to a checkpoint. Later checkpoints stay as a branch."""
-        return await self._ask(calls.rewind(thread_id, checkpoint))
+        body = {"checkpoint_id": checkpoint_id_of(checkpoint)}
+        return await self._ask("POST", ["threads", thread_id, "rewind"], Checkpoint, "checkpoint", body=body)
 
-    async def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
+    async def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> Checkpoint:
         """Protect a checkpoint, or the head, from pruning."""
-        return await self._ask(calls.pin(thread_id, checkpoint, is_pinned=True))
+        body = {"is_pinned": True, **omit_none(checkpoint_id=_find_id(checkpoint))}
+        return await self._ask("POST", ["threads", thread_id, "pin"], Checkpoint, "checkpoint", body=body)
 
-    async def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
-        return await self._ask(calls.pin(thread_id, checkpoint, is_pinned=False))
+    async def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> Checkpoint:
+        body = {"is_pinned": False, **omit_none(checkpoint_id=_find_id(checkpoint))}
+        return await self._ask("POST", ["threads", thread_id, "pin"], Checkpoint, "checkpoint", body=body)
 
     # ------------------------------------------------------------ transfer
 
     async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
         """Write a thread with its history to one file: all of it, or no file."""
         with await self._connection.io.call(WholeFile, path) as file:
-            await fetch.download(self._connection, calls.export_thread(thread_id), file.write)
+            call: HttpCall[None] = HttpCall(method="POST", path=build_path("threads", thread_id, "export"), kind=None)
+            await download(self._connection, call, file.write)
         return file.path
 
     async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:
         """Store the thread of such a file under this id: all of it, or nothing. Raises OSError."""
-        return await self._ask(calls.import_thread(path, thread_id))
+        call: HttpCall[models.Thread] = HttpCall(
+            method="POST",
+            path=build_path("threads", "import"),
+            kind=models.Thread,
+            under="thread",
+            query={"thread_id": thread_id},
+            file=Path(path),
+            headers={"Content-Type": "application/x-ndjson"},
+            seconds=None,
+        )
+        return await fetch(self._connection, call)
+
+
+def _find_id(checkpoint: AnyCheckpoint | None) -> str | None:
+    return None if checkpoint is None else checkpoint_id_of(checkpoint)

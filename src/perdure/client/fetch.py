@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -20,7 +24,7 @@ from perdure.client.errors import (
     UnreadableAnswer,
     parse_error,
 )
-from perdure.client.models import Checkpoint, Run
+from perdure.client.models import Run
 
 T = TypeVar("T")
 
@@ -179,35 +183,50 @@ def decode_answer(call: HttpCall[T], answered: Answered) -> T:
 
 async def pages(
     connection: Connection,
-    page: Callable[[int, int], HttpCall[list[T]]],
+    page: Callable[[int, T | None], HttpCall[list[T]]],
     identify: Callable[[T], object],
     size: int,
 ) -> AsyncGenerator[T, None]:
-    """All items of a list. An item that moves to another page meanwhile is yielded once."""
+    """All items of a list. `page` gets the number of items so far, and the last of them. An item that moves to another
+    page meanwhile is yielded once."""
     yielded: set[object] = set()
-    offset = 0
+    count, last = 0, None
     while True:
-        page_items = await fetch(connection, page(offset, size))
-        for item in page_items:
+        items = await fetch(connection, page(count, last))
+        for item in items:
             if identify(item) not in yielded:
                 yielded.add(identify(item))
                 yield item
-        if len(page_items) < size:
+        if len(items) < size:
             return
-        offset += len(page_items)
+        count, last = count + len(items), items[-1]
 
 
-async def checkpoints(
-    connection: Connection, thread_id: str, before: str | None, size: int
-) -> AsyncGenerator[Checkpoint, None]:
-    """Newest first."""
-    while True:
-        page_items = await fetch(connection, calls.checkpoints(thread_id, before, size))
-        for item in page_items:
-            yield item
-        if len(page_items) < size:
-            return
-        before = page_items[-1].checkpoint_id
+class WholeFile:
+    """A file that appears, or replaces another, only when the block ends without an error."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex}.part")
+        self._file = self._part.open("xb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        if kind is None:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink(missing_ok=True)
 
 
 async def download(connection: Connection, call: HttpCall[None], write: Callable[[bytes], object]) -> None:

@@ -28,23 +28,16 @@ if TYPE_CHECKING:
     from perdure.testing.survival.crash import assert_survives_crash as assert_survives_crash
     from perdure.testing.survival.kill import assert_survives_kill as assert_survives_kill
 
-_HOME = {
-    "Ask": "perdure.testing.scripted",
-    "Call": "perdure.testing.scripted",
-    "EventRecorder": "perdure.testing.events",
-    "FakeClock": "perdure.testing.clock",
-    "Faults": "perdure.testing.faults",
-    "FaultyStorage": "perdure.testing.faults",
-    "InjectedFault": "perdure.testing.faults",
-    "Pause": "perdure.testing.faults",
-    "ProcessGone": "perdure.testing.faults",
-    "ScriptOver": "perdure.testing.scripted",
-    "ScriptedAgent": "perdure.testing.scripted",
-    "ScriptedExecutor": "perdure.testing.scripted",
-    "Survival": "perdure.testing.survival.compare",
-    "assert_survives_crash": "perdure.testing.survival.crash",
-    "assert_survives_kill": "perdure.testing.survival.kill",
+_NAMES = {
+    "perdure.testing.clock": "FakeClock",
+    "perdure.testing.events": "EventRecorder",
+    "perdure.testing.faults": "Faults FaultyStorage InjectedFault Pause ProcessGone",
+    "perdure.testing.scripted": "Ask Call ScriptOver ScriptedAgent ScriptedExecutor",
+    "perdure.testing.survival.compare": "Survival",
+    "perdure.testing.survival.crash": "assert_survives_crash",
+    "perdure.testing.survival.kill": "assert_survives_kill",
 }
+_HOME = dict(sorted((name, home) for home, names in _NAMES.items() for name in names.split()))
 
 __all__ = list(_HOME)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perdure.lazy import homes_of, lazy_exports
+
 if TYPE_CHECKING:
     from perdure.testing.conformance.suite import (
         ClauseResult as ClauseResult,
@@ -21,30 +23,9 @@ if TYPE_CHECKING:
         validate as validate,
     )
 
-_HOME = {
-    "ClauseResult": "perdure.testing.conformance.suite",
-    "ConformanceReport": "perdure.testing.conformance.suite",
-    "StoreConformance": "perdure.testing.conformance.suite",
-    "validate": "perdure.testing.conformance.suite",
-}
+_HOME = homes_of({"perdure.testing.conformance.suite": "ClauseResult ConformanceReport StoreConformance validate"})
 
 __all__ = list(_HOME)
 
-
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
-
-    def __getattr__(name: str) -> object:
-        home = _HOME.get(name)
-        if home is None:
-            from perdure.errors import did_you_mean
-
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{did_you_mean(name, _HOME)}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(home), name)
-        globals()[name] = value  # found directly from now on
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    __getattr__, __dir__ = lazy_exports(__name__, _HOME)
