@@ -15,7 +15,8 @@ from tests.unit.testing import durable, outliving
 from perdure import InMemoryCheckpointStorage
 from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.testing import assert_survives_kill
-from perdure.testing.survival.processes import ChildFailed, Importable, child, importable
+from perdure.testing.processes import Importable, importable
+from perdure.testing.survival.kill import ChildFailed, child
 
 
 def order(folder: Path, **more: Any) -> dict[str, Any]:
@@ -38,8 +39,8 @@ async def test_process_killed_at_its_stop_leaves_what_it_had_recorded(tmp_path: 
         await first.expect("started")
         assert await first.expect("reached") == {"reached": stop_at}
         assert first.recorded == [["double", None, 2]]
-        assert await first.kill()
-        assert first._process.returncode == -signal.SIGKILL
+        assert await first.was_killed()
+        assert first.process.returncode == -signal.SIGKILL
     async with child(order(tmp_path), tmp_path / "stderr", 20) as second:
         assert (await second.expect("started"))["has_begun"]
         ended = (await second.expect("ended"))["ended"]
@@ -52,10 +53,10 @@ async def test_a_process_that_waits_does_nothing_more_and_ends_with_its_parent(t
     async with child(order(tmp_path, stop_at=stop_at), tmp_path / "stderr", 20) as process:
         await process.expect("started")
         await process.expect("reached")
-        assert process._process.stdin is not None
-        process._process.stdin.close()  # as it happens when the parent dies
+        assert process.process.stdin is not None
+        process.process.stdin.close()  # as it happens when the parent dies
         assert await process.next_report() is None
-        assert await process._process.wait() == 1
+        assert await process.process.wait() == 1
 
 
 async def test_a_workflow_on_six_methods_survives_kills_at_every_save(capfd: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +92,7 @@ async def test_questions_are_answered_in_the_process_that_meets_them(tmp_path: P
     async with child(order(tmp_path, **details, stop_at=stop_at), tmp_path / "stderr", 20) as first:
         await first.expect("started")
         await first.expect("reached")
-        await first.kill()
+        await first.was_killed()
     answers = asdict(importable("answers", durable.answer_to))
     async with child(order(tmp_path, **details, answers=answers), tmp_path / "stderr", 20) as second:
         await second.expect("started")
@@ -122,14 +123,14 @@ async def test_process_that_ends_by_itself_is_reported_with_its_stderr(tmp_path:
     async with child(order(tmp_path, workflow=missing), tmp_path / "stderr", 20) as process:
         with pytest.raises(ChildFailed, match="ended with 3 and wrote to stderr: I am leaving"):
             await process.expect("started")
-        assert not await process.kill()  # it was not killed, and the result must not claim so
+        assert not await process.was_killed()  # it was not killed, and the result must not claim so
 
 
 async def test_a_process_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(ChildFailed, match=r"within 0\.01 seconds"):
         async with child(order(tmp_path), tmp_path / "stderr", 0.01) as process:
             await process.expect("ended")
-    assert process._process.returncode == -signal.SIGKILL
+    assert process.process.returncode == -signal.SIGKILL
 
 
 # ---------------------------------------------------------------- what another process can import

@@ -4,113 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-import os
 import random
 import shutil
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from perdure.cancelling import await_uncancelled
 from perdure.store import Store
-from perdure.testing.conformance.clause import NotApplicable, NotKept
-from perdure.testing.survival.processes import Importable, importable, kill_and_wait, kill_now
-
-LINE_LIMIT = 16 * 1024 * 1024
-
-
-class TrialProcess:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def ask(self, act: str, *arguments: Any) -> None:
-        stdin = self._process.stdin
-        if stdin is None:
-            raise TypeError("a process without a pipe")
-        stdin.write(json.dumps([act, *arguments]).encode() + b"\n")
-        await stdin.drain()
-
-    async def receive(self) -> list[Any] | None:
-        """What came of it: `["done", value]` or `["refused", name of the error, its sentence]`; None at its end."""
-        stdout = self._process.stdout
-        if stdout is None:
-            raise TypeError("a process without a pipe")
-        line = await stdout.readline()
-        if not line.endswith(b"\n"):
-            return None  # killed while it wrote, or before
-        reply: list[Any] = json.loads(line)
-        return reply
-
-    async def outcome(self) -> list[Any]:
-        reply = await self.receive()
-        if reply is None:
-            raise NotKept(f"a process that used the store ended by itself, with {await self._process.wait()}")
-        return reply
-
-    async def do(self, act: str, *arguments: Any) -> Any:
-        """What came of it, which must be well."""
-        await self.ask(act, *arguments)
-        reply = await self.outcome()
-        if reply[0] != "done":
-            raise NotKept(f"{act}{arguments} in another process raised {reply[1]}: {reply[2]}")
-        return reply[1]
-
-    async def refuses(self, error: str, act: str, *arguments: Any) -> None:
-        await self.ask(act, *arguments)
-        reply = await self.outcome()
-        if reply[:2] != ["refused", error]:
-            raise NotKept(f"{act}{arguments} in another process must raise {error}, and gave {reply[1]!r}")
-
-    def pause(self) -> None:
-        """Stop it where it is. Raises NotApplicable where the system has no such signal."""
-        if sys.platform == "win32":
-            raise NotApplicable("this system cannot pause a process")
-        self._process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
-
-    def resume(self) -> None:
-        if sys.platform != "win32":
-            self._process.send_signal(signal.SIGCONT)
-
-    async def kill(self) -> list[Any]:
-        """Kill it; returns the replies that were not read yet."""
-        kill_now(self._process)
-        replies = []
-        while (reply := await self.receive()) is not None:
-            replies.append(reply)
-        await self._process.wait()
-        return replies
-
-
-@asynccontextmanager
-async def start_process(order: dict[str, Any]) -> AsyncIterator[TrialProcess]:
-    """One that has made its store; it is gone when the block ends."""
-    starting = asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "perdure.testing.conformance.worker",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_LIMIT,
-    )
-    # Uncancelled: a process whose start is cancelled would be left running.
-    started, cancelled = await await_uncancelled(starting)
-    try:
-        if cancelled is not None:
-            raise cancelled
-        process = TrialProcess(started)
-        await process.ask("use", order)
-        yield process
-    finally:
-        await kill_and_wait(started)
-
+from perdure.testing.conformance import worker
+from perdure.testing.conformance.worker import TrialProcess
+from perdure.testing.processes import Importable, import_path, importable, start_json_process
 
 LEAVE_SECONDS = 10.0
 """What closing the stores of a clause may take."""
@@ -205,14 +112,10 @@ class TrialLocation:
 
     async def start_process(self) -> TrialProcess:
         """Another process that uses the store; it is ended with the clause."""
-        return await self._ends.enter_async_context(start_process(self._order()))
-
-    def _order(self) -> dict[str, Any]:
-        """The first command to the process."""
         if self.maker.address is None:
             raise TypeError(self.maker.why_alone)
-        path = [os.path.abspath(entry) for entry in sys.path]
-        return {"path": path, "factory": asdict(self.maker.address), "folder": str(self._folder("store"))}
+        order = {"path": import_path(), "factory": asdict(self.maker.address), "folder": str(self._folder("store"))}
+        return await self._ends.enter_async_context(start_json_process(TrialProcess, worker.__name__, order))
 
     async def leave(self) -> None:
         await self._ends.aclose()
@@ -233,9 +136,3 @@ async def open_location(maker: Maker, *, shared: bool, chance: random.Random) ->
         finally:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await place.leave()
-
-
-def load_factory(loaded: Any) -> StoreFactory:
-    """What another process found at an address: a factory, or a class with a `make_store`."""
-    make: StoreFactory = loaded().make_store if hasattr(loaded, "make_store") else loaded
-    return make

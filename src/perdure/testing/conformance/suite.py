@@ -37,7 +37,7 @@ from perdure.testing.conformance.clauses import (
     values,
 )
 from perdure.testing.conformance.location import Maker, StoreFactory, find_maker, open_location
-from perdure.testing.survival.processes import importable
+from perdure.testing.processes import importable
 
 # ---------------------------------------------------------------- catalogue
 

@@ -1,7 +1,8 @@
 """Another process that uses a store: obeys commands, one a line, and replies to each.
 
-It reads lines of JSON, `["use", order]` and then `["open", thread, owner]` and so on; each is answered with a line. The
-acts that begin with `keep_` never end: they reply with each write that the store acknowledged, until they are killed.
+It reads lines of JSON: its order, and then `["open", thread, owner]` and so on, each of which it answers with a line.
+The acts that begin with `keep_` never end: they reply with each write that the store acknowledged, until they are
+killed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from itertools import count
 from pathlib import Path
@@ -16,24 +18,65 @@ from typing import Any
 
 from perdure.records import Lease, OpenedThread
 from perdure.store import Store
-from perdure.testing.conformance.location import load_factory
+from perdure.testing.conformance.clause import NotApplicable, NotKept
 from perdure.testing.conformance.threads import ThreadOwner, own
-from perdure.testing.survival.processes import Importable
+from perdure.testing.processes import Importable, JsonLines, JsonProcess
+
+
+class TrialProcess(JsonProcess):
+    """Another process that uses the store, seen from here."""
+
+    async def ask(self, act: str, *arguments: Any) -> None:
+        await self.send([act, *arguments])
+
+    async def outcome(self) -> list[Any]:
+        """What came of it: `["done", value]` or `["refused", name of the error, its sentence]`."""
+        reply: list[Any] | None = await self.receive()
+        if reply is None:
+            raise NotKept(f"a process that used the store ended by itself, with {await self.process.wait()}")
+        return reply
+
+    async def do(self, act: str, *arguments: Any) -> Any:
+        """What came of it, which must be well."""
+        await self.ask(act, *arguments)
+        reply = await self.outcome()
+        if reply[0] != "done":
+            raise NotKept(f"{act}{arguments} in another process raised {reply[1]}: {reply[2]}")
+        return reply[1]
+
+    async def refuses(self, error: str, act: str, *arguments: Any) -> None:
+        await self.ask(act, *arguments)
+        reply = await self.outcome()
+        if reply[:2] != ["refused", error]:
+            raise NotKept(f"{act}{arguments} in another process must raise {error}, and gave {reply[1]!r}")
+
+    def pause(self) -> None:
+        """Stop it where it is. Raises NotApplicable where the system has no such signal."""
+        if sys.platform == "win32":
+            raise NotApplicable("this system cannot pause a process")
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        if sys.platform != "win32":
+            self.process.send_signal(signal.SIGCONT)
+
+
+# ---------------------------------------------------------------- in that process
 
 
 class Worker:
     def __init__(self, order: dict[str, Any]) -> None:
         sys.path[:] = order["path"]
-        self.store: Store = load_factory(Importable(**order["factory"]).load())(Path(order["folder"]))
+        source = Importable(**order["factory"]).load()
+        make = source().make_store if hasattr(source, "make_store") else source  # a factory, or a class that has it
+        self.store: Store = make(Path(order["folder"]))
         self.owners: dict[str, ThreadOwner] = {}
-        self._fd = os.dup(1)
-        os.dup2(2, 1)  # what a store prints is not a reply
+        self._lines = JsonLines()
 
     def reply(self, *parts: Any) -> None:
-        """Write a line to the parent process; it has left this process on return."""
-        line = json.dumps(parts).encode() + b"\n"
-        while line:
-            line = line[os.write(self._fd, line) :]
+        """The store has acknowledged this, and the parent process has the line on return."""
+        self._lines.send(parts)
 
     async def open(self, thread_id: str, owner: str) -> int:
         self.owners[thread_id] = await own(self.store, thread_id, owner=owner)
@@ -89,14 +132,11 @@ async def answer(worker: Worker, act: str, arguments: list[Any]) -> None:
 
 
 def main() -> None:
-    worker: Worker | None = None
+    worker = Worker(json.loads(sys.stdin.readline()))
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             act, *arguments = json.loads(line)
-            if worker is None:
-                worker = Worker(arguments[0])
-            else:
-                runner.run(answer(worker, act, arguments))
+            runner.run(answer(worker, act, arguments))
 
 
 if __name__ == "__main__":

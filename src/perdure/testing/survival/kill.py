@@ -1,21 +1,33 @@
-"""assert_survives_kill: real processes, killed at every write of their storage and at random, and resumed by others."""
+"""assert_survives_kill: real processes, killed at every write of their storage and at random, and resumed by others.
+
+The processes run this module too. Each reads its order, one line, takes one thread to its end, and reports on the way.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import sys
+import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.open_thread import codec_for
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import InMemoryCheckpointStorage
+from perdure.stores.memory.store import MemoryStore
+from perdure.testing.faults import Faults
+from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
 from perdure.testing.survival.compare import (
     MOMENTS,
     POINTS,
@@ -23,10 +35,16 @@ from perdure.testing.survival.compare import (
     Ending,
     MakeWorkflow,
     Survival,
+    build,
     did_not_survive,
+    has_begun,
     problems,
+    take_to_the_end,
 )
-from perdure.testing.survival.processes import ChildFailed, ChildProcess, Report, at_most, child, importable
+from perdure.testing.survival.recorded import RecordedWork
+from perdure.workflows.workflow import Workflow
+
+Report: TypeAlias = dict[str, Any]
 
 
 async def assert_survives_kill(
@@ -85,7 +103,7 @@ def _order(make_workflow: Any, message: Any, storage: Any, answers: Any) -> Repo
     elif answers is not None:
         encoded_answers = asdict(importable("answers", answers))
     return {
-        "path": [os.path.abspath(entry) for entry in sys.path],
+        "path": import_path(),
         "workflow": asdict(importable("make_workflow", make_workflow)),
         "storage": asdict(importable("storage", storage)),
         "message": codec.encode(message, "message"),
@@ -145,7 +163,7 @@ class _Trials:
             report = await process.expect("reached", "ended")
             if "ended" in report:
                 return  # what ended last needed no record this time: there was nothing to be killed at
-            if not await process.kill():
+            if not await process.was_killed():
                 raise ChildFailed(f"The process waited to be killed {point}, and ended by itself.")
         await self._resume(trial, point, process)
 
@@ -157,7 +175,7 @@ class _Trials:
             async with self._child(trial) as process:
                 await process.expect("started")
                 await asyncio.sleep(delay)  # a moment left to chance: no signal marks it
-                was_killed = await process.kill()
+                was_killed = await process.was_killed()
             if was_killed:
                 await self._resume(trial, f"{delay * 1000:.3f} ms after its start", process)
             delay /= 2
@@ -176,6 +194,163 @@ class _Trials:
         self.survived.append(point)
 
 
+async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Do all of it, so many at a time. The first error ends the rest."""
+    left = iter(works)
+
+    async def work_in_order() -> None:
+        for work in left:
+            await work()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(number):
+                group.create_task(work_in_order())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
 def _ending(report: Report) -> Ending:
     calls = Counter({(path, child_id): count for path, child_id, count in report["calls"]})
     return Ending(report["rests"], report["parts"], calls)
+
+
+# ---------------------------------------------------------------- the child, seen from the parent
+
+
+KILLED = (-9, 15)
+"""How a process ends that was killed hard: by SIGKILL, or as Windows reports it."""
+
+
+class ChildFailed(AssertionError):
+    """The code under test raised in its process, or the process ended by itself."""
+
+
+class ChildProcess(JsonProcess):
+    """One process that lives through one part of a thread's life."""
+
+    errors: Path
+    """The file of its stderr."""
+    recorded: Sequence[Any] = ()
+    """The last report of recorded work."""
+
+    async def next_report(self) -> Report | None:
+        """The next report except those of recorded work; None when it has ended."""
+        report: Report | None = await self.receive()
+        while report is not None and self._take(report):
+            report = await self.receive()
+        return report
+
+    def _take(self, report: Report) -> bool:
+        """Whether the report is about recorded work. Raises ChildFailed."""
+        if "failed" in report:
+            raise ChildFailed(report["failed"])
+        self.recorded = report.get("recorded", self.recorded)
+        return "recorded" in report
+
+    async def expect(self, *kinds: str) -> Report:
+        """The next report, which is one of these. Raises ChildFailed if the process ends without it."""
+        report = await self.next_report()
+        if report is None or not set(kinds) & report.keys():
+            await self.process.wait()
+            stderr = self.errors.read_text(encoding="utf-8", errors="replace").strip()
+            raise ChildFailed(
+                f"The process ended with {self.process.returncode} and wrote to stderr: {stderr or 'nothing'}"
+            )
+        return report
+
+    async def was_killed(self) -> bool:
+        """End it at once. Whether that ended it, rather than itself a moment before."""
+        for report in await self.kill():
+            self._take(report)
+        return self.process.returncode in KILLED
+
+
+@asynccontextmanager
+async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[ChildProcess]:
+    """A process with this order; it is dead when the block ends. Raises ChildFailed if it takes too long."""
+    try:
+        with errors.open("wb") as stderr:
+            async with start_json_process(ChildProcess, __name__, order, stderr=stderr) as process:
+                process.errors = errors
+                async with asyncio.timeout(seconds):
+                    yield process
+    except TimeoutError as error:
+        raise ChildFailed(f"The process did not end within {seconds:g} seconds.") from error
+
+
+# ---------------------------------------------------------------- in the child
+
+
+def wait_to_be_killed() -> None:
+    """Blocks everything, the event loop too. Ends the process if the parent is dead."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+async def live(order: dict[str, Any], lines: JsonLines) -> None:
+    storage = Importable(**order["storage"]).load()(Path(order["folder"]))
+    if isinstance(storage, StoreCheckpointStorage) and type(storage.store) is MemoryStore:
+        return lines.send({"in_memory": type(storage).__name__})
+    faults = Faults()
+    watched = faults.wrap(storage)
+    workflow = build(Importable(**order["workflow"]).load(), watched)
+    _watch(faults, workflow, storage, lines)
+    stop_at = order["stop_at"]
+    if stop_at is not None:
+
+        def stop() -> None:
+            lines.send({"reached": stop_at})
+            wait_to_be_killed()
+
+        faults.call(stop_at["point"], stop, nth=stop_at["nth"], when=stop_at["when"])
+    codec = codec_for(storage, workflow._compiled.declared)
+    message = codec.decode(order["message"], "message")
+    lines.send({"started": True, "has_begun": await has_begun(workflow, storage)})
+    began = time.monotonic()
+    ending = await take_to_the_end(workflow, watched, message, _answers(order["answers"], codec))
+    report = {
+        "workflow": workflow.name,
+        "rests": ending.rests,
+        "parts": ending.parts,
+        "calls": [[*doing, count] for doing, count in ending.calls.items()],
+        "counts": dict(faults.counts),
+        "seconds": time.monotonic() - began,
+    }
+    lines.send({"ended": report})
+    return None
+
+
+def _watch(faults: Faults, workflow: Workflow, storage: Any, lines: JsonLines) -> None:
+    """Report to the parent what is recorded after each write of the store, so that it is known if this process dies."""
+    if isinstance(storage, StoreCheckpointStorage):
+        recorded = RecordedWork(workflow.graph)
+
+        def report_work(point: str, written: Any) -> None:
+            recorded.take(point, written)
+            lines.send({"recorded": [[*doing, count] for doing, count in recorded.counts.items()]})
+
+        faults.watch(report_work)
+
+
+def _answers(encoded_answers: Any, codec: Any) -> Answers | None:
+    if encoded_answers is None:
+        return None
+    if isinstance(encoded_answers, dict):
+        answer: Answers = Importable(**encoded_answers).load()
+        return answer
+    return {codec.decode(key, "answers"): codec.decode(value, "answers") for key, value in encoded_answers}
+
+
+def main() -> None:
+    lines = JsonLines()
+    order = json.loads(sys.stdin.readline())
+    sys.path[:] = order["path"]
+    try:
+        asyncio.run(live(order, lines))
+    except Exception:  # noqa: BLE001  # reported: the parent raises it
+        lines.send({"failed": traceback.format_exc()})
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from perdure.testing.conformance.clause import Needs, NotKept, clause_with, expect, expect_equal, run_together
-from perdure.testing.conformance.location import TrialLocation, TrialProcess
+from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     at,
     check_readable,
@@ -18,6 +18,7 @@ from perdure.testing.conformance.threads import (
     ref,
     save_thread,
 )
+from perdure.testing.conformance.worker import TrialProcess
 
 KILLS = 2
 """Processes of one clause; each is killed once."""
