@@ -50,22 +50,11 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
         os.close(fd)
 
 
-def lock_file(fd: int) -> None:
-    """Take the file's lock. Blocks the OS thread while another holder has it.
+def try_lock_file(fd: int) -> bool:
+    """Take the file's lock if it is free. Returns whether it was.
 
     The lock belongs to this file descriptor. It ends with `unlock_file`, with closing the file, or with the process.
     """
-    if sys.platform == "win32":
-        while not try_lock_file(fd):
-            _wait_a_moment()
-    else:
-        import fcntl
-
-        fcntl.flock(fd, fcntl.LOCK_EX)
-
-
-def try_lock_file(fd: int) -> bool:
-    """Take the file's lock if it is free. Returns whether it was."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -153,12 +142,6 @@ def _at_the_lock_byte(fd: int) -> Iterator[None]:
         yield
     finally:
         os.lseek(fd, before, os.SEEK_SET)
-
-
-def _wait_a_moment() -> None:
-    import time
-
-    time.sleep(0.01)
 
 
 @lru_cache(maxsize=1)

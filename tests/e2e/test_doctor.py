@@ -17,7 +17,7 @@ from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
 
 from perdure import AesGcm
-from perdure.platform import lock_file
+from perdure.platform import try_lock_file
 
 FILES = "file:files"
 
@@ -151,7 +151,7 @@ def test_lock_that_stays_held_gets_a_warning(call: Call, files: Path, folder: Pa
         db.execute("BEGIN IMMEDIATE")
         assert marks(call("doctor"))["lock"] == "warn"
     with (files / "index.lock").open("r+b") as file:
-        lock_file(file.fileno())
+        assert try_lock_file(file.fileno())
         assert marks(call("doctor", FILES))["lock"] == "warn"
 
 

@@ -17,7 +17,6 @@ from perdure.platform import (
     fsync_folder,
     is_process_alive,
     kill_hard,
-    lock_file,
     process_identity,
     try_lock_file,
     unlock_file,
@@ -60,7 +59,7 @@ def test_a_folder_that_is_not_there_cannot_be_synced(tmp_path: Path) -> None:
 
 def test_only_one_holder_has_the_lock_of_a_file(tmp_path: Path) -> None:
     with opened(tmp_path / "lock") as first, opened(tmp_path / "lock") as second:
-        lock_file(first)
+        assert try_lock_file(first)
         assert not try_lock_file(second)
         unlock_file(first)
         assert try_lock_file(second)
@@ -69,7 +68,7 @@ def test_only_one_holder_has_the_lock_of_a_file(tmp_path: Path) -> None:
 
 def test_closing_the_file_releases_the_lock(tmp_path: Path) -> None:
     with opened(tmp_path / "lock") as first:
-        lock_file(first)
+        assert try_lock_file(first)
     with opened(tmp_path / "lock") as second:
         assert try_lock_file(second)
 
@@ -84,7 +83,7 @@ def test_locking_leaves_content_and_position_alone(tmp_path: Path) -> None:
     with opened(tmp_path / "lock") as fd:
         os.write(fd, b"content")
         os.lseek(fd, 3, os.SEEK_SET)
-        lock_file(fd)
+        assert try_lock_file(fd)
         assert os.read(fd, 10) == b"tent"
 
 

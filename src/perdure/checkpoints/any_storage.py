@@ -12,11 +12,18 @@ from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.follow import open_event_log
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
 from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, encode_item
-from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, copy_checkpoint
+from perdure.checkpoints.open_thread import (
+    OpenThread,
+    PlainThread,
+    codec_for,
+    copy_checkpoint,
+    list_thread,
+    wrong_result,
+)
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import DeclaredTypes
-from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
+from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog
 from perdure.events import WorkflowEvent
 
 
@@ -83,8 +90,7 @@ async def load_checkpoint(
     if checkpoint is None:
         raise CheckpointNotFound(checkpoint_id)
     if not isinstance(checkpoint, WorkflowCheckpoint):
-        reason = f"it returned {type(checkpoint).__name__}, expected a WorkflowCheckpoint"
-        raise StorageFailed(type(storage).__name__, "load", reason)
+        raise wrong_result(storage, "load", checkpoint, "a WorkflowCheckpoint")
     if checkpoint.checkpoint_id != checkpoint_id:
         reason = f"the storage returned checkpoint {checkpoint.checkpoint_id!r} in its place"
         raise DamagedCheckpoint(checkpoint_id, reason)
@@ -106,9 +112,11 @@ async def load_thread_metadata(storage: Any, head_id: str | None) -> dict[str, A
 
 async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
     """The checkpoints that lead to the thread's head, oldest first, without the branches that rewinds left."""
-    options = {"thread_id": thread_id} if isinstance(storage, StoreCheckpointStorage) else {}
-    listed = await storage.list_checkpoints(workflow_name=workflow_name, **options)
-    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in listed if checkpoint.thread_id == thread_id}
+    if isinstance(storage, StoreCheckpointStorage):
+        listed = await storage.list_checkpoints(workflow_name=workflow_name, thread_id=thread_id)
+    else:
+        listed = await list_thread(storage, thread_id, workflow_name)
+    by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in listed}
     lineage: list[WorkflowCheckpoint] = []
     current = max(by_id.values(), key=lambda checkpoint: checkpoint.number, default=None)
     while current is not None:

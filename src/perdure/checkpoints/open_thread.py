@@ -140,13 +140,7 @@ class PlainThread:
         self._head: WorkflowCheckpoint | None = None
 
     async def find_head(self) -> None:
-        listed = await self._call("list_checkpoints", workflow_name=self._workflow_name)
-        if not isinstance(listed, list | tuple):
-            raise self._wrong_result("list_checkpoints", listed, "a list of WorkflowCheckpoint")
-        for checkpoint in listed:
-            if not isinstance(checkpoint, WorkflowCheckpoint):
-                raise self._wrong_result("list_checkpoints", checkpoint, "a WorkflowCheckpoint")
-        mine = [checkpoint for checkpoint in listed if checkpoint.thread_id == self._thread_id]
+        mine = await list_thread(self._storage, self._thread_id, self._workflow_name)
         self.set_head(max(mine, key=lambda checkpoint: checkpoint.number, default=None))
 
     def set_head(self, head: WorkflowCheckpoint | None) -> None:
@@ -176,7 +170,8 @@ class PlainThread:
     ) -> CheckpointInfo | None:
         if checkpoint is None:
             return None
-        await await_uncancelled(self._call("save", copy_checkpoint(checkpoint, self.codec)))
+        with storage_errors(self._storage, "save"):
+            await await_uncancelled(self._storage.save(copy_checkpoint(checkpoint, self.codec)))
         self.number = checkpoint.number
         if on_saved is not None:
             on_saved(checkpoint.info, 0)
@@ -191,13 +186,22 @@ class PlainThread:
     async def release(self) -> None:
         """No owner exists."""
 
-    def _wrong_result(self, method: str, result: object, expected: str) -> StorageFailed:
-        reason = f"it returned {type(result).__name__}, expected {expected}"
-        return StorageFailed(type(self._storage).__name__, method, reason)
 
-    async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        with storage_errors(self._storage, method):
-            return await getattr(self._storage, method)(*args, **kwargs)
+async def list_thread(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
+    """A thread's checkpoints. A storage with only the six methods loads all those of the workflow."""
+    with storage_errors(storage, "list_checkpoints"):
+        listed = await storage.list_checkpoints(workflow_name=workflow_name)
+    if not isinstance(listed, list | tuple):
+        raise wrong_result(storage, "list_checkpoints", listed, "a list of WorkflowCheckpoint")
+    for checkpoint in listed:
+        if not isinstance(checkpoint, WorkflowCheckpoint):
+            raise wrong_result(storage, "list_checkpoints", checkpoint, "a WorkflowCheckpoint")
+    return [checkpoint for checkpoint in listed if checkpoint.thread_id == thread_id]
+
+
+def wrong_result(storage: Any, method: str, result: object, expected: str) -> StorageFailed:
+    reason = f"it returned {type(result).__name__}, expected {expected}"
+    return StorageFailed(type(storage).__name__, method, reason)
 
 
 def copy_checkpoint(

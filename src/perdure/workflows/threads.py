@@ -18,11 +18,12 @@ from perdure.checkpoints.any_storage import load_checkpoint, open_thread, read_e
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.follow import follow as follow_storage
 from perdure.checkpoints.level import ChildCheckpoint, every_delivery
+from perdure.checkpoints.open_thread import list_thread
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.run.request import check_storage
 from perdure.engine.thread.live_threads import Ownership, find_local_run
-from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, StorageFailed, ThreadNotFound
+from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.graph.drawing.outcomes import DUE, WAITING, outcomes_of
 from perdure.names import check_identifier, checkpoint_id_of, new_item_id
@@ -237,18 +238,11 @@ async def read_history(
     limit: int | None = None,
     before: str | CheckpointInfo | None = None,
 ) -> list[CheckpointInfo]:
-    """Newest first. A storage with only the six methods has no lists without payload, so it loads all checkpoints of
-    the workflow."""
+    """Newest first."""
     if isinstance(storage, StoreCheckpointStorage):
         return await storage.history(thread_id, limit=limit, before=before)
     check_limit(limit)
-    with storage_errors(storage, "list_checkpoints"):
-        listed = await storage.list_checkpoints(workflow_name=workflow_name)
-    for checkpoint in listed:
-        if not isinstance(checkpoint, WorkflowCheckpoint):
-            reason = f"it returned {type(checkpoint).__name__}, expected a WorkflowCheckpoint"
-            raise StorageFailed(type(storage).__name__, "list_checkpoints", reason)
-    infos = [checkpoint.info for checkpoint in listed if checkpoint.thread_id == thread_id]
+    infos = [checkpoint.info for checkpoint in await list_thread(storage, thread_id, workflow_name)]
     if not infos:
         raise ThreadNotFound(thread_id)
     infos.sort(key=lambda info: info.number, reverse=True)
