@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
@@ -143,19 +142,3 @@ def require_event_log(storage: Any) -> StoreCheckpointStorage:
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
     return storage
-
-
-class LivePublisher(NamedTuple):
-    """Publishes a run's events to followers of its thread, in any process."""
-
-    has_followers: Callable[[], bool]
-    """Asked before each event: an event without a follower costs nothing else."""
-    publish: Callable[[WorkflowEvent], None]
-
-
-def live_publisher(opened: OpenThread, run_id: str, now: Callable[[], datetime]) -> LivePublisher | None:
-    """None if the storage has no followers."""
-    if not isinstance(opened, StoredThread) or opened.feed is None:
-        return None
-    feed = opened.feed
-    return LivePublisher(feed.has_followers, lambda event: feed.publish(event, run_id, opened.last_seq, now()))

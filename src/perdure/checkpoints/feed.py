@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
@@ -78,12 +79,16 @@ class Feeds:
 
     def __init__(self) -> None:
         _ALL_FEEDS.add(self)
+        self._followers: dict[str, tuple[FedFollower, ...]] = {}
+        """By thread. A thread without followers has no entry."""
+        self.has_followers: Callable[[str], bool] = self._followers.__contains__
+        """Asked before each event of a run: a call into the dict itself."""
         self.reset()
 
     def reset(self) -> None:
         """Also in a forked child: the followers are the parent's, and the lock may be held."""
         self._lock = threading.Lock()
-        self._followers: dict[str, tuple[FedFollower, ...]] = {}
+        self._followers.clear()
         self._open: WeakValueDictionary[str, Feed] = WeakValueDictionary()
         """By thread. Weak: a run that its closed event loop abandoned ends no feed."""
 
@@ -134,7 +139,7 @@ if hasattr(os, "register_at_fork"):
 class Feed:
     """Publishes the events of the run that owns a thread. An event without followers costs two lookups."""
 
-    __slots__ = ("__weakref__", "_feeds", "_store", "last_seq", "thread_id")
+    __slots__ = ("__weakref__", "_feeds", "_store", "has_followers", "has_subscribers", "last_seq", "thread_id")
 
     def __init__(self, storage: StoreCheckpointStorage, thread_id: str, last_seq: int) -> None:
         self.thread_id = thread_id
@@ -142,14 +147,15 @@ class Feed:
         """The last event of the log."""
         self._store = storage.store
         self._feeds = storage._feeds
+        self.has_followers: Callable[[], bool] = partial(self._feeds.has_followers, thread_id)
+        """Whether a follower in this process gets what the run pushes."""
+        self.has_subscribers: Callable[[], bool] = partial(self._store.has_subscribers, thread_id)
+        """Whether the store may have subscribers to the thread."""
         self._feeds.open(self)
-
-    def has_followers(self) -> bool:
-        return bool(self._feeds.followers(self.thread_id)) or self._store.has_subscribers(self.thread_id)
 
     def publish(self, event: WorkflowEvent, run_id: str, last_seq: int, timestamp: datetime) -> None:
         """Publish an event before its commit. `last_seq`: the end of the log after the commits that have begun."""
-        is_subscribed = self._store.has_subscribers(self.thread_id)
+        is_subscribed = self.has_subscribers()
         followers = [each for each in self._feeds.followers(self.thread_id) if each.wanted.accepts(event.type)]
         if not is_subscribed and not followers:
             return

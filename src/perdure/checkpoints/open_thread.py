@@ -14,6 +14,7 @@ from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, decode_body, decode_checkpoint
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.checkpoints.encoding.checkpoint import GRAPH_PARTS, encode_checkpoint, tool_codec
+from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
@@ -41,6 +42,8 @@ class OpenThread(Protocol):
     has_inbox: bool
     unchanged: dict[str, IncrementalEncoder]
     """The encoders of the executors' memories, by executor."""
+    feed: Feed | None
+    """Publishes the run's events to followers, in any process; None for a storage without followers."""
 
     @property
     def is_stale(self) -> bool:
@@ -119,6 +122,7 @@ class PlainThread:
     has_journal = False
     has_inbox = False
     is_stale = False
+    feed: Feed | None = None
     unchanged: dict[str, IncrementalEncoder] = {}  # noqa: RUF012  # always empty: the storage keeps values, not trees
 
     def __init__(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from perdure.cancelling import await_uncancelled
-from perdure.checkpoints.any_storage import LivePublisher, live_publisher, load_thread_metadata
+from perdure.checkpoints.any_storage import load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
 from perdure.engine import tracing
@@ -53,7 +53,7 @@ class Run:
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
         self._is_streaming = False
-        self._publish: LivePublisher | None = None
+        self._opened: OpenThread | None = None
         self._ownership: Ownership | None = None
         self._watch: Watch | None = None
         self._loop: Loop | None = None
@@ -89,7 +89,7 @@ class Run:
             stored_thread: OpenThread | None = None
             error: BaseException | None = None
             try:
-                stored_thread = await self._opening.open(thread, ownership)
+                stored_thread = self._opened = await self._opening.open(thread, ownership)
                 self._loop = Loop(self._scope(thread, stored_thread), self._request.durability)
                 await self._drive(thread, ownership, self._loop, stored_thread)
             except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
@@ -204,8 +204,6 @@ class Run:
     def _scope(self, thread: LiveThread, stored_thread: OpenThread | None) -> RunScope:
         request = self._request
         has_journal = stored_thread is not None and stored_thread.has_journal and request.durability != "exit"
-        if stored_thread is not None:
-            self._publish = live_publisher(stored_thread, self.run_id, self._clock.now)
         return RunScope(
             self._compiled,
             thread,
@@ -248,8 +246,11 @@ class Run:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
-        if self._publish is not None and self._publish.has_followers():
-            self._publish.publish(event)
+        opened = self._opened
+        if opened is not None and opened.feed is not None:
+            feed = opened.feed
+            if feed.has_followers() or feed.has_subscribers():
+                feed.publish(event, self.run_id, opened.last_seq, self._clock.now())
 
     def _retract(self, events: Sequence[WorkflowEvent]) -> None:
         gone = set(map(id, events))
