@@ -15,7 +15,7 @@ from tests.property.packed_threads import exact, shortened
 from tests.schemas import SCHEMAS, where
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.delta.assembly import read_whole_tree
+from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread, read_checkpoint
 from perdure.codec import DeclaredTypes
@@ -233,7 +233,7 @@ class Threads:
         return stored.root
 
     async def _reach(self, store: Store, data: bytes) -> set[str]:
-        _, base = await read_whole_tree(store, "t", data, "what is tested")
+        _, base = await new_assembly(store, "t").tree(data, "what is tested")
         return {chunk.ref for chunk in base()[0]}
 
     async def check(self) -> None:
@@ -253,7 +253,7 @@ class Threads:
                 checkpoint, _ = await read_checkpoint(store, root, info, JsonCodec())
                 assert exact(checkpoint.state["tree"]) == expected.state
             logged = [
-                await read_whole_tree(store, "t", entry.body, "events") for entry in await store.events_after("t", 0)
+                await new_assembly(store, "t").tree(entry.body, "events") for entry in await store.events_after("t", 0)
             ]
             assert [exact(tree[2]["data"]) for trees, _ in logged for tree in trees] == events
             stored = await store.read_chunks("t", numbers)

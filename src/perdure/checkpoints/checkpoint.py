@@ -13,7 +13,6 @@ import msgspec
 
 from perdure.checkpoints.encoding.checkpoint import (
     FORMAT_VERSION,
-    INFO_FIELDS,
     decode_fields,
     encode_checkpoint,
     tool_codec,
@@ -146,5 +145,5 @@ def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheck
     if not isinstance(tree, Mapping):
         raise UnreadableValue("checkpoint", "it is not a stored checkpoint")
     graph = tree.get("graph")
-    whole = {**tree, **(graph if isinstance(graph, Mapping) else {})}
-    return decode_checkpoint({**whole, **{field: getattr(info, field) for field in INFO_FIELDS}}, codec)
+    whole = {**tree, **(graph if isinstance(graph, Mapping) else {}), **msgspec.structs.asdict(info)}
+    return WorkflowCheckpoint(**decode_fields(whole, codec))

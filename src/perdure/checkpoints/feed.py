@@ -16,7 +16,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from perdure.checkpoints.encoding.events import NOT_LOGGED
+from perdure.checkpoints.encoding.commit import NOT_LOGGED
 from perdure.codec import DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import PerdureError, UnsavableValue

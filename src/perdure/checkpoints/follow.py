@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.delta.assembly import read_whole_tree
-from perdure.checkpoints.encoding.events import decode_events
+from perdure.checkpoints.delta.assembly import new_assembly
+from perdure.checkpoints.encoding.commit import decode_events
 from perdure.checkpoints.feed import CommittedEvents, LiveEvent, WantedEvents, decode_live_event, lenient_codec
 from perdure.checkpoints.open_thread import codec_for
 from perdure.codec import Codec, DeclaredTypes, Tree
@@ -349,7 +349,7 @@ class EventLog:
             logged = self._unread.popleft()
             try:
                 what = f"events of thread {self._thread_id!r}"
-                trees, _ = await read_whole_tree(self._store, self._thread_id, logged.body, what)
+                trees, _ = await new_assembly(self._store, self._thread_id).tree(logged.body, what)
             except (UnreadableValue, DamagedCheckpoint):
                 if logged.first_seq == self._failed_seq:
                     raise

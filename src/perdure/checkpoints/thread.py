@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body, utc_now
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
 from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentThreads
-from perdure.checkpoints.encoding.checkpoint import encode_body, encode_graph
-from perdure.checkpoints.encoding.events import encode_events
+from perdure.checkpoints.encoding.checkpoint import encode_graph
+from perdure.checkpoints.encoding.commit import encode_commit
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
-from perdure.checkpoints.level import due_at
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
 from perdure.checkpoints.open_thread import TAKEN_BACK, OnSaved
 from perdure.codec import Codec, DeclaredTypes, Tree
@@ -28,7 +26,7 @@ from perdure.events import WorkflowEvent
 from perdure.isolation import is_fully_copied
 from perdure.names import digest_of
 from perdure.observing import CommitWritten, notify_observers, observers
-from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
+from perdure.records import CheckpointInfo, Commit, JournalEntry, OpenedThread
 from perdure.store import Store
 
 _NOTHING: tuple[Sequence[int], int] = ((), 0)
@@ -57,7 +55,10 @@ class StoredThread:
         """`graph`: that of the workflow (`graph_of`), encoded. A head that refers to the same need not read it.
         `feed` publishes the events of commits that the store has."""
         self.feed = feed
-        self._base: Recent | None = recent.take(opened, declared)
+        base = recent.take(opened, declared)
+        if base is None and opened.info is None:
+            base = Recent(declared, requests=None if opened.number else {})
+        self._base: Recent | None = base
         """The head: the next checkpoint continues from it, and shares its chunks."""
         self._declared = declared
         self.codec = codec
@@ -71,27 +72,26 @@ class StoredThread:
         self._opened = opened
         self._tail = Tail(opened, migrator)
         self._recent = recent
-        self._commits = AsyncCommits(max_lag)
+        self._max_lag = max_lag
+        self._commits: AsyncCommits | None = None
+        """Where the engine does not wait for each commit."""
         self._retention = None if isinstance(retention, FullHistory) else retention
-        self._retained = None if self._base is None else self._base.retained
+        self._retained = None if base is None else base.retained
         """The stored checkpoints, for retention; None until they are listed."""
-        self._is_first = self._base is None
         self._graph = graph
         self._encoded_graph: tuple[object, object, bytes] = (None, None, b"{}")
-        self._requests: object = None if self._base is None else self._base.requests
-        """The pending requests in the store."""
-        self._state = IncrementalEncoder(is_fully_copied) if self._base is None else self._base.state
-        self.unchanged: dict[str, IncrementalEncoder] = {} if self._base is None else self._base.executors
+        self._state = IncrementalEncoder(is_fully_copied) if base is None else base.state
+        self.unchanged: dict[str, IncrementalEncoder] = {} if base is None else base.executors
 
     @property
     def is_stale(self) -> bool:
-        return self._tail.is_stale
+        return bool(self._opened.journal or self._opened.inbox) and self._tail.is_stale
 
     def load_journal(self) -> dict[int, list[Tree]]:
-        return self._tail.journal()
+        return self._tail.journal() if self._opened.journal else {}
 
     def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
-        return self._tail.inbox(self.codec, renamed)
+        return self._tail.inbox(self.codec, renamed) if self._opened.inbox else {}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
@@ -120,82 +120,49 @@ class StoredThread:
         consumed: Sequence[str] = (),
         on_saved: OnSaved | None = None,
     ) -> CheckpointInfo | None:
-        base = self._base
-        if checkpoint is not None and (base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id):
-            base = await self._base_of(checkpoint)
-        if self._tail.must_rewrite and checkpoint is not None:
-            await self._rewrite_journal(unsettled)
+        base, graph = self._base, b"{}"
         retained, outdated = None, _NOTHING
-        if self._retention is not None and checkpoint is not None:
-            retained, outdated = await self._find_outdated(checkpoint.info, self._retention)
+        if checkpoint is not None:
+            if base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id:
+                base = await self._base_of(checkpoint)
+            if self._tail.must_rewrite:
+                await self._rewrite_journal(unsettled)
+            if self._retention is not None:
+                retained, outdated = await self._find_outdated(checkpoint.info, self._retention)
+            graph = self._graph if self._graph and not checkpoint.renamed_types else self._encode_graph(checkpoint)
         self._base = None  # until the store has them, no commit may rely on its chunks
-        commit, trees = self._pack(checkpoint, base, events, run_id, status, unsettled, consumed, outdated)
-        if on_saved is None:
-            await self._commits.settle()
-            await self._write(commit, trees)
-        else:
+        commit, trees = encode_commit(
+            self._lease,
+            self.number + 1,
+            checkpoint,
+            events,
+            run_id,
+            base=base,
+            graph=graph,
+            last_seq=self.last_seq,
+            codec=self.codec,
+            status=status,
+            unsettled=unsettled,
+            consumed=consumed,
+            prunes=outdated[0],
+            prunes_events_before=outdated[1],
+        )
+        if on_saved is not None:
+            self._commits = self._commits or AsyncCommits(self._max_lag)
             await await_uncancelled(self._commits.add(partial(self._write, commit, trees, on_saved)))
+        else:
+            if self._commits is not None:
+                await self._commits.settle()
+            await self._write(commit, trees)
         self.number = commit.number
         if commit.events is not None:
             self.last_seq += commit.events.count
         if checkpoint is not None and base is not None:
             base.checkpoint_id, base.number, base.checkpoint = checkpoint.checkpoint_id, commit.number, checkpoint
-            base.root, base.requests = commit.root, self._requests
+            base.root, base.requests = commit.root, checkpoint.pending_request_info_events
             self._retained = retained
         self._base = base
         return commit.info
-
-    def _pack(
-        self,
-        checkpoint: WorkflowCheckpoint | None,
-        base: Recent | None,
-        events: Sequence[WorkflowEvent],
-        run_id: str,
-        status: str,
-        unsettled: Sequence[int],
-        consumed: Sequence[str],
-        outdated: tuple[Sequence[int], int],
-    ) -> tuple[Commit, list[Tree]]:
-        """The commit, fully encoded before user code can change a value, and its logged events as trees. Raises
-        UnsavableValue."""
-        number, codec = self.number + 1, self.codec
-        tree, graph, info = None, b"{}", None
-        if checkpoint is None:
-            timestamp = utc_now()
-        else:
-            info, timestamp = checkpoint.info, checkpoint.timestamp
-            tree, graph = encode_body(checkpoint, codec), self._encode_graph(checkpoint)
-            if checkpoint.state:
-                tree["state"] = self._state.encode(checkpoint.state, "state", codec)
-        trees = encode_events(events, codec)
-        chunker = Chunker() if base is None else base.chunker
-        packed = chunker.pack(number, tree, graph)
-        logged, refers = None, False
-        if trees:
-            packed_events = chunker.pack_events(trees)
-            refers = packed_events.refers
-            counted = (self.last_seq + 1, len(trees), packed_events.body, refers, packed_events.own)
-            logged = LoggedEvents(*counted, number, run_id, timestamp, info)
-        commit = Commit(
-            self._lease,
-            number,
-            info,
-            packed.root,
-            logged,
-            unsettled,
-            consumed,
-            status,
-            run_id,
-            timestamp,
-            base.number or None if base is not None and (checkpoint is not None or refers) else None,
-            packed.chunks,
-            packed.dropped,
-            None if checkpoint is None else self._changed_requests(checkpoint),
-            None if checkpoint is None else due_at(checkpoint),
-            outdated[0],
-            outdated[1],
-        )
-        return commit, trees
 
     async def _find_outdated(
         self, info: CheckpointInfo, retention: Retention
@@ -203,7 +170,8 @@ class StoredThread:
         """The list with this checkpoint, and what the commit prunes. After a failed commit the list is read again."""
         retained, self._retained = self._retained, None
         if retained is None or not retained.is_current(info, retention, self._recent.changes):
-            await self._commits.settle()
+            if self._commits is not None:
+                await self._commits.settle()
             changes = self._recent.changes
             with storage_errors(self._store, "list checkpoints"):
                 infos = await self._store.infos(thread_id=info.thread_id)
@@ -211,21 +179,11 @@ class StoredThread:
         return retained, retained.add(info)
 
     def _encode_graph(self, checkpoint: WorkflowCheckpoint) -> bytes:
+        """Of a checkpoint whose graph is not that of the workflow."""
         signature, renamed, encoded = checkpoint.graph_signature, checkpoint.renamed_types, self._encoded_graph
-        if self._graph and not renamed:
-            return self._graph
         if signature is not encoded[0] or renamed is not encoded[1]:  # a run encodes it once
             self._encoded_graph = encoded = signature, renamed, encode_graph(checkpoint)
         return encoded[2]
-
-    def _changed_requests(self, checkpoint: WorkflowCheckpoint) -> list[PendingRequest] | None:
-        requests = checkpoint.pending_request_info_events
-        if requests is self._requests or not (requests or self._requests or (self._opened.number and self._is_first)):
-            return None
-        self._is_first = False
-        self._requests = requests
-        asked_at = datetime.fromisoformat(checkpoint.timestamp)
-        return [pending_request(checkpoint.thread_id, event, asked_at) for event in requests.values()]
 
     async def _base_of(self, checkpoint: WorkflowCheckpoint) -> Recent:
         """What a checkpoint continues from that does not follow the one before: a rewind, or the first of a thread."""
@@ -259,17 +217,20 @@ class StoredThread:
             on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)
 
     async def settle(self) -> None:
-        await await_uncancelled(self._commits.settle())
+        if self._commits is not None:
+            await await_uncancelled(self._commits.settle())
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
-        await self._commits.settle()  # an entry names its head
+        if self._commits is not None:
+            await self._commits.settle()  # an entry names its head
         body = self._tail.encode_entry(TAKEN_BACK if outcome is None else outcome)
         with storage_errors(self._store, "append to the journal"):
             await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
 
     async def _rewrite_journal(self, unsettled: Sequence[int]) -> None:
         """Store the journal entries that must match the migrated head before its commit."""
-        await self._commits.settle()
+        if self._commits is not None:
+            await self._commits.settle()
         with storage_errors(self._store, "append to the journal"):
             for delivery_id, body in self._tail.rewrite(unsettled):
                 await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
@@ -312,18 +273,6 @@ async def read_checkpoint(
         return decode_body(tree if migrate is None else migrate(tree, info, codec), info, codec), Chunker(base)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
-
-
-def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:
-    terms = event.terms
-    return PendingRequest(
-        thread_id,
-        str(event.request_id),
-        str(event.source_executor_id),
-        asked_at,
-        None if terms is None else terms.deadline,
-        None if terms is None else terms.assignee,
-    )
 
 
 class AsyncCommits:

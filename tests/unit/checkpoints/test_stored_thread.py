@@ -12,7 +12,7 @@ from tests.property.changing_trees import PROSE
 
 from perdure import DamagedCheckpoint, StorageFailed, ThreadConflict, UnreadableValue, UnsavableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.delta.assembly import read_whole_tree
+from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.delta.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread, read_checkpoint
 from perdure.codec import DeclaredTypes
@@ -130,7 +130,7 @@ async def test_events_are_read_unchanged_with_and_without_a_checkpoint(store: St
         await thread.commit(None, [WorkflowEvent("output", data=BIG, executor_id="b")], "run-1", "IDLE")
     outputs = []
     for logged in await store.events_after("t", 0):
-        trees, _ = await read_whole_tree(store, "t", logged.body, "events")
+        trees, _ = await new_assembly(store, "t").tree(logged.body, "events")
         outputs += [(logged.first_seq, tree[2]["data"]) for tree in trees]
     assert thread.last_seq == 6
     first, second = ({"text": BIG, "n": number} for number in (1, 3))
@@ -144,7 +144,7 @@ async def test_events_keep_their_chunks_when_the_checkpoint_is_pruned(store: Sto
     await moved(thread, 3, "c1", text="")
     assert await store.prune("t", ["c1"]) == 1
     (logged,) = await store.events_after("t", 0)
-    (event,), _ = await read_whole_tree(store, "t", logged.body, "events")
+    (event,), _ = await new_assembly(store, "t").tree(logged.body, "events")
     assert len(logged.body) < 200 and event[2]["data"] == BIG
 
 
@@ -258,4 +258,4 @@ async def test_inconsistent_bytes_are_unreadable(store: Store, data: bytes) -> N
     thread = await opened(store)
     await moved(thread, 1, text=BIG)
     with pytest.raises(UnreadableValue):
-        await read_whole_tree(store, "t", data, "what is tested")
+        await new_assembly(store, "t").tree(data, "what is tested")

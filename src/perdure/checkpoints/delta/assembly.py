@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.delta.chunk_types import Chunk
+from perdure.checkpoints.delta.chunk_types import Chunk, looks_like_chunks
 from perdure.checkpoints.delta.chunks import Base, no_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
@@ -26,8 +26,18 @@ READS_WORTH_CACHING = 3
 """Reads of one checkpoint, level by level, after which the store is asked to cache its chunks."""
 
 _KINDS = ("$ref", "$list", "$dict", "$text")
-_MARK = b'{"$'
-_MARKS = tuple(f'{{"{kind}":'.encode() for kind in (*_KINDS, "$plain"))
+
+
+class _Reference(NamedTuple):
+    """Where a tree has a reference, or the pairs of a `$plain` dict, in place of a value."""
+
+    container: Any
+    key: Any
+    kind: str
+    at: Any
+    """The reference, or the dict with the pairs."""
+    depth: int
+    """The height of the hash tree below the reference."""
 
 
 class Assembly:
@@ -43,25 +53,30 @@ class Assembly:
         self.reads = 0
         """How often it read from the store. Each read fetches the chunks that those of the read before refer to."""
         self._packs: dict[int, Mapping[str, bytes]] = {}
-        self._trees: dict[str, Tree] = {}
-        """Chunks so far, by reference, with references inside."""
         self._sizes: dict[str, int] = {}
         self._parts: dict[str, tuple[str, int]] = {}
         """References so far, split into digest and commit."""
-        self._pointers: dict[str, Sequence[tuple[str, int]]] = {}
-        self._plain: set[str] = set()
-        """Chunks without references, which need no filling."""
+        self._pointers: dict[str, Sequence[tuple[Any, int]]] = {}
+        """The references inside each chunk so far, with their depths."""
+        self._plain: dict[str, Tree] = {}
+        """The values of chunks without references."""
+        self._unfilled: dict[str, tuple[list[Tree], list[_Reference]]] = {}
+        """Those of other chunks, to be filled when they are used for the first time."""
 
     async def tree(self, root: bytes, what: str) -> tuple[Tree, Base]:
-        """The whole tree, and its chunks. Raises UnreadableValue for a chunk that is missing or does not match its
-        digest."""
-        tree = from_bytes(root, what)
-        if not _has_marks(root):
-            return tree, no_chunks
-        wanted = [*_references(tree)]
-        inside = await self._fetch_all(wanted)
-        at_root = [ref for ref, _ in wanted]
-        return self._fill(tree), partial(_link, at_root, inside, self._parts, self._sizes)
+        """The whole tree, and its chunks. Raises UnreadableValue, whatever the bytes hold, and for a chunk that is
+        missing or does not match its digest."""
+        tree = [from_bytes(root, what)]
+        if not looks_like_chunks(root):
+            return tree[0], no_chunks
+        try:
+            places = _find_references(tree)
+            wanted = [(place.at, place.depth) for place in places if place.kind in _KINDS]
+            inside = await self._fetch_all(wanted)
+            self._fill(places)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise UnreadableValue(what, f"its chunks do not fit together ({error!r})") from error
+        return tree[0], partial(_link, [ref for ref, _ in wanted], inside, self._parts, self._sizes)
 
     @property
     def numbers(self) -> set[int]:
@@ -88,9 +103,13 @@ class Assembly:
         inside: dict[str, Sequence[str]] = {}
         while wanted:
             await self._fetch(wanted)
-            wanted = [
-                pointer for ref, depth in wanted if ref not in inside for pointer in self._take(ref, depth, inside)
-            ]
+            below: list[tuple[Any, int]] = []
+            for ref, depth in wanted:
+                if ref not in inside:
+                    pointers = self._pointers[ref] if ref in self._pointers else self._take(ref, depth)
+                    inside[ref] = [child for child, _ in pointers] if pointers else ()
+                    below += pointers
+            wanted = below
         return inside
 
     async def _fetch(self, wanted: Iterable[tuple[Any, int]]) -> None:
@@ -106,23 +125,20 @@ class Assembly:
             self.reads += 1
             packs.update(await self._read_chunks(sorted(numbers)))
 
-    def _take(self, ref: str, depth: int, inside: dict[str, Sequence[str]]) -> Iterable[tuple[str, int]]:
-        """The references inside one chunk, each with its depth in a hash tree (0: a value)."""
-        if ref in self._pointers:  # for another checkpoint
-            inside[ref] = [child for child, _ in self._pointers[ref]]
-            return self._pointers[ref]
+    def _take(self, ref: str, depth: int) -> Sequence[tuple[Any, int]]:
+        """Decode one chunk; the references inside it, each with its depth in a hash tree (0: a value)."""
         data = self._known.get(self._parts[ref][0]) or self._read_verified(ref)
-        tree = self._trees[ref] = from_bytes(data, f"chunk {ref}")
         self._sizes[ref] = len(data)
+        pointers: Sequence[tuple[Any, int]] = ()
         if depth:
-            pointers = [(child, depth - 1) for child in _children(tree, ref)]
-        elif _has_marks(data):
-            pointers = [*_references(tree)]
+            pointers = [(child, depth - 1) for child in _children(from_bytes(data, f"chunk {ref}"), ref)]
+        elif looks_like_chunks(data):
+            value = [from_bytes(data, f"chunk {ref}")]
+            places = _find_references(value)
+            self._unfilled[ref] = value, places
+            pointers = [(place.at, place.depth) for place in places if place.kind in _KINDS]
         else:
-            self._plain.add(ref)
-            self._pointers[ref] = inside[ref] = ()
-            return ()
-        inside[ref] = [child for child, _ in pointers]
+            self._plain[ref] = from_bytes(data, f"chunk {ref}")
         self._pointers[ref] = pointers
         return pointers
 
@@ -136,38 +152,31 @@ class Assembly:
             raise UnreadableValue(f"chunk {ref}", "its content does not match its digest: it was changed or damaged")
         return data
 
-    def _fill(self, tree: Tree) -> Tree:
-        if type(tree) is list:
-            return [item if type(item) not in (list, dict) else self._fill(item) for item in tree]
-        if type(tree) is not dict:
-            return tree
-        kind = next(iter(tree), "")
-        if kind in _KINDS:
-            return self._value(kind, tree[kind], tree.get("depth", 0))
-        if kind == "$plain":
-            return dict(self._fill(tree[kind]))
-        return {key: item if type(item) not in (list, dict) else self._fill(item) for key, item in tree.items()}
+    def _fill(self, places: Iterable[_Reference]) -> None:
+        """Put values in the places, the inner ones first."""
+        for container, key, kind, at, depth in reversed([*places]):
+            container[key] = dict(at[kind]) if kind == "$plain" else self._value(kind, at, depth)
 
     def _value(self, kind: str, ref: str, depth: int) -> Tree:
         if kind == "$ref":
             return self._whole(ref)
         leaves = [ref]
         for _ in range(depth):
-            leaves = [child for node in leaves for child in self._trees[node]["$of"]]
+            leaves = [child for node in leaves for child, _ in self._pointers[node]]
         if kind == "$text":
-            return "".join([self._trees[leaf] for leaf in leaves])
+            return "".join([self._plain[leaf] for leaf in leaves])
         if kind == "$list":
             return [item for leaf in leaves for item in self._whole(leaf)]
-        return {key: item for leaf in leaves for key, item in self._part(leaf).items()}
+        return {key: item for leaf in leaves for key, item in self._whole(leaf).items()}
 
     def _whole(self, ref: str) -> Tree:
-        tree = self._trees[ref]
-        return tree if ref in self._plain else self._fill(tree)
-
-    def _part(self, ref: str) -> dict[str, Tree]:
-        """A part of a dict: its first key is the user's, even if it looks like a reference."""
-        tree = self._trees[ref]
-        return tree if ref in self._plain else {key: self._fill(item) for key, item in tree.items()}
+        if ref in self._plain:
+            return self._plain[ref]
+        if ref not in self._unfilled:  # it was used before: each use is a value of its own
+            self._take(ref, 0)
+        value, places = self._unfilled.pop(ref)
+        self._fill(places)
+        return value[0]
 
 
 def _link(
@@ -179,10 +188,6 @@ def _link(
         if kids:
             chunks[ref].kids = tuple([chunks[kid] for kid in kids])
     return list(chunks.values()), tuple([chunks[ref] for ref in at_root])
-
-
-def _has_marks(data: bytes) -> bool:
-    return _MARK in data and any(mark in data for mark in _MARKS)
 
 
 def _children(tree: Tree, ref: str) -> list[Any]:
@@ -199,20 +204,24 @@ def _split(ref: Any) -> tuple[str, int]:
     return digest, int(number)
 
 
-def _references(tree: Tree) -> Iterable[tuple[str, int]]:
-    """The references in a tree, each with the height of the hash tree below it."""
-    if type(tree) is list:
-        for item in tree:
-            if type(item) is dict or type(item) is list:
-                yield from _references(item)
-    elif type(tree) is dict:
-        kind = next(iter(tree), "")
-        if kind in _KINDS:
-            yield tree[kind], tree.get("depth", 0)
-        else:
-            for item in tree.values():
-                if type(item) is dict or type(item) is list:
-                    yield from _references(item)
+def _find_references(root: list[Tree]) -> list[_Reference]:
+    """The places in the tree that `root` holds, outer before inner ones."""
+    places = []
+    waiting: list[Any] = [root]
+    while waiting:
+        container = waiting.pop()
+        for key, item in container.items() if type(container) is dict else enumerate(container):
+            if type(item) is dict:
+                kind = next(iter(item), "")
+                if kind in _KINDS:
+                    places.append(_Reference(container, key, kind, item[kind], item.get("depth", 0)))
+                    continue
+                if kind == "$plain":
+                    places.append(_Reference(container, key, kind, item, 0))
+                waiting.append(item)
+            elif type(item) is list:
+                waiting.append(item)
+    return places
 
 
 def new_assembly(
@@ -228,18 +237,6 @@ def new_assembly(
     return Assembly(read_chunks, None if recall is None else partial(recall, thread_id), known)
 
 
-async def read_whole_tree(
-    store: Store, thread_id: str, data: bytes, what: str, assembly: Assembly | None = None
-) -> tuple[Tree, Base]:
-    """Raises UnreadableValue, whatever the bytes hold. `assembly` has the chunks of the thread read so far."""
-    assembly = new_assembly(store, thread_id) if assembly is None else assembly
-    try:
-        tree, base = await assembly.tree(data, what)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UnreadableValue(what, f"its chunks do not fit together ({error!r})") from error
-    return tree, base
-
-
 async def read_checkpoint_tree(
     store: Store,
     root: bytes,
@@ -250,7 +247,7 @@ async def read_checkpoint_tree(
     """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
     own = new_assembly(store, info.thread_id, recalls=True, known=known) if assembly is None else assembly
     try:
-        tree, base = await read_whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}", own)
+        tree, base = await own.tree(root, f"checkpoint {info.checkpoint_id!r}")
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
     except DamagedCheckpoint as error:  # another commit holds one of its chunks

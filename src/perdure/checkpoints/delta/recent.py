@@ -19,6 +19,7 @@ from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.checkpoints.level import ChildCheckpoint
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import UnsavableValue
+from perdure.events import WorkflowEvent
 from perdure.isolation import has_only_known_copies, is_fully_copied
 from perdure.records import Lease, OpenedThread
 
@@ -95,17 +96,17 @@ class Recent:
 
     declared: DeclaredTypes
     """The types of the workflow that wrote it: another workflow reads from the store."""
-    checkpoint_id: str | None
-    number: int
+    checkpoint_id: str | None = None
+    number: int = 0
     """The commit of that checkpoint; 0 where there is none."""
-    chunker: Chunker
-    state: IncrementalEncoder
+    chunker: Chunker = field(default_factory=Chunker)
+    state: IncrementalEncoder = field(default_factory=lambda: IncrementalEncoder(is_fully_copied))
     executors: dict[str, IncrementalEncoder] = field(default_factory=dict)
     checkpoint: WorkflowCheckpoint | None = None
     """As values; None if another process wrote it, or a value cannot be copied."""
     root: bytes | None = None
-    requests: object = None
-    """The pending requests in the store."""
+    requests: Mapping[str, WorkflowEvent] | None = None
+    """The pending requests in the store; None if unknown."""
     retained: RetentionIndex | None = None
     """The stored checkpoints of the thread, if retention limits them."""
 
@@ -120,10 +121,9 @@ class RecentThreads:
         """How often this storage pinned, unpinned or removed a checkpoint: earlier lists are out of date then."""
 
     def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
-        entry = self._take_out(opened.lease.thread_id)
-        if entry is None:
+        if opened.lease.thread_id not in self._threads:
             return None
-        lease, number, recent = entry
+        lease, number, recent = self._take_out(opened.lease.thread_id)
         is_current = (
             opened.info is not None
             and recent.declared is declared
@@ -134,7 +134,8 @@ class RecentThreads:
         return recent if is_current else None
 
     def put(self, lease: Lease, number: int, recent: Recent) -> None:
-        self._take_out(lease.thread_id)
+        if lease.thread_id in self._threads:
+            self._take_out(lease.thread_id)
         if recent.checkpoint is None or recent.chunker.size > MAX_BYTES:
             return
         if not has_only_known_copies() and not is_fully_copied(_values(recent.checkpoint)):
@@ -144,10 +145,9 @@ class RecentThreads:
         while len(self._threads) > MAX_THREADS or self._bytes > MAX_BYTES:
             self._take_out(next(iter(self._threads)))
 
-    def _take_out(self, thread_id: str) -> tuple[Lease, int, Recent] | None:
-        entry = self._threads.pop(thread_id, None)
-        if entry is not None:
-            self._bytes -= entry[2].chunker.size
+    def _take_out(self, thread_id: str) -> tuple[Lease, int, Recent]:
+        entry = self._threads.pop(thread_id)
+        self._bytes -= entry[2].chunker.size
         return entry
 
 

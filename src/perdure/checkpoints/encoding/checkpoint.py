@@ -6,7 +6,6 @@ The tree holds each payload of messages once, in `payloads`, even if several del
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -16,7 +15,7 @@ from perdure.checkpoints.level import Counters
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.types import declared_types, remember
-from perdure.codecs.walk import to_bytes
+from perdure.codecs.walk import from_bytes, to_bytes
 from perdure.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointException
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo
@@ -128,7 +127,18 @@ def decode_fields(tree: Tree, codec: Codec) -> dict[str, Any]:
             f"{FORMAT_VERSION!r}. A newer perdure wrote it: upgrade perdure to read it."
         )
     try:
-        return _decode(tree, codec)
+        stored = msgspec.convert(tree, _StoredForm)
+        outputs = []
+        for index, (kind, executor_id, data) in enumerate(stored.outputs):
+            value = codec.decode(data, f"outputs[{index}]")
+            outputs.append(WorkflowEvent(kind, value, executor_id=executor_id, replayed=True))
+        fields = {**msgspec.structs.asdict(stored), **decode_level(tree, codec), "outputs": outputs}
+        for part in _VALUE_PARTS:
+            if part in tree:
+                fields[part] = decode_dict(tree[part], part, codec)
+        # Checkpoints that are read together share the chunk with the signature.
+        signature = from_bytes(to_bytes(stored.graph_signature), "graph_signature")
+        return {**fields, "counters": Counters(*stored.counters), "graph_signature": signature}
     except WorkflowCheckpointException:
         raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -155,22 +165,3 @@ class _StoredForm(msgspec.Struct):
     graph_signature: dict[str, Any] = {}
     migrations: tuple[str, ...] = ()
     renamed_types: tuple[tuple[str, str, str], ...] = ()
-
-
-def _decode(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
-    stored = msgspec.convert(tree, _StoredForm)
-    outputs = [
-        WorkflowEvent(kind, codec.decode(data, f"outputs[{index}]"), executor_id=executor_id, replayed=True)
-        for index, (kind, executor_id, data) in enumerate(stored.outputs)
-    ]
-    parts: dict[str, Any] = {part: decode_dict(tree[part], part, codec) for part in _VALUE_PARTS if part in tree}
-    return {
-        **{field: getattr(stored, field) for field in (*INFO_FIELDS, "graph_signature_hash")},
-        **decode_level(tree, codec),
-        **parts,
-        "outputs": outputs,
-        "counters": Counters(*stored.counters),
-        "graph_signature": deepcopy(stored.graph_signature),
-        "migrations": stored.migrations,
-        "renamed_types": stored.renamed_types,
-    }

@@ -28,11 +28,14 @@ Messages = Mapping[str, list[WorkflowMessage]]
 def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
     indexes: dict[int, int] = {}
     payloads: list[Any] = []
-    for sent in messages.values():
+    rows: dict[str, list[Tree]] = {}
+    for source_id, sent in messages.items():
+        rows[source_id] = of_source = []
         for message in sent:
-            if id(message.data) not in indexes:
-                indexes[id(message.data)] = len(payloads)
+            index = indexes.setdefault(id(message.data), len(payloads))
+            if index == len(payloads):
                 payloads.append(message.data)
+            of_source.append(encode_message(message, index, codec))
     try:
         encoded = codec.encode(payloads, "messages")
         if not isinstance(encoded, list):  # a codec may encode any value as one piece
@@ -40,11 +43,7 @@ def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> 
     except UnsavableValue:
         _raise_with_path(messages, codec)
         raise
-    tree["payloads"] = encoded
-    tree["messages"] = {
-        source_id: [encode_message(message, indexes[id(message.data)], codec) for message in sent]
-        for source_id, sent in messages.items()
-    }
+    tree["payloads"], tree["messages"] = encoded, rows
 
 
 def _raise_with_path(messages: Messages, codec: Codec) -> None:
@@ -296,15 +295,18 @@ class _StoredChild(msgspec.Struct):
 
 
 def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
-    """The fields of one level. Raises UnreadableValue, or what msgspec raises for another shape."""
+    """The fields of one level that are not empty. Raises UnreadableValue, or what msgspec raises for another shape."""
     stored = msgspec.convert(tree, _StoredLevel)
-    requests = [decode_request(request, codec) for request in stored.requests]
-    fields: dict[str, Any] = {
-        "messages": decode_messages(stored.messages, stored.payloads, codec),
-        "pending_request_info_events": {str(event.request_id): event for event in requests},
-        "executors": {key: decode_memory(key, memory, codec) for key, memory in stored.executors.items()},
-        "answered": {key: Answer(*msgspec.structs.astuple(answer)) for key, answer in stored.answered.items()},
-    }
+    fields: dict[str, Any] = {}
+    if stored.messages:
+        fields["messages"] = decode_messages(stored.messages, stored.payloads, codec)
+    if stored.requests:
+        requests = [decode_request(request, codec) for request in stored.requests]
+        fields["pending_request_info_events"] = {str(event.request_id): event for event in requests}
+    if stored.executors:
+        fields["executors"] = {key: decode_memory(key, memory, codec) for key, memory in stored.executors.items()}
+    if stored.answered:
+        fields["answered"] = {key: Answer(*msgspec.structs.astuple(answer)) for key, answer in stored.answered.items()}
     for part in ("state", "buffers"):
         if part in tree:
             fields[part] = decode_dict(tree[part], part, codec)

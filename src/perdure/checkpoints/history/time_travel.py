@@ -16,7 +16,9 @@ import msgspec
 from perdure.cancelling import complete
 from perdure.checkpoints.access import OwnerWait, abandon_claim, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new_checkpoint_id, utc_now
-from perdure.checkpoints.delta.recent import RecentThreads
+from perdure.checkpoints.delta.recent import Recent, RecentThreads
+from perdure.checkpoints.encoding.checkpoint import encode_graph
+from perdure.checkpoints.encoding.commit import encode_commit
 from perdure.checkpoints.open_thread import OpenThread, copy_checkpoint
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
@@ -35,7 +37,7 @@ from perdure.errors import (
 )
 from perdure.events import WorkflowRunState
 from perdure.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id, stable_name
-from perdure.records import CheckpointInfo, Lease, OpenedThread, ThreadHeader
+from perdure.records import CheckpointInfo, Lease, ThreadHeader
 from perdure.store import Store
 
 if TYPE_CHECKING:
@@ -282,14 +284,16 @@ def refuse_other_thread(info: CheckpointInfo, thread_id: str) -> None:
 async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> CheckpointInfo:
     """Add the fork as a new thread, with its own copies of all chunks. Raises UnsavableValue or ThreadExists; then
     nothing is written."""
-    opened = OpenedThread(Lease(fork.thread_id, "fork", 1), 0, None, None, 0)
-    thread = StoredThread(store, opened, DeclaredTypes(), codec, RecentThreads())
-    commit, _ = thread._pack(fork, None, (), "", fork.status, (), (), ((), 0))
+    lease, base = Lease(fork.thread_id, "fork", 1), Recent(DeclaredTypes(), requests={})
+    graph = encode_graph(fork)
+    commit, _ = encode_commit(
+        lease, 1, fork, (), "", base=base, graph=graph, last_seq=0, codec=codec, status=fork.status
+    )
     header = ThreadHeader(
         fork.thread_id,
         fork.workflow_name,
         commit.number,
-        opened.lease.fence,
+        lease.fence,
         fork.status,
         fork.timestamp,
         last_seq=0,

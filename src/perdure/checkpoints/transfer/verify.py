@@ -13,10 +13,9 @@ import msgspec
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import decode_body
-from perdure.checkpoints.delta.assembly import read_whole_tree
-from perdure.checkpoints.encoding.events import decode_events
+from perdure.checkpoints.delta.assembly import new_assembly
+from perdure.checkpoints.encoding.commit import decode_events, pending_request
 from perdure.checkpoints.level import due_at
-from perdure.checkpoints.thread import pending_request
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.transfer.threads import (
     MAX_TRIES,
@@ -168,7 +167,7 @@ class _ThreadCheck:
         logged = msgspec.structs.replace(commit.events, timestamp=commit.timestamp)
         try:
             what = f"the events of commit {commit.number}"
-            trees, _ = await read_whole_tree(self._store, self._thread_id, logged.body, what)
+            trees, _ = await new_assembly(self._store, self._thread_id).tree(logged.body, what)
             for _ in decode_events(trees, logged, self._thread_id, TREES):
                 pass
         except (UnreadableValue, ValueError, TypeError) as error:
@@ -202,7 +201,7 @@ class _ThreadCheck:
             return
         info, root = self._head.info, self._head.root
         try:
-            tree, _ = await read_whole_tree(self._store, self._thread_id, root, f"checkpoint {info.checkpoint_id!r}")
+            tree, _ = await new_assembly(self._store, self._thread_id).tree(root, f"checkpoint {info.checkpoint_id!r}")
             checkpoint = decode_body(tree, info, TREES)
         except WorkflowCheckpointException as error:
             self._add(str(getattr(error, "reason", error)), info.checkpoint_id)

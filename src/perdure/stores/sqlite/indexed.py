@@ -72,7 +72,7 @@ class IndexedStore:
 
     def __init__(self, tables: TableAccess, read_payloads: ReadPayloads) -> None:
         self.bus = bus_for(tables.connection.path)
-        self.has_subscribers = self.bus.has_subscribers
+        self.publish, self.has_subscribers = self.bus.publish, self.bus.has_subscribers
         self._tables = tables
         self._read_payloads = read_payloads
 
@@ -159,9 +159,6 @@ class IndexedStore:
         return await self._tables.read_lists(lambda db: read_commits(db, self._read_payloads, thread_id, after, limit))
 
     # ------------------------------------------------------------ notifications
-
-    def publish(self, thread_id: str, body: bytes) -> None:
-        self.bus.publish(thread_id, body)
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         return self.bus.subscribe(thread_id, self.poll_interval.after)

@@ -1,4 +1,4 @@
-"""The durable events of one commit, as trees for the log, and read back with their seqs.
+"""One commit, encoded: its checkpoint and its durable events as chunks, and events read back with their seqs.
 
 An event is `[type, executor_id, {the rest}]`, cut off after its last part. Events of every superstep have a short form:
 `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`, `["end", iteration, executor_ids, pending]`
@@ -9,15 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
+from perdure.checkpoints.delta.chunks import Chunker
+from perdure.checkpoints.encoding.checkpoint import encode_body
 from perdure.checkpoints.encoding.level import decode_request, encode_request
+from perdure.checkpoints.level import due_at
 from perdure.codec import Codec, Tree
 from perdure.codecs.subclasses import encodable_exception
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.log import get_logger
-from perdure.records import CheckpointInfo, LoggedEvents
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest
+
+if TYPE_CHECKING:
+    from perdure.checkpoints.delta.recent import Recent
 
 logger = get_logger("checkpoints")
 
@@ -29,8 +36,81 @@ _WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
 _LONG = {short: long for long, short in _WITHOUT_DATA.items()}
 
 
+def encode_commit(
+    lease: Lease,
+    number: int,
+    checkpoint: WorkflowCheckpoint | None,
+    events: Sequence[WorkflowEvent],
+    run_id: str,
+    *,
+    base: Recent | None,
+    graph: bytes,
+    last_seq: int,
+    codec: Codec,
+    **rest: Any,
+) -> tuple[Commit, list[Tree]]:
+    """The commit, fully encoded before user code can change a value, and its logged events as trees. Raises
+    UnsavableValue.
+
+    `base`: the checkpoint before, whose chunks it shares. `graph`: that of the checkpoint (`encode_graph`). `last_seq`:
+    of the events before. `rest`: the fields of a Commit that need no encoding.
+    """
+    info, tree, due, timestamp = None, None, None, None
+    if checkpoint is not None and base is not None:
+        info, timestamp, due = checkpoint.info, checkpoint.timestamp, due_at(checkpoint)
+        tree = encode_body(checkpoint, codec)
+        if checkpoint.state:
+            tree["state"] = base.state.encode(checkpoint.state, "state", codec)
+        requests, stored = checkpoint.pending_request_info_events, base.requests
+        if requests is not stored and (requests or stored or stored is None):
+            asked_at = datetime.fromisoformat(timestamp)
+            rest["requests"] = [pending_request(info.thread_id, event, asked_at) for event in requests.values()]
+    timestamp = timestamp or utc_now()
+    trees = encode_events(events, codec)
+    chunker = Chunker() if base is None else base.chunker
+    packed = chunker.pack(number, tree, graph)
+    logged, refers = None, False
+    if trees:
+        body = chunker.pack_events(trees)
+        refers = body.refers
+        counted = (last_seq + 1, len(trees), body.body, refers, body.own)
+        logged = LoggedEvents(*counted, number, run_id, timestamp, info)
+    commit = Commit(
+        lease,
+        number,
+        info,
+        packed.root,
+        logged,
+        run_id=run_id,
+        timestamp=timestamp,
+        parent=base.number or None if base is not None and (checkpoint is not None or refers) else None,
+        chunks=packed.chunks,
+        dropped=packed.dropped,
+        due_at=due,
+        **rest,
+    )
+    return commit, trees
+
+
+def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:
+    terms = event.terms
+    return PendingRequest(
+        thread_id,
+        str(event.request_id),
+        str(event.source_executor_id),
+        asked_at,
+        None if terms is None else terms.deadline,
+        None if terms is None else terms.assignee,
+    )
+
+
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    return [tree for event in events if (tree := _encode(event, codec)) is not None]
+    trees = []
+    for event in events:
+        tree = _encode(event, codec)
+        if tree is not None:
+            trees.append(tree)
+    return trees
 
 
 def decode_events(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
