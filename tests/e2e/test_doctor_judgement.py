@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.doctor.findings import Finding, contents_found, disk_found, version_found
-from perdure.cli.doctor.postgres import postgres_found
+from perdure.cli.checks import Finding, check_contents, check_disk, check_postgres, check_version
 from perdure.stores.health import StoreContents
 from perdure.stores.postgres.health import Connections, Holder, Report, Schema, Server, Standby, Table
 
@@ -28,7 +27,7 @@ HEALTHY = Report(SERVER, SCHEMA, (THREADS,), StoreContents(threads=1000), connec
 
 
 def findings_of(report: Report) -> list[Finding]:
-    return postgres_found(report, "postgresql://app@db/threads")
+    return list(check_postgres(report, "postgresql://app@db/threads"))
 
 
 def server(**changes: Any) -> Report:
@@ -111,7 +110,7 @@ def test_suggested_sql_quotes_identifiers() -> None:
 
 
 def test_estimated_counts_are_printed_with_about() -> None:
-    [threads, _] = contents_found(StoreContents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
+    [threads, _] = check_contents(StoreContents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
     assert threads.text == "3 threads, about 2000000 checkpoints; 1 running; 2 messages not taken in yet"
 
 
@@ -120,8 +119,8 @@ def test_estimated_counts_are_printed_with_about() -> None:
     [(10**12, 10**9, "ok"), (10**9, 10**6, "warn"), (10**10, 2 * 10**10, "warn"), (10**6, 10**3, "fail")],
 )
 def test_disk_with_little_space_warns_before_it_fails(free: int, used: int, mark: str) -> None:
-    assert disk_found(free, used).mark == mark
+    assert check_disk(free, used).mark == mark
 
 
 def test_format_of_the_same_version_is_ok() -> None:
-    assert version_found(2, 2) == Finding("ok", "format", "version 2")
+    assert check_version(2, 2) == Finding("ok", "format", "version 2")

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from perdure.cli.doctor.findings import Finding, files_found, sqlite_found
+from perdure.cli.checks import (
+    Finding,
+    check_files,
+    check_postgres,
+    check_sqlite,
+    check_valkey,
+    fail,
+    ok,
+    warn,
+)
 from perdure.cli.options import (
     DEFAULT_SCHEMA,
     REDIS_VARIABLE,
@@ -20,9 +31,16 @@ from perdure.cli.options import (
     store_option,
 )
 from perdure.cli.output.tables import format_age, format_count, format_size, print_folded, print_json, print_table
+from perdure.errors import PerdureError
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
+if TYPE_CHECKING:
+    from perdure.server.app.project import Project
+    from perdure.server.config.schema import ServerConfig
+
+PACKAGES = ("litestar", "uvicorn")
+"""Without which nothing is served."""
 ENVIRONMENT = click.core.ParameterSource.ENVIRONMENT
 HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
 
@@ -53,14 +71,17 @@ def doctor(
     if config is not None and (url or store) and context.get_parameter_source("store") != ENVIRONMENT:
         raise click.UsageError("--config names a project, which has a store of its own. Leave the store out.")
     if config is not None or (not (url or store) and _is_project()):
-        result = _look_at_project(config, redis_url)
+        result = examine_project(config, redis_url)
     else:
-        result = asyncio.run(_look(url or store, redis_url))
+        result = asyncio.run(examine_store(url or store, redis_url))
     is_well = all(item.mark != "fail" for item in result.findings)
     if as_json:
-        findings = [_finding_tree(item) for item in result.findings]
+        findings = [
+            {"mark": item.mark, "check": item.check, "found": item.text, "remedy": item.remedy}
+            for item in result.findings
+        ]
         print_json(
-            {"store": result.shown, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
+            {"store": result.place, "kind": result.kind, "is_well": is_well, "findings": findings, **result.facts}
         )
     else:
         _print(result)
@@ -68,15 +89,69 @@ def doctor(
         context.exit(1)
 
 
-class StoreFindings(msgspec.Struct):
-    """Findings about a store."""
+class Examination(msgspec.Struct):
+    """What was found about a store or a project."""
 
-    shown: str
+    place: str
     kind: str
     findings: list[Finding]
     facts: dict[str, Any]
     tables: tuple[Any, ...] = ()
     """Of a PostgreSQL."""
+
+
+# ---------------------------------------------------------------- stores
+
+
+async def examine_store(url: str | None, redis_url: str | None) -> Examination:
+    if url is not None and is_postgres(url):
+        open_named_store(url, "STORE_URL")  # raises UsageError
+        dsn, schema = split_schema(url)
+        result = await _examine_postgres(dsn, schema or DEFAULT_SCHEMA, redacted_url(url))
+    else:
+        result = _examine_files(find_store(url, named="STORE_URL", with_keys=False).store)
+    if redis_url is not None:
+        await _add_valkey(result, redis_url)
+    return result
+
+
+def _examine_files(store: Any) -> Examination:
+    if isinstance(store, SqliteStore):
+        from perdure.stores.sqlite import health as sqlite_health
+
+        file = sqlite_health.look(store.path)
+        return Examination(str(store.path), "sqlite", list(check_sqlite(file)), {"file": msgspec.to_builtins(file)})
+    from perdure.stores.file import health as file_health
+
+    folder = file_health.look(store.path)
+    return Examination(str(store.path), "file", list(check_files(folder)), {"folder": msgspec.to_builtins(folder)})
+
+
+async def _examine_postgres(dsn: str, schema: str, place: str) -> Examination:
+    from perdure.stores.postgres.health import inspect_database
+    from perdure.stores.postgres.urls import Unreachable
+
+    try:
+        report = await inspect_database(dsn, schema)
+    except Unreachable as problem:
+        failure = fail("connection", problem.reason, problem.remedy)
+        return Examination(place, "postgresql", [failure], {"server": None})
+    findings = list(check_postgres(report, redacted_url(dsn)))
+    return Examination(place, "postgresql", findings, msgspec.to_builtins(report), report.tables)
+
+
+async def _add_valkey(result: Examination, url: str) -> None:
+    from perdure.stores.valkey.health import inspect_server
+
+    try:
+        report = await inspect_server(url)
+    except ValueError as error:
+        raise click.UsageError(f"--redis-url: {error}") from None
+    result.findings.append(check_valkey(report))
+    result.facts["valkey"] = msgspec.to_builtins(report)
+
+
+# ---------------------------------------------------------------- projects
 
 
 def _is_project() -> bool:
@@ -85,112 +160,127 @@ def _is_project() -> bool:
     return find_file(Path.cwd()) is not None
 
 
-def _look_at_project(path: str | None, redis_url: str | None) -> StoreFindings:
-    from perdure.cli.doctor.project import project_found
+def examine_project(path: str | None, redis_url: str | None) -> Examination:
+    """Not within an event loop: it imports users' modules. A configuration that cannot be read is all that is found."""
+    from perdure.server.config.files import read_config
+    from perdure.server.config.schema import InvalidConfig
 
-    judged = project_found(path)  # not within an event loop: it imports users' modules
-    where = str(Path(path or ".").absolute()) if judged.config is None else judged.config.folder
-    result = StoreFindings(where, "project", judged.findings, {"storage": None})
-    redis_url = redis_url or (None if judged.config is None else judged.config.redis)
-    asyncio.run(_add_storage(result, judged.storage, redis_url))
+    result = Examination(str(Path(path or ".").absolute()), "project", [], {"storage": None})
+    storage = None
+    try:
+        config, file, warnings = read_config(path)
+    except InvalidConfig as error:
+        result.findings += [fail("configuration", str(item).rstrip(".")) for item in error.problems]
+    else:
+        result.place = config.folder
+        result.findings.append(ok("configuration", "the environment alone" if file is None else str(file)))
+        result.findings += [warn("configuration", item.rstrip(".")) for item in warnings]
+        storage = _check_project(config, result.findings)
+        redis_url = redis_url or config.redis
+    asyncio.run(_add_storage(result, storage, redis_url))
     return result
 
 
-async def _add_storage(result: StoreFindings, storage: Any, redis_url: str | None) -> None:
+def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
+    """Adds what is found beside the storage, which is returned: it is examined as any other is."""
+    from perdure.server.app.factory import make_storage
+    from perdure.server.app.project import Project
+    from perdure.server.app.registry import Registry
+
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        findings.append(
+            fail("packages", f"{' and '.join(missing)} cannot be imported", "pip install 'perdure[server]'")
+        )
+    else:
+        findings.append(ok("packages", "those of the server are there"))
+    project = Project(config.folder)
+    storage = None
+    try:
+        registry = Registry.of(config, project)
+        for item in registry:
+            default = ", the default" if item is registry.default else ""
+            findings.append(ok("workflow", f"{item.name}: {item.path}{default}"))
+        storage = make_storage(config, project, registry)
+    except (PerdureError, ValueError) as error:
+        findings.append(fail("project", str(error).rstrip(".")))
+    findings += [_check_auth(config, project, storage), _check_port(config)]
+    return storage
+
+
+def _check_auth(config: ServerConfig, project: Project, storage: Any) -> Finding:
+    from perdure.server.app.factory import check_exposure, make_authenticator
+    from perdure.server.auth.authorizers import make_authorizer
+
+    try:
+        make_authenticator(config, project.import_object, os.environ)
+        make_authorizer(config, project.import_object)
+        check_exposure(config, storage)
+    except (PerdureError, ValueError) as error:
+        return fail("auth", str(error).rstrip("."))
+    method = config.auth.method
+    if method == "none":
+        return ok("auth", f"none: only this machine reaches {config.host}")
+    if method == "api_key" and not (Path(config.folder) / config.auth.keys_file).is_file():
+        return warn("auth", "api_key, and no key exists yet", "`perdure keys create USER` makes one")
+    return ok("auth", method)
+
+
+def _check_port(config: ServerConfig) -> Finding:
+    from perdure.server.app.factory import is_loopback
+
+    if config.port == 0:
+        return ok("port", "any that is free")
+    place = f"{config.host}, port {config.port}"
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does: a port in TIME_WAIT can be used
+        try:
+            probe.bind((config.host.strip("[]"), config.port))
+        except OSError as error:
+            remedy = "If that is not the server itself, use another: PERDURE_PORT, or `port`"
+            return warn("port", f"{place}: {(error.strerror or str(error)).lower()}", remedy)
+    reach = "this machine alone reaches it" if is_loopback(config.host) else "other machines reach it"
+    return ok("port", f"{place} is free; {reach}")
+
+
+async def _add_storage(result: Examination, storage: Any, redis_url: str | None) -> None:
     if storage is not None:
         store = storage.store
         while getattr(store, "inner", None) is not None:  # encryption, and Valkey, are layers over a store
             store = store.inner
         database: Any = getattr(store, "db", None)  # of a PostgreSQL
-        has_server = hasattr(database, "dsn")
-        of_store = await _look_at_schema(database.dsn, database.schema) if has_server else _look_at_own(store)
-        result.findings.extend(of_store.findings)
-        result.tables = of_store.tables
-        result.facts["storage"] = {"store": of_store.shown, "kind": of_store.kind, **of_store.facts}
+        if hasattr(database, "dsn"):
+            own = await _examine_postgres(database.dsn, database.schema, redacted_url(database.dsn))
+        else:
+            own = _examine_own_files(store)
+        result.findings.extend(own.findings)
+        result.tables = own.tables
+        result.facts["storage"] = {"store": own.place, "kind": own.kind, **own.facts}
     if redis_url is not None:
         await _add_valkey(result, redis_url)
 
 
-def _look_at_own(store: Any) -> StoreFindings:
-    """The store of a project: it need not be there yet."""
+def _examine_own_files(store: Any) -> Examination:
+    """The files of a project need not be there yet."""
     path = getattr(store, "path", None)
     if path is None:
         lost = "in memory: gone when the server stops, and of no use to a second one"
-        remedy = "Name a file or a PostgreSQL as `checkpointer`"
-        return StoreFindings("memory:", "memory", [Finding("warn", "storage", lost, remedy)], {})
-    return (
-        _look_at_files(store)
-        if Path(path).exists()
-        else StoreFindings(str(path), "none", [_to_be_made(Path(path))], {})
-    )
-
-
-def _to_be_made(path: Path) -> Finding:
-    if os.access(path.parent, os.W_OK):
-        return Finding("ok", "storage", f"{path} is not there yet: the first run makes it")
-    return Finding("fail", "storage", f"{path} is not there, and cannot be made", "Give this user the right")
-
-
-async def _look(url: str | None, redis_url: str | None) -> StoreFindings:
-    if url is not None and is_postgres(url):
-        open_named_store(url, "STORE_URL")  # raises UsageError
-        result = await _look_at_postgres(url)
+        finding = warn("storage", lost, "Name a file or a PostgreSQL as `checkpointer`")
+        return Examination("memory:", "memory", [finding], {})
+    if Path(path).exists():
+        return _examine_files(store)
+    if os.access(Path(path).parent, os.W_OK):
+        finding = ok("storage", f"{path} is not there yet: the first run makes it")
     else:
-        result = _look_at_files(find_store(url, named="STORE_URL", with_keys=False).store)
-    if redis_url is not None:
-        await _add_valkey(result, redis_url)
-    return result
+        finding = fail("storage", f"{path} is not there, and cannot be made", "Give this user the right")
+    return Examination(str(path), "none", [finding], {})
 
 
-def _look_at_files(store: Any) -> StoreFindings:
-    if isinstance(store, SqliteStore):
-        from perdure.stores.sqlite import health as sqlite_report
-
-        of_file = sqlite_report.look(store.path)
-        return StoreFindings(str(store.path), "sqlite", sqlite_found(of_file), {"file": msgspec.to_builtins(of_file)})
-    from perdure.stores.file import health as file_report
-
-    of_folder = file_report.look(store.path)
-    return StoreFindings(str(store.path), "file", files_found(of_folder), {"folder": msgspec.to_builtins(of_folder)})
+# ---------------------------------------------------------------- for people
 
 
-async def _look_at_postgres(url: str) -> StoreFindings:
-    dsn, schema = split_schema(url)
-    return await _look_at_schema(dsn, schema or DEFAULT_SCHEMA, redacted_url(url))
-
-
-async def _look_at_schema(dsn: str, schema: str, named: str | None = None) -> StoreFindings:
-    from perdure.cli.doctor.postgres import postgres_found
-    from perdure.stores.postgres import health as postgres_report
-    from perdure.stores.postgres.urls import Unreachable
-
-    named = named or redacted_url(dsn)
-    try:
-        report = await postgres_report.inspect_database(dsn, schema)
-    except Unreachable as problem:
-        failure = Finding("fail", "connection", problem.reason, problem.remedy)
-        return StoreFindings(named, "postgresql", [failure], {"server": None})
-    result = postgres_found(report, redacted_url(dsn))
-    return StoreFindings(named, "postgresql", result, msgspec.to_builtins(report), report.tables)
-
-
-async def _add_valkey(result: StoreFindings, url: str) -> None:
-    from perdure.cli.doctor.postgres import valkey_found
-    from perdure.stores.valkey import health as valkey_report
-
-    try:
-        report = await valkey_report.inspect_server(url)
-    except ValueError as error:
-        raise click.UsageError(f"--redis-url: {error}") from None
-    result.findings.append(valkey_found(report))
-    result.facts["valkey"] = msgspec.to_builtins(report)
-
-
-def _finding_tree(item: Finding) -> dict[str, str]:
-    return {"mark": item.mark, "check": item.check, "found": item.text, "remedy": item.remedy}
-
-
-def _print(result: StoreFindings) -> None:
+def _print(result: Examination) -> None:
     rows = [
         (item.mark, item.check, f"{item.text}. {item.remedy}" if item.remedy else item.text) for item in result.findings
     ]
