@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from perdure.agent_workflow.compile.diagram import to_diagram
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.events import Subscribers, WorkflowApprovalRequestedEvent
@@ -75,13 +76,6 @@ class AgentWorkflowInstance:
 
     def now(self) -> datetime:
         return self._clock.now()
-
-    def inner(self, *, contains: bool) -> Workflow:
-        """The graph as a node of another workflow. `contains`: a failure ends it with a result instead of stopping
-        it."""
-        from perdure.agent_workflow.compile.graph import compile_graph, create_planner
-
-        return compile_graph(self._draft, create_planner(self._draft), storage=None, is_inner=contains)
 
     async def run(
         self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
@@ -219,9 +213,7 @@ class AgentWorkflowInstance:
 
     def to_diagram(self) -> str:
         """A Mermaid flowchart of the definition."""
-        from perdure.agent_workflow.compile.diagram import to_diagram
-
-        return to_diagram(self._draft)
+        return to_diagram(self._draft, self.planner.graph)
 
     def to_config(self) -> WorkflowConfig:
         """The whole definition, with Python objects by import path. `AgentWorkflow.from_config` rebuilds the workflow

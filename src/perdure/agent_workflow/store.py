@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
@@ -10,7 +9,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure import storages
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.documents.convert import config_of, tree_of
 from perdure.agent_workflow.state import DEFINITION
@@ -44,22 +42,6 @@ def retention_of(choice: Any) -> Retention:
     if isinstance(choice, MultiAgentCheckpointRetention):
         return LatestOnly() if choice is MultiAgentCheckpointRetention.LatestOnly else FullHistory()
     return as_retention(choice)
-
-
-def memory_storage(retention: Any) -> StoreCheckpointStorage:
-    return storages.InMemoryCheckpointStorage(retention=retention_of(retention))
-
-
-def json_storage(root_directory: str | os.PathLike[str], retention: Any) -> StoreCheckpointStorage:
-    return storages.FileCheckpointStorage(root_directory, retention=retention_of(retention))
-
-
-def sqlite_storage(path: str | os.PathLike[str], retention: Any) -> StoreCheckpointStorage:
-    return storages.SqliteCheckpointStorage(path, retention=retention_of(retention))
-
-
-def postgres_storage(dsn: str, retention: Any, **options: Any) -> StoreCheckpointStorage:
-    return storages.PostgresCheckpointStorage(dsn, retention=retention_of(retention), **options)
 
 
 WORKFLOW = "perdure.definitions"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Collection
+from types import FunctionType
 from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow import store as stores
 from perdure.agent_workflow.compile.check import content_problems, form_problems
 from perdure.agent_workflow.compile.graph import compile_graph, create_planner
 from perdure.agent_workflow.definition.config import AgentConfig, SettingsConfig, WorkflowConfig
@@ -16,10 +17,13 @@ from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import resolve
 from perdure.agent_workflow.documents.validate import Problem, at, below
 from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.adapters import adapt_agent
 from perdure.agents.tools import as_tool
+from perdure.checkpoints.history.retention import LatestOnly
 from perdure.clock import SystemClock
 from perdure.errors import InvalidDefinition
 from perdure.graph.sub_workflow import is_agent
+from perdure.storages import InMemoryCheckpointStorage
 
 MAX_NAME_CHARACTERS = 60
 """Of the nodes' ids in the name of a workflow."""
@@ -35,9 +39,15 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
         problems = [*resolve_imports(draft), *content_problems(draft)]
     if problems:
         raise InvalidDefinition(problems, draft.source)
+    for node_id, node in draft.nodes.items():
+        if node.workflow is None:
+            path = f"agents.{node_id}.agent"
+            node.agent = _check_agent(_find_agent(node, node_id, path, settings.model), path)
     planner = create_planner(draft)
     clock = draft.clock or SystemClock()
-    storage = draft.store if settings.checkpointing and draft.store is not None else stores.memory_storage(None)
+    storage = draft.store if settings.checkpointing else None
+    if storage is None:
+        storage = InMemoryCheckpointStorage(retention=LatestOnly)
     workflow = compile_graph(draft, planner, storage=storage, is_inner=False)
     return AgentWorkflowInstance(
         draft.to_config(), workflow, clock, draft, planner, store=draft.store, is_durable=settings.checkpointing
@@ -102,7 +112,8 @@ class _Resolver:
         if isinstance(config.agent, AgentConfig):
             self._tools(config.agent.tools, f"{path}.agent.tools")
         elif config.agent is not None:
-            self._resolve(config.agent, f"{path}.agent", "an agent, or a function that makes one", _is_agent)
+            words = "an agent, or a function that makes one"
+            node.agent = self._resolve(config.agent, f"{path}.agent", words, _is_agent)
         if config.workflow is not None:
             node.workflow = self._workflow(config.workflow, f"{path}.workflow")
 
@@ -142,3 +153,52 @@ def _is_agent(thing: Any) -> bool:
 
 def _is_type(thing: Any) -> bool:
     return isinstance(thing, type) or hasattr(thing, "__origin__")
+
+
+def _find_agent(node: NodeDraft, node_id: str, path: str, model: str | None) -> Any:
+    """The agent object, or the agent of a config or a function."""
+    config = node.config.agent
+    if isinstance(config, AgentConfig):
+        return create_agent(config, node_id, config.model or model or "")
+    return node.agent if config is None else _call_factory(node.agent, config, path)
+
+
+def _call_factory(value: Any, import_path: str, path: str) -> Any:
+    """An agent unchanged; the result of a function without parameters."""
+    if not isinstance(value, FunctionType) or hasattr(value, "run"):
+        return value
+    try:
+        inspect.signature(value).bind()
+    except TypeError as error:
+        problem = f"{import_path!r} does not make an agent: it needs arguments ({error})"
+        raise InvalidDefinition([(path, problem)]) from error
+    try:
+        return value()
+    except Exception as error:
+        problem = f"{import_path!r} failed to make an agent: {type(error).__name__}: {error}"
+        raise InvalidDefinition([(path, problem)]) from error
+
+
+def _check_agent(agent: Any, path: str) -> Any:
+    if isinstance(agent, type):
+        problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
+        raise InvalidDefinition([(path, problem)])
+    if not is_agent(adapt_agent(agent)):
+        raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
+    return agent
+
+
+def create_agent(config: AgentConfig, node_id: str, model: str) -> Any:
+    """Raises MissingExtra."""
+    from perdure.agents.pydantic.agent import Agent
+
+    path = f"agents.{node_id}.agent"
+    tools = [resolve(import_path, f"{path}.tools[{index}]") for index, import_path in enumerate(config.tools)]
+    return Agent(
+        model,
+        name=config.name or node_id,
+        instructions=config.instructions,
+        description=config.description,
+        tools=tools,
+        model_settings=config.model_settings or None,
+    )

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 import msgspec
 
-from perdure.agent_workflow import store as stores
+from perdure.agent_workflow.builder.build import build_instance
 from perdure.agent_workflow.builder.node import AgentNodeOptions, node_of_agent, node_of_workflow
+from perdure.agent_workflow.conversations.store import (
+    InMemorySessionStore,
+    JsonSessionStore,
+    SessionStore,
+    SqliteSessionStore,
+)
 from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.definition.condition import Condition
 from perdure.agent_workflow.definition.config import (
@@ -23,12 +29,21 @@ from perdure.agent_workflow.definition.config import (
 )
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import type_title
+from perdure.agent_workflow.documents.convert import read_draft
 from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.store import DefinitionStore, find_stored_number, retention_of
+from perdure.checkpoints.history.retention import Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.engine.run.request import Durability, check_durability
 from perdure.graph.policy import in_seconds
 from perdure.names import check_identifier
+from perdure.storages import (
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
+    SqliteCheckpointStorage,
+)
 
 if TYPE_CHECKING:
     from perdure.storages import AesGcm
@@ -107,29 +122,29 @@ class AgentWorkflow:
 
     def with_in_memory_workflow_store(self, retention_mode: Any = None, *, retention: Any = None) -> AgentWorkflow:
         """For tests and short-lived work. The default of `retention_mode` is LatestOnly."""
-        return self.with_workflow_store(stores.memory_storage(_retention(retention_mode, retention)))
+        return self.with_workflow_store(InMemoryCheckpointStorage(retention=_retention(retention_mode, retention)))
 
     def with_json_workflow_store(
         self, root_directory: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
         """A folder of JSON files."""
-        return self.with_workflow_store(stores.json_storage(root_directory, _retention(retention_mode, retention)))
+        chosen = _retention(retention_mode, retention)
+        return self.with_workflow_store(FileCheckpointStorage(root_directory, retention=chosen))
 
     def with_sqlite_workflow_store(
         self, path: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
-        return self.with_workflow_store(stores.sqlite_storage(path, _retention(retention_mode, retention)))
+        return self.with_workflow_store(SqliteCheckpointStorage(path, retention=_retention(retention_mode, retention)))
 
     def with_postgres_workflow_store(
         self, dsn: str, retention_mode: Any = None, *, retention: Any = None, **options: Any
     ) -> AgentWorkflow:
         """`options` are those of PostgresCheckpointStorage."""
-        return self.with_workflow_store(stores.postgres_storage(dsn, _retention(retention_mode, retention), **options))
+        chosen = _retention(retention_mode, retention)
+        return self.with_workflow_store(PostgresCheckpointStorage(dsn, retention=chosen, **options))
 
     def with_session_store(self, store: Any) -> AgentWorkflow:
         """A store for conversations: `StorageSessionStore(storage)`, or your own."""
-        from perdure.agent_workflow.conversations.store import SessionStore
-
         if not isinstance(store, SessionStore):
             raise TypeError(
                 f"with_session_store expects a SessionStore, such as JsonSessionStore(folder), got {store!r}."
@@ -138,23 +153,17 @@ class AgentWorkflow:
         return self
 
     def with_in_memory_session_store(self) -> AgentWorkflow:
-        from perdure.agent_workflow.conversations.store import InMemorySessionStore
-
         return self.with_session_store(InMemorySessionStore())
 
     def with_json_session_store(
         self, root_directory: str | os.PathLike[str], *, encryption: AesGcm | None = None
     ) -> AgentWorkflow:
         """A folder of JSON files; `encryption=AesGcm(key)` encrypts messages."""
-        from perdure.agent_workflow.conversations.store import JsonSessionStore
-
         return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
 
     def with_sqlite_session_store(
         self, path: str | os.PathLike[str], *, encryption: AesGcm | None = None
     ) -> AgentWorkflow:
-        from perdure.agent_workflow.conversations.store import SqliteSessionStore
-
         return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
 
     def with_conversation(
@@ -200,15 +209,11 @@ class AgentWorkflow:
 
     def build(self) -> AgentWorkflowInstance:
         """Raises InvalidDefinition with all problems."""
-        from perdure.agent_workflow.builder.build import build_instance
-
         return build_instance(self._draft)
 
     @classmethod
     def from_config(cls, source: str | os.PathLike[str] | dict[str, Any] | WorkflowConfig) -> AgentWorkflow:
         """From a document: a file of JSON or YAML, or its content. The builder can add a store before it builds."""
-        from perdure.agent_workflow.documents.convert import read_draft
-
         return AgentWorkflow(read_draft(source))
 
     from_json = from_config
@@ -226,8 +231,6 @@ class AgentWorkflow:
         """A saved definition, with this store for its executions: the newest version, the version of this number, the
         newest with this version text, or the version that an execution was started with. Raises DefinitionNotFound,
         DamagedDefinition, InvalidDefinition."""
-        from perdure.agent_workflow.store import DefinitionStore, find_stored_number
-
         if execution_id is not None and version is None:
             version = await find_stored_number(storage, execution_id, name)
         stored = await DefinitionStore(storage).load(name, version)
@@ -241,10 +244,10 @@ def _configure(node: NodeDraft, configure: Configure | None) -> None:
         configure(AgentNodeOptions(node))
 
 
-def _retention(first: Any, second: Any) -> Any:
+def _retention(first: Any, second: Any) -> Retention:
     if first is not None and second is not None:
         raise ValueError("retention_mode and retention are the same option: pass one of them.")
-    return first if first is not None else second
+    return retention_of(first if first is not None else second)
 
 
 class EdgeBuilder:

@@ -1,29 +1,274 @@
-"""Checks of a whole workflow. All problems are reported together, each with its path."""
+"""Checks of a whole workflow, of its nodes and of its edges. All problems are reported together, each with its path."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from perdure.agent_workflow.compile.node_checks import edge_problems, node_problems
-from perdure.agent_workflow.compile.outputs import has_field, outputs_by_node
 from perdure.agent_workflow.conversations.store import is_encrypted
-from perdure.agent_workflow.definition.config import START, NodeConfig
-from perdure.agent_workflow.definition.draft import Draft
+from perdure.agent_workflow.definition.condition import Condition
+from perdure.agent_workflow.definition.config import END, START, AgentConfig, NodeConfig
+from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.definition.references import type_title
 from perdure.agent_workflow.documents.convert import tree_of
 from perdure.agent_workflow.documents.validate import Problem, at, problems_in
 from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
-from perdure.agent_workflow.execution.values import INPUT, keys_in
+from perdure.agent_workflow.execution.values import (
+    INPUT,
+    has_field,
+    keys_in,
+    outputs_by_node,
+    outputs_known,
+    outputs_of_agent,
+)
 from perdure.errors import did_you_mean
 
+_ID = re.compile(r"[A-Za-z0-9_-]+")
 _KEYS_OF_ITEM = ("item", "index")
+
+
+def form_problems(draft: Draft) -> list[Problem]:
+    """Problems of the form of a definition: unknown keys, wrong types, values out of range."""
+    return problems_in(tree_of(draft.to_config()), is_document=False)
+
+
+def content_problems(draft: Draft) -> list[Problem]:
+    """Problems of a definition that has the right form and whose import paths were resolved."""
+    return [
+        *node_problems(draft),
+        *key_problems(draft),
+        *edge_problems(draft),
+        *link_problems(draft),
+        *_settings_problems(draft),
+    ]
+
+
+def node_problems(draft: Draft) -> Iterator[Problem]:
+    if not draft.nodes:
+        yield "agents", "missing: a workflow needs a node"
+    for node_id, node in draft.nodes.items():
+        path = at("agents", node_id)
+        if node_id in (START, END, INPUT):
+            yield path, f"{START}, {END} and {INPUT} are reserved. Give the node another id"
+        elif not _ID.fullmatch(node_id):
+            yield path, "expected an id of letters, digits, _ and -"
+        yield from _who(node, path, draft)
+        yield from _outputs(node, path)
+        yield from _handoffs(node, path, draft)
+        yield from _fallback(node_id, node, path, draft)
+        yield from _approval(node_id, node, path)
+        retry = node.config.retry
+        if retry is not None and retry.max_delay is not None and retry.max_delay < retry.initial_delay:
+            text = f"{retry.max_delay:g} s is shorter than initial_delay, {retry.initial_delay:g} s"
+            yield f"{path}.retry.max_delay", text
+
+
+def _who(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
+    """A node has an agent or a workflow, and only options of that kind."""
+    config = node.config
+    is_agent = node.agent is not None or config.agent is not None
+    is_workflow = node.workflow is not None or config.workflow is not None
+    if is_agent and is_workflow:
+        yield path, "has an agent and a workflow: a node is one of them"
+    elif not is_agent and not is_workflow:
+        yield path, "missing: a node needs an agent, or a workflow"
+    if isinstance(config.agent, AgentConfig) and config.agent.model is None and draft.settings.model is None:
+        how = "name a model here, or one for the whole workflow (settings.model, with_model)"
+        yield f"{path}.agent.model", f"missing: {how}"
+    if is_workflow:
+        for field, is_set in (
+            ("output_mode", config.output_mode != "string"),
+            ("map", config.map is not None),
+            ("instructions", config.instructions is not None),
+            ("context", bool(config.context)),
+            ("tools", bool(config.tools or node.tools)),
+        ):
+            if is_set:
+                yield f"{path}.{field}", "applies to agents, and this node is a workflow"
+
+
+def _outputs(node: NodeDraft, path: str) -> Iterator[Problem]:
+    mode, config, here = node.config.output_mode, node.config, f"{path}.output_types"
+    count = max(len(node.types), len(config.output_types))
+    if mode == "structured" and count != 1:
+        yield here, f"expected one type, since output_mode is 'structured'; got {count}"
+    elif mode == "union" and not count:
+        yield here, "expected types, since output_mode is 'union'; got none"
+    elif mode in ("string", "handoff") and count:
+        yield here, f"are of structured and union outputs, and output_mode is {mode!r}"
+    for name, times in Counter(type_title(kind) for kind in node.types).items():
+        if mode == "union" and times > 1:
+            yield here, f"{times} of them are called {name!r}, so that 'matched_type' cannot distinguish them"
+    if mode == "handoff" and config.map is not None:
+        yield f"{path}.map", "a node that hands off runs once, not for each item of a list"
+
+
+def _handoffs(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
+    config, seen = node.config, set[str]()
+    for index, handoff in enumerate(config.handoffs):
+        here = f"{path}.handoffs[{index}].target"
+        yield from _handoff(handoff.target, here, draft)
+        if handoff.target in seen:
+            yield here, f"{handoff.target!r} is among them already"
+        seen.add(handoff.target)
+    if config.default_handoff is not None:
+        yield from _handoff(config.default_handoff, f"{path}.default_handoff", draft)
+    has_some = bool(config.handoffs) or config.default_handoff is not None
+    if has_some and config.output_mode != "handoff":
+        yield f"{path}.output_mode", f"expected 'handoff', since there are handoffs; got {config.output_mode!r}"
+    elif config.output_mode == "handoff" and not has_some:
+        yield f"{path}.handoffs", "missing: output_mode is 'handoff', and no target is defined"
+
+
+def _handoff(target: str, path: str, draft: Draft) -> Iterator[Problem]:
+    if target not in draft.nodes and target != END:
+        yield path, unknown_node(target, [*draft.nodes, END])
+
+
+def _fallback(node_id: str, node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
+    error, here = node.config.on_error, f"{path}.on_error.fallback"
+    target = error.fallback
+    if error.mode != "fallback":
+        if target is not None:
+            yield f"{path}.on_error.mode", f"expected 'fallback', since a fallback is named; got {error.mode!r}"
+        return
+    if target is None:
+        yield here, "missing: the mode is 'fallback', and no node is named that stands in"
+    elif target == node_id:
+        yield here, "a node does not stand in for itself"
+    elif target not in draft.nodes:
+        yield here, unknown_node(target, list(draft.nodes))
+    else:
+        yield from _stand_in(node_id, target, here, draft)
+
+
+def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Problem]:
+    """A fallback runs only after a failure: no edge or handoff leads to it."""
+    for index, edge in enumerate(draft.edges):
+        if edge.config.target == target:
+            yield here, f"{target!r} cannot stand in: an edge leads to it, {at('edges', index)}"
+            return
+    routes = [link for link in draft.links() if link.target == target]
+    router = next((link.source for link in routes if link.kind in ("handoff", "default_handoff")), None)
+    if router is not None:
+        yield here, f"{target!r} cannot stand in: {router!r} hands off to it"
+        return
+    path = [node_id]
+    while path[-1] in draft.nodes:
+        error = draft.nodes[path[-1]].config.on_error
+        if error.mode != "fallback" or error.fallback is None:
+            return
+        path.append(error.fallback)
+        if error.fallback in path[:-1]:
+            break
+    if path[-1] == node_id and len(path) > 2:
+        yield here, f"goes round in a circle: {' -> '.join(path)}"
+
+
+def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
+    approval = node.config.approval
+    if approval is not None and approval.timeout_behavior == "auto_approve" and not approval.timeout:
+        yield f"{path}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
+    if approval is not None and approval.when is not None:
+        yield from condition_problems(approval.when, f"{path}.approval.when", node_id, [node], is_approval=True)
+
+
+def edge_problems(draft: Draft) -> Iterator[Problem]:
+    defaults: dict[str, int] = {}
+    for index, edge in enumerate(draft.edges):
+        path, config = at("edges", index), edge.config
+        yield from _ends(edge, path, list(draft.nodes))
+        before = next((other for other in range(index) if draft.edges[other] == edge), None)
+        if before is not None:
+            yield path, f"the same as {at('edges', before)}"
+        elif config.is_default:
+            yield from _default(edge, index, defaults)
+        if config.matched_type is not None:
+            yield from _matched_type(config.source, config.matched_type, f"{path}.matched_type", draft)
+        if config.when is not None:
+            yield from condition_problems(config.when, f"{path}.when", config.source, speakers_of(config.source, draft))
+
+
+def _ends(edge: EdgeDraft, path: str, nodes: Sequence[str]) -> Iterator[Problem]:
+    source, target = edge.config.source, edge.config.target
+    if source == END:
+        yield f"{path}.from", "nothing comes after END: it stands for the end of the execution"
+    elif source != START and source not in nodes:
+        yield f"{path}.from", unknown_node(source, [*nodes, START])
+    if target == START:
+        yield f"{path}.to", "nothing leads to START: it stands for the input of the execution"
+    elif target != END and target not in nodes:
+        yield f"{path}.to", unknown_node(target, [*nodes, END])
+    elif target == END and source == START:
+        yield path, "leads from START to END, past every node"
+
+
+def unknown_node(name: str, known: Sequence[str]) -> str:
+    return f"no node {name!r} exists{did_you_mean(name, known)}"
+
+
+def _default(edge: EdgeDraft, index: int, defaults: dict[str, int]) -> Iterator[Problem]:
+    config, path = edge.config, f"{at('edges', index)}.default"
+    first = defaults.setdefault(config.source, index)
+    if first != index:
+        yield path, f"{config.source!r} has a default edge already: {at('edges', first)}"
+    if config.when is not None or edge.predicate is not None or config.predicate or config.matched_type is not None:
+        yield path, f"a default edge has no condition: it is taken if no other edge of {config.source!r} is"
+
+
+def speakers_of(source: str, draft: Draft) -> list[NodeDraft]:
+    """The nodes whose outputs decide about edges of a node: itself and its fallback. Empty for an unknown node."""
+    node = draft.nodes.get(source)
+    if node is None:
+        return []
+    fallback = draft.nodes.get(node.config.on_error.fallback or "")
+    return [node] if fallback is None else [node, fallback]
+
+
+def condition_problems(
+    when: Condition, path: str, source: str, speakers: Sequence[NodeDraft], *, is_approval: bool = False
+) -> Iterator[Problem]:
+    """Fields that the outputs do not have, if the outputs are known."""
+    known: list[str] = []
+    for node in speakers:
+        outputs = outputs_of_agent(node) if is_approval else outputs_known(node)
+        if outputs is None:
+            return
+        known += outputs
+    if known:
+        yield from _fields(when, path, source, list(dict.fromkeys(known)))
+
+
+def _fields(when: Condition, path: str, source: str, known: Sequence[str]) -> Iterator[Problem]:
+    if when.field is not None and not has_field(when.field, known):
+        hint = did_you_mean(when.field, known)
+        yield f"{path}.field", f"{source!r} has no output {when.field!r}{hint}. It has: {', '.join(known)}"
+    for index, condition in enumerate(when.conditions):
+        yield from _fields(condition, f"{path}.conditions[{index}]", source, known)
+
+
+def _matched_type(source: str, wanted: str, path: str, draft: Draft) -> Iterator[Problem]:
+    node = draft.nodes.get(source)
+    if node is None:
+        if source == START:
+            yield path, "the input of the execution has no type: START has no union output"
+        return
+    if node.config.output_mode != "union" or node.config.map is not None:
+        yield path, f"{source!r} has no union output, so that nothing is routed by its type"
+        return
+    names = [type_title(kind) for kind in node.types]
+    if names and wanted not in names:
+        hint = did_you_mean(wanted, names)
+        yield path, f"{wanted!r} is not a type that {source!r} gives{hint}. It gives: {', '.join(names)}"
 
 
 def key_problems(draft: Draft) -> Iterator[Problem]:
     """A key must name an output of an earlier node or the execution's input: `input`, `input.topic`. In the first
     nodes, a key of the input needs no `input.` prefix, and its value is unknown here."""
     known = outputs_by_node(draft)
-    entered = {target for source, target in links_of(draft) if source != target}
+    entered = {link.target for link in draft.links() if link.source in draft.nodes and link.source != link.target}
     for node_id, node in draft.nodes.items():
         for path, key in _keys_of(node.config, at("agents", node_id)):
             problem = _key_problem(key, known, is_first=node_id not in entered)
@@ -64,28 +309,12 @@ def _key_problem(key: str, known: Mapping[str, Collection[str] | None], *, is_fi
     )
 
 
-def links_of(draft: Draft) -> list[tuple[str, str]]:
-    """Every link from a node to a node: edges, handoffs and fallbacks."""
-    nodes = draft.nodes
-    pairs = [(edge.config.source, edge.config.target) for edge in draft.edges]
-    for node_id, node in nodes.items():
-        config = node.config
-        targets = (*(handoff.target for handoff in config.handoffs), config.default_handoff)
-        pairs += [(node_id, target) for target in targets if target]
-    pairs += _fallbacks_in(draft)
-    return [(source, target) for source, target in dict.fromkeys(pairs) if source in nodes and target in nodes]
-
-
-def _fallbacks_in(draft: Draft) -> list[tuple[str, str]]:
-    errors = {node_id: node.config.on_error for node_id, node in draft.nodes.items()}
-    return [(name, error.fallback) for name, error in errors.items() if error.mode == "fallback" and error.fallback]
-
-
 def link_problems(draft: Draft) -> Iterator[Problem]:
-    pairs = links_of(draft)
+    links = [link for link in draft.links() if link.source in draft.nodes and link.target in draft.nodes]
+    pairs = list(dict.fromkeys((link.source, link.target) for link in links))
     layout = lay_out(list(draft.nodes), pairs)
     back = [pairs[index] for index in sorted(layout.back)]
-    fallbacks = set(_fallbacks_in(draft))
+    fallbacks = {(link.source, link.target) for link in links if link.kind == "fallback"}
     loops = [cycle_through(*pair, pairs) for pair in back]
     # Checks of nodes report cycles of fallbacks.
     cycles = [" -> ".join(loop) for loop in loops if not fallbacks.issuperset(pairwise(loop))]
@@ -110,22 +339,6 @@ def _unreachable_nodes(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[P
     for node in draft.nodes:
         if node not in reached:
             yield at("agents", node), "not reachable from START. Add an edge to it, or remove it"
-
-
-def form_problems(draft: Draft) -> list[Problem]:
-    """Problems of the form of a definition: unknown keys, wrong types, values out of range."""
-    return problems_in(tree_of(draft.to_config()), is_document=False)
-
-
-def content_problems(draft: Draft) -> list[Problem]:
-    """Problems of a definition that has the right form and whose import paths were resolved."""
-    return [
-        *node_problems(draft),
-        *key_problems(draft),
-        *edge_problems(draft),
-        *link_problems(draft),
-        *_settings_problems(draft),
-    ]
 
 
 def _settings_problems(draft: Draft) -> Iterator[Problem]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.agent_workflow.compile.graph import create_planner
 from perdure.agent_workflow.definition.config import END, START, EdgeConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.execution.edge_graph import EdgeGraph
 from perdure.graph.drawing.picture import UniqueNames
 from perdure.graph.drawing.viz import RESERVED, quote_mermaid
 
@@ -25,11 +25,11 @@ class _Link:
     kind: Literal["plain", "dotted", "handoff"] = "plain"
 
 
-def to_diagram(draft: Draft) -> str:
+def to_diagram(draft: Draft, graph: EdgeGraph) -> str:
     """The flowchart's source: conditions are labels, handoffs thick, defaults and fallbacks dotted."""
     names = UniqueNames()
     ids = {node: names.add(_identifier(node)) for node in (START, END, *draft.nodes)}
-    links = list(_links(draft))
+    links = list(_links(draft, graph))
     used = {end for link in links for end in (link.source, link.target)}
     lines = ["flowchart TD"]
     lines += [f"  {ids[node]}([{quote_mermaid(node)}])" for node in (START, END) if node in used]
@@ -69,15 +69,11 @@ def _arrow(link: _Link) -> str:
     return arrow if link.label is None else f"{arrow}|{quote_mermaid(link.label)}|"
 
 
-def _links(draft: Draft) -> Iterator[_Link]:
+def _links(draft: Draft, graph: EdgeGraph) -> Iterator[_Link]:
     edges = [_link_of(edge) for edge in draft.edges]
     handoffs = list(_handoffs(draft))
-    fallbacks = {
-        node_id: node.config.on_error.fallback
-        for node_id, node in draft.nodes.items()
-        if node.config.on_error.mode == "fallback" and node.config.on_error.fallback is not None
-    }
-    back = {(edge.source, edge.target) for edge in create_planner(draft).graph.back}
+    fallbacks = {link.source: link.target for link in draft.links() if link.kind == "fallback"}
+    back = {(edge.source, edge.target) for edge in graph.back}
     onward = [link for link in (*edges, *handoffs) if (link.source, link.target) not in back]
     entered = {*(link.target for link in onward), *fallbacks.values()}
     left = {*(link.source for link in onward), *fallbacks.values()}
@@ -112,12 +108,11 @@ def _conditions(config: EdgeConfig) -> Iterator[str]:
 
 
 def _handoffs(draft: Draft) -> Iterator[_Link]:
-    for node_id, node in draft.nodes.items():
-        config = node.config
-        for handoff in config.handoffs:
-            yield _Link(node_id, handoff.target, handoff.description or "handoff", "handoff")
-        if config.default_handoff is not None:
-            yield _Link(node_id, config.default_handoff, "default", "dotted")
+    for link in draft.links():
+        if link.handoff is not None:
+            yield _Link(link.source, link.target, link.handoff.description or "handoff", "handoff")
+        elif link.kind == "default_handoff":
+            yield _Link(link.source, link.target, "default", "dotted")
 
 
 def _links_of_fallbacks(onward: list[_Link], fallbacks: dict[str, str]) -> Iterator[_Link]:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
-from perdure.agent_workflow.compile.outputs import needs_of, outputs_by_node
 from perdure.agent_workflow.conversations.policy import Conversations
-from perdure.agent_workflow.definition.config import END, START, AgentConfig
+from perdure.agent_workflow.definition.config import END, START
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
-from perdure.agent_workflow.definition.references import resolve
 from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.turn import ConcurrencyLimit, NodeParts
-from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE
-from perdure.agents.adapters import adapt_agent
+from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE, needs_of, outputs_by_node
 from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.executor import is_async
-from perdure.graph.sub_workflow import WorkflowExecutor, is_agent
+from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.isolation import isolate
 from perdure.workflows.workflow import Workflow, WorkflowBuilder
 
@@ -31,13 +26,14 @@ def create_planner(draft: Draft) -> Planner:
     """The planner of a checked draft; handoffs and fallbacks become edges."""
     nodes = draft.nodes
     edges = [_edge(edge, index) for index, edge in enumerate(draft.edges)]
-    for node_id, node in nodes.items():
-        config = node.config
-        targets = dict.fromkeys((*(handoff.target for handoff in config.handoffs), config.default_handoff))
-        edges += [_handoff(node_id, target) for target in targets if target is not None]
-        if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
-            described = f"{node_id} failed"
-            edges.append(NodeEdge(node_id, config.on_error.fallback, description=described, kind="fallback"))
+    handoffs = set[tuple[str, str]]()
+    for link in draft.links():
+        ends = link.source, link.target
+        if link.kind == "fallback":
+            edges.append(NodeEdge(*ends, description=f"{link.source} failed", kind="fallback"))
+        elif link.kind != "edge" and ends not in handoffs:
+            handoffs.add(ends)
+            edges.append(_handoff(*ends))
     return Planner(
         tuple(nodes),
         edges,
@@ -145,8 +141,10 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
         if inner_id is not None:
             has_retry = node.config.retry is not None or node.retry is not None
+            # A failure of it ends it with a result, unless it stops the whole execution.
             contains = is_inner or has_retry or node.config.on_error.mode != "stop"
-            inner = WorkflowExecutor(node.workflow.inner(contains=contains), inner_id, propagate_request=True)
+            graph = compile_graph(node.workflow._draft, node.workflow.planner, storage=None, is_inner=contains)
+            inner = WorkflowExecutor(graph, inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
     for (source, target), conditions in _conditions_by_edge(planner).items():
         builder.add_edge(executors[source], executors[target], _name_condition(conditions))
@@ -177,13 +175,11 @@ def _name_condition(words: Sequence[str]) -> Callable[[Any], bool] | None:
 def _parts(
     node_id: str, node: NodeDraft, draft: Draft, conversations: Conversations | None, inner_id: str | None
 ) -> NodeParts:
-    config, path = node.config, f"agents.{node_id}"
-    agent = None if node.workflow is not None else _check_agent(_find_agent(node_id, node, draft), f"{path}.agent")
     predicate = None
     if node.needs_approval is not None:
-        predicate = isolate_predicate(node.needs_approval, f"{path}.approval.predicate")
+        predicate = isolate_predicate(node.needs_approval, f"agents.{node_id}.approval.predicate")
     return NodeParts(
-        agent,
+        node.agent,
         node.types,
         node.tools,
         predicate,
@@ -191,62 +187,5 @@ def _parts(
         conversations,
         outputs_by_node(draft),
         node.retry,
-        ConcurrencyLimit(config.max_concurrent),
-    )
-
-
-def _find_agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
-    """The agent object, or the agent of a config or an import path."""
-    config, path = node.config.agent, f"agents.{node_id}.agent"
-    if node.agent is not None:
-        return node.agent
-    if isinstance(config, str):
-        return _call_factory(resolve(config, path), config, path)
-    if config is None:
-        raise InvalidDefinition([(path, "missing: a node needs an agent, or a workflow")])
-    return create_agent(config, node_id, draft.settings.model)
-
-
-def _call_factory(value: Any, import_path: str, path: str) -> Any:
-    """An agent unchanged; the result of a function without parameters."""
-    if not isinstance(value, FunctionType) or hasattr(value, "run"):
-        return value
-    try:
-        inspect.signature(value).bind()
-    except TypeError as error:
-        problem = f"{import_path!r} does not make an agent: it needs arguments ({error})"
-        raise InvalidDefinition([(path, problem)]) from error
-    try:
-        return value()
-    except Exception as error:
-        problem = f"{import_path!r} failed to make an agent: {type(error).__name__}: {error}"
-        raise InvalidDefinition([(path, problem)]) from error
-
-
-def _check_agent(agent: Any, path: str) -> Any:
-    if isinstance(agent, type):
-        problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
-        raise InvalidDefinition([(path, problem)])
-    if not is_agent(adapt_agent(agent)):
-        raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
-    return agent
-
-
-def create_agent(config: AgentConfig, node_id: str, model: str | None) -> Any:
-    """Raises MissingExtra, and InvalidDefinition without a model."""
-    from perdure.agents.pydantic.agent import Agent
-
-    path = f"agents.{node_id}.agent"
-    model_name = config.model or model
-    if model_name is None:
-        problem = "missing: name a model here, or one for the whole workflow (settings.model, with_model)"
-        raise InvalidDefinition([(f"{path}.model", problem)])
-    tools = [resolve(import_path, f"{path}.tools[{index}]") for index, import_path in enumerate(config.tools)]
-    return Agent(
-        model_name,
-        name=config.name or node_id,
-        instructions=config.instructions,
-        description=config.description,
-        tools=tools,
-        model_settings=config.model_settings or None,
+        ConcurrencyLimit(node.config.max_concurrent),
     )

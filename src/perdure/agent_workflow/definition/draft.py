@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from perdure.agent_workflow.definition.config import EdgeConfig, NodeConfig, SettingsConfig, WorkflowConfig
+from perdure.agent_workflow.definition.config import (
+    EdgeConfig,
+    HandoffConfig,
+    NodeConfig,
+    SettingsConfig,
+    WorkflowConfig,
+)
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
@@ -35,6 +41,16 @@ class NodeDraft:
 class EdgeDraft:
     config: EdgeConfig
     predicate: Callable[..., bool] | None = None
+
+
+class NodeLink(NamedTuple):
+    """A way from a node to the next one."""
+
+    source: str
+    target: str
+    kind: Literal["edge", "handoff", "default_handoff", "fallback"]
+    edge: EdgeDraft | None = None
+    handoff: HandoffConfig | None = None
 
 
 @dataclass
@@ -91,6 +107,19 @@ class Draft:
             raise InvalidDefinition([(f"agents.{node_id}", "a node with this id exists already. Use another id")])
         self.nodes[node_id] = node
         return node
+
+    def links(self) -> Iterator[NodeLink]:
+        """All edges, then the handoffs and the fallback of each node."""
+        for edge in self.edges:
+            yield NodeLink(edge.config.source, edge.config.target, "edge", edge)
+        for node_id, node in self.nodes.items():
+            config = node.config
+            for handoff in config.handoffs:
+                yield NodeLink(node_id, handoff.target, "handoff", handoff=handoff)
+            if config.default_handoff is not None:
+                yield NodeLink(node_id, config.default_handoff, "default_handoff")
+            if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
+                yield NodeLink(node_id, config.on_error.fallback, "fallback")
 
     def change_settings(self, **changes: Any) -> None:
         self.settings = msgspec.structs.replace(self.settings, **changes)
