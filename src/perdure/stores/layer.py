@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from os import urandom
 from typing import Any, ClassVar
 
 import msgspec
 
 from perdure.errors import ThreadBusy, ThreadExists, ThreadNotFound
-from perdure.records import Commit, ThreadHeader
+from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Store
-from perdure.stores.memory.thread import rename_info
 
 MAX_TRIES = 20
 """How often `copy_thread` reads a thread that is pruned meanwhile."""
@@ -70,7 +69,20 @@ async def _snapshot(store: Store, thread_id: str) -> tuple[ThreadHeader, Sequenc
 
 
 def _rename(commits: Sequence[Commit], to: str) -> Iterator[Commit]:
-    ids = {commit.info.checkpoint_id: urandom(12).hex() for commit in commits if commit.info is not None}
-    for commit in commits:
-        info = None if commit.info is None else rename_info(commit.info, to, ids)
-        yield msgspec.structs.replace(commit, lease=msgspec.structs.replace(commit.lease, thread_id=to), info=info)
+    ids: dict[str, str] = {}
+    return (rename_commit(commit, to, ids) for commit in commits)
+
+
+def rename_commit(commit: Commit, to: str, ids: MutableMapping[str, str]) -> Commit:
+    """The commit as one of thread `to`, with a new checkpoint id, which `ids` receives."""
+    info = commit.info
+    if info is not None:
+        previous = info.previous_checkpoint_id
+        info = msgspec.structs.replace(
+            info,
+            checkpoint_id=ids.setdefault(info.checkpoint_id, urandom(12).hex()),
+            thread_id=to,
+            previous_checkpoint_id=None if previous is None else ids.get(previous, previous),
+            is_pinned=False,
+        )
+    return msgspec.structs.replace(commit, lease=Lease(to, "", 0), info=info)

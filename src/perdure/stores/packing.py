@@ -136,19 +136,21 @@ _chunks_decoder = msgspec.json.Decoder(_Chunks)
 _encode = msgspec.json.encode
 
 
-def pack_body(commit: Commit) -> bytes:
+def to_body(commit: Commit) -> Body:
     events = commit.events
-    return _encode(
-        Body(
-            NOTHING if commit.root is None else msgspec.Raw(commit.root),
-            dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True)),
-            commit.dropped,
-            commit.carried,
-            NOTHING if events is None else msgspec.Raw(events.body),
-            events is not None and events.refers,
-            () if events is None else events.own,
-        )
+    return Body(
+        NOTHING if commit.root is None else msgspec.Raw(commit.root),
+        dict(zip(commit.chunks, map(msgspec.Raw, commit.chunks.values()), strict=True)),
+        commit.dropped,
+        commit.carried,
+        NOTHING if events is None else msgspec.Raw(events.body),
+        events is not None and events.refers,
+        () if events is None else events.own,
     )
+
+
+def pack_body(commit: Commit) -> bytes:
+    return _encode(to_body(commit))
 
 
 def unpack_body(data: bytes) -> Body:

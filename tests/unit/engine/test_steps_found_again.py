@@ -153,10 +153,11 @@ async def test_a_failure_after_which_code_only_slept_is_tried_again() -> None:
 def damaged(storage: InMemoryCheckpointStorage, **damage: Any) -> None:
     """Put something else into the first record of the only suspended delivery, as no public call can."""
     thread = storage.store._threads[THREAD]  # type: ignore[attr-defined]  # the store's own memory
-    tree = json.loads(thread.head.root)
+    head = thread.commits[thread.head]
+    tree = json.loads(head.root)
     (suspended,) = tree["suspended"]
     suspended["records"][0].update(damage)
-    thread.head = msgspec.structs.replace(thread.head, root=json.dumps(tree).encode())
+    thread.commits[thread.head] = msgspec.structs.replace(head, root=json.dumps(tree).encode())
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from itertools import islice
 from math import inf
-from typing import NamedTuple
 
-import msgspec
-
-from perdure.errors import CursorExpired, ThreadBusy, ThreadConflict, ThreadNotFound
+from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadConflict, ThreadExists, ThreadNotFound
 from perdure.names import RESERVED_THREAD
 from perdure.records import (
     CheckpointInfo,
@@ -29,72 +25,9 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite, Subscription
-from perdure.stores.memory.tables import MemoryTables, pending_requests_of
-from perdure.stores.memory.thread import MemoryThread, Note
+from perdure.stores.layer import copy_thread
+from perdure.stores.memory.thread import CheckpointIndex, MemoryThread
 from perdure.stores.notify import LocalBus, PollInterval
-
-
-class ThreadQuery(NamedTuple):
-    """Which threads a list contains: those that match all fields that are not None."""
-
-    workflow_name: str | None = None
-    thread_id: str | None = None
-    prefix: str | None = None
-    statuses: Collection[str] | None = None
-
-    def matches(self, thread_id: str, thread: MemoryThread) -> bool:
-        return (
-            thread_id.startswith(self.prefix or "")
-            and self.thread_id in (None, thread_id)
-            and self.workflow_name in (None, thread.workflow_name)
-            and (self.statuses is None or thread.status in self.statuses)
-        )
-
-
-def list_threads(
-    threads: Mapping[str, MemoryThread], query: ThreadQuery, limit: int | None, before: str | None
-) -> list[ThreadInfo]:
-    """Raises ThreadNotFound."""
-    if before is not None and before not in threads:
-        raise ThreadNotFound(before)
-    matches = [(thread.moved, key) for key, thread in threads.items() if thread.number and query.matches(key, thread)]
-    if before is not None:
-        matches = [(moved, key) for moved, key in matches if moved < threads[before].moved]
-    newest = sorted(matches)[0 if limit is None else max(0, len(matches) - limit) :]
-    return [make_thread_info(key, threads[key]) for _, key in newest]
-
-
-def list_requests(threads: Mapping[str, MemoryThread], query: ThreadQuery, limit: int | None) -> list[PendingRequest]:
-    requests = [
-        request
-        for key, thread in threads.items()
-        if thread.requests and query.matches(key, thread)
-        for request in pending_requests_of(key, thread)
-    ]
-    return sorted(requests, key=lambda request: (request.asked_at, request.thread_id, request.request_id))[:limit]
-
-
-def list_due(threads: Mapping[str, MemoryThread], now: datetime, limit: int | None) -> list[ThreadInfo]:
-    due = [
-        (thread.due_at, key)
-        for key, thread in threads.items()
-        if thread.due_at is not None and thread.due_at <= now and thread.owner is None
-    ]
-    return [make_thread_info(key, threads[key]) for _, key in sorted(due)[:limit]]
-
-
-def make_thread_info(thread_id: str, thread: MemoryThread) -> ThreadInfo:
-    info = None if thread.head is None else thread.head.info
-    return ThreadInfo(
-        thread_id,
-        thread.workflow_name,
-        thread.number,
-        thread.status,
-        thread.updated_at,
-        None if info is None else info.checkpoint_id,
-        thread.due_at,
-        thread.owner,
-    )
 
 
 class MemoryStore:
@@ -105,8 +38,10 @@ class MemoryStore:
     def __init__(self) -> None:
         self.bus = LocalBus()
         self.has_subscribers = self.bus.has_subscribers
-        self._tables = MemoryTables()
-        self._threads = self._tables.threads
+        self._threads: dict[str, MemoryThread] = {}
+        self._checkpoints = CheckpointIndex()
+        self._last_position = 0
+        """Of a commit in the order of all commits."""
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
@@ -114,13 +49,21 @@ class MemoryStore:
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         return self.bus.subscribe(thread_id, self.poll_interval.after)
 
+    # ------------------------------------------------------------ owning a thread
+
+    def _ensure_thread(self, thread_id: str) -> MemoryThread:
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            thread = self._threads[thread_id] = MemoryThread(thread_id)
+        return thread
+
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        thread = self._threads.setdefault(thread_id, MemoryThread())
+        thread = self._ensure_thread(thread_id)
         if thread.owner is not None and not takeover:
             raise ThreadBusy(thread_id, thread.owner, is_here=True)
         thread.owner = owner
         thread.fence += 1
-        head = self._tables.head(thread)
+        head = thread.checkpoint(thread.head)
         return OpenedThread(
             lease=Lease(thread_id, owner, thread.fence),
             number=thread.number,
@@ -140,7 +83,8 @@ class MemoryStore:
         thread = self._threads.get(lease.thread_id)
         if thread is not None and (thread.fence, thread.owner) == (lease.fence, lease.owner):
             thread.owner = None
-            self._tables.collect_if_due(lease.thread_id, thread, at_rest=True)
+            if thread.is_collection_due(at_rest=True):
+                thread.collect_garbage()
             self.bus.notify(lease.thread_id)
 
     def _prove(self, lease: Lease) -> MemoryThread:
@@ -150,75 +94,93 @@ class MemoryStore:
             raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {thread.fence if thread else 0}")
         return thread
 
+    # ------------------------------------------------------------ writing
+
     async def commit(self, commit: Commit) -> None:
         thread = self._prove(commit.lease)
-        if commit.number != thread.number + 1:
-            raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
-        is_next = thread.head is not None and thread.head.info.number == commit.parent
-        if not is_next and commit.parent is not None and self._at(commit.lease.thread_id, commit.parent) is None:
-            raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
-        thread.number = commit.number
+        thread_id, number = thread.thread_id, commit.number
+        if number != thread.number + 1:
+            raise ThreadConflict(thread_id, f"commit {number}", f"commit {thread.number}")
+        if commit.parent is not None and not thread.has_checkpoint(commit.parent):
+            raise ThreadConflict(thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
+        stored = thread.append(commit)
+        thread.number = number
         thread.status = commit.status
         thread.updated_at = commit.timestamp
-        thread.moved = self._tables.next_position()
-        if commit.info is not None and commit.root is not None:
-            self._tables.add_checkpoint(thread, commit, StoredCheckpoint(commit.info, commit.root), thread.moved)
-        else:
-            thread.notes[commit.number] = Note(commit.status, commit.run_id, commit.timestamp)
+        thread.moved = self._next_position()
+        if stored.info is not None:
+            self._displace(thread, stored.info)
+            self._checkpoints.add(thread, stored.info, thread.moved)
+            thread.head = number
+            thread.workflow_name = stored.info.workflow_name
+            thread.due_at = commit.due_at
         if commit.requests is not None:
-            requests = {request.request_id: request for request in commit.requests}
-            thread.requests = {key: thread.requests.get(key, request) for key, request in requests.items()}
-        if commit.chunks:
-            thread.chunks[commit.number] = dict(commit.chunks)
+            thread.requests = {
+                request.request_id: thread.requests.get(request.request_id, request) for request in commit.requests
+            }
         if thread.journal:
-            keeps_all = commit.info is None
             thread.journal = [
-                JournalEntry(commit.number, entry.delivery_id, entry.body)  # still due, after this commit
+                JournalEntry(number, entry.delivery_id, entry.body)  # still due, after this commit
                 for entry in thread.journal
-                if keeps_all or entry.delivery_id in commit.unsettled
+                if commit.info is None or entry.delivery_id in commit.unsettled
             ]
-        events = commit.events
-        if events is not None:
-            if events.refers:
-                thread.lineages[commit.number] = commit
-            if events.number != commit.number:
-                of_commit = (commit.number, commit.run_id, commit.timestamp, commit.info)
-                events = LoggedEvents(
-                    events.first_seq, events.count, events.body, events.refers, events.own, *of_commit
-                )
-            thread.events.append(events)
-            thread.last_seq = events.first_seq + events.count - 1
+        if commit.events is not None:
+            thread.last_seq = commit.events.first_seq + commit.events.count - 1
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
         if commit.prunes or commit.prunes_events_before:
-            self._tables.prune_with(commit, thread)
-        self.bus.notify(commit.lease.thread_id)
+            self._prune_with(commit, thread)
+        self.bus.notify(thread_id)
+
+    def _next_position(self) -> int:
+        self._last_position += 1
+        return self._last_position
+
+    def _displace(self, thread: MemoryThread, info: CheckpointInfo) -> None:
+        """Prune the checkpoint with this id, if it exists: one of `thread` replaces it."""
+        found = self._checkpoints.find(info.checkpoint_id)
+        if found is not None:
+            self._prune_checkpoint(*found, moves_head=found[0] is not thread)
+
+    def _prune_checkpoint(self, thread: MemoryThread, info: CheckpointInfo, *, moves_head: bool = True) -> None:
+        self._checkpoints.remove(info.checkpoint_id)
+        thread.prune_checkpoint(info.number)
+        if moves_head and thread.head == info.number:
+            thread.move_head()
+
+    def _prune_with(self, commit: Commit, thread: MemoryThread) -> None:
+        """Prune what the commit names, except the head and pinned checkpoints."""
+        for number in commit.prunes:
+            named = thread.commits.get(number)
+            if named is not None and named.info is not None and not named.info.is_pinned and number != thread.head:
+                self._prune_checkpoint(thread, named.info)
+        thread.drop_events(commit.prunes_events_before)
+        if thread.is_collection_due(at_rest=False):
+            thread.collect_garbage()
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._prove(lease).journal.append(entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        thread = self._threads.setdefault(thread_id, MemoryThread())
+        thread = self._ensure_thread(thread_id)
         if item_id not in thread.consumed:
             thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
         self.bus.notify(thread_id)
 
+    # ------------------------------------------------------------ reading
+
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        stored = self._tables.checkpoints.find(checkpoint_id)
-        return None if stored is None else self._tables.current(stored)
+        found = self._checkpoints.find(checkpoint_id)
+        return None if found is None else found[0].checkpoint(found[1].number)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         thread = self._threads.get(thread_id)
-        return None if thread is None else self._tables.head(thread)
-
-    def _at(self, thread_id: str, number: int) -> StoredCheckpoint | None:
-        stored = self._tables.checkpoints.at(thread_id, number)
-        return None if stored is None else self._tables.current(stored)
+        return None if thread is None else thread.checkpoint(thread.head)
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-        chunks = self._threads[thread_id].chunks if thread_id in self._threads else {}
-        return {number: chunks[number] for number in numbers if number in chunks}
+        commits = self._threads[thread_id].commits if thread_id in self._threads else {}
+        return {number: dict(commits[number].chunks) for number in numbers if number in commits}
 
     async def infos(
         self,
@@ -228,10 +190,7 @@ class MemoryStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
-        newest_first = self._tables.checkpoints.newest_first(workflow_name, thread_id, before)
-        if self._tables.checkpoints.is_complete:
-            return [stored.info for stored in islice(newest_first, limit)][::-1]
-        return [self._tables.current(stored).info for stored in islice(newest_first, limit)][::-1]
+        return [*islice(self._checkpoints.newest_first(workflow_name, thread_id, before), limit)][::-1]
 
     async def threads(
         self,
@@ -243,24 +202,26 @@ class MemoryStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        return list_threads(self._threads, ThreadQuery(workflow_name, thread_id, prefix, statuses), limit, before)
+        if before is not None and before not in self._threads:
+            raise ThreadNotFound(before)
+        last = inf if before is None else self._threads[before].moved
+        matches = [
+            thread
+            for thread in self._select(workflow_name, thread_id, prefix)
+            if thread.number and thread.moved < last and (statuses is None or thread.status in statuses)
+        ]
+        newest_first = sorted(matches, key=lambda thread: -thread.moved)[:limit]
+        return [thread.thread_info() for thread in reversed(newest_first)]
+
+    def _select(self, workflow_name: str | None, thread_id: str | None, prefix: str | None) -> Iterator[MemoryThread]:
+        for thread in self._threads.values():
+            is_named = thread_id in (None, thread.thread_id) and thread.thread_id.startswith(prefix or "")
+            if is_named and workflow_name in (None, thread.workflow_name):
+                yield thread
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         thread = self._threads.get(thread_id)
-        if thread is None:
-            return []
-        if seq is not None and max(seq, 0) + 1 < thread.first_seq:
-            raise CursorExpired(thread_id, seq, thread.first_seq)
-        start = 0 if seq is None else bisect_right(thread.events, seq, key=_last_seq)
-        return [self._refresh_info(thread_id, events) for events in thread.events[start:]]
-
-    def _refresh_info(self, thread_id: str, events: LoggedEvents) -> LoggedEvents:
-        """The events with the current info of their checkpoint; None if it was pruned."""
-        if events.info is None:
-            return events
-        stored = self._at(thread_id, events.number)
-        info = None if stored is None else stored.info
-        return events if info is events.info else msgspec.structs.replace(events, info=info)
+        return [] if thread is None else thread.read_events(seq)
 
     async def last_seq(self, thread_id: str) -> int:
         thread = self._threads.get(thread_id)
@@ -274,57 +235,112 @@ class MemoryStore:
         prefix: str | None = None,
         limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        return list_requests(self._threads, ThreadQuery(workflow_name, thread_id, prefix), limit)
+        requests = [
+            request
+            for thread in self._select(workflow_name, thread_id, prefix)
+            if thread.requests
+            for request in thread.pending_requests()
+        ]
+        return sorted(requests, key=lambda request: (request.asked_at, request.thread_id, request.request_id))[:limit]
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        return list_due(self._threads, now, limit)
+        due = [
+            (thread.due_at, thread.thread_id)
+            for thread in self._threads.values()
+            if thread.due_at is not None and thread.due_at <= now and thread.owner is None
+        ]
+        return [self._threads[thread_id].thread_info() for _, thread_id in sorted(due)[:limit]]
 
     async def thread_ids(
         self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
     ) -> Sequence[str]:
-        used = (
-            key
-            for key, thread in self._threads.items()
-            if key.startswith(prefix or "") and (after is None or key > after) and thread.is_used
-        )
-        return sorted(used)[:limit]
+        used = [thread.thread_id for thread in self._select(None, None, prefix) if thread.is_used]
+        return sorted(thread_id for thread_id in used if after is None or thread_id > after)[:limit]
+
+    # ------------------------------------------------------------ keeping, removing and copying
 
     async def pin(self, checkpoint_id: str) -> None:
-        self._tables.set_pin(checkpoint_id, is_pinned=True)
+        self._set_pin(checkpoint_id, is_pinned=True)
 
     async def unpin(self, checkpoint_id: str) -> None:
-        self._tables.set_pin(checkpoint_id, is_pinned=False)
+        self._set_pin(checkpoint_id, is_pinned=False)
+
+    def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+        found = self._checkpoints.find(checkpoint_id)
+        if found is None:
+            raise CheckpointNotFound(checkpoint_id)
+        thread, info = found
+        thread.set_pin(info.number, is_pinned=is_pinned)
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        return self._tables.prune(thread_id, checkpoint_ids, events_before)
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            return 0
+        found = [self._checkpoints.find(checkpoint_id) for checkpoint_id in dict.fromkeys(checkpoint_ids)]
+        infos = [entry[1] for entry in found if entry is not None and entry[0] is thread and not entry[1].is_pinned]
+        if thread.owner is not None and any(info.number == thread.head for info in infos):
+            raise ThreadBusy(thread_id, thread.owner)
+        for info in infos:
+            self._prune_checkpoint(thread, info)
+        thread.drop_events(events_before)
+        thread.collect_garbage()
+        return len(infos)
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        return self._tables.delete(thread_id, if_unmoved_since)
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            return False
+        if thread.owner is not None:
+            raise ThreadBusy(thread_id, thread.owner)
+        if if_unmoved_since is not None and (if_unmoved_since != thread.number or thread.inbox or thread.pins()):
+            return False
+        for info in [*self._checkpoints.newest_first(None, thread_id, None)]:
+            self._checkpoints.remove(info.checkpoint_id)
+        del self._threads[thread_id]
+        return True
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
-        self._tables.copy(thread_id, to)
+        await copy_thread(self, thread_id, to)
 
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
-        return self._tables.thread_header(thread_id)
+        thread = self._threads.get(thread_id)
+        return None if thread is None or not (thread.is_used or thread.owner) else thread.header()
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        return self._tables.commits(thread_id, after, limit)
+        thread = self._threads.get(thread_id)
+        commits = () if thread is None else thread.read_commits()
+        return [*islice((commit for commit in commits if commit.number > after), limit)]
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
-        self._tables.add_thread(header, commits)
+        thread = MemoryThread(header.thread_id)
+        stored = [thread.append(commit) for commit in commits]
+        existing = self._threads.get(thread.thread_id)
+        if existing is not None:
+            if existing.is_used or existing.owner is not None:
+                raise ThreadExists(thread.thread_id)
+            thread.fence = existing.fence
+        for commit in stored:
+            found = None if commit.info is None else self._checkpoints.find(commit.info.checkpoint_id)
+            if commit.info is not None and found is not None:
+                reason = f"its checkpoint {commit.info.checkpoint_id!r} is in thread {found[0].thread_id!r} here"
+                raise ThreadExists(thread.thread_id, reason)
+        thread.restore(header)
+        thread.moved = self._next_position()
+        self._threads[thread.thread_id] = thread
+        for commit in stored:
+            if commit.info is not None:
+                thread.moved = self._next_position()
+                self._checkpoints.add(thread, commit.info, thread.moved)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        return self._tables.rewrite(thread_id, change)
+        thread = self._threads.get(thread_id)
+        return 0 if thread is None else thread.rewrite(change)
 
     async def check(self) -> Sequence[Damage]:
         return []  # memory has no seals to check
 
     async def size(self) -> int:
-        return self._tables.size()
+        return sum(thread.size() for thread in self._threads.values())
 
     async def close(self) -> None:
         """Has no files or connections."""
-
-
-def _last_seq(events: LoggedEvents) -> int:
-    return events.first_seq + events.count - 1
