@@ -18,7 +18,7 @@ from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
 from perdure.records import JournalEntry, Lease
-from perdure.stores.postgres.journal import BatchWriter
+from perdure.stores.postgres.database import Batcher
 from perdure.stores.postgres.pool import Pool
 from perdure.stores.postgres.store import PostgresStore
 from perdure.testing.conformance.threads import own, save_thread
@@ -39,25 +39,37 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 # ---------------------------------------------------------------- turns
 
 
-async def test_write_turn_of_a_cancelled_task_passes_to_the_next_task() -> None:
-    together: BatchWriter[int] = BatchWriter()
+async def test_batch_is_written_although_the_task_that_began_it_is_cancelled() -> None:
     is_free, written = asyncio.Event(), []
 
-    async def write(batch: Sequence[int]) -> None:
+    async def write(batch: Sequence[int]) -> Sequence[int]:
         written.append(list(batch))
-        if batch[0] == 1:
-            await is_free.wait()
-            asyncio.get_running_loop().call_soon(tasks[1].cancel)  # in the instant in which it gets its turn
+        await is_free.wait()
+        return [10 * number for number in batch]
 
-    tasks = [asyncio.create_task(together.add(number, write)) for number in (1, 2, 3)]
+    batcher = Batcher(write)
+    tasks = [asyncio.create_task(batcher.add(number)) for number in (1, 2, 3)]
     await asyncio.sleep(0)
+    await cancelled(tasks[0])
+    await cancelled(tasks[1])  # its item waits, and is written all the same
     is_free.set()
     async with asyncio.timeout(30):
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        await together.add(4, write)
-    assert [type(outcome) for outcome in ended] == [type(None), asyncio.CancelledError, type(None)]
-    assert written[-1] == [4]
-    assert any(3 in batch for batch in written)
+        assert await tasks[2] == 30
+        assert await batcher.add(4) == 40
+    assert written == [[1], [2, 3], [4]]
+
+
+async def test_error_of_a_batch_is_raised_to_each_caller_and_the_next_is_written() -> None:
+    async def write(batch: Sequence[int]) -> Sequence[int]:
+        await asyncio.sleep(0)
+        if 2 in batch:
+            raise ValueError(f"failed: {batch}")
+        return batch
+
+    batcher = Batcher(write)
+    outcomes = await asyncio.gather(*map(batcher.add, (1, 2, 3)), return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["1", "failed: [2, 3]", "failed: [2, 3]"]
+    assert await batcher.add(4) == 4
 
 
 async def test_connection_of_a_cancelled_task_passes_to_the_next_task(forced: Forced) -> None:

@@ -3,23 +3,27 @@
 `commit_statement` shows all of it. It proves fence, owner, number and parent in the update of the thread's row, and
 inserts the commit. It settles journal entries, consumes inbox items and replaces pending requests. If the proof fails,
 no row changes, and `_commit_in_transaction` finds out why.
+
+Commits that arrive while another is under way are stored together, by `_COMMIT_GROUP`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from perdure.cancelling import await_uncancelled
 from perdure.errors import ThreadConflict
 from perdure.records import Commit
 from perdure.stores.packing import RUN, consumed_seal
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT
-from perdure.stores.postgres.database import Database, OutcomeUnknown, PgSession
+from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, PgSession
 from perdure.stores.postgres.journal import HeldThread
-from perdure.stores.postgres.pool import IdTaken
+from perdure.stores.postgres.pool import DataError, IdTaken, Refused
 from perdure.stores.postgres.pruning import collect_garbage, lock_against_pruning, move_head
 from perdure.stores.postgres.rows import (
     COLUMNS,
@@ -33,22 +37,27 @@ from perdure.stores.postgres.rows import (
     thread_key,
 )
 
-_NO_ROW = "INSERT 0 0"
+_NO_ROW, _STORED = "INSERT 0 0", "INSERT 0 1"
 
 
 class Parts(NamedTuple):
     """What a commit does beyond adding its row. Its statement has only these parts, so a plain commit stays cheap."""
 
     has_checkpoint: bool
-    has_parent: bool
+    has_parent: bool = False
     """Which must be the head."""
-    settles: bool
-    consumes: bool
-    has_requests: bool
-    prunes: bool
-    drops_events: bool
+    settles: bool = False
+    consumes: bool = False
+    has_requests: bool = False
+    prunes: bool = False
+    drops_events: bool = False
     is_checked: bool = False
     """Whether the parent was checked before."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has a checkpoint, and nothing beside it. Then it may be sent together with others."""
+        return self.has_checkpoint and not any(self[2:])
 
     @property
     def may_collect(self) -> bool:
@@ -155,27 +164,126 @@ def _parameters(commit: Commit, parts: Parts) -> list[Any]:
     return values
 
 
-async def write_commit(db: Database, held: HeldThread | None, commit: Commit) -> None:
-    """Store a commit. `held`: what this process knows of the thread; None if another object opened it."""
-    _check_ids(commit)
-    has_checkpoint = commit.info is not None
-    parts = Parts(
-        has_checkpoint,
-        commit.parent is not None,
-        has_checkpoint and (held is None or held.has_journal),
-        bool(commit.consumed),
-        commit.requests is not None,
-        bool(commit.prunes),
-        bool(commit.prunes_events_before),
-    )
+MAX_WAIT_SECONDS = 0.02
+"""How long a commit waits for the statement of others, which may wait for a lock, before it is sent all the same."""
+MAX_GROUP_BYTES = 100_000
+"""A commit with a larger payload is sent by itself."""
+
+_GROUP_TYPES = ("uuid", "text", "bigint", "bigint", "text", *TYPES, "timestamptz")
+_COMMIT_GROUP = f"""
+WITH given AS (SELECT * FROM unnest({", ".join(f"${number}::{kind}[]" for number, kind in enumerate(_GROUP_TYPES, 1))})
+  WITH ORDINALITY g (thread, owner, fence, last_seq, updated_at, {COLUMNS}, due_at, place)),
+moved AS (UPDATE {{s}}.threads t SET number = g.number, moved = nextval('{{s}}.moves'), status = g.status,
+  updated_at = g.updated_at, last_seq = GREATEST(t.last_seq, g.last_seq), head = g.number, workflow = g.workflow,
+  due_at = g.due_at FROM given g
+  WHERE t.thread = g.thread AND t.fence = g.fence AND t.owner = g.owner AND t.number = g.number - 1
+    AND (g.parent IS NULL OR t.head = g.parent)
+    AND EXISTS (SELECT 1 FROM {{s}}.threads l WHERE l.thread = g.thread FOR NO KEY UPDATE SKIP LOCKED)
+  RETURNING g.*, t.moved AS seq),
+stored AS (INSERT INTO {{s}}.commits (thread, seq, {COLUMNS}) SELECT thread, seq, {COLUMNS} FROM moved)
+SELECT place FROM moved
+"""
+"""Several commits, each with a checkpoint and nothing beside it. It stores those whose proof holds, and returns their
+places. It waits for no lock of a thread: a commit of one must not delay those of others."""
+
+
+class CommitWriter:
+    """Writes the commits of a store."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._groups: WeakKeyDictionary[asyncio.AbstractEventLoop, Batcher[Commit, bool]] = WeakKeyDictionary()
+
+    async def write(self, commit: Commit, held: HeldThread | None) -> None:
+        """Store a commit. `held`: what this process knows of the thread; None if another object opened it."""
+        _check_ids(commit)
+        has_checkpoint = commit.info is not None
+        parts = Parts(
+            has_checkpoint,
+            commit.parent is not None,
+            has_checkpoint and (held is None or held.has_journal),
+            bool(commit.consumed),
+            commit.requests is not None,
+            bool(commit.prunes),
+            bool(commit.prunes_events_before),
+        )
+        try:
+            has_garbage = await self._send(commit, parts, is_first=True)
+        except asyncio.CancelledError:  # it may be stored: a separate task finds out, which other commits do without
+            has_garbage, _ = await await_uncancelled(self._send(commit, parts, is_first=False))
+        if parts.settles and held is not None:
+            held.has_journal = bool(commit.unsettled)
+        if has_garbage:
+            await await_uncancelled(collect_garbage(self._db, commit.lease.thread_id))
+
+    async def _send(self, commit: Commit, parts: Parts, *, is_first: bool) -> bool:
+        """Returns whether the thread has garbage to collect. Sends the statement again if and only if the commit is
+        not stored. Not `is_first`: an earlier attempt may have stored it. Raises ThreadConflict."""
+
+        async def attempt() -> bool:
+            nonlocal is_first
+            try:
+                result = await self._try(commit, parts)
+                if result is not None:
+                    return parts.may_collect and bool(result["has_garbage"])
+                if not is_first and await _is_stored(self._db, commit):
+                    return False
+                return await _commit_in_transaction(self._db, commit, parts)
+            except OutcomeUnknown:
+                is_first = False
+                raise
+            except ThreadConflict:  # raised with the thread's row locked: an earlier attempt has ended by now
+                if is_first or not await _is_stored(self._db, commit):
+                    raise
+                return False
+
+        return await self._db.retry(attempt)
+
+    async def _try(self, commit: Commit, parts: Parts) -> Any:
+        """None if the proof fails, or another checkpoint has this id."""
+        if parts.is_plain:
+            group = self._group()
+            if group.is_idle:
+                with group.busy():
+                    return await _try_alone(self._db, commit, parts)
+            if _count_bytes(commit) <= MAX_GROUP_BYTES and await group.add(commit):
+                return _STORED
+        return await _try_alone(self._db, commit, parts)
+
+    def _group(self) -> Batcher[Commit, bool]:
+        """The commits of this event loop that wait while others are under way."""
+        loop = asyncio.get_running_loop()
+        group = self._groups.get(loop)
+        if group is None:
+            write = partial(_write_group, self._db)
+            group = self._groups[loop] = Batcher(write, max_wait_seconds=MAX_WAIT_SECONDS)
+        return group
+
+
+async def _write_group(db: Database, commits: Sequence[Commit]) -> list[bool]:
+    """Which of them are stored. The others are to be sent alone, which finds out the reason."""
+    plain = Parts(has_checkpoint=True)
+    columns = zip(*(_parameters(commit, plain) for commit in commits), strict=True)
     try:
-        has_garbage = await _send(db, commit, parts, is_first=True)
-    except asyncio.CancelledError:  # it may be stored: a separate task finds out, which other commits do without
-        has_garbage, _ = await await_uncancelled(_send(db, commit, parts, is_first=False))
-    if parts.settles and held is not None:
-        held.has_journal = bool(commit.unsettled)
-    if has_garbage:
-        await await_uncancelled(collect_garbage(db, commit.lease.thread_id))
+        rows = await db.once("fetch", _COMMIT_GROUP, tuple(columns))
+    except (DataError, Refused):  # because of one of them: none is stored
+        rows = []
+    places = {row["place"] for row in rows}
+    return [place in places for place in range(1, len(commits) + 1)]
+
+
+async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
+    """None if the proof fails, or another checkpoint has this id."""
+    try:
+        result = await db.once(parts.method, commit_statement(parts), tuple(_parameters(commit, parts)))
+    except IdTaken:
+        return None
+    return None if result == _NO_ROW else result
+
+
+def _count_bytes(commit: Commit) -> int:
+    of_events = 0 if commit.events is None else len(commit.events.body)
+    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
 
 
 def _check_ids(commit: Commit) -> None:
@@ -188,39 +296,6 @@ def _check_ids(commit: Commit) -> None:
         check_id("request id", request.request_id)
         check_id("executor id", request.executor_id)
         check_id("assignee", request.assignee)
-
-
-async def _send(db: Database, commit: Commit, parts: Parts, *, is_first: bool) -> bool:
-    """Returns whether the thread has garbage to collect. Sends the statement again if and only if the commit is not
-    stored. Not `is_first`: an earlier attempt may have stored it. Raises ThreadConflict."""
-
-    async def attempt() -> bool:
-        nonlocal is_first
-        try:
-            result = await _try(db, commit, parts)
-            if result is not None:
-                return parts.may_collect and bool(result["has_garbage"])
-            if not is_first and await _is_stored(db, commit):
-                return False
-            return await _commit_in_transaction(db, commit, parts)
-        except OutcomeUnknown:
-            is_first = False
-            raise
-        except ThreadConflict:  # raised with the thread's row locked: an earlier attempt has ended by now
-            if is_first or not await _is_stored(db, commit):
-                raise
-            return False
-
-    return await db.retry(attempt)
-
-
-async def _try(db: Database, commit: Commit, parts: Parts) -> Any:
-    """None if the proof fails, or another checkpoint has this id."""
-    try:
-        result = await db.once(parts.method, commit_statement(parts), tuple(_parameters(commit, parts)))
-    except IdTaken:
-        return None
-    return None if result == _NO_ROW else result
 
 
 async def _is_stored(db: Database, commit: Commit) -> bool:

@@ -1,14 +1,15 @@
-"""Statements for PostgreSQL, repeated where that is safe: a server restart costs time, not work."""
+"""Statements for PostgreSQL: repeated where that is safe, so that a server restart costs time and no work, and combined
+where several tasks write at the same time."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from random import random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from perdure.errors import PerdureError, StorageFailed, StoreUnavailable, UnsupportedId
 from perdure.stores.postgres.pool import DataError, Lost, NameTooLong, NotText, Pool, Refused, Rolled
@@ -16,6 +17,7 @@ from perdure.stores.postgres.schema import in_schema, prepare
 from perdure.stores.postgres.urls import redacted_url
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 RECONNECT_SECONDS = 15.0
 """How long a statement waits for a server that does not answer: a restart takes a few seconds."""
@@ -242,3 +244,76 @@ class PgSession:
 
     async def many(self, text: str, values: list[tuple[Any, ...]]) -> None:
         await self._connection.executemany(self._database.sql(text), values)
+
+
+class Batcher(Generic[T, R]):
+    """Items that are added while a batch is under way form the next one, in the order of adding. For one event loop.
+
+    A task of its own writes each batch: it is written although a caller is cancelled.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_wait_seconds: float | None = None
+    ) -> None:
+        """`write` returns a result for each item. An item that waits for longer begins another batch beside."""
+        self._write = write
+        self._max_wait_seconds = max_wait_seconds
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._under_way = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._under_way
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Items that are added meanwhile wait."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._end()
+
+    async def add(self, item: T) -> R:
+        """The result of the item, once it is written. Raises the error of its batch."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[R] = loop.create_future()
+        self._waiting.append((item, result))
+        if self.is_idle:
+            self._start()
+        elif self._max_wait_seconds is not None and self._timer is None:
+            self._timer = loop.call_later(self._max_wait_seconds, self._start)
+        return await result
+
+    def _start(self) -> None:
+        batch, self._waiting = self._waiting, []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._under_way += 1
+        task = asyncio.get_running_loop().create_task(self._write_batch(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
+        try:
+            results = await self._write([item for item, _ in batch])
+        except Exception as error:  # noqa: BLE001  # each caller raises it
+            for _, result in batch:
+                if not result.done():
+                    result.set_exception(error)
+        else:
+            for (_, result), value in zip(batch, results, strict=True):
+                if not result.done():
+                    result.set_result(value)
+        finally:
+            for _, result in batch:
+                result.cancel()  # has no effect, unless this task was cancelled
+            self._end()
+
+    def _end(self) -> None:
+        self._under_way -= 1
+        if self._waiting and self.is_idle:
+            self._start()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from functools import partial
 from uuid import UUID, uuid4
 
-from perdure.cancelling import await_uncancelled
+from perdure.cancelling import complete
 from perdure.records import JournalEntry, Lease
 from perdure.stores.packing import seal
-from perdure.stores.postgres.database import Database
+from perdure.stores.postgres.database import Batcher, Database
 from perdure.stores.postgres.rows import check_id, fence_conflict, item_seal, thread_key
-
-T = TypeVar("T")
 
 _APPEND = """
 WITH mine AS (UPDATE {s}.threads SET journal_writes = journal_writes + 1 WHERE thread = $1 AND fence = $2 AND owner = $3
@@ -35,80 +32,24 @@ SELECT EXISTS (SELECT 1 FROM created) OR EXISTS (SELECT 1 FROM locked)
 """The lock prevents that the thread is deleted meanwhile. It does not wait for commits."""
 
 
-class BatchWriter(Generic[T]):
-    """One caller writes the items of all that wait; items added meanwhile form the next batch. For one event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[T, asyncio.Future[bool]]] = []
-        self._is_writing = False
-
-    async def add(self, item: T, write: Callable[[Sequence[T]], Awaitable[None]]) -> None:
-        """Return when the item is written. Items are written in the order of adding. An item may be written again if
-        the caller that wrote it was cancelled."""
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, done))
-        if self._is_writing and await self._is_written(done):
-            return
-        self._is_writing = True  # this caller writes, for all that wait
-        batch, self._waiting = self._waiting, []
-        try:
-            await write([item for item, _ in batch])
-        except asyncio.CancelledError:
-            others = [entry for entry in batch if entry[1] is not done and not entry[1].done()]
-            self._waiting = others + self._waiting
-            raise
-        except Exception as error:
-            for _, other in batch:
-                if other is not done and not other.done():
-                    other.set_exception(error)
-                    other.exception()  # its caller may be gone
-            raise
-        else:
-            for _, other in batch:
-                if not other.done():
-                    other.set_result(True)
-        finally:
-            self._wake_next()
-
-    async def _is_written(self, done: asyncio.Future[bool]) -> bool:
-        """False: the caller writes the next batch."""
-        try:
-            return await done
-        except asyncio.CancelledError:
-            if done.done() and not done.cancelled() and done.exception() is None and not done.result():
-                self._waiting = [entry for entry in self._waiting if entry[1] is not done]
-                self._wake_next()  # this caller was to write
-            raise
-
-    def _wake_next(self) -> None:
-        """Let the first caller that waits write the next batch."""
-        self._waiting = [entry for entry in self._waiting if not entry[1].done()]
-        self._is_writing = bool(self._waiting)
-        if self._waiting:
-            self._waiting[0][1].set_result(False)
-
-
 class HeldThread:
     """What this process knows of a thread that it owns."""
 
     __slots__ = ("has_journal", "journal")
 
-    def __init__(self, has_journal: bool) -> None:
+    def __init__(self, db: Database, lease: Lease, *, has_journal: bool) -> None:
         self.has_journal = has_journal
         """Whether the journal may have entries. Another process cannot add one without taking the thread over."""
-        self.journal: BatchWriter[tuple[UUID, JournalEntry]] = BatchWriter()
+        self.journal = Batcher(partial(_write_journal, db, lease))
 
 
-async def append_journal(db: Database, held: HeldThread, lease: Lease, entry: JournalEntry) -> None:
+async def append_journal(held: HeldThread, entry: JournalEntry) -> None:
     held.has_journal = True
     # Not cancelled halfway: an entry under way is recorded although a failed sibling ends the superstep meanwhile.
-    adding = held.journal.add((uuid4(), entry), lambda batch: _write_journal(db, lease, batch))
-    _, cancelled = await await_uncancelled(adding)
-    if cancelled is not None:
-        raise cancelled
+    await complete(held.journal.add((uuid4(), entry)))
 
 
-async def _write_journal(db: Database, lease: Lease, batch: Sequence[tuple[UUID, JournalEntry]]) -> None:
+async def _write_journal(db: Database, lease: Lease, batch: Sequence[tuple[UUID, JournalEntry]]) -> Sequence[None]:
     thread_id, key = lease.thread_id, thread_key(lease.thread_id)
     is_owner = await db.value(
         _APPEND,
@@ -122,6 +63,7 @@ async def _write_journal(db: Database, lease: Lease, batch: Sequence[tuple[UUID,
     )
     if is_owner is None:
         raise fence_conflict(lease, await db.row("SELECT fence FROM {s}.threads WHERE thread = $1", key))
+    return [None] * len(batch)
 
 
 async def post(db: Database, thread_id: str, item_id: str, kind: str, body: bytes) -> None:

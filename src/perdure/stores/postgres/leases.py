@@ -176,7 +176,7 @@ class Leases:
         if not _is_current(row):
             row = await self.db.row(_RELOAD, thread_key(thread_id))
         opened = await self._read(thread_id, lease, row)
-        self.held[lease] = HeldThread(bool(opened.journal) or opened.damage is not None)
+        self.held[lease] = HeldThread(self.db, lease, has_journal=bool(opened.journal) or opened.damage is not None)
         self._heartbeat.start()
         return opened
 

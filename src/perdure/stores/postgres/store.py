@@ -23,7 +23,7 @@ from perdure.records import (
 from perdure.store import Rewrite, Subscription
 from perdure.stores.notify import PollInterval, bus_for
 from perdure.stores.postgres import checkpoints, copies, journal, pruning, threads
-from perdure.stores.postgres.commits import write_commit
+from perdure.stores.postgres.commits import CommitWriter
 from perdure.stores.postgres.database import Database
 from perdure.stores.postgres.journal import HeldThread
 from perdure.stores.postgres.leases import Leases
@@ -32,7 +32,7 @@ from perdure.stores.postgres.urls import location_of
 
 
 class PostgresStore:
-    """Implements `perdure.store.Store`. A commit is one statement and one round trip."""
+    """Implements `perdure.store.Store`. A commit is one statement and one round trip; concurrent ones share it."""
 
     poll_interval = PollInterval(0.1, 1.0)
 
@@ -51,6 +51,7 @@ class PostgresStore:
         self.bus = bus_for(("postgres", self.location))
         self.has_subscribers = self.bus.has_subscribers
         self._leases = Leases(self.db)
+        self._commits = CommitWriter(self.db)
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         return await self._leases.open(thread_id, owner, takeover=takeover)
@@ -64,12 +65,14 @@ class PostgresStore:
         self.bus.notify(lease.thread_id)
 
     async def commit(self, commit: Commit) -> None:
-        await write_commit(self.db, self._leases.held.get(commit.lease), commit)
+        await self._commits.write(commit, self._leases.held.get(commit.lease))
         self.bus.notify(commit.lease.thread_id)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        held = self._leases.held.get(lease) or HeldThread(has_journal=True)  # released, or opened by another object
-        await journal.append_journal(self.db, held, lease, entry)
+        held = self._leases.held.get(lease)
+        if held is None:  # released, or opened by another object
+            held = HeldThread(self.db, lease, has_journal=True)
+        await journal.append_journal(held, entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await journal.post(self.db, thread_id, item_id, kind, body)
