@@ -121,9 +121,9 @@ async def test_checkpoint_id_of_another_thread_is_replaced_also_in_a_group(force
     taken = owners[6].head
     assert taken is not None
     await asyncio.gather(*(owner.save(taken.checkpoint_id if owner is owners[4] else None) for owner in owners))
-    found = await store.find_checkpoint(taken.checkpoint_id)
-    assert found is not None
-    assert found.info.thread_id == "t4"
+    stored = await store.find_checkpoint(taken.checkpoint_id)
+    assert stored is not None
+    assert stored.info.thread_id == "t4"
     assert [info.number for info in await store.infos(thread_id="t6")] == [2]
 
 

@@ -139,9 +139,9 @@ class MemoryStore:
 
     def _displace(self, thread: MemoryThread, info: CheckpointInfo) -> None:
         """Prune the checkpoint with this id, if it exists: one of `thread` replaces it."""
-        found = self._checkpoints.find(info.checkpoint_id)
-        if found is not None:
-            self._prune_checkpoint(*found, moves_head=found[0] is not thread)
+        entry = self._checkpoints.find(info.checkpoint_id)
+        if entry is not None:
+            self._prune_checkpoint(*entry, moves_head=entry[0] is not thread)
 
     def _prune_checkpoint(self, thread: MemoryThread, info: CheckpointInfo, *, moves_head: bool = True) -> None:
         self._checkpoints.remove(info.checkpoint_id)
@@ -171,8 +171,8 @@ class MemoryStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        found = self._checkpoints.find(checkpoint_id)
-        return None if found is None else found[0].checkpoint(found[1].number)
+        entry = self._checkpoints.find(checkpoint_id)
+        return None if entry is None else entry[0].checkpoint(entry[1].number)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         thread = self._threads.get(thread_id)
@@ -266,18 +266,18 @@ class MemoryStore:
         self._set_pin(checkpoint_id, is_pinned=False)
 
     def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
-        found = self._checkpoints.find(checkpoint_id)
-        if found is None:
+        entry = self._checkpoints.find(checkpoint_id)
+        if entry is None:
             raise CheckpointNotFound(checkpoint_id)
-        thread, info = found
+        thread, info = entry
         thread.set_pin(info.number, is_pinned=is_pinned)
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         thread = self._threads.get(thread_id)
         if thread is None:
             return 0
-        found = [self._checkpoints.find(checkpoint_id) for checkpoint_id in dict.fromkeys(checkpoint_ids)]
-        infos = [entry[1] for entry in found if entry is not None and entry[0] is thread and not entry[1].is_pinned]
+        entry = [self._checkpoints.find(checkpoint_id) for checkpoint_id in dict.fromkeys(checkpoint_ids)]
+        infos = [entry[1] for entry in entry if entry is not None and entry[0] is thread and not entry[1].is_pinned]
         if thread.owner is not None and any(info.number == thread.head for info in infos):
             raise ThreadBusy(thread_id, thread.owner)
         for info in infos:
@@ -320,9 +320,9 @@ class MemoryStore:
                 raise ThreadExists(thread.thread_id)
             thread.fence = existing.fence
         for commit in stored:
-            found = None if commit.info is None else self._checkpoints.find(commit.info.checkpoint_id)
-            if commit.info is not None and found is not None:
-                reason = f"its checkpoint {commit.info.checkpoint_id!r} is in thread {found[0].thread_id!r} here"
+            entry = None if commit.info is None else self._checkpoints.find(commit.info.checkpoint_id)
+            if commit.info is not None and entry is not None:
+                reason = f"its checkpoint {commit.info.checkpoint_id!r} is in thread {entry[0].thread_id!r} here"
                 raise ThreadExists(thread.thread_id, reason)
         thread.restore(header)
         thread.moved = self._next_position()
