@@ -201,7 +201,6 @@ if TYPE_CHECKING:
         WorkflowEventType as WorkflowEventType,
         WorkflowRunState as WorkflowRunState,
     )
-    from perdure.graph.builder import DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS
     from perdure.graph.context import WorkflowContext as WorkflowContext
     from perdure.graph.drawing.outcomes import outcomes_of as outcomes_of
     from perdure.graph.drawing.viz import WorkflowViz as WorkflowViz
@@ -250,10 +249,14 @@ if TYPE_CHECKING:
         RequestInfoFunctionArgs as RequestInfoFunctionArgs,
         WorkflowAgent as WorkflowAgent,
     )
+    from perdure.workflows.builder import (
+        DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS,
+        WorkflowBuilder as WorkflowBuilder,
+    )
     from perdure.workflows.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
     from perdure.workflows.handle import RunHandle as RunHandle
     from perdure.workflows.migration_check import ThreadFit as ThreadFit, ThreadFits as ThreadFits
-    from perdure.workflows.workflow import Workflow as Workflow, WorkflowBuilder as WorkflowBuilder
+    from perdure.workflows.workflow import Workflow as Workflow
 
 __version__ = "0.1.0"
 
@@ -328,7 +331,6 @@ _NAMES = {
     "perdure.events": (
         "RequestTerms WorkflowErrorDetails WorkflowEvent WorkflowEventSource WorkflowEventType WorkflowRunState"
     ),
-    "perdure.graph.builder": "DEFAULT_MAX_ITERATIONS",
     "perdure.graph.context": "WorkflowContext",
     "perdure.graph.drawing.outcomes": "outcomes_of",
     "perdure.graph.drawing.viz": "WorkflowViz",
@@ -351,10 +353,11 @@ _NAMES = {
     "perdure.stores.encrypted.store": "EncryptedStore",
     "perdure.stores.memory.store": "MemoryStore",
     "perdure.workflows.agent": "RequestInfoFunctionArgs WorkflowAgent",
+    "perdure.workflows.builder": "DEFAULT_MAX_ITERATIONS WorkflowBuilder",
     "perdure.workflows.functions": "FunctionalWorkflow workflow",
     "perdure.workflows.handle": "RunHandle",
     "perdure.workflows.migration_check": "ThreadFit ThreadFits",
-    "perdure.workflows.workflow": "Workflow WorkflowBuilder",
+    "perdure.workflows.workflow": "Workflow",
 }
 _HOME = dict(sorted((name, home) for home, names in _NAMES.items() for name in names.split()))
 

@@ -26,7 +26,8 @@ from perdure.records import JournalEntry
 from perdure.testing import Faults
 from perdure.testing.scripted import Call, ScriptedAgent
 from perdure.testing.survival.compare import take_to_the_end
-from perdure.workflows.workflow import Workflow, WorkflowBuilder
+from perdure.workflows.builder import WorkflowBuilder
+from perdure.workflows.workflow import Workflow
 
 Log = Callable[[dict[str, Any]], object]
 

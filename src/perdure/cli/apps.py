@@ -17,8 +17,9 @@ import click
 from perdure.cli.options import StoreLocation, find_store, load_keys
 from perdure.cli.output.errors import Mistake, user_code_failed
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
+from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
-from perdure.workflows.workflow import Workflow, WorkflowBuilder
+from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from perdure.agent_workflow.builder.workflow import AgentWorkflow

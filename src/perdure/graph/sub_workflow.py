@@ -147,7 +147,7 @@ AgentHost = Callable[[Any], Executor]
 """Makes the executor of an agent."""
 
 
-def node_of(thing: Any, host: AgentHost | None) -> Node:
+def node_of(thing: Any, host: AgentHost) -> Node:
     """The node for an executor, an agent, or a factory of one. Raises TypeError for anything else."""
     if isinstance(thing, Executor):
         if not hasattr(thing, "table"):
@@ -160,7 +160,7 @@ def node_of(thing: Any, host: AgentHost | None) -> Node:
     if graph is not None:
         child = WorkflowExecutor(thing, graph.name)
         return Node(child, child.fresh)
-    if is_agent(thing) and host is not None:
+    if is_agent(thing):
         return Node(host(thing), lambda: host(thing))
     if _is_factory(thing):
         return Node(_make_executor(thing, host), lambda: _make_executor(thing, host))
@@ -174,13 +174,13 @@ def _is_factory(thing: object) -> TypeGuard[Callable[[], Any]]:
     return callable(thing) and not inspect.iscoroutinefunction(thing)
 
 
-def _make_executor(factory: Callable[[], Any], host: AgentHost | None) -> Executor:
+def _make_executor(factory: Callable[[], Any], host: AgentHost) -> Executor:
     try:
         product = factory()
     except TypeError as error:
         raise TypeError(f"The factory {factory!r} could not be called without arguments: {error}") from error
     if isinstance(product, Executor):
         return product
-    if is_agent(product) and host is not None:
+    if is_agent(product):
         return host(product)
     raise TypeError(f"The factory {factory!r} returned {product!r}, expected an Executor or an agent.")

@@ -18,13 +18,12 @@ from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
 from perdure.agents.recording import current_delivery
 from perdure.engine.run.request import Durability, check_storage
 from perdure.errors import DuplicateExecutorId, did_you_mean
-from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
 from perdure.graph.sub_workflow import agent_name, find_graph, is_agent
 from perdure.names import check_identifier
-from perdure.workflows.workflow import WorkflowBuilder
+from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 
 INPUT_ID = "input-conversation"
 OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"

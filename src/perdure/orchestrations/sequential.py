@@ -8,7 +8,6 @@ from typing import Any
 from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutorResponse
 from perdure.engine.run.request import Durability
-from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.handlers import handler
@@ -20,6 +19,7 @@ from perdure.orchestrations.participants import (
     designate,
     read_participants,
 )
+from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
 

@@ -15,10 +15,10 @@ from perdure.engine.run.request import OnBusy, RunOptions, check_storage
 from perdure.engine.run.result import ResponseStream, WorkflowRunResult
 from perdure.errors import InvalidRun
 from perdure.events import WorkflowEvent
-from perdure.graph.builder import GraphBuilder
 from perdure.graph.graph import Graph
 from perdure.names import check_identifier
 from perdure.workflows.agent import WorkflowAgent
+from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.handle import RunHandle
 from perdure.workflows.workflow import Workflow, show_options
 
@@ -60,15 +60,15 @@ class FunctionalWorkflow(Generic[P, R]):
     ) -> Workflow:
         """A new Workflow with its own threads. It has all methods of a graph's workflow."""
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
-        if storage is not None:
-            check_storage(storage)
-        chosen = self._migrations if migrations is None else migrations
-        return Workflow(self._new_graph(), storage, allowed_types=allowed_types, migrations=chosen, clock=clock)
-
-    def _new_graph(self) -> Graph:
-        return GraphBuilder(
-            name=self.name, description=self.description, start_executor=FunctionNode(self._shape, self.name)
-        ).graph()
+        return WorkflowBuilder(
+            name=self.name,
+            description=self.description,
+            start_executor=FunctionNode(self._shape, self.name),
+            checkpoint_storage=storage,
+            allowed_types=allowed_types,
+            migrations=self._migrations if migrations is None else migrations,
+            clock=clock,
+        ).build()
 
     @property
     def _workflow(self) -> Workflow:

@@ -12,7 +12,7 @@ from perdure import RunContext, WorkflowContext, executor, workflow
 from perdure.agents import AgentResponse, AgentSession, Message
 from perdure.agents.base import RecordingAgent
 from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
-from perdure.workflows.workflow import WorkflowBuilder
+from perdure.workflows.builder import WorkflowBuilder
 
 SECRET = "hunter2-of-the-workflow"  # what must not be shown
 

@@ -25,7 +25,7 @@ from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.orchestrations.magentic.builder import MagenticBuilder
 from perdure.orchestrations.magentic.types import MagenticPlanReviewRequest, MagenticPlanReviewResponse
 from perdure.testing.scripted import ScriptedAgent
-from perdure.workflows.workflow import WorkflowBuilder
+from perdure.workflows.builder import WorkflowBuilder
 
 ANSWER = "Answer from: It is 7 metres."
 

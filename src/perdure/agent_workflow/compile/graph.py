@@ -19,7 +19,8 @@ from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.executor import is_async
 from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.isolation import isolate
-from perdure.workflows.workflow import Workflow, WorkflowBuilder
+from perdure.workflows.builder import WorkflowBuilder
+from perdure.workflows.workflow import Workflow
 
 
 def create_planner(draft: Draft) -> Planner:

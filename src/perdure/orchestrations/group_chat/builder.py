@@ -8,7 +8,6 @@ from typing import Any, Self
 from perdure.agents.adapters import adapt_agent
 from perdure.agents.executor import AgentExecutor
 from perdure.engine.run.request import Durability
-from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.sub_workflow import agent_name, is_agent
 from perdure.orchestrations.group_chat.orchestrator import (
@@ -33,6 +32,7 @@ from perdure.orchestrations.participants import (
     designate,
     read_participants,
 )
+from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
 MAX_SUPERSTEPS = 1_000_000

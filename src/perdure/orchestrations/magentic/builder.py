@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from perdure.agents.adapters import adapt_agent
 from perdure.engine.run.request import Durability
-from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.sub_workflow import is_agent
 from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager
 from perdure.orchestrations.magentic.orchestrator import ORCHESTRATOR_ID, MagenticOrchestrator
@@ -21,6 +20,7 @@ from perdure.orchestrations.participants import (
     designate,
     read_participants,
 )
+from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
 

@@ -16,8 +16,9 @@ from perdure.server.app.project import Project
 from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
 from perdure.server.threads.conversation import SpeakingExecutor
+from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
-from perdure.workflows.workflow import Workflow, WorkflowBuilder
+from perdure.workflows.workflow import Workflow
 
 Kind: TypeAlias = Literal["workflow", "function", "agent_workflow", "agent"]
 AGENT_WORKFLOWS = "perdure.agent_workflow"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.graph.builder import GraphBuilder
 from perdure.graph.executor import Executor, FunctionExecutor
 from perdure.graph.graph import Case, Default, Graph
 from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.workflows.builder import WorkflowBuilder
 
 
 async def pass_on(message: Any) -> Any:
@@ -32,7 +32,7 @@ class Sketch:
 
     def __init__(self, start: str | Executor, name: str = "sketch") -> None:
         self._nodes: dict[str, Executor] = {}
-        self._builder = GraphBuilder(name=name, start_executor=self._node(start))
+        self._builder = WorkflowBuilder(name=name, start_executor=self._node(start))
 
     def _node(self, name_or_executor: str | Executor) -> Executor:
         if isinstance(name_or_executor, Executor):

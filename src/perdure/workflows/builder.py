@@ -1,4 +1,4 @@
-"""GraphBuilder: collects a Graph by method calls. `perdure.WorkflowBuilder` adds `build`, which makes a Workflow."""
+"""WorkflowBuilder: collects a graph by method calls, and makes a Workflow of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
+from perdure.agents.adapters import adapt_agent
+from perdure.agents.executor import AgentExecutor
+from perdure.checkpoints.migration.migrations import AnyMigration
+from perdure.clock import Clock
+from perdure.engine.run.request import Durability, check_storage
 from perdure.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
+from perdure.graph.executor import Executor
 from perdure.graph.graph import (
     Case,
     Default,
@@ -38,9 +44,10 @@ from perdure.graph.policy import (
     Seconds,
     executor_policy,
 )
-from perdure.graph.sub_workflow import AgentHost, node_of
+from perdure.graph.sub_workflow import is_agent, node_of
 from perdure.graph.validation import check_paths, designate, validate_workflow_graph
 from perdure.names import check_identifier
+from perdure.workflows.workflow import Workflow
 
 Participant: TypeAlias = Any
 """An Executor, an agent, a function that makes one of these, or its registered name."""
@@ -52,11 +59,11 @@ DEFAULT_MAX_ITERATIONS = 100
 _RANDOM_ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[1-8][0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.IGNORECASE)
 
 
-class GraphBuilder:
-    """Collects executors and edges; `graph()` checks them and freezes the result."""
+class WorkflowBuilder:
+    """`WorkflowBuilder(start_executor=a).add_edge(a, b).build()`.
 
-    agent_host: ClassVar[AgentHost | None] = None
-    """Makes executors of agents; None where agents are not supported."""
+    Where executors are expected, agents and functions that make one are accepted too.
+    """
 
     def __init__(
         self,
@@ -65,10 +72,15 @@ class GraphBuilder:
         description: str | None = None,
         *,
         start_executor: Participant | None = None,
+        checkpoint_storage: Any = None,
         output_from: Designated = None,
         intermediate_output_from: Designated = None,
         output_executors: Designated = None,
         state: Mapping[str, Reducer] | None = None,
+        allowed_types: Iterable[type | str] = (),
+        migrations: Iterable[AnyMigration] = (),
+        clock: Clock | None = None,
+        durability: Durability = "sync",
     ) -> None:
         if output_from is not None and output_executors is not None:
             raise TypeError("Give output_from= or its older name output_executors=, not both.")
@@ -90,6 +102,19 @@ class GraphBuilder:
         self.set_max_iterations(max_iterations)
         if start_executor is not None:
             self.set_start_executor(start_executor)
+        self._allowed_types = tuple(allowed_types)
+        self._migrations = tuple(migrations)
+        self._clock = clock
+        self._durability = durability
+        self._storage: Any = None
+        if checkpoint_storage is not None:
+            self.with_checkpointing(checkpoint_storage)
+
+    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
+        """Save a checkpoint after every superstep. Accepts any class with the six methods of CheckpointStorage."""
+        check_storage(checkpoint_storage)
+        self._storage = checkpoint_storage
+        return self
 
     def set_start_executor(self, executor: Participant) -> Self:
         self._start_id = self._add(executor)
@@ -135,15 +160,22 @@ class GraphBuilder:
         existing = self._ids_by_thing.get(id(thing))
         if existing is not None:
             return existing
-        node = node_of(thing, type(self).agent_host)
+        agent = thing if isinstance(thing, Executor) or is_agent(thing) else adapt_agent(thing)
+        if agent is not thing:  # an agent of another framework, which may have no `run`
+            return self._remember(thing, self._add(agent))
+        node = node_of(thing, AgentExecutor)
         executor_id = node.executor.id
         if executor_id in self._nodes:
             raise DuplicateExecutorId(executor_id)
         self._nodes[executor_id] = node
-        self._ids_by_thing[id(thing)] = executor_id
-        self._things.append(thing)
+        self._remember(thing, executor_id)
         if node.executor.policy is not DEFAULT:
             self._set_policy(executor_id, node.executor.policy)
+        return executor_id
+
+    def _remember(self, thing: Participant, executor_id: str) -> str:
+        self._ids_by_thing[id(thing)] = executor_id
+        self._things.append(thing)
         return executor_id
 
     def _find(self, name: str) -> str | None:
@@ -213,6 +245,17 @@ class GraphBuilder:
         _at_least_two(targets, method, "targets")
         source_id = self._add(source)
         return tuple(Edge(source_id, self._add(target)) for target in targets)
+
+    def build(self) -> Workflow:
+        """Check the graph and make the workflow. Raises WorkflowValidationError."""
+        return Workflow(
+            self.graph(),
+            self._storage,
+            allowed_types=self._allowed_types,
+            migrations=self._migrations,
+            clock=self._clock,
+            durability=self._durability,
+        )
 
     def graph(self) -> Graph:
         """The frozen graph. Raises WorkflowValidationError for an invalid graph."""
