@@ -13,16 +13,7 @@ import httpx
 from msgspec import UNSET
 
 from perdure.client import calls, models
-from perdure.client.calls import (
-    PAGE,
-    AnyCheckpoint,
-    HttpCall,
-    MessagesIn,
-    OnBusy,
-    TurnArguments,
-    build_path,
-    omit_none,
-)
+from perdure.client.calls import PAGE, AnyCheckpoint, HttpCall, MessagesIn, OnBusy, TurnArguments, build_path, omit_none
 from perdure.client.connection import AsyncIo, Connection, Patience, Token
 from perdure.client.event_stream import events
 from perdure.client.fetch import WholeFile, download, fetch, pages, start_run

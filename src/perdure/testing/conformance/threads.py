@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -138,6 +139,14 @@ async def save_thread(store: Store, thread_id: str, count: int = 1, *, workflow_
     await owner.release()
 
 
+async def save_line(store: Store, count: int = 4, *, thread_id: str = "t", **parts: Any) -> ThreadOwner:
+    """A thread with an owner. Each checkpoint brings a chunk, `c` and its number, and drops the one before the last."""
+    owner = await own(store, thread_id)
+    for number in range(1, count + 1):
+        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"], **parts)
+    return owner
+
+
 async def save_full_thread(store: Store, thread_id: str = "t") -> ThreadOwner:
     """A thread with something of everything, without an owner: commits 1, 2 and 4 have checkpoints."""
     owner = await own(store, thread_id)
@@ -154,6 +163,20 @@ async def save_full_thread(store: Store, thread_id: str = "t") -> ThreadOwner:
 
 
 # ---------------------------------------------------------------- reading
+
+
+async def head_id(store: Store, thread_id: str = "t") -> str | None:
+    head = await store.head(thread_id)
+    return None if head is None else head.info.checkpoint_id
+
+
+async def request_ids(store: Store, **filters: Any) -> list[str]:
+    return [request.request_id for request in await store.pending_requests(**filters)]
+
+
+async def first_seqs(store: Store, after: int | None = 0, *, thread_id: str = "t") -> list[int]:
+    """The first event of each commit that holds an event after this one."""
+    return [batch.first_seq for batch in await store.events_after(thread_id, after)]
 
 
 async def checkpoint_ids(store: Store, **filters: Any) -> list[str]:
@@ -185,6 +208,14 @@ async def read_everything(store: Store, *more_ids: str) -> dict[str, Any]:
         "events": {name: list(await store.events_after(name, None)) for name in known},
         "chunks": {name: await chunks(store, name) for name in known},
     }
+
+
+@asynccontextmanager
+async def expect_unchanged(store: Store, *more_ids: str) -> AsyncIterator[None]:
+    """What can be read after the block is what could be read before it."""
+    before = await read_everything(store, *more_ids)
+    yield
+    expect_equal("what can be read after that", await read_everything(store, *more_ids), before)
 
 
 async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:

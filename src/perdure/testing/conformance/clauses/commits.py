@@ -17,12 +17,16 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    expect_unchanged,
+    first_seqs,
+    head_id,
     make_events,
     make_request,
     own,
     read_as_owner,
     read_everything,
     ref,
+    request_ids,
     save_thread,
 )
 
@@ -48,9 +52,8 @@ async def prepare_thread(store: Store) -> ThreadOwner:
 
 
 async def stores_nothing(store: Store, commit: Commit, what: str) -> None:
-    before = await read_everything(store)
-    await expect_raises(ThreadConflict, store.commit(commit), what)
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        await expect_raises(ThreadConflict, store.commit(commit), what)
 
 
 @clause
@@ -64,7 +67,7 @@ async def all_of_a_commit_is_stored(store: Store) -> None:
     expect_equal("the checkpoint by its id", await store.find_checkpoint("t-3"), head)
     expect_equal("its chunk", (await chunks(store, "t")).get(ref("new", 3)), chunk("new")[1])
     expect_equal("its events", [(batch.first_seq, batch.count) for batch in await store.events_after("t", 2)], [(3, 3)])
-    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["question"])
+    expect_equal("the requests", await request_ids(store), ["question"])
     thread = expect_one("the threads", await store.threads())
     expect_equal("where the thread stands", (thread.number, thread.checkpoint_id, thread.due_at), (3, "t-3", at(60)))
     expect_equal(
@@ -120,7 +123,7 @@ async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(st
     expect_equal("the head", await store.head("t"), head)
     thread = expect_one("the threads", await store.threads())
     expect_equal("where the thread stands", (thread.number, thread.status, thread.due_at), (2, "FAILED", at(5)))
-    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["question"])
+    expect_equal("the requests", await request_ids(store), ["question"])
     opened = await store.open("t", "run-2", takeover=True)
     expect_equal("number and last event", (opened.number, opened.last_seq), (2, 2))
     expect_equal(
@@ -161,10 +164,9 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> N
         (b'"new"', 3),
     )
     expect_equal("the chunk that it shares", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
-    expect_equal("the events of the one before", [batch.first_seq for batch in await store.events_after("t", 0)], [1])
+    expect_equal("the events of the one before", await first_seqs(store), [1])
     await (await own(store, "u")).save("same")
-    head = await store.head("t")
-    expect_equal("the head of a thread that lost it to another", head and head.info.checkpoint_id, "other")
+    expect_equal("the head of a thread that lost it to another", await head_id(store), "other")
 
 
 @clause
@@ -176,7 +178,7 @@ async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) 
     new_chunks.clear()
     requests.clear()
     expect_equal("the chunks", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
-    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["q"])
+    expect_equal("the requests", await request_ids(store), ["q"])
 
 
 @clause
@@ -203,7 +205,7 @@ async def a_thread_may_begin_with_a_commit_without_a_checkpoint(store: Store) ->
     expect_equal("head and checkpoints", (await store.head("t"), await checkpoint_ids(store)), (None, []))
     thread = expect_one("the threads", await store.threads())
     expect_equal("the thread", (thread.number, thread.status, thread.checkpoint_id), (1, "FAILED", None))
-    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["q"])
+    expect_equal("the requests", await request_ids(store), ["q"])
     expect_equal("the number of the first checkpoint", (await owner.save()).number, 2)
 
 
@@ -244,5 +246,5 @@ async def a_checkpoint_that_replaces_its_head_keeps_requests_and_unsettled_entri
     await owner.record(1)
     await owner.record(2)
     await owner.save("same", unsettled=[2])
-    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["q"])
+    expect_equal("the requests", await request_ids(store), ["q"])
     expect_equal("the journal", [entry for entry, _ in (await read_as_owner(store))["journal"]], [2])

@@ -9,11 +9,14 @@ from perdure.testing.conformance.threads import (
     at,
     checkpoint_ids,
     chunks,
+    expect_unchanged,
+    first_seqs,
     make_request,
     own,
     read_as_owner,
     read_everything,
     ref,
+    request_ids,
     save_full_thread,
     save_thread,
     thread_ids,
@@ -54,7 +57,7 @@ async def a_thread_of_a_deleted_name_begins_empty(store: Store) -> None:
     await owner.save("t-1", events=1)
     expect_equal(
         "checkpoints and events",
-        (await checkpoint_ids(store), [e.first_seq for e in await store.events_after("t", 0)]),
+        (await checkpoint_ids(store), await first_seqs(store)),
         (["t-1"], [1]),
     )
 
@@ -77,9 +80,8 @@ async def a_thread_with_an_owner_is_not_deleted(store: Store) -> None:
     """Raises ThreadBusy while it has an owner."""
     owner = await own(store)
     await owner.save()
-    before = await read_everything(store)
-    await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
     await owner.save()
 
 
@@ -132,9 +134,7 @@ async def a_copy_has_no_journal_no_inbox_and_no_owner(store: Store) -> None:
     await store.copy_thread("t", "copy")
     copied = expect_one("the threads of that name", await store.threads(thread_id="copy"))
     expect_equal("number, status and owner", (copied.number, copied.status, copied.run_id), (4, "IDLE", None))
-    expect_equal(
-        "its requests", [request.request_id for request in await store.pending_requests(thread_id="copy")], ["q"]
-    )
+    expect_equal("its requests", await request_ids(store, thread_id="copy"), ["q"])
     within = await read_as_owner(store, "copy")
     expect_equal("last event, journal, inbox", (within["last_seq"], within["journal"], within["inbox"]), (4, [], []))
     await held.save()
@@ -168,11 +168,10 @@ async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
     await save_thread(store, "there")
     await store.post("posted to", "item", "message", b"1")
     held = await own(store, "claimed")
-    before = await read_everything(store)
-    for to in ("there", "posted to", "claimed", "t"):
-        await expect_raises(ThreadBusy, store.copy_thread("t", to), f"copying to {to!r}, which there is")
-    await expect_raises(ThreadNotFound, store.copy_thread("none", "new"), "copying a thread that does not exist")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        for to in ("there", "posted to", "claimed", "t"):
+            await expect_raises(ThreadBusy, store.copy_thread("t", to), f"copying to {to!r}, which there is")
+        await expect_raises(ThreadNotFound, store.copy_thread("none", "new"), "copying a thread that does not exist")
     expect_equal("the inbox", (await read_as_owner(store, "posted to"))["inbox"], [("item", "message", b"1")])
     await held.save()
 

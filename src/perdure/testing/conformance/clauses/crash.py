@@ -16,6 +16,7 @@ from perdure.testing.conformance.threads import (
     own,
     read_as_owner,
     ref,
+    save_line,
     save_thread,
 )
 from perdure.testing.conformance.worker import TrialProcess
@@ -108,9 +109,7 @@ async def a_kill_while_pruning_breaks_nothing_that_is_left(place: TrialLocation)
     """Each method is one atomic step: it happens completely or not at all"""
     owners = []
     for index in range(KILLS):
-        owner = await own(place.store, f"t{index}")
-        for number in range(1, 21):
-            await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"], events=1)
+        owner = await save_line(place.store, 20, thread_id=f"t{index}", events=1)
         await owner.release()
         owners.append(owner)
     names = [owner.lease.thread_id for owner in owners]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.errors import CheckpointNotFound, ThreadNotFound
@@ -73,14 +74,15 @@ async def a_limit_keeps_the_newest(store: Store) -> None:
     expect_equal("those of a workflow", await checkpoint_ids(store, workflow_name="one", limit=2), ["c-4", "a-3"])
 
 
-async def all_pages(store: Store, size: int, **filters: Any) -> list[str]:
+async def all_pages(read: Callable[..., Awaitable[list[str]]], store: Store, size: int, **filters: Any) -> list[str]:
+    """What `read` gives in pages, read backwards."""
     pages: list[str] = []
-    page = await checkpoint_ids(store, **filters, limit=size)
+    page = await read(store, **filters, limit=size)
     while page:
         expect(len(page) <= size, f"a page of at most {size} had {len(page)}")
         pages = page + pages
         expect(len(pages) <= 100, "paging backwards did not come to an end")
-        page = await checkpoint_ids(store, **filters, limit=size, before=page[0])
+        page = await read(store, **filters, limit=size, before=page[0])
     return pages
 
 
@@ -92,7 +94,9 @@ async def limit_and_before_page_backwards_through_all_checkpoints(store: Store) 
     for chosen in filters:
         listed = await checkpoint_ids(store, **chosen)
         for size in (1, 2, 3, 100):
-            expect_equal(f"pages of {size}, {chosen or 'all'}", await all_pages(store, size, **chosen), listed)
+            expect_equal(
+                f"pages of {size}, {chosen or 'all'}", await all_pages(checkpoint_ids, store, size, **chosen), listed
+            )
 
     expect_equal("those of a thread", await checkpoint_ids(store, thread_id="a", before="b-2"), ["a-1", "a-2"])
     expect_equal(
@@ -145,12 +149,7 @@ async def limit_and_before_page_backwards_through_the_threads(store: Store) -> N
     """Paged like `infos`, by thread id."""
     for index in range(6):
         await save_thread(store, f"t{index}", workflow_name="odd" if index % 2 else "even", timestamp=at(0).isoformat())
-    pages: list[str] = []
-    page = await thread_ids(store, limit=2)
-    while page and len(pages) < 20:
-        pages = page + pages
-        page = await thread_ids(store, limit=2, before=page[0])
-    expect_equal("all pages", pages, [f"t{index}" for index in range(6)])
+    expect_equal("all pages", await all_pages(thread_ids, store, 2), [f"t{index}" for index in range(6)])
     expect_equal(
         "those of a workflow", await thread_ids(store, workflow_name="odd", before="t4", limit=5), ["t1", "t3"]
     )
@@ -220,12 +219,7 @@ async def paging_finds_every_thread_after_others_were_pruned_deleted_and_copied(
     await store.delete_thread("d")
     await save_thread(store, "e")
     await store.copy_thread("a", "copy")
-    pages: list[str] = []
-    page = await thread_ids(store, limit=1)
-    while page and len(pages) < 20:
-        pages = page + pages
-        page = await thread_ids(store, limit=1, before=page[0])
-    expect_equal("all pages", pages, ["a", "b", "c", "e", "copy"])
+    expect_equal("all pages", await all_pages(thread_ids, store, 1), ["a", "b", "c", "e", "copy"])
 
 
 @clause

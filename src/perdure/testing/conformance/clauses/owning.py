@@ -8,7 +8,7 @@ from perdure.records import Lease
 from perdure.store import Store
 from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
 from perdure.testing.conformance.location import TrialLocation
-from perdure.testing.conformance.threads import at, make_request, own, read_as_owner, read_everything, save_thread
+from perdure.testing.conformance.threads import at, expect_unchanged, make_request, own, read_as_owner, save_thread
 
 
 @clause
@@ -74,10 +74,9 @@ async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Stor
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     owner = await own(store)
     await owner.save(events=1)
-    before = await read_everything(store)
-    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
-    await expect_raises(ThreadBusy, store.open("t", "run-1"), "opening a thread again that one holds")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
+        await expect_raises(ThreadBusy, store.open("t", "run-1"), "opening a thread again that one holds")
     await owner.save()  # its fence is still the newest
 
 
@@ -148,18 +147,19 @@ async def after_a_takeover_the_old_owner_cannot_commit(store: Store) -> None:
     await old.save()
     await store.post("t", "item", "message", b"1")
     await own(store, owner="run-2", takeover=True)
-    before = await read_everything(store)
-    whole = old.checkpoint(
-        brings=["new"],
-        events=1,
-        consumed=["item"],
-        requests=[make_request("t", "q", 1)],
-        due_at=at(1),
-        status="WAITING",
-    )
-    await expect_raises(ThreadConflict, store.commit(whole), "a commit with the fence of a former owner")
-    await expect_raises(ThreadConflict, store.commit(old.remark()), "a commit without a checkpoint, with an old fence")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        whole = old.checkpoint(
+            brings=["new"],
+            events=1,
+            consumed=["item"],
+            requests=[make_request("t", "q", 1)],
+            due_at=at(1),
+            status="WAITING",
+        )
+        await expect_raises(ThreadConflict, store.commit(whole), "a commit with the fence of a former owner")
+        await expect_raises(
+            ThreadConflict, store.commit(old.remark()), "a commit without a checkpoint, with an old fence"
+        )
     expect_equal("the inbox after that", (await read_as_owner(store))["inbox"], [("item", "message", b"1")])
 
 
@@ -181,10 +181,9 @@ async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
     owner = await own(store)
     await owner.save()
     await owner.release()
-    before = await read_everything(store)
-    await expect_raises(ThreadConflict, owner.save(), "a commit with a lease that was released")
-    await expect_raises(ThreadConflict, owner.record(1), "a journal entry with a lease that was released")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        await expect_raises(ThreadConflict, owner.save(), "a commit with a lease that was released")
+        await expect_raises(ThreadConflict, owner.record(1), "a journal entry with a lease that was released")
 
 
 @clause
@@ -194,15 +193,16 @@ async def an_invented_lease_is_rejected(store: Store) -> None:
     await owner.save()
     fence = owner.lease.fence
     await store.copy_thread("t", "copy")
-    before = await read_everything(store, "none")
-    others = [Lease("none", "run-1", fence), Lease("copy", "run-1", fence)]
-    for lease in [*others, Lease("t", "run-1", fence + 6), Lease("t", "run-2", fence)]:
-        owner.lease = lease
-        await expect_raises(ThreadConflict, owner.save(), f"a commit with {lease}, which was never granted")
-        await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {lease}, which was never granted")
-        await expect_raises(ThreadConflict, store.renew(lease), f"renewing {lease}, which was never granted")
-        await store.release(lease)
-    expect_equal("what can be read after that", await read_everything(store, "none"), before)
+    async with expect_unchanged(store, "none"):
+        others = [Lease("none", "run-1", fence), Lease("copy", "run-1", fence)]
+        for lease in [*others, Lease("t", "run-1", fence + 6), Lease("t", "run-2", fence)]:
+            owner.lease = lease
+            await expect_raises(ThreadConflict, owner.save(), f"a commit with {lease}, which was never granted")
+            await expect_raises(
+                ThreadConflict, owner.record(1), f"a journal entry with {lease}, which was never granted"
+            )
+            await expect_raises(ThreadConflict, store.renew(lease), f"renewing {lease}, which was never granted")
+            await store.release(lease)
 
 
 @clause

@@ -10,8 +10,10 @@ from perdure.testing.conformance.clause import clause, expect_equal, expect_rais
 from perdure.testing.conformance.threads import (
     check_readable,
     checkpoint_ids,
+    expect_unchanged,
     own,
     read_everything,
+    save_line,
     save_thread,
 )
 
@@ -19,9 +21,7 @@ from perdure.testing.conformance.threads import (
 @clause
 async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
     """Protect the checkpoint from pruning."""
-    owner = await own(store)
-    for number in range(1, 5):
-        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
+    owner = await save_line(store, 4)
     await store.pin("t-2")
     expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2", "t-4"])
@@ -31,9 +31,7 @@ async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
 @clause
 async def a_pinned_checkpoint_is_not_pruned_with_a_commit(store: Store) -> None:
     """The head and pinned checkpoints stay."""
-    owner = await own(store)
-    for number in range(1, 4):
-        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
+    owner = await save_line(store, 3)
     await store.pin("t-1")
     await owner.save(prunes=[1, 2, 3])
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-4"])
@@ -90,13 +88,14 @@ async def an_unknown_checkpoint_cannot_be_pinned(store: Store) -> None:
     await owner.save()
     await owner.save()
     await store.prune("t", ["t-1"])
-    before = await read_everything(store)
-    for checkpoint_id in ("none", "t-1"):
-        await expect_raises(
-            CheckpointNotFound, store.pin(checkpoint_id), f"pinning {checkpoint_id!r}, which is not there"
-        )
-        await expect_raises(CheckpointNotFound, store.unpin(checkpoint_id), f"unpinning {checkpoint_id!r}, as little")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        for checkpoint_id in ("none", "t-1"):
+            await expect_raises(
+                CheckpointNotFound, store.pin(checkpoint_id), f"pinning {checkpoint_id!r}, which is not there"
+            )
+            await expect_raises(
+                CheckpointNotFound, store.unpin(checkpoint_id), f"unpinning {checkpoint_id!r}, as little"
+            )
 
 
 @clause

@@ -27,23 +27,20 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    expect_unchanged,
+    first_seqs,
+    head_id,
     make_events,
     make_request,
     own,
     read_as_owner,
     read_everything,
     ref,
+    request_ids,
+    save_line,
     save_thread,
     thread_ids,
 )
-
-
-async def a_line(store: Store, count: int = 4) -> ThreadOwner:
-    """Each checkpoint brings a chunk, `c` and its number, and drops the one before the last."""
-    owner = await own(store)
-    for number in range(1, count + 1):
-        await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"], events=1)
-    return owner
 
 
 async def grow(owner: ThreadOwner, chance: Random, count: int) -> None:
@@ -73,7 +70,7 @@ async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
 @clause
 async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    owner = await a_line(store)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
+    owner = await save_line(store, events=1)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
         expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
         expect_equal(
@@ -134,44 +131,41 @@ async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(place: Tria
 @clause
 async def what_a_commit_prunes_is_gone_and_all_else_stays(store: Store) -> None:
     """Numbers of checkpoints that retention deletes with it."""
-    owner = await a_line(store, 3)
+    owner = await save_line(store, 3, events=1)
     await save_thread(store, "u", 2)
     await owner.save(prunes=[1, 2, 77], events=1)
     expect_equal("the checkpoints", await checkpoint_ids(store, thread_id="t"), ["t-3", "t-4"])
     expect_equal("those of another thread", await checkpoint_ids(store, thread_id="u"), ["u-1", "u-2"])
     expect_equal("one of them by its id", await store.find_checkpoint("t-1"), None)
-    expect_equal("the events", [batch.first_seq for batch in await store.events_after("t", 0)], [1, 2, 3, 4])
+    expect_equal("the events", await first_seqs(store), [1, 2, 3, 4])
     await check_readable(store, "t", owner.has)
 
 
 @clause
 async def a_head_is_not_pruned_with_a_commit(store: Store) -> None:
     """The head and pinned checkpoints stay."""
-    owner = await a_line(store, 2)
+    owner = await save_line(store, 2, events=1)
     await owner.note(prunes=[1, 2, 3])
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2"])
     await owner.save(prunes=[2, 4])
     expect_equal("the checkpoints after one that prunes itself", await checkpoint_ids(store), ["t-4"])
-    head = await store.head("t")
-    expect_equal("the head", head and head.info.checkpoint_id, "t-4")
+    expect_equal("the head", await head_id(store), "t-4")
     await check_readable(store, "t", owner.has)
 
 
 @clause
 async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    owner = await a_line(store, 2)
+    owner = await save_line(store, 2, events=1)
     await owner.save(requests=[make_request("t", "q", 1)], due_at=at(1))
     await owner.record(1)
     await owner.release()
-    head = await store.head("t")
-    expect_equal("the head before", head and head.info.checkpoint_id, "t-3")
+    expect_equal("the head before", await head_id(store), "t-3")
     expect_equal("how many went", await store.prune("t", ["t-3", "t-2"]), 2)
-    head = await store.head("t")
-    expect_equal("the head", head and head.info.checkpoint_id, "t-1")
-    within = await read_as_owner(store)
+    expect_equal("the head", await head_id(store), "t-1")
+    left, within = await store.head("t"), await read_as_owner(store)
     expect_equal(
-        "head, number and journal", (within["info"], within["number"], within["journal"]), (head and head.info, 3, [])
+        "head, number and journal", (within["info"], within["number"], within["journal"]), (left and left.info, 3, [])
     )
     expect_equal(
         "its requests and timer", (list(await store.pending_requests()), list(await store.due(at(99)))), ([], [])
@@ -183,7 +177,7 @@ async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Sto
 @clause
 async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: Store) -> None:
     """The events of their commits stay, except those of commits before `events_before`."""
-    owner = await a_line(store, 2)
+    owner = await save_line(store, 2, events=1)
     await owner.release()
     expect_equal("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
     expect_equal(
@@ -191,7 +185,7 @@ async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: St
     )
     thread = expect_one("the threads of the workflow", await store.threads(workflow_name="w"))
     expect_equal("the thread", (thread.number, thread.checkpoint_id, thread.workflow_name), (2, None, "w"))
-    expect_equal("its events", [batch.first_seq for batch in await store.events_after("t", 0)], [1, 2])
+    expect_equal("its events", await first_seqs(store), [1, 2])
     again = await own(store)
     expect_equal("number and last event", (again.number, again.last_seq), (2, 2))
     await again.save()
@@ -200,10 +194,9 @@ async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: St
 @clause
 async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None:
     """Raises ThreadBusy if the head is among them and the thread has an owner."""
-    owner = await a_line(store, 3)
-    before = await read_everything(store)
-    await expect_raises(ThreadBusy, store.prune("t", ["t-1", "t-3"]), "pruning the head of a thread with an owner")
-    expect_equal("what can be read after that", await read_everything(store), before)
+    owner = await save_line(store, 3, events=1)
+    async with expect_unchanged(store):
+        await expect_raises(ThreadBusy, store.prune("t", ["t-1", "t-3"]), "pruning the head of a thread with an owner")
     expect_equal("how many went without the head", await store.prune("t", ["t-1"]), 1)
     await owner.save()
 
@@ -211,14 +204,13 @@ async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None
 @clause
 async def pruning_unknown_checkpoints_changes_nothing(store: Store) -> None:
     """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
-    await a_line(store)
+    await save_line(store, events=1)
     await save_thread(store, "u")
     expect_equal("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
-    before = await read_everything(store)
-    counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["u-1", "none"])]
-    counts.append(await store.prune("none", ["t-2"]))
-    expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        counts = [await store.prune("t", gone) for gone in (["t-1"], [], ["u-1", "none"])]
+        counts.append(await store.prune("none", ["t-2"]))
+        expect_equal("how many went of what there is not", counts, [0, 0, 0, 0])
 
 
 @clause
@@ -240,7 +232,7 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store) -
 @clause
 async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> None:
     """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
-    owner = await a_line(store)
+    owner = await save_line(store, events=1)
     await store.prune("t", ["t-2", "t-3"])
     expect_equal("what they follow", [info.previous_checkpoint_id for info in await store.infos()], [None, "t-1"])
     await owner.save(prunes=[4])
@@ -279,7 +271,7 @@ async def what_is_pruned_is_given_back(store: Store) -> None:
 @clause
 async def a_rejected_commit_prunes_nothing(store: Store) -> None:
     """then nothing is stored"""
-    old = await a_line(store)
+    old = await save_line(store, events=1)
     owner = await own(store, owner="run-2", takeover=True)
     before = await read_everything(store)
     pruning: dict[str, Any] = {"prunes": [1, 2, 3], "prunes_events_before": 4}
@@ -324,13 +316,13 @@ async def events_without_a_checkpoint_keep_the_chunks_of_the_one_they_refer_to(s
 @clause
 async def what_waits_in_a_thread_is_not_pruned_with_a_commit(store: Store) -> None:
     """The head and pinned checkpoints stay."""
-    owner = await a_line(store, 2)
+    owner = await save_line(store, 2, events=1)
     await owner.save(requests=[make_request("t", "q", 1)], due_at=at(5))
     await owner.record(1)
     await store.post("t", "item", "message", b"1")
     await owner.note(prunes=[-1, 0, 1, 2, 3, 4, 9], prunes_events_before=3)
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3"])
-    expect_equal("the requests", [request.request_id for request in await store.pending_requests()], ["q"])
+    expect_equal("the requests", await request_ids(store), ["q"])
     within = await read_as_owner(store)
     expect_equal("journal and inbox", (len(within["journal"]), len(within["inbox"])), (1, 1))
     expect_equal("what is due", [thread.thread_id for thread in await store.due(at(9))], ["t"])

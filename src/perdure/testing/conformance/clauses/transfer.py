@@ -19,6 +19,8 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    expect_unchanged,
+    first_seqs,
     make_events,
     own,
     read_as_owner,
@@ -101,7 +103,7 @@ async def a_transferred_thread_continues(place: TrialLocation) -> None:
     owner.has = before.has
     await owner.save(brings=["new"], drops=["shared"], events=1)
     expect_equal("the checkpoints", await checkpoint_ids(target), ["t-1", "t-2", "t-4", "t-5"])
-    expect_equal("the events", [batch.first_seq for batch in await target.events_after("t", 0)], [1, 3, 4, 5])
+    expect_equal("the events", await first_seqs(target), [1, 3, 4, 5])
     await check_readable(target, "t", owner.has)
 
 
@@ -153,13 +155,12 @@ async def a_transfer_replaces_no_existing_thread(place: TrialLocation) -> None:
     header, commits = await header_of(source), await all_commits(source)
     await save_thread(target, "t")
     await save_thread(target, "other", checkpoint_id="t-2")
-    before = await read_everything(target, "free")
-    await expect_raises(ThreadExists, target.add_thread(header, commits), "adding a thread that there is")
-    renamed = msgspec.structs.replace(header, thread_id="free")
-    await expect_raises(
-        ThreadExists, target.add_thread(renamed, _of(commits, "free")), "adding a checkpoint that there is"
-    )
-    expect_equal("what can be read after that", await read_everything(target, "free"), before)
+    async with expect_unchanged(target, "free"):
+        await expect_raises(ThreadExists, target.add_thread(header, commits), "adding a thread that there is")
+        renamed = msgspec.structs.replace(header, thread_id="free")
+        await expect_raises(
+            ThreadExists, target.add_thread(renamed, _of(commits, "free")), "adding a checkpoint that there is"
+        )
 
 
 @clause_with(Needs.A_STORE)
@@ -237,7 +238,7 @@ async def what_was_pruned_is_not_transferred_and_not_missed(place: TrialLocation
     await owner.save(prunes=[1, 2, 3, 5], prunes_events_before=4)
     await move_thread(source, target)
     expect_equal("the checkpoints", await checkpoint_ids(target), ["t-4", "t-6", "t-7", "t-8"])
-    expect_equal("the events", [batch.first_seq for batch in await target.events_after("t", None)], [4, 5, 6, 7])
+    expect_equal("the events", await first_seqs(target, None), [4, 5, 6, 7])
     await expect_raises(CursorExpired, target.events_after("t", 2), "reading there after 2, which is pruned")
     await check_readable(target, "t", owner.has)
     mover = await own(target)
@@ -288,11 +289,10 @@ async def reading_a_thread_out_changes_nothing_for_its_owner(store: Store) -> No
     owner = await own(store)
     await owner.save(brings=["a"], events=1)
     await owner.record(1)
-    before = await read_everything(store)
-    header = await header_of(store)
-    expect_equal("fence and journal", (header.fence, len(header.journal)), (owner.lease.fence, 1))
-    await all_commits(store)
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        header = await header_of(store)
+        expect_equal("fence and journal", (header.fence, len(header.journal)), (owner.lease.fence, 1))
+        await all_commits(store)
     expect_equal("no commits", list(await store.commits("t", limit=0)), [])
     expect_equal("the commits of no thread", list(await store.commits("none")), [])
     await owner.save(prunes=[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import TypeAlias
 
 from perdure.errors import ThreadBusy
 from perdure.store import Store
@@ -11,18 +10,13 @@ from perdure.testing.conformance.clause import Needs, clause, clause_with, expec
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     checkpoint_ids,
+    expect_unchanged,
     own,
     read_as_owner,
     read_everything,
     save_full_thread,
     save_thread,
 )
-
-THREADS = ("hit", "left alone")
-MARK = "the mark of the thread that is hit"
-
-Pieces: TypeAlias = "dict[str, bytes]"
-"""What a read gave back of the bytes that were written."""
 
 
 @clause
@@ -41,10 +35,9 @@ async def it_has_every_method_of_the_contract(store: Store) -> None:
 async def a_closed_store_opens_itself_again(store: Store) -> None:
     """Idempotent; a later call opens them again."""
     await save_full_thread(store)
-    before = await read_everything(store)
-    await store.close()
-    await store.close()
-    expect_equal("what can be read after that", await read_everything(store), before)
+    async with expect_unchanged(store):
+        await store.close()
+        await store.close()
     await store.close()
     await save_thread(store, "u")
     expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2", "t-4", "u-1"])

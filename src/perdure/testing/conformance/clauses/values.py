@@ -22,7 +22,6 @@ from perdure.testing.conformance.clause import (
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,
-    at,
     checkpoint_ids,
     chunk,
     chunks,
@@ -33,16 +32,6 @@ from perdure.testing.conformance.threads import (
     save_thread,
     thread_ids,
 )
-
-WHOLE: dict[str, Any] = {
-    "brings": ["new"],
-    "events": 1,
-    "consumed": ["item"],
-    "requests": [make_request("t", "question", 9)],
-    "due_at": at(60),
-    "status": "WAITING",
-}
-"""Something for each part of a commit."""
 
 MANY = 130
 """More than a page of anything that a store reads in pages."""
