@@ -27,6 +27,8 @@ ASKED = {
     "a turn of a new thread": ["open", "commit", "commit", "release"],
     "another turn of it": ["open", "commit", "commit", "release"],
     "the thread": ["threads", "find_checkpoint"],
+    "its messages again": ["threads"],
+    "its state again": ["threads"],
 }
 """Exactly these, in this order: of a workflow with one superstep a commit for the input and one for the superstep."""
 
@@ -71,6 +73,10 @@ async def test_a_turn_over_http_asks_the_store_no_more_often_than_a_turn_without
             ("a turn of a new thread", "POST", "/v1/graph/invoke"),
             ("another turn of it", "POST", "/v1/graph/invoke"),
             ("the thread", "GET", "/v1/threads/t"),
+            ("its messages", "GET", "/v1/threads/t/messages"),
+            ("its messages again", "GET", "/v1/threads/t/messages"),
+            ("its state", "GET", "/v1/threads/t/state"),
+            ("its state again", "GET", "/v1/threads/t/state"),
         ):
             counts[name] = asked = list[str]()
             before = asking.set(asked)
@@ -78,4 +84,4 @@ async def test_a_turn_over_http_asks_the_store_no_more_often_than_a_turn_without
             asking.reset(before)
             assert answer.status_code == 200, answer.text
     await app.aclose()
-    assert counts == ASKED
+    assert {name: counts[name] for name in ASKED} == ASKED

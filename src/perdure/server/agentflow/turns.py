@@ -23,12 +23,12 @@ from perdure.server.agentflow.messages import (
     messages_from_client,
     messages_to_client,
 )
-from perdure.server.agentflow.views import state_to_client, update_state
+from perdure.server.agentflow.views import update_state
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.hub import Follower, StreamedEvent, frame
 from perdure.server.runs.runs import ServedRun
 from perdure.server.runs.start import failure_of, input_from_messages, start
-from perdure.server.threads.conversation import LONGEST_NAME, SHOWN_TURNS, conversation, output_messages, with_run_ids
+from perdure.server.threads.conversation import LONGEST_NAME, output_messages, with_run_ids
 from perdure.server.threads.tenancy import check_id
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import request_to_json
@@ -178,7 +178,7 @@ class InvokedTurn:
             "summary": None,
         }
         if self.body.response_granularity != "low":
-            state = await self.state()
+            state = await self.threads.state(self.thread_id)
             body["context"] = state["context"]
             body["state"] = state if self.body.response_granularity == "full" else None
         return {**body, "meta": self.meta()}
@@ -203,11 +203,6 @@ class InvokedTurn:
             "state": None if served is None else served.state,
             "pending_requests": [event.request_id for event in requests],
         }
-
-    async def state(self) -> dict[str, Any]:
-        info, workflow, head = await self.threads.head(self.thread_id)
-        messages = await conversation(self.threads.storage, workflow, head, last=SHOWN_TURNS)
-        return state_to_client(info, head, messages, self.threads.space)
 
     async def _name_thread(self, result: WorkflowRunResult) -> None:
         """Store the client's name and metadata, or generate a name for a thread without one."""
@@ -282,7 +277,7 @@ class TurnStream:
         self._next = self._end
         turn, parts = self._turn, list[Chunk]()
         if turn.body.response_granularity == "full":
-            parts.append((None, chunk(turn, "state", state=await turn.state())))
+            parts.append((None, chunk(turn, "state", state=await turn.threads.state(turn.thread_id))))
         await self._served.wait_ended()
         done = {**turn.meta(), "status": "done", "cursor": self._follower.cursor}
         return [*parts, (None, chunk(turn, "updates", data=done))]

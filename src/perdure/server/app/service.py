@@ -23,6 +23,7 @@ from perdure.server.runs.hub import Hub
 from perdure.server.runs.runs import Runs, ServedRun
 from perdure.server.threads.conversation import NameThreads
 from perdure.server.threads.tenancy import Space, space_of
+from perdure.server.threads.threads import Views
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Service:
         self.backends = dict(backends or {})
         """Readiness checks by dependency."""
         self.runs = Runs(storage, config.limits, metrics)
+        self.views = Views()
         self.hub = Hub(storage, hides=self.hides_errors)
         self.recovery = Recovery(self)
         self.own_hosts = frozenset({"localhost", "127.0.0.1", "::1", config.host.lower()})

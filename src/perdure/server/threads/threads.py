@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import CheckpointNotFound
 from perdure.names import new_thread_id
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
-from perdure.server.agentflow.views import OWN_KEYS
+from perdure.server.agentflow.messages import messages_to_client
+from perdure.server.agentflow.views import OWN_KEYS, state_to_client
 from perdure.server.problems import HttpProblem, not_found
+from perdure.server.threads.conversation import SHOWN_TURNS, conversation
 from perdure.server.threads.tenancy import Space, check_id
 from perdure.server.threads.to_json import (
     checkpoint_info_to_json,
@@ -24,6 +30,30 @@ from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from perdure.server.app.service import Service
+
+
+MakeView = Callable[[ThreadInfo, Workflow, WorkflowCheckpoint], Awaitable[Any]]
+MAX_VIEWS_BYTES = 16 * 1024 * 1024
+MAX_VIEW_SECONDS = 10.0
+"""Pruning does not move a thread, so a view of its history is made again after this time."""
+
+
+class Views:
+    """What clients last read of threads, as JSON: most read a thread again before it has changed."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: Hashable) -> bytes | None:
+        made_at, view = self._views.get(key, (0.0, None))
+        return view if time.monotonic() - made_at < MAX_VIEW_SECONDS else None
+
+    def put(self, key: Hashable, view: bytes) -> None:
+        self._bytes += len(view) - len(self._views.pop(key, (0.0, b""))[1])
+        self._views[key] = (time.monotonic(), view)
+        while self._bytes > MAX_VIEWS_BYTES:
+            self._bytes -= len(self._views.popitem(last=False)[1][1])
 
 
 class Threads:
@@ -51,11 +81,58 @@ class Threads:
         return info, self.service.workflow_of(info)
 
     async def head(self, thread_id: str) -> tuple[ThreadInfo, Workflow, WorkflowCheckpoint]:
-        info, workflow = await self.workflow(thread_id)
-        head = await workflow.head(info.thread_id, checkpoint_storage=self.storage)
-        if head is None:
-            raise not_found(thread_id)
-        return info, workflow, head
+        while True:
+            info, workflow = await self.workflow(thread_id)
+            if (head := await self._load_head(info, workflow)) is not None:
+                return info, workflow, head
+
+    async def _load_head(self, info: ThreadInfo, workflow: Workflow) -> WorkflowCheckpoint | None:
+        """None if it was pruned meanwhile: another checkpoint is the head now. Raises HttpProblem."""
+        if info.checkpoint_id is None:
+            raise not_found(self.space.public_id(info.thread_id))
+        try:
+            return await load_checkpoint(self.storage, info.checkpoint_id, workflow.declared_types)
+        except CheckpointNotFound:
+            return None
+
+    # ------------------------------------------------------------ views
+
+    async def state(self, thread_id: str) -> dict[str, Any]:
+        """The state in AgentFlow's format."""
+        return await self._state_of(*await self.head(thread_id))
+
+    async def state_view(self, thread_id: str) -> msgspec.Raw:
+        """`state` as JSON."""
+        return await self._view(thread_id, ("state",), self._state_of)
+
+    async def messages_view(self, thread_id: str, search: str | None, offset: int, limit: int) -> msgspec.Raw:
+        """One page of the messages in AgentFlow's format as JSON, oldest first."""
+
+        async def make(info: ThreadInfo, workflow: Workflow, head: WorkflowCheckpoint) -> list[dict[str, Any]]:
+            first = None if search else offset + limit
+            messages = messages_to_client(await conversation(self.storage, workflow, head, first=first))
+            if search:
+                messages = [message for message in messages if _has_text(message, search.casefold())]
+            return messages[offset : offset + limit]
+
+        return await self._view(thread_id, ("messages", search, offset, limit), make)
+
+    async def _state_of(self, info: ThreadInfo, workflow: Workflow, head: WorkflowCheckpoint) -> dict[str, Any]:
+        messages = await conversation(self.storage, workflow, head, last=SHOWN_TURNS)
+        return state_to_client(info, head, messages, self.space)
+
+    async def _view(self, thread_id: str, kind: tuple[object, ...], make: MakeView) -> msgspec.Raw:
+        """A view of the head, made once for as long as the thread does not change."""
+        views = self.service.views
+        while True:
+            info, workflow = await self.workflow(thread_id)
+            key = (info.thread_id, info.checkpoint_id, info.number, info.status, *kind)
+            if (view := views.get(key)) is not None:
+                return msgspec.Raw(view)
+            if (head := await self._load_head(info, workflow)) is not None:
+                view = msgspec.json.encode(await make(info, workflow, head))
+                views.put(key, view)
+                return msgspec.Raw(view)
 
     async def list_page(self, search: str | None, offset: int, limit: int) -> list[dict[str, Any]]:
         """One page of threads as JSON, the latest updated first."""
@@ -251,6 +328,10 @@ def _refuse_own_keys(state: Mapping[str, Any]) -> None:
             f"{key} is not a key of the shared state. Nothing was written. PUT the state to add messages.",
             field=f"update_state.{key}",
         )
+
+
+def _has_text(message: Mapping[str, Any], text: str) -> bool:
+    return any(text in str(block.get("text", "")).casefold() for block in message["content"])
 
 
 def _mentions(thread: Mapping[str, Any], search: str) -> bool:

@@ -13,14 +13,12 @@ from perdure.server.agentflow.messages import (
     context_of,
     message_to_client,
     messages_from_client,
-    messages_to_client,
 )
-from perdure.server.agentflow.views import state_to_client, with_state
+from perdure.server.agentflow.views import with_state
 from perdure.server.http.errors import Reply, errors, errors_of_agentflow, reply
 from perdure.server.http.request_context import OwnThreads, OwnVisit
 from perdure.server.problems import HttpProblem
 from perdure.server.threads.conversation import (
-    SHOWN_TURNS,
     conversation,
     find_message,
     merge_messages,
@@ -107,13 +105,7 @@ def _success(message: str, data: Any = None) -> dict[str, Any]:
     summary="Get context, execution_meta and the shared state",
 )
 async def get_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
-
-
-async def state_of(threads: OwnThreads, thread_id: str) -> dict[str, Any]:
-    info, workflow, head = await threads.head(thread_id)
-    messages = await conversation(threads.storage, workflow, head, last=SHOWN_TURNS)
-    return state_to_client(info, head, messages, threads.space)
+    return reply(visit.request_id, {"state": await threads.state_view(thread_id)})
 
 
 @put(
@@ -144,7 +136,7 @@ async def put_state(
         return with_messages(after, agent_id, merge_messages(messages, new)) if new else after
 
     await workflow.edit(info.thread_id, change, checkpoint_storage=threads.storage)
-    return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
+    return reply(visit.request_id, {"state": await threads.state_view(thread_id)})
 
 
 @delete(
@@ -193,17 +185,7 @@ async def list_messages(
     offset: Offset = 0,
     limit: Limit = 100,
 ) -> Response[Reply]:
-    _, workflow, head = await threads.head(thread_id)
-    first = None if search else offset + limit
-    messages = messages_to_client(await conversation(threads.storage, workflow, head, first=first))
-    if search:
-        text = search.casefold()
-        messages = [
-            message
-            for message in messages
-            if any(text in str(block.get("text", "")).casefold() for block in message["content"])
-        ]
-    return reply(visit.request_id, {"messages": messages[offset : offset + limit]})
+    return reply(visit.request_id, {"messages": await threads.messages_view(thread_id, search, offset, limit)})
 
 
 @post(
