@@ -88,7 +88,7 @@ def _reply_of_a_process(demo: Path, text: str, thread: str = "demo-thread") -> s
     script = (
         "import asyncio\n"
         "from perdure.server.config.files import load_config\n"
-        "from perdure.server.app.project import Project\n"
+        "from perdure.server.app.registry import Project\n"
         "from perdure.server.app.registry import Registry\n"
         "from perdure.server.app.factory import make_storage\n"
         "async def main():\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import msgspec
@@ -182,3 +183,59 @@ def too_often(limit: int, window: float, seconds: float) -> HttpProblem:
         limit=limit,
         window_seconds=window,
     )
+
+
+# ---------------------------------------------------------------- as JSON
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    request_id: str
+    timestamp: float
+    message: str = "OK"
+
+
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    code: str
+    """For machines: stable."""
+    message: str
+    details: tuple[Detail, ...]
+    limit: int | None = None
+    """429 of the rate limit: the maximum number of requests."""
+    window_seconds: float | None = None
+    """429 of the rate limit: the window of that number."""
+    retry_after_seconds: int | None = None
+    """When to try again."""
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    """The body of an error response."""
+
+    error: ErrorBody
+    metadata: Metadata
+
+
+class StateConflictResponse(msgspec.Struct, frozen=True):
+    """AgentFlow's format of a conflict on a thread."""
+
+    error: str
+    detail: str
+    thread_id: str | None = None
+
+
+encoder = msgspec.json.Encoder()
+
+
+def error_body(request_id: str, problem: HttpProblem) -> bytes:
+    error = ErrorBody(
+        problem.code,
+        problem.message,
+        problem.details,
+        problem.limit,
+        problem.window_seconds,
+        problem.retry_after_seconds,
+    )
+    return encoder.encode(ErrorReply(error, Metadata(request_id, time.time(), problem.message)))
+
+
+def conflict_body(problem: HttpProblem) -> bytes:
+    return encoder.encode(StateConflictResponse("state_conflict", problem.message, problem.thread_id))

@@ -11,10 +11,10 @@ from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
 from perdure.client import Message as ClientMessage
 from perdure.client.turns import to_chunks
 from perdure.events import WorkflowEvent
-from perdure.server.agentflow.messages import messages_to_client
-from perdure.server.agentflow.turns import _delta
+from perdure.server.auth.principal import Space
+from perdure.server.runs.turns import _delta
+from perdure.server.threads.agentflow import messages_to_client
 from perdure.server.threads.conversation import output_messages, with_run_ids
-from perdure.server.threads.tenancy import EVERYTHING
 from perdure.server.threads.to_json import event_to_json
 
 MESSAGES = [
@@ -46,7 +46,7 @@ DATA: list[Any] = [
 @pytest.mark.parametrize("data", DATA, ids=lambda value: type(value).__name__)
 def test_output_gives_the_same_messages_from_the_log_and_the_stream(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
-    encoded = msgspec.json.decode(msgspec.json.encode(event_to_json(event, EVERYTHING)))
+    encoded = msgspec.json.decode(msgspec.json.encode(event_to_json(event, Space())))
     streamed = messages_to_client(with_run_ids(output_messages(event), "run-1-out"))
     chunks = to_chunks(encoded, 5)
     assert [chunk.message for chunk in chunks] == [msgspec.convert(message, ClientMessage) for message in streamed]
@@ -55,7 +55,7 @@ def test_output_gives_the_same_messages_from_the_log_and_the_stream(data: Any) -
 
 def test_delta_gives_the_same_message_from_the_log_and_the_stream() -> None:
     update = AgentResponseUpdate(contents="Hel", role="assistant", author_name="ada", message_id="id-1")
-    encoded = event_to_json(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
+    encoded = event_to_json(WorkflowEvent("data", update, executor_id="one"), Space())
     (chunk,) = to_chunks(encoded, None)
     assert chunk.message == msgspec.convert(_delta(update), ClientMessage)
     assert chunk.seq is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.server.app.project import Project
+from perdure.server.app.registry import Project
 from perdure.server.config.schema import NotImportable
 
 TOP = "graph_of_test"

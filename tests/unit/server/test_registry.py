@@ -17,8 +17,7 @@ from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agents import AgentResponse, Message
 from perdure.agents.base import RecordingAgent
 from perdure.server.app.factory import make_storage, resolve_paths
-from perdure.server.app.project import Project
-from perdure.server.app.registry import Registry
+from perdure.server.app.registry import Project, Registry
 from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
 
 

@@ -36,7 +36,7 @@ from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from perdure.server.app.project import Project
+    from perdure.server.app.registry import Project
     from perdure.server.config.schema import ServerConfig
 
 PACKAGES = ("litestar", "uvicorn")
@@ -184,8 +184,7 @@ def examine_project(path: str | None, redis_url: str | None) -> Examination:
 def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
     """Adds what is found beside the storage, which is returned: it is examined as any other is."""
     from perdure.server.app.factory import make_storage
-    from perdure.server.app.project import Project
-    from perdure.server.app.registry import Registry
+    from perdure.server.app.registry import Project, Registry
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:

@@ -15,8 +15,7 @@ from perdure.checkpoints.open_thread import CheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.log import get_logger
-from perdure.server.app.project import Project
-from perdure.server.app.registry import Registry
+from perdure.server.app.registry import Project, Registry
 from perdure.server.app.service import Check, Service
 from perdure.server.auth.authorizers import make_authorizer
 from perdure.server.auth.principal import Authenticator

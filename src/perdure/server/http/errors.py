@@ -19,16 +19,20 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.http.request_context import visit_of
-from perdure.server.problems import Detail, HttpProblem, problem_of
+from perdure.server.http.middleware import visit_of
+from perdure.server.problems import (
+    Detail,
+    ErrorReply,
+    HttpProblem,
+    Metadata,
+    StateConflictResponse,
+    conflict_body,
+    encoder,
+    error_body,
+    problem_of,
+)
 
 JSON = "application/json"
-
-
-class Metadata(msgspec.Struct, frozen=True):
-    request_id: str
-    timestamp: float
-    message: str = "OK"
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -38,56 +42,9 @@ class Reply(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    code: str
-    """For machines: stable."""
-    message: str
-    details: tuple[Detail, ...]
-    limit: int | None = None
-    """429 of the rate limit: the maximum number of requests."""
-    window_seconds: float | None = None
-    """429 of the rate limit: the window of that number."""
-    retry_after_seconds: int | None = None
-    """When to try again."""
-
-
-class ErrorReply(msgspec.Struct, frozen=True):
-    """The body of an error response."""
-
-    error: ErrorBody
-    metadata: Metadata
-
-
-class StateConflictResponse(msgspec.Struct, frozen=True):
-    """AgentFlow's format of a conflict on a thread."""
-
-    error: str
-    detail: str
-    thread_id: str | None = None
-
-
-_encoder = msgspec.json.Encoder()
-
-
 def reply(request_id: str, data: Any, *, status: int = 200, message: str = "OK") -> Response[Reply]:
-    body = _encoder.encode(Reply(data, Metadata(request_id, time.time(), message)))
+    body = encoder.encode(Reply(data, Metadata(request_id, time.time(), message)))
     return Response(body, status_code=status, media_type=JSON)  # type: ignore[arg-type]  # encoded already
-
-
-def error_body(request_id: str, problem: HttpProblem) -> bytes:
-    error = ErrorBody(
-        problem.code,
-        problem.message,
-        problem.details,
-        problem.limit,
-        problem.window_seconds,
-        problem.retry_after_seconds,
-    )
-    return _encoder.encode(ErrorReply(error, Metadata(request_id, time.time(), problem.message)))
-
-
-def conflict_body(problem: HttpProblem) -> bytes:
-    return _encoder.encode(StateConflictResponse("state_conflict", problem.message, problem.thread_id))
 
 
 _MEANINGS = {

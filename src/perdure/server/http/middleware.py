@@ -1,4 +1,6 @@
-"""Middleware of every request: host and size checks, authentication, rate limit, security headers, metrics."""
+"""What every request passes: host and size checks, authentication, rate limit, security headers, metrics. Routes get a
+request as its Visit.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,73 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
+import msgspec
+from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency
+from litestar.enums import ScopeType
+from litestar.handlers.base import BaseRouteHandler
+from litestar.types import Scope
+
 from perdure.engine.tracing import link_to_caller
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.names import random_digits
 from perdure.server.app.service import Service
-from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials, NotAuthenticated, Principal
-from perdure.server.http.errors import error_body
-from perdure.server.http.request_context import KEY, Visit
-from perdure.server.problems import HttpProblem, problem_of, too_often
+from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials, NotAuthenticated, Principal, Space
+from perdure.server.problems import HttpProblem, error_body, problem_of, too_often
 from perdure.server.rate_limit import client_address, limit_key
+from perdure.server.threads.threads import Threads
+
+KEY = "perdure.visit"
+"""The key of a request's Visit in its ASGI scope."""
+
+
+class Visit(msgspec.Struct):
+    request_id: str
+    service: Service
+    principal: Principal = ANYBODY
+    space: Space = Space()
+    limit_key: str | None = None
+    """The key of the rate limit."""
+
+    async def require_scope(self, scope: str, thread_id: str | None) -> None:
+        """Raises HttpProblem unless the principal has the scope for this thread, which a body or a query names."""
+        if not await self.service.authorizer.may(self.principal, scope, thread_id):
+            raise HttpProblem(403, "not_allowed", f"This needs the scope {scope!r}.")
+
+
+def visit_of(scope: Any) -> Visit:
+    visit: Visit = scope[KEY]
+    return visit
+
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+OwnVisit = NamedDependency[Visit]
+OwnThreads = NamedDependency[Threads]
+"""Dependencies of routes: the current request, and the threads of its principal."""
+
+
+async def provide_visit(scope: Scope) -> Visit:
+    return visit_of(scope)
+
+
+async def provide_threads(visit: OwnVisit) -> Threads:
+    return Threads(visit.service, visit.space)
+
+
+async def authorize(connection: Connection, handler: BaseRouteHandler) -> None:
+    """The guard of every route: checks the scope that the route declares. Raises HttpProblem."""
+    required = handler.opt.get("scope", "public")  # only Litestar's OPTIONS handlers have none: see `make_routes`
+    if required == "public" or connection.scope["type"] == ScopeType.WEBSOCKET:  # a socket checks its scope itself
+        return
+    await visit_of(connection.scope).require_scope(required, connection.path_params.get("thread_id"))
+
 
 logger = get_logger("server")
 
-Scope = MutableMapping[str, Any]
+AsgiScope = MutableMapping[str, Any]
 
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -46,7 +101,7 @@ class Gate:
         self._inner = inner
         self._public = public
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
         headers = _headers(scope)
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
@@ -69,7 +124,7 @@ class Gate:
         finally:
             answer.count()
 
-    async def _admit(self, scope: Scope, headers: dict[str, str], visit: Visit, answer: _Answer) -> None:
+    async def _admit(self, scope: AsgiScope, headers: dict[str, str], visit: Visit, answer: _Answer) -> None:
         """Raises HttpProblem."""
         path = _path(scope)
         service = self._service
@@ -86,7 +141,7 @@ class Gate:
             visit.space = service.space(visit.principal)
         await self._count(headers, path, peer, visit, answer)
 
-    async def _authenticate(self, scope: Scope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
+    async def _authenticate(self, scope: AsgiScope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
         if self._service.authenticator is None:
             return ANYBODY
         token, api_key = _token(scope, headers), headers.get("x-api-key")
@@ -125,7 +180,7 @@ class Gate:
 class _Answer:
     """Sends a route's response with the headers that every response has."""
 
-    def __init__(self, scope: Scope, send: Any, request_id: str, service: Service, origin: str | None) -> None:
+    def __init__(self, scope: AsgiScope, send: Any, request_id: str, service: Service, origin: str | None) -> None:
         self._scope = scope
         self._origin = origin
         self.is_head = False
@@ -218,7 +273,7 @@ def too_large(most: int) -> HttpProblem:
     )
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def _headers(scope: AsgiScope) -> dict[str, str]:
     """Headers by lower-case name; repeated headers are joined with commas, as proxies do."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
@@ -227,7 +282,7 @@ def _headers(scope: Scope) -> dict[str, str]:
     return headers
 
 
-def _path(scope: Scope) -> str:
+def _path(scope: AsgiScope) -> str:
     path: str = scope["path"]
     root = scope.get("root_path", "")
     return path[len(root) :] or "/" if root and path.startswith(root) else path
@@ -255,7 +310,7 @@ def _check_host(headers: dict[str, str], service: Service) -> None:
             raise HttpProblem(403, "foreign_origin", "Pages of this origin may not call this server.")
 
 
-def _token(scope: Scope, headers: dict[str, str]) -> str | None:
+def _token(scope: AsgiScope, headers: dict[str, str]) -> str | None:
     """The bearer token of the header or, for a browser's socket, of its subprotocol."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token.strip():

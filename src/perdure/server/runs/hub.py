@@ -16,7 +16,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import CursorExpired
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
-from perdure.server.threads.tenancy import Space
+from perdure.server.auth.principal import Space
 from perdure.server.threads.to_json import event_to_json
 
 logger = get_logger("server")

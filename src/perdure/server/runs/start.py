@@ -12,10 +12,10 @@ from perdure.engine.thread.inputs import accepts
 from perdure.errors import CheckpointNotFound, PerdureError, RunInterrupted, ThreadBusy, ThreadNotIdle, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.graph.types.coercion import coerce
+from perdure.server.auth.principal import check_id
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.runs.runs import ServedRun
 from perdure.server.threads.conversation import EVENTS_PER_TURN
-from perdure.server.threads.tenancy import check_id
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import error_to_json, request_to_json, to_json
 from perdure.workflows.workflow import Workflow

@@ -23,9 +23,9 @@ from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.log import get_logger
 from perdure.records import CheckpointInfo, ExecutorMemory
-from perdure.server.agentflow.messages import place_id
 from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem
+from perdure.server.threads.agentflow import place_id
 from perdure.server.threads.to_json import to_json
 from perdure.workflows.workflow import Workflow
 

@@ -14,11 +14,10 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import CheckpointNotFound
 from perdure.names import new_thread_id
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
-from perdure.server.agentflow.messages import messages_to_client
-from perdure.server.agentflow.views import OWN_KEYS, state_to_client
+from perdure.server.auth.principal import Space, check_id
 from perdure.server.problems import HttpProblem, not_found
+from perdure.server.threads.agentflow import OWN_KEYS, messages_to_client, state_to_client
 from perdure.server.threads.conversation import SHOWN_TURNS, conversation
-from perdure.server.threads.tenancy import Space, check_id
 from perdure.server.threads.to_json import (
     checkpoint_info_to_json,
     checkpoint_to_json,

@@ -12,7 +12,7 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import PerdureError, type_name
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo, ThreadInfo
-from perdure.server.threads.tenancy import Space
+from perdure.server.auth.principal import Space
 
 # ---------------------------------------------------------------- schemas
 

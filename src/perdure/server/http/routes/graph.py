@@ -15,12 +15,12 @@ from msgspec import UNSET, UnsetType
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.agentflow.turns import InvokeBody, InvokedTurn, TurnStream, chunk
-from perdure.server.agentflow.views import STATE_SCHEMA, graph_to_client, tools_to_client
 from perdure.server.http.errors import Reply, errors_of_agentflow, reply
-from perdure.server.http.request_context import OwnThreads, OwnVisit, Visit, visit_of
+from perdure.server.http.middleware import OwnThreads, OwnVisit, Visit, visit_of
 from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem, problem_of
+from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream, chunk
+from perdure.server.threads.agentflow import STATE_SCHEMA, graph_to_client, tools_to_client
 from perdure.server.threads.threads import Threads
 
 logger = get_logger("server")

@@ -10,7 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
 from perdure.server.http.errors import Reply, errors, reply
-from perdure.server.http.request_context import OwnVisit
+from perdure.server.http.middleware import OwnVisit
 from perdure.server.threads.to_json import schema_of_any
 from perdure.workflows.workflow import Workflow
 

@@ -13,16 +13,16 @@ from litestar.response import Stream
 from msgspec import UNSET, UnsetType
 
 from perdure.errors import RunInterrupted
+from perdure.server.auth.principal import check_id
 from perdure.server.http import sse
 from perdure.server.http.errors import Reply, errors, reply
-from perdure.server.http.request_context import OwnThreads, OwnVisit
+from perdure.server.http.middleware import OwnThreads, OwnVisit
 from perdure.server.http.routes.history import HERE
 from perdure.server.http.routes.threads import Limit
 from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.runs import ServedRun
 from perdure.server.runs.start import failure_of, run_to_json, run_to_json_from_log, start_run
-from perdure.server.threads.tenancy import check_id
 
 TAGS = ["Runs"]
 READ = {"scope": "checkpointer:read"}

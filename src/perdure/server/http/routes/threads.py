@@ -8,16 +8,16 @@ import msgspec
 from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from perdure.server.agentflow.messages import (
+from perdure.server.http.errors import Reply, errors, errors_of_agentflow, reply
+from perdure.server.http.middleware import OwnThreads, OwnVisit
+from perdure.server.problems import HttpProblem
+from perdure.server.threads.agentflow import (
     MessageBody,
     context_of,
     message_to_client,
     messages_from_client,
+    with_state,
 )
-from perdure.server.agentflow.views import with_state
-from perdure.server.http.errors import Reply, errors, errors_of_agentflow, reply
-from perdure.server.http.request_context import OwnThreads, OwnVisit
-from perdure.server.problems import HttpProblem
 from perdure.server.threads.conversation import (
     conversation,
     find_message,

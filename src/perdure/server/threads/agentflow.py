@@ -1,25 +1,179 @@
-"""A thread's state and the default workflow's graph in AgentFlow's format."""
+"""AgentFlow's format: messages, a thread's state, and the default workflow's graph."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutor
 from perdure.agents.tools import Tool
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.events import WorkflowRunState
+from perdure.names import random_digits
 from perdure.records import ThreadInfo
-from perdure.server.agentflow.messages import messages_to_client
+from perdure.server.auth.principal import Space
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.tenancy import Space
 from perdure.server.threads.to_json import schema_of, to_json
 from perdure.workflows.workflow import Workflow
+
+_MEDIA = ("image", "audio", "video", "document")
+
+
+class MessageBody(msgspec.Struct, frozen=True):
+    """A message from a client: a text or content blocks."""
+
+    content: str | list[dict[str, Any]]
+    role: str = "user"
+    message_id: str | int | None = None
+    metadata: dict[str, Any] | None = None
+    tools_calls: list[dict[str, Any]] | None = None
+
+
+def message_from_client(body: MessageBody, path: str) -> Message:
+    """Raises HttpProblem for tool calls and tool results, which clients may not send."""
+    if body.role not in ("user", "assistant", "system"):
+        raise _invalid_message(f"{path}.role", f"role must be user, assistant or system, got {body.role!r}")
+    if body.tools_calls:
+        raise _invalid_message(f"{path}.tools_calls", "only agents make tool calls; clients cannot send them")
+    if isinstance(body.content, str):
+        contents: tuple[Content, ...] = (Content.from_text(_require_text(body.content, f"{path}.content")),)
+    else:
+        contents = tuple(_content(block, f"{path}.content[{at}]") for at, block in enumerate(body.content))
+    if not contents:
+        raise _invalid_message(f"{path}.content", "a message needs content")
+    message_id = random_digits() + random_digits() if body.message_id is None else str(body.message_id)
+    return Message(body.role, contents, message_id=message_id, additional_properties=body.metadata or None)
+
+
+def messages_from_client(bodies: Iterable[MessageBody], path: str = "messages") -> list[Message]:
+    return [message_from_client(body, f"{path}[{at}]") for at, body in enumerate(bodies)]
+
+
+def context_of(state: Mapping[str, Any], path: str) -> list[MessageBody]:
+    """The messages in a client's state. Raises HttpProblem."""
+    try:
+        return msgspec.convert(state.get("context") or [], list[MessageBody])
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, "invalid_message", f"{path}: {error}", field=path) from error
+
+
+def _require_text(text: Any, path: str) -> str:
+    if not isinstance(text, str):
+        raise _invalid_message(path, f"expected a text, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _invalid_message(path, "expected text that UTF-8 can encode") from None
+    return text
+
+
+def _content(block: Mapping[str, Any], path: str) -> Content:
+    kind = block.get("type", "text")
+    if kind == "text":
+        return Content.from_text(_require_text(block.get("text"), f"{path}.text"))
+    if kind == "data" and "data" in block and "media" not in block:
+        return Content.from_text(msgspec.json.encode(block["data"]).decode())
+    if kind in _MEDIA or kind == "data":
+        media = block.get("media")
+        return _media(media if isinstance(media, Mapping) else block, kind, f"{path}.media")
+    if kind in ("tool_call", "remote_tool_call", "tool_result"):
+        raise _invalid_message(f"{path}.type", f"only agents create {kind}; clients cannot send it")
+    raise _invalid_message(f"{path}.type", f"expected text, {', '.join(_MEDIA)} or data, got {kind!r}")
+
+
+def _media(media: Mapping[str, Any], kind: str, path: str) -> Content:
+    default_type = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}.get(
+        kind, "application/octet-stream"
+    )
+    media_type = media.get("mime_type") or default_type
+    url, data = media.get("url"), media.get("data_base64") or media.get("data")
+    if isinstance(url, str) and url.startswith(("http://", "https://", "data:")):
+        return Content.from_uri(
+            _require_text(url, f"{path}.url"), media_type=_require_text(media_type, f"{path}.mime_type")
+        )
+    if isinstance(data, str):
+        try:
+            return Content.from_data(
+                base64.b64decode(data, validate=True), _require_text(media_type, f"{path}.mime_type")
+            )
+        except binascii.Error:
+            raise _invalid_message(f"{path}.data_base64", "expected base64") from None
+    raise _invalid_message(path, "expected a url (http, https or data) or data_base64")
+
+
+def _invalid_message(field: str, reason: str) -> HttpProblem:
+    return HttpProblem(422, "invalid_message", f"{field}: {reason}. Nothing was started.", field=field)
+
+
+# ---------------------------------------------------------------- to clients
+
+
+def message_to_client(message: Message, message_id: str) -> dict[str, Any]:
+    calls = [_block(content) for content in message.of_type("function_call")]
+    reasoning = "".join(content.text or "" for content in message.of_type("text_reasoning"))
+    usages = [content.usage_details for content in message.of_type("usage")]
+    return {
+        "message_id": message.message_id or message_id,
+        "role": message.role,
+        "content": [_block(content) for content in message.contents if content.type != "usage"],
+        "delta": False,
+        "tools_calls": calls or None,
+        "reasoning": reasoning,
+        "timestamp": None,
+        "metadata": to_json(message.additional_properties or {}),
+        "usages": to_json(usages[-1]) if usages else None,
+        "author_name": message.author_name,
+    }
+
+
+def messages_to_client(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Messages without an id get one from their position, which is stable in an append-only conversation."""
+    return [message_to_client(message, place_id(at)) for at, message in enumerate(messages)]
+
+
+def place_id(at: int) -> str:
+    return f"m{at}"
+
+
+def _block(content: Content) -> dict[str, Any]:
+    if content.type == "text":
+        return {"type": "text", "text": to_json(content.text or ""), "annotations": []}
+    if content.type == "text_reasoning":
+        return {"type": "reasoning", "summary": to_json(content.text or "")}
+    if content.type == "function_call":
+        return {"type": "tool_call", "id": content.call_id, "name": content.name, "args": _arguments(content)}
+    if content.type == "function_result":
+        is_error = content.exception is not None
+        return {
+            "type": "tool_result",
+            "call_id": content.call_id,
+            "output": to_json(content.exception if is_error else content.result),
+            "is_error": is_error,
+            "status": "failed" if is_error else "completed",
+        }
+    if content.type == "error":
+        return {"type": "error", "message": to_json(content.message or "")}
+    if content.uri is not None:
+        kind = (content.media_type or "").split("/", 1)[0]
+        media = {"kind": "url", "url": to_json(content.uri), "mime_type": content.media_type}
+        return {"type": kind if kind in _MEDIA else "document", "media": media}
+    return {"type": "data", "data": to_json(content)}
+
+
+def _arguments(content: Content) -> Any:
+    try:
+        return to_json(content.parse_arguments())
+    except ValueError:
+        return to_json(content.arguments)
+
 
 OWN_KEYS = frozenset({"context", "context_summary", "execution_meta"})
 """Keys that are not part of the shared state."""

@@ -16,20 +16,20 @@ from perdure.engine.run.result import WorkflowRunResult
 from perdure.errors import IncompatibleWorkflow, NoPendingRequests
 from perdure.events import WorkflowEvent
 from perdure.names import new_thread_id
-from perdure.server.agentflow.messages import (
+from perdure.server.auth.principal import check_id
+from perdure.server.problems import HttpProblem
+from perdure.server.runs.hub import Follower, StreamedEvent, frame
+from perdure.server.runs.runs import ServedRun
+from perdure.server.runs.start import failure_of, input_from_messages, start
+from perdure.server.threads.agentflow import (
     MessageBody,
     context_of,
     message_to_client,
     messages_from_client,
     messages_to_client,
+    update_state,
 )
-from perdure.server.agentflow.views import update_state
-from perdure.server.problems import HttpProblem
-from perdure.server.runs.hub import Follower, StreamedEvent, frame
-from perdure.server.runs.runs import ServedRun
-from perdure.server.runs.start import failure_of, input_from_messages, start
 from perdure.server.threads.conversation import LONGEST_NAME, output_messages, with_run_ids
-from perdure.server.threads.tenancy import check_id
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import request_to_json
 from perdure.workflows.workflow import Workflow

@@ -1,1 +1,0 @@
-"""The API of AgentFlow: its messages, states, chunks and graph."""
