@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import shlex
 import sys
@@ -37,6 +38,7 @@ DEFAULT_FILE = "perdure.db"
 DEFAULT_SCHEMA = "perdure"
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def store_option(command: Decorated) -> Decorated:
@@ -164,11 +166,28 @@ async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointS
         yield storage
 
 
-@asynccontextmanager
-async def existing_store(store: str | None) -> AsyncIterator[StoreCheckpointStorage]:
-    """The storage of a command that makes none, open."""
-    async with find_store(store) as storage:
-        yield storage
+def work_in(
+    store: str | None, work: Callable[[StoreCheckpointStorage], Awaitable[Result]], *, may_be_new: bool = False
+) -> Result:
+    """What the work returns. The storage is open meanwhile."""
+
+    async def run() -> Result:
+        async with find_store(store, may_be_new=may_be_new) as storage:
+            return await work(storage)
+
+    return asyncio.run(run())
+
+
+def store_command(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A command whose whole work is done in one existing store: that of `--store`, or of an argument `url`."""
+
+    @json_option
+    @store_option
+    @functools.wraps(command)
+    def run(store: str | None, url: str | None = None, **arguments: Any) -> None:
+        work_in(url or store, lambda storage: command(storage, **arguments))
+
+    return run
 
 
 async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> ThreadInfo:
@@ -254,12 +273,8 @@ def _proposals(
     # While the value of an option is completed, click knows of no other option.
     store = context.params.get("store") or os.environ.get(VARIABLE)
 
-    async def look() -> list[CompletionItem]:
-        async with existing_store(store) as storage:
-            return await read(storage)
-
     try:
-        return [item for item in asyncio.run(look()) if item.value.startswith(incomplete)]
+        return [item for item in work_in(store, read) if item.value.startswith(incomplete)]
     except (PerdureError, OSError, click.ClickException):
         return []
 

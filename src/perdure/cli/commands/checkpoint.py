@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import click
-import msgspec
 
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.options import (
     StoreLocation,
     checkpoint_argument,
     confirm,
-    existing_store,
     find_checkpoint,
     find_checkpoint_of,
     find_thread,
     json_option,
+    store_command,
     store_option,
     thread_argument,
+    work_in,
     yes_option,
 )
 from perdure.cli.output.checkpoint import checkpoint_tree
@@ -58,7 +58,15 @@ def fork(
     both = [key for key in removed if key in update]
     if both:
         raise click.UsageError(f"--set and --remove both name {both[0]!r}: give it a value, or remove it.")
-    source, forked = asyncio.run(_fork(store, checkpoint, thread_id, update, removed))
+
+    async def work(storage: StoreCheckpointStorage) -> tuple[CheckpointInfo, CheckpointInfo]:
+        source = await find_checkpoint(storage, checkpoint)
+        try:
+            return source, await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
+        except InvalidRun as error:
+            raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
+
+    source, forked = work_in(store, work)
     if as_json:
         print_json(checkpoint_tree(forked))
         return
@@ -83,17 +91,6 @@ def _parse_change(text_pair: str) -> tuple[str, Any]:
         raise click.UsageError(f"--set: {error}") from error
 
 
-async def _fork(
-    store: str | None, named: str, thread_id: str | None, update: dict[str, Any], removed: Sequence[str]
-) -> tuple[CheckpointInfo, CheckpointInfo]:
-    async with existing_store(store) as storage:
-        source = await find_checkpoint(storage, named)
-        try:
-            return source, await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
-        except InvalidRun as error:
-            raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
-
-
 # ---------------------------------------------------------------- rewind
 
 
@@ -110,13 +107,26 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
     What came after stays as a branch: `perdure show THREAD --branches`. A question that was answered after CHECKPOINT
     is asked again.
     """
-    thread, target = asyncio.run(_look(store, thread_id, checkpoint, takeover=takeover))
+
+    async def look(storage: StoreCheckpointStorage) -> tuple[ThreadInfo, CheckpointInfo]:
+        thread = await find_thread(storage, thread_id)
+        if thread.run_id is not None and not takeover:
+            raise _busy(thread_id, thread.run_id)
+        return thread, await find_checkpoint_of(storage, thread, checkpoint)
+
+    async def work(storage: StoreCheckpointStorage) -> CheckpointInfo:
+        try:
+            return await storage.rewind(thread_id, target, takeover=takeover)
+        except ThreadBusy as busy:
+            raise _busy(thread_id, busy.run_id) from busy
+
+    thread, target = work_in(store, look)
     confirm(
         f"Thread {make_printable(thread_id)} goes back from commit {thread.number} to commit {target.number} of "
         f"{format_time(target.timestamp)}. Is that meant?",
         yes=yes,
     )
-    head = asyncio.run(_rewind(store, thread_id, target, takeover=takeover))
+    head = work_in(store, work)
     if as_json:
         print_json(checkpoint_tree(head))
         return
@@ -125,22 +135,6 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
         f"{head.number}. What came between is a branch now."
     )
     click.echo(f"Continue with: {StoreLocation('APP', thread_id, store).resume()}")
-
-
-async def _look(store: str | None, thread_id: str, named: str, *, takeover: bool) -> tuple[ThreadInfo, CheckpointInfo]:
-    async with existing_store(store) as storage:
-        thread = await find_thread(storage, thread_id)
-        if thread.run_id is not None and not takeover:
-            raise _busy(thread_id, thread.run_id)
-        return thread, await find_checkpoint_of(storage, thread, named)
-
-
-async def _rewind(store: str | None, thread_id: str, target: CheckpointInfo, *, takeover: bool) -> CheckpointInfo:
-    async with existing_store(store) as storage:
-        try:
-            return await storage.rewind(thread_id, target, takeover=takeover)
-        except ThreadBusy as busy:
-            raise _busy(thread_id, busy.run_id) from busy
 
 
 def _busy(thread_id: str, run_id: str | None) -> Mistake:
@@ -156,37 +150,29 @@ def _busy(thread_id: str, run_id: str | None) -> Mistake:
 
 @click.command(short_help="Protect a checkpoint from pruning.")
 @checkpoint_argument("checkpoint")
-@json_option
-@store_option
-def pin(checkpoint: str, as_json: bool, store: str | None) -> None:
+@store_command
+async def pin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
     """Keep CHECKPOINT, whatever retention and `perdure prune` say. Pinning it again changes nothing."""
-    print_pin(asyncio.run(set_pin(store, checkpoint, pinned=True)), as_json=as_json)
+    info = await find_checkpoint(storage, checkpoint)
+    await storage.pin(info)
+    _print_pin(info, as_json=as_json, is_pinned=True)
 
 
-async def set_pin(store: str | None, named: str, *, pinned: bool) -> CheckpointInfo:
-    async with existing_store(store) as storage:
-        info = await find_checkpoint(storage, named)
-        await (storage.pin(info) if pinned else storage.unpin(info))
-        return msgspec.structs.replace(info, is_pinned=pinned)
-
-
-def print_pin(info: CheckpointInfo, *, as_json: bool) -> None:
+def _print_pin(info: CheckpointInfo, *, as_json: bool, is_pinned: bool) -> None:
     if as_json:
-        print_json(checkpoint_tree(info))
+        print_json({**checkpoint_tree(info), "is_pinned": is_pinned})
         return
-    note = "pinned: pruning keeps it" if info.is_pinned else "no longer pinned: pruning may remove it"
+    note = "pinned: pruning keeps it" if is_pinned else "no longer pinned: pruning may remove it"
     print_folded(
         f"{make_printable(info.checkpoint_id)} (commit {info.number} of {make_printable(info.thread_id)}) is {note}."
     )
 
 
-# ---------------------------------------------------------------- unpin
-
-
 @click.command(short_help="Allow pruning of a checkpoint.")
 @checkpoint_argument("checkpoint")
-@json_option
-@store_option
-def unpin(checkpoint: str, as_json: bool, store: str | None) -> None:
+@store_command
+async def unpin(storage: StoreCheckpointStorage, checkpoint: str, as_json: bool) -> None:
     """Let CHECKPOINT go like any other, when retention or `perdure prune` say so."""
-    print_pin(asyncio.run(set_pin(store, checkpoint, pinned=False)), as_json=as_json)
+    info = await find_checkpoint(storage, checkpoint)
+    await storage.unpin(info)
+    _print_pin(info, as_json=as_json, is_pinned=False)

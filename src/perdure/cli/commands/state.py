@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.cli.options import checkpoint_argument, existing_store, find_checkpoint, json_option, store_option
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.options import checkpoint_argument, find_checkpoint, store_command
 from perdure.cli.output.checkpoint import (
     checkpoint_tree,
     contents_tree,
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 @click.command(short_help="Show all that is in a checkpoint.")
 @checkpoint_argument("checkpoint")
 @click.option("--key", metavar="KEY", help="Only the value of this key of the state, all of it.")
-@json_option
-@store_option
-def state(checkpoint: str, key: str | None, as_json: bool, store: str | None) -> None:
+@store_command
+async def state(storage: StoreCheckpointStorage, checkpoint: str, key: str | None, as_json: bool) -> None:
     """Show all that is in CHECKPOINT: state, requests, outputs, and due deliveries.
 
     CHECKPOINT is its id, the beginning of it, or a thread's id: its newest one then.
     """
-    info, contents = asyncio.run(_read(store, checkpoint))
+    info = await find_checkpoint(storage, checkpoint)
+    contents = await storage.load(info)
     if key is not None:
         value = _value(contents, key)
         if as_json:
@@ -50,12 +50,6 @@ def state(checkpoint: str, key: str | None, as_json: bool, store: str | None) ->
         print_json(_tree(info, contents))
     else:
         _print(info, contents)
-
-
-async def _read(store: str | None, named: str) -> tuple[CheckpointInfo, WorkflowCheckpoint]:
-    async with existing_store(store) as storage:
-        info = await find_checkpoint(storage, named)
-        return info, await storage.load(info)
 
 
 def _value(checkpoint: WorkflowCheckpoint, key: str) -> Any:
@@ -104,15 +98,14 @@ COLOURS = {"added": "green", "removed": "red", "changed": "yellow"}
 @click.command(short_help="Show what differs between two checkpoints.")
 @checkpoint_argument("before", "A")
 @checkpoint_argument("after", "[B]", required=False)
-@json_option
-@store_option
-def diff(before: str, after: str | None, as_json: bool, store: str | None) -> None:
+@store_command
+async def diff(storage: StoreCheckpointStorage, before: str, after: str | None, as_json: bool) -> None:
     """Show what differs from checkpoint A to checkpoint B; of A alone, what it changed of the one before it.
 
     Both are ids, the beginnings of ids, or ids of threads: their newest checkpoints then. They may be on different
     branches, or of different threads.
     """
-    difference = asyncio.run(_compare(store, before, after))
+    difference = await _compare(storage, before, after)
     if as_json:
         print_json(difference.to_dict())
         return
@@ -122,17 +115,16 @@ def diff(before: str, after: str | None, as_json: bool, store: str | None) -> No
         click.echo("There is no difference.")
 
 
-async def _compare(store: str | None, before: str, after: str | None) -> CheckpointDiff:
-    async with existing_store(store) as storage:
-        first = await find_checkpoint(storage, before)
-        if after is not None:
-            return await storage.diff(first, await find_checkpoint(storage, after))
-        if first.previous_checkpoint_id is None:
-            raise Mistake(
-                f"Checkpoint {first.checkpoint_id!r} is the first of thread {first.thread_id!r}: there is none before "
-                "it. Name the one to compare it with."
-            )
-        return await storage.diff(first.previous_checkpoint_id, first)
+async def _compare(storage: StoreCheckpointStorage, before: str, after: str | None) -> CheckpointDiff:
+    first = await find_checkpoint(storage, before)
+    if after is not None:
+        return await storage.diff(first, await find_checkpoint(storage, after))
+    if first.previous_checkpoint_id is None:
+        raise Mistake(
+            f"Checkpoint {first.checkpoint_id!r} is the first of thread {first.thread_id!r}: there is none before it. "
+            "Name the one to compare it with."
+        )
+    return await storage.diff(first.previous_checkpoint_id, first)
 
 
 def _print_change(change: Change) -> None:

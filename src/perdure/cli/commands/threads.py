@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 import textwrap
@@ -16,7 +15,7 @@ from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.branches import Branch, Branches, build_branches
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.options import existing_store, find_thread, json_option, store_option, thread_argument
+from perdure.cli.options import find_thread, store_command, thread_argument
 from perdure.cli.output.checkpoint import (
     checkpoint_tree,
     contents_tree,
@@ -46,22 +45,16 @@ HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 @click.command(short_help="List threads, and where each stands.")
 @click.option("--workflow", metavar="NAME", help="Only threads of this workflow.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest of them.")
-@json_option
-@store_option
-def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
+@store_command
+async def threads(storage: StoreCheckpointStorage, workflow: str | None, limit: int, as_json: bool) -> None:
     """List threads, those that moved last at the end."""
-    listed = asyncio.run(_list(store, workflow, limit))
+    listed = await storage.list_threads(workflow_name=workflow, limit=limit)
     if as_json:
         print_json([thread_tree(thread) for thread in listed])
     elif not listed:
         click.echo("There are no threads.")
     else:
         print_table(HEADERS, [_thread_row(thread) for thread in listed])
-
-
-async def _list(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
-    async with existing_store(store) as storage:
-        return await storage.list_threads(workflow_name=workflow, limit=limit)
 
 
 def _thread_row(thread: ThreadInfo) -> tuple[str, ...]:
@@ -128,26 +121,20 @@ class RequestView:
 @click.command(short_help="List pending requests of all threads.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Those that wait longest.")
-@json_option
-@store_option
-def requests(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
+@store_command
+async def requests(storage: StoreCheckpointStorage, workflow: str | None, limit: int, as_json: bool) -> None:
     """List pending requests of all threads, those that wait longest first."""
-    pending = asyncio.run(_read_requests(store, workflow, limit))
+    infos = await storage.pending_requests(workflow_name=workflow, limit=limit)
+    heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in infos)}
+    pending = [
+        RequestView(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in infos
+    ]
     if as_json:
         print_json([request_tree(item) for item in pending])
     elif not pending:
         click.echo("There are no pending requests.")
     else:
         print_table(REQUEST_HEADERS, [_row(item) for item in pending])
-
-
-async def _read_requests(store: str | None, workflow: str | None, limit: int) -> list[RequestView]:
-    async with existing_store(store) as storage:
-        pending = await storage.pending_requests(workflow_name=workflow, limit=limit)
-        heads = {item: await _questions(storage, item) for item in dict.fromkeys(item.thread_id for item in pending)}
-    return [
-        RequestView(item, heads[item.thread_id][0].get(item.request_id), heads[item.thread_id][1]) for item in pending
-    ]
 
 
 async def _questions(storage: StoreCheckpointStorage, thread_id: str) -> tuple[dict[str, WorkflowEvent], str | None]:
@@ -223,14 +210,12 @@ class ThreadView:
 @thread_argument
 @click.option("--events", "all_events", is_flag=True, help="The whole log, not only its end.")
 @click.option("--branches", "as_graph", is_flag=True, help="Only its checkpoints, all of them, as a graph.")
-@json_option
-@store_option
-@click.pass_context
-def show(
-    context: click.Context, thread_id: str, all_events: bool, as_graph: bool, as_json: bool, store: str | None
+@store_command
+async def show(
+    storage: StoreCheckpointStorage, thread_id: str, all_events: bool, as_graph: bool, as_json: bool
 ) -> None:
     """Show where THREAD stands: status, pending requests, state, checkpoints, last events."""
-    picture = asyncio.run(_read(store, thread_id, all_events=all_events))
+    picture = await _read(storage, thread_id, all_events=all_events)
     if as_json:
         print_json(_tree(picture))
     else:
@@ -238,30 +223,25 @@ def show(
     for problem in picture.problems:
         click.echo(f"Error: {make_printable(problem)}", err=True)
     if picture.problems:
-        context.exit(1)
+        click.get_current_context().exit(1)
 
 
-async def _read(store: str | None, thread_id: str, *, all_events: bool) -> ThreadView:
-    async with existing_store(store) as storage:
-        thread = await find_thread(storage, thread_id)
-        checkpoints = await storage.list_checkpoint_infos(thread_id=thread_id)
-        picture = ThreadView(thread, checkpoints, await storage.pending_requests(thread_id=thread_id))
-        try:
-            picture.head = await storage.get_latest(thread_id=thread_id)
-        except PerdureError as error:
-            picture.problems.append(explain(error))
-        try:
-            picture.events = await _events(storage, thread_id, None if all_events else MAX_SHOWN)
-        except PerdureError as error:
-            picture.problems.append(explain(error))
+async def _read(storage: StoreCheckpointStorage, thread_id: str, *, all_events: bool) -> ThreadView:
+    thread = await find_thread(storage, thread_id)
+    checkpoints = await storage.list_checkpoint_infos(thread_id=thread_id)
+    picture = ThreadView(thread, checkpoints, await storage.pending_requests(thread_id=thread_id))
+    try:
+        picture.head = await storage.get_latest(thread_id=thread_id)
+    except PerdureError as error:
+        picture.problems.append(explain(error))
+    events: deque[WorkflowEvent] = deque(maxlen=None if all_events else MAX_SHOWN)
+    try:
+        async for event in read_events(storage, thread_id, None, None):
+            events.append(event)
+        picture.events = list(events)
+    except PerdureError as error:
+        picture.problems.append(explain(error))
     return picture
-
-
-async def _events(storage: StoreCheckpointStorage, thread_id: str, last: int | None) -> list[WorkflowEvent]:
-    kept: deque[WorkflowEvent] = deque(maxlen=last)
-    async for event in read_events(storage, thread_id, None, None):
-        kept.append(event)
-    return list(kept)
 
 
 # ---------------------------------------------------------------- for machines

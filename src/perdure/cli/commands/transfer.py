@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.options import (
-    existing_store,
     find_store,
     find_thread,
     json_option,
     source_store,
+    store_command,
     store_option,
     thread_argument,
+    work_in,
 )
 from perdure.cli.output.errors import INTERRUPTED, Mistake
 from perdure.cli.output.tables import (
@@ -33,42 +35,34 @@ from perdure.cli.output.tables import (
     thread_tree,
 )
 from perdure.cli.output.values import make_printable
-from perdure.records import ThreadInfo
 
 if TYPE_CHECKING:
     from perdure.checkpoints.transfer.copy_store import CopyReport
-    from perdure.checkpoints.transfer.threads import ExportReport
 
 
 @click.command(short_help="Write a thread to a file.")
 @thread_argument
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
-@json_option
-@store_option
-def export(thread_id: str, file: Path, overwrite: bool, as_json: bool, store: str | None) -> None:
+@store_command
+async def export(storage: StoreCheckpointStorage, thread_id: str, file: Path, overwrite: bool, as_json: bool) -> None:
     """Write THREAD to FILE with all of its history: JSON lines, each with a checksum.
 
     `perdure import` puts it into any store. The thread may be running; the file then holds one moment of it.
     """
-    report = asyncio.run(_export(store, thread_id, file, overwrite=overwrite))
+    await find_thread(storage, thread_id)
+    try:
+        report = await storage.export_thread(thread_id, file, overwrite=overwrite)
+    except FileExistsError as error:
+        raise Mistake(
+            f"There is a file {str(file)!r} already, and it was left as it is. Name another, or add --overwrite."
+        ) from error
     if as_json:
         print_json(msgspec.to_builtins(report))
         return
     counts = f"{format_count(report.commits, 'commit')}, {format_count(report.checkpoints, 'checkpoint')}"
     held = f"{counts}, {format_size(report.size_bytes)}"
     print_folded(f"Thread {make_printable(report.thread_id)} is in {make_printable(report.path)}: {held}.")
-
-
-async def _export(store: str | None, thread_id: str, file: Path, *, overwrite: bool) -> ExportReport:
-    async with existing_store(store) as storage:
-        await find_thread(storage, thread_id)
-        try:
-            return await storage.export_thread(thread_id, file, overwrite=overwrite)
-        except FileExistsError as error:
-            raise Mistake(
-                f"There is a file {str(file)!r} already, and it was left as it is. Name another, or add --overwrite."
-            ) from error
 
 
 # ---------------------------------------------------------------- import
@@ -86,7 +80,7 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
-    thread = asyncio.run(_import(store, file, thread_id))
+    thread = work_in(store, lambda storage: storage.import_thread(file, thread_id=thread_id), may_be_new=True)
     if as_json:
         print_json(thread_tree(thread))
         return
@@ -94,12 +88,6 @@ def import_(file: Path, thread_id: str | None, as_json: bool, store: str | None)
         f"Thread {make_printable(thread.thread_id)} of workflow {make_printable(thread.workflow_name)} is here: "
         f"commit {thread.number}, {thread_status(thread)}."
     )
-
-
-async def _import(store: str | None, file: Path, thread_id: str | None) -> ThreadInfo:
-    async with find_store(store, may_be_new=True) as storage:
-        thread: ThreadInfo = await storage.import_thread(file, thread_id=thread_id)
-        return thread
 
 
 # ---------------------------------------------------------------- transfer

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from perdure.checkpoints.history.pruning import PrunedThread, PruneReport
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.options import (
     complete_threads,
     confirm,
-    existing_store,
     find_thread,
     json_option,
     load_keys,
+    store_command,
     store_option,
+    work_in,
     yes_option,
 )
 from perdure.cli.output.errors import INTERRUPTED, Mistake
@@ -32,7 +34,6 @@ from perdure.cli.output.tables import (
     progress_bar,
 )
 from perdure.events import WorkflowRunState
-from perdure.records import Damage
 
 if TYPE_CHECKING:
     from perdure.stores.encrypted.keys import RekeyReport
@@ -89,14 +90,21 @@ def prune(
         "status": [state for entry in status for state in STATES[entry]] or None,
         "whole_threads": whole_threads,
     }
-    going = asyncio.run(_prune(store, wish, dry_run=True))
+
+    async def work(storage: StoreCheckpointStorage, *, dry_run: bool) -> PruneReport:
+        if thread_id is not None:
+            await find_thread(storage, thread_id)
+        with progress_bar("looking" if dry_run else "pruning") as report_progress:
+            return await storage.prune(**wish, dry_run=dry_run, progress=report_progress)
+
+    going = work_in(store, partial(work, dry_run=True))
     if not as_json:
         _print_pruned(going)
     if dry_run or not going.threads:
         _print_total(going, as_json=as_json)
         return
     confirm(f"Remove {_total(going)} for good?", yes=yes)
-    gone = asyncio.run(_prune(store, wish, dry_run=False))
+    gone = work_in(store, partial(work, dry_run=False))
     if not as_json:
         _print_skipped(gone, but=going)
     _print_total(gone, as_json=as_json)
@@ -114,14 +122,6 @@ def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: boo
             "Say what may go: --keep N (the last N of each thread stay), --older-than AGE (such as 30d), or both. "
             "Nothing was removed."
         )
-
-
-async def _prune(store: str | None, wish: dict[str, Any], *, dry_run: bool) -> PruneReport:
-    async with existing_store(store) as storage:
-        if wish["thread_id"] is not None:
-            await find_thread(storage, wish["thread_id"])
-        with progress_bar("looking" if dry_run else "pruning") as report_progress:
-            return await storage.prune(**wish, dry_run=dry_run, progress=report_progress)
 
 
 # ---------------------------------------------------------------- for people
@@ -173,15 +173,23 @@ def _print_total(report: PruneReport, *, as_json: bool) -> None:
 @click.command(short_help="Look for damage in a store.")
 @click.argument("url", metavar="[STORE_URL]", required=False)
 @click.option("--thread", "thread_id", metavar="ID", shell_complete=complete_threads, help="Only this thread.")
-@json_option
-@store_option
-@click.pass_context
-def verify(context: click.Context, url: str | None, thread_id: str | None, as_json: bool, store: str | None) -> None:
+@store_command
+async def verify(storage: StoreCheckpointStorage, thread_id: str | None, as_json: bool) -> None:
     """Look at all that is in the store, every digest and every link, and list whatever is damaged.
 
     STORE_URL says which store, as --store does. Nothing is changed. The exit code is 1 if there is any damage.
     """
-    looked_at, problems = asyncio.run(_verify(url or store, thread_id))
+    looked_at = 0
+    if thread_id is not None:
+        await find_thread(storage, thread_id)
+    with progress_bar("looking at threads") as report_progress:
+
+        def count(done: int, total: int, _: str) -> None:
+            nonlocal looked_at
+            looked_at = done
+            report_progress(done, total)
+
+        problems = await storage.verify(thread_id=thread_id, progress=count)
     if as_json:
         print_json({"threads": looked_at, "damage": msgspec.to_builtins(problems)})
     elif not problems:
@@ -191,24 +199,7 @@ def verify(context: click.Context, url: str | None, thread_id: str | None, as_js
         print_table(("THREAD", "CHECKPOINT", "DAMAGE"), rows)
         print_folded(f"{format_count(looked_at, 'thread')} looked at: {format_count(len(problems), 'problem')}.")
     if problems:
-        context.exit(1)
-
-
-async def _verify(store: str | None, thread_id: str | None) -> tuple[int, list[Damage]]:
-    """How many threads were looked at, and what was found."""
-    looked_at = 0
-    async with existing_store(store) as storage:
-        if thread_id is not None:
-            await find_thread(storage, thread_id)
-        with progress_bar("looking at threads") as report_progress:
-
-            def count(done: int, total: int, _: str) -> None:
-                nonlocal looked_at
-                looked_at = done
-                report_progress(done, total)
-
-            problems = await storage.verify(thread_id=thread_id, progress=count)
-    return looked_at, problems
+        click.get_current_context().exit(1)
 
 
 # ---------------------------------------------------------------- rekey
@@ -229,8 +220,16 @@ def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool,
     """
     if load_keys() is None:
         raise Mistake("There are no keys. Name them with PERDURE_KEYS=id:key,id:key, the new one first.")
+
+    async def work(storage: StoreCheckpointStorage) -> RekeyReport:
+        with progress_bar("looking at threads" if dry_run else "rekeying threads") as report_progress:
+            report: RekeyReport = await storage.rekey(
+                dry_run=dry_run, progress=lambda done, total, _: report_progress(done, total)
+            )
+            return report
+
     try:
-        report = asyncio.run(_rekey(url or store, dry_run))
+        report = work_in(url or store, work)
     except KeyboardInterrupt:
         click.echo("\nInterrupted. Nothing is lost; run the same command again to continue.", err=True)
         sys.exit(INTERRUPTED)
@@ -240,15 +239,6 @@ def rekey(context: click.Context, url: str | None, dry_run: bool, as_json: bool,
         _print_rekeyed(report, dry_run=dry_run)
     if report.failed:
         context.exit(1)
-
-
-async def _rekey(store: str | None, dry_run: bool) -> RekeyReport:
-    async with existing_store(store) as storage:
-        with progress_bar("looking at threads" if dry_run else "rekeying threads") as report_progress:
-            report: RekeyReport = await storage.rekey(
-                dry_run=dry_run, progress=lambda done, total, _: report_progress(done, total)
-            )
-            return report
 
 
 def _print_rekeyed(report: RekeyReport, *, dry_run: bool) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -12,16 +11,17 @@ import click
 
 from perdure.agent_workflow.documents.convert import config_for, tree_of
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.apps import build_instance, load_app, load_definition
 from perdure.cli.options import (
     StoreLocation,
     complete_definitions,
     confirm,
-    existing_store,
-    find_store,
     json_option,
     sessions_option,
+    store_command,
     store_option,
+    work_in,
     yes_option,
 )
 from perdure.cli.output.checkpoint import print_facts, print_title
@@ -32,7 +32,6 @@ from perdure.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from perdure.workflows.workflow import Workflow
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-Found = TypeVar("Found")
 FACTS = ("name", "version", "number", "created_at", "updated_at", "description")
 
 
@@ -46,23 +45,17 @@ def workflows() -> None:
 
 
 @workflows.command("list", short_help="List definitions.")
-@json_option
-@store_option
-def list_(as_json: bool, store: str | None) -> None:
+@store_command
+async def list_(storage: StoreCheckpointStorage, as_json: bool) -> None:
     """List definitions, each with its newest version."""
-
-    async def read() -> list[DefinitionInfo]:
-        async with existing_store(store) as storage:
-            return await DefinitionStore(storage).list()
-
-    definition = asyncio.run(read())
-    damaged = [info for info in definition if info.problem is not None]
+    infos = await DefinitionStore(storage).list()
+    damaged = [info for info in infos if info.problem is not None]
     if as_json:
-        print_json([_tree(info) for info in definition])
-    elif not definition:
+        print_json([_tree(info) for info in infos])
+    elif not infos:
         click.echo("There are no definitions.")
     else:
-        readable = [info for info in definition if info.problem is None]
+        readable = [info for info in infos if info.problem is None]
         rows = [
             (info.name, info.version, str(info.number), format_age(info.updated_at), info.description or "")
             for info in readable
@@ -77,17 +70,15 @@ def list_(as_json: bool, store: str | None) -> None:
 @click.option(
     "--version", metavar="VERSION", help="Which one, by its number or its authors' name; otherwise the newest."
 )
-@json_option
-@store_option
-def show(name: str, version: str | None, as_json: bool, store: str | None) -> None:
+@store_command
+async def show(storage: StoreCheckpointStorage, name: str, version: str | None, as_json: bool) -> None:
     """Show the definition NAME, as a document, and its versions."""
-
-    async def read() -> tuple[StoredDefinition, list[DefinitionInfo]]:
-        async with existing_store(store) as storage:
-            definitions = DefinitionStore(storage)
-            return await load_definition(definitions, name, version), await definitions.versions(name)
-
-    definition, versions = _read(read())
+    definitions = DefinitionStore(storage)
+    try:
+        definition = await load_definition(definitions, name, version)
+    except DefinitionNotFound as problem:
+        raise _missing(problem) from problem
+    versions = await definitions.versions(name)
     if as_json:
         print_json(
             {**_tree(definition), "config": tree_of(definition.config), "versions": [_tree(info) for info in versions]}
@@ -126,17 +117,16 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
     if isinstance(workflow, Workflow):
         raise click.UsageError(f"{app!r} is a workflow, but not one of agents: it has no definition to keep.")
 
-    async def keep() -> tuple[StoredDefinition, int]:
-        async with find_store(store, may_be_new=True) as storage:
-            instance = build_instance(workflow, storage, StoreLocation(app, "", store, sessions))
-            definitions = DefinitionStore(storage)
-            try:
-                before = (await definitions.load(instance.name)).number
-            except (DefinitionNotFound, InvalidDefinition):
-                before = 0
-            return await definitions.save(config_for(workflow._draft)), before
+    async def keep(storage: StoreCheckpointStorage) -> tuple[StoredDefinition, int]:
+        instance = build_instance(workflow, storage, StoreLocation(app, "", store, sessions))
+        definitions = DefinitionStore(storage)
+        try:
+            before = (await definitions.load(instance.name)).number
+        except (DefinitionNotFound, InvalidDefinition):
+            before = 0
+        return await definitions.save(config_for(workflow._draft)), before
 
-    definition, before = asyncio.run(keep())
+    definition, before = work_in(store, keep, may_be_new=True)
     if as_json:
         print_json({**_tree(definition), "is_new": definition.number != before})
     elif definition.number == before:
@@ -156,22 +146,13 @@ def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> No
 def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
     """Delete the definition NAME with all its versions. Its executions stay."""
 
-    async def look() -> int:
-        async with existing_store(store) as storage:
-            definitions = DefinitionStore(storage)
-            infos = {info.name: info for info in await definitions.list()}
-            if name not in infos:
-                raise DefinitionNotFound(name, infos)
-            return infos[name].number
-
-    async def remove() -> bool:
-        async with existing_store(store) as storage:
-            return await DefinitionStore(storage).delete(name)
-
-    count = _read(look())
+    infos = {info.name: info for info in work_in(store, lambda storage: DefinitionStore(storage).list())}
+    if name not in infos:
+        raise _missing(DefinitionNotFound(name, infos))
+    count = infos[name].number
     versions = {0: "which cannot be read", 1: "with its only version"}.get(count, f"with its {count} versions")
     confirm(f"Definition {name} is deleted, {versions}. Is that meant?", yes=yes)
-    is_deleted = asyncio.run(remove())
+    is_deleted = work_in(store, lambda storage: DefinitionStore(storage).delete(name))
     if as_json:
         print_json({"name": name, "is_deleted": is_deleted})
     else:
@@ -183,13 +164,9 @@ def delete(name: str, yes: bool, as_json: bool, store: str | None) -> None:
 # ---------------------------------------------------------------- what they have in common
 
 
-def _read(reading: Coroutine[Any, Any, Found]) -> Found:
-    """Raises Mistake where there is no such definition."""
-    try:
-        return asyncio.run(reading)
-    except DefinitionNotFound as problem:
-        message = str(problem).partition(" DefinitionStore(")[0]
-        raise Mistake(f"{message} `perdure workflows list` lists them.") from problem
+def _missing(problem: DefinitionNotFound) -> Mistake:
+    message = str(problem).partition(" DefinitionStore(")[0]
+    return Mistake(f"{message} `perdure workflows list` lists them.")
 
 
 def _tree(info: DefinitionInfo) -> dict[str, Any]:
