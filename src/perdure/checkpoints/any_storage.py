@@ -45,7 +45,7 @@ async def open_thread(
             storage.store,
             opened,
             declared,
-            codec_for(storage, declared.union(storage.declared)),
+            storage.codec.for_types(declared.union(storage.declared)),
             storage._recent,
             graph=graph,
             max_lag=max_lag,

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.checkpoint import (
-    FORMAT_VERSION,
-    decode_fields,
-    encode_checkpoint,
-    tool_codec,
-)
+from perdure.checkpoints.encoding.decode import decode_fields
+from perdure.checkpoints.encoding.encode import FORMAT_VERSION, encode_checkpoint, tool_codec
 from perdure.checkpoints.level import ChildCheckpoint, Counters, in_order
 from perdure.codec import Codec, Tree
 from perdure.errors import UnreadableValue

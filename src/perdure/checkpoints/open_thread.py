@@ -13,7 +13,7 @@ from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, decode_body, decode_checkpoint
 from perdure.checkpoints.delta.recent import IncrementalEncoder
-from perdure.checkpoints.encoding.checkpoint import GRAPH_PARTS, encode_checkpoint, tool_codec
+from perdure.checkpoints.encoding.encode import GRAPH_PARTS, encode_checkpoint, tool_codec
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType
 from perdure.codec import Codec, DeclaredTypes, Tree

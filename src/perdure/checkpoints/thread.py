@@ -14,8 +14,8 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
 from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentThreads
-from perdure.checkpoints.encoding.checkpoint import encode_graph
 from perdure.checkpoints.encoding.commit import encode_commit
+from perdure.checkpoints.encoding.encode import encode_graph
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail

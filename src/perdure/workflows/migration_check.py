@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.delta.recent import RecentThreads
-from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage

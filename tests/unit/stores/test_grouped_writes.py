@@ -12,9 +12,9 @@ import pytest
 
 from perdure.errors import DamagedStore, StorageFailed, ThreadBusy
 from perdure.records import OpenedThread
-from perdure.stores.sqlite.journal import post_item
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.threads import post_item
 
 
 @pytest.fixture

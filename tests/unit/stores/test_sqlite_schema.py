@@ -9,8 +9,8 @@ import pytest
 
 from perdure.errors import StorageFailed
 from perdure.stores.sqlite.connection import Connection
-from perdure.stores.sqlite.owners import ensure_thread, find_thread
 from perdure.stores.sqlite.schema import SqliteDatabase, is_made, prepare
+from perdure.stores.sqlite.threads import ensure_thread, find_thread
 
 
 def connect(path: Path) -> SqliteDatabase:

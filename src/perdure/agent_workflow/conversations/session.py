@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.agents.conversation.content import encode_value
 from perdure.agents.conversation.message import Message
-from perdure.checkpoints.encoding.checkpoint import declare_types
+from perdure.checkpoints.encoding.encode import declare_types
 from perdure.errors import ConversationNotFound, NewerFormat
 from perdure.isolation import isolate
 from perdure.names import digest_of

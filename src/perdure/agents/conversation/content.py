@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
 
-from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.codec import Codec
 from perdure.codecs.types import register_type
 from perdure.errors import UnreadableValue

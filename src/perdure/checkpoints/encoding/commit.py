@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.checkpoints.encoding.checkpoint import encode_body
-from perdure.checkpoints.encoding.level import decode_request, encode_request
+from perdure.checkpoints.encoding.decode import decode_request
+from perdure.checkpoints.encoding.encode import encode_body, encode_request
 from perdure.checkpoints.level import due_at
 from perdure.codec import Codec, Tree
 from perdure.codecs.subclasses import encodable_exception
@@ -57,7 +57,9 @@ def encode_commit(
     """
     info, tree, due, timestamp = None, None, None, None
     if checkpoint is not None and base is not None:
-        info, timestamp, due = checkpoint.info, checkpoint.timestamp, due_at(checkpoint)
+        info, timestamp = checkpoint.info, checkpoint.timestamp
+        if checkpoint.suspended or checkpoint.children or checkpoint.pending_request_info_events:
+            due = due_at(checkpoint)
         tree = encode_body(checkpoint, codec)
         if checkpoint.state:
             tree["state"] = base.state.encode(checkpoint.state, "state", codec)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.checkpoints.level import Counters
 from perdure.codec import Encoded, Tree
 from perdure.codecs.annotations import annotation_encoder, is_annotation_type

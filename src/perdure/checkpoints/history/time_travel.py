@@ -17,8 +17,8 @@ from perdure.cancelling import complete
 from perdure.checkpoints.access import OwnerWait, abandon_claim, storage_errors
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new_checkpoint_id, utc_now
 from perdure.checkpoints.delta.recent import Recent, RecentThreads
-from perdure.checkpoints.encoding.checkpoint import encode_graph
 from perdure.checkpoints.encoding.commit import encode_commit
+from perdure.checkpoints.encoding.encode import encode_graph
 from perdure.checkpoints.open_thread import OpenThread, copy_checkpoint
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.checkpoints.encoding.level import decode_record, encode_record
+from perdure.checkpoints.encoding.decode import decode_record
+from perdure.checkpoints.encoding.encode import encode_record
 from perdure.checkpoints.open_thread import TAKEN_BACK, OpenThread
 from perdure.clock import Clock
 from perdure.codec import Codec, Encoded, Tree

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.encoding.checkpoint import codec_for, declare_types, encode_graph
+from perdure.checkpoints.encoding.encode import codec_for, declare_types, encode_graph
 from perdure.checkpoints.migration.migrations import AnyMigration, Migrations, Migrator
 from perdure.codec import Codec
 from perdure.errors import InvalidSelection, type_name

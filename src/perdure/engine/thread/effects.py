@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.level import decode_request, encode_request
+from perdure.checkpoints.encoding.decode import decode_request
+from perdure.checkpoints.encoding.encode import encode_request
 from perdure.codec import Codec, Encoded, Tree
 from perdure.events import WorkflowEvent
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage

@@ -17,8 +17,7 @@ from perdure.stores.file.folder import SUFFIX, file_name
 from perdure.stores.file.index import INDEX
 from perdure.stores.file.lines import VERSION
 from perdure.stores.sqlite import health as sqlite_report
-from perdure.stores.sqlite.health import LOCK_SECONDS, SqliteReport
-from perdure.stores.sqlite.store import file_size
+from perdure.stores.sqlite.health import LOCK_SECONDS, SqliteReport, file_size
 
 MAX_FIRST_LINE_BYTES = 1024 * 1024
 MAX_LOOKS = 3

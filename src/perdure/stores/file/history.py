@@ -33,10 +33,10 @@ from perdure.stores.file.schema import delete_if_empty, read_file_size, set_file
 from perdure.stores.garbage import PackedCommit, PrunedCommit, prune_bodies
 from perdure.stores.packing import Changes, pack_body, repack_body, unpack_body
 from perdure.stores.sqlite.commits import move_to_end
-from perdure.stores.sqlite.integrity import check_schema, find_orphans, list_all_thread_ids
-from perdure.stores.sqlite.owners import ensure_thread, find_owner, find_thread
+from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.retention import choose_pruned, count_garbage, drop_events, note_collected
 from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.threads import ensure_thread, find_owner, find_thread
 from perdure.stores.sqlite.transfer import has_thread, refuse_known_checkpoint, reserve_thread
 
 

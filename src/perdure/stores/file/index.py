@@ -63,18 +63,22 @@ from perdure.stores.file.schema import (
 )
 from perdure.stores.sqlite.commits import insert_commit, replace_requests
 from perdure.stores.sqlite.connection import Connection
-from perdure.stores.sqlite.journal import (
+from perdure.stores.sqlite.lists import ListQuery, list_requests, list_threads, read_head
+from perdure.stores.sqlite.retention import list_pins, prune_with_commit, read_kept_events, set_pin
+from perdure.stores.sqlite.schema import SqliteDatabase, prepare
+from perdure.stores.sqlite.threads import (
+    ThreadRow,
     append_journal,
     consume_items,
+    ensure_thread,
+    find_thread,
+    is_process_dead,
     list_consumed,
     post_item,
     read_inbox,
     read_journal,
+    read_thread,
 )
-from perdure.stores.sqlite.lists import ListQuery, list_requests, list_threads, read_head
-from perdure.stores.sqlite.owners import ThreadRow, ensure_thread, find_thread, is_process_dead, read_thread
-from perdure.stores.sqlite.retention import list_pins, prune_with_commit, read_kept_events, set_pin
-from perdure.stores.sqlite.schema import SqliteDatabase, prepare
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from perdure.records import CheckpointInfo
 from perdure.stores.file.lines import LineContext
 from perdure.stores.packing import RUN, from_id, from_timestamp, to_id, to_timestamp
 from perdure.stores.sqlite.commits import INSERT_BLOCKS, newest_seq, reserve_seq, workflow_row
-from perdure.stores.sqlite.owners import ensure_thread, find_thread
 from perdure.stores.sqlite.retention import set_pin
 from perdure.stores.sqlite.schema import TABLES, SqliteDatabase
+from perdure.stores.sqlite.threads import ensure_thread, find_thread
 from perdure.stores.sqlite.transfer import has_thread
 
 ADDED = """

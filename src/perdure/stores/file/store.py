@@ -37,13 +37,20 @@ from perdure.stores.file.lines import JournalLine, LineContext, PinLine, PostLin
 from perdure.stores.file.schema import read_context
 from perdure.stores.packing import pack_body
 from perdure.stores.sqlite.commits import check_commit
-from perdure.stores.sqlite.indexed import IndexedStore
-from perdure.stores.sqlite.journal import has_item
 from perdure.stores.sqlite.lists import find_position
-from perdure.stores.sqlite.owners import ThreadRow, find_thread, prove_lease, release_lease, shorten_leases
 from perdure.stores.sqlite.payloads import open_thread
-from perdure.stores.sqlite.retention import has_to_prune, is_collection_due, list_pins
+from perdure.stores.sqlite.retention import has_to_prune, list_pins
 from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.store import IndexedStore
+from perdure.stores.sqlite.threads import (
+    ThreadRow,
+    find_thread,
+    has_item,
+    is_collection_due,
+    prove_lease,
+    release_lease,
+    shorten_leases,
+)
 from perdure.stores.sqlite.transfer import delete_thread
 from perdure.stores.worker import Job
 

@@ -9,8 +9,8 @@ from typing import Any
 from perdure.errors import DamagedCheckpoint, ThreadConflict
 from perdure.records import Commit, PendingRequest
 from perdure.stores.packing import RUN, column_sum, consumed_seal, from_id, from_time, from_timestamp
-from perdure.stores.sqlite.owners import ThreadRow, prove_lease
 from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.threads import ThreadRow, prove_lease
 
 BLOCK = 64
 """Commits in a block of `blocks`."""

@@ -20,8 +20,8 @@ from perdure.errors import DamagedStore, PerdureError, StorageFailed
 from perdure.records import Lease
 from perdure.stores.disk import Disk
 from perdure.stores.process_identity import RENEW_SECONDS
-from perdure.stores.sqlite.owners import release_lease, renew_process
 from perdure.stores.sqlite.schema import NotOurs, SqliteDatabase, is_made, prepare
+from perdure.stores.sqlite.threads import release_lease, renew_process
 from perdure.stores.worker import Job, WorkerThread
 
 T = TypeVar("T")
@@ -152,7 +152,8 @@ class Connection:
             _inherited.append(self._db)
             self._db = None
         if self._db is None:
-            Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
+            if not self.path.parent.is_dir():
+                Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
             db = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, factory=self._database
             )

@@ -20,8 +20,8 @@ from perdure.stores.packing import (
     to_timestamp,
 )
 from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
-from perdure.stores.sqlite.owners import is_process_dead
 from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.threads import is_process_dead
 
 HAS_CONTENT = """
 (t.number > 0 OR EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.thread)

@@ -24,10 +24,9 @@ from perdure.stores.packing import (
     unpack_chunks,
 )
 from perdure.stores.sqlite.commits import check_thread_row, newest_checkpoint
-from perdure.stores.sqlite.journal import read_inbox, read_journal
 from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
-from perdure.stores.sqlite.owners import claim_thread, find_thread
 from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.threads import claim_thread, find_thread, read_inbox, read_journal
 
 MAX_PARAMETERS = 500
 """Numbers in one query: older versions of SQLite take at most 999 parameters."""

@@ -13,14 +13,9 @@ from perdure.stores.garbage import PackedCommit, prune_bodies
 from perdure.stores.packing import from_id, repack_body, seal, to_id
 from perdure.stores.sqlite.commits import delete_commit, move_head, replace_commit
 from perdure.stores.sqlite.lists import find_position, read_head
-from perdure.stores.sqlite.owners import ThreadRow, find_owner, find_thread
 from perdure.stores.sqlite.payloads import Payload, unpack
 from perdure.stores.sqlite.schema import SqliteDatabase
-
-MIN_GARBAGE = 16
-MIN_GARBAGE_BYTES = 1_000_000
-"""Commits, or bytes of them, that are garbage before it is collected, since that reads all commits of the thread. It is
-due when as much is garbage as was left the last time; when the thread comes to rest, a quarter of that is enough."""
+from perdure.stores.sqlite.threads import ThreadRow, find_owner, find_thread, is_collection_due
 
 # ---------------------------------------------------------------- pins
 
@@ -117,14 +112,6 @@ def count_garbage(db: SqliteDatabase, thread: int) -> int:
     """Commits with something that can be freed."""
     (count,) = db.execute("SELECT garbage FROM threads WHERE thread = ?", (thread,)).fetchone()
     return int(count)
-
-
-def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = False) -> bool:
-    query = "SELECT garbage, live, garbage_bytes, live_bytes FROM threads WHERE thread_id = ?"
-    count, live, size, live_size = db.execute(query, (thread_id,)).fetchone() or (0, 0, 0, 0)
-    if at_rest:
-        return bool(count and (4 * count >= live or 4 * size >= live_size))
-    return bool(count >= max(MIN_GARBAGE, live) or size >= MIN_GARBAGE_BYTES + live_size)
 
 
 def note_collected(db: SqliteDatabase, thread: int) -> None:

@@ -31,22 +31,25 @@ from perdure.stores.sqlite.commits import (
     reseal_commit,
     workflow_row,
 )
-from perdure.stores.sqlite.journal import (
+from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests
+from perdure.stores.sqlite.retention import list_pins, set_pin
+from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.threads import (
     append_journal,
     changed_entry,
     changed_item,
     consume_items,
+    ensure_thread,
+    find_owner,
+    find_thread,
     is_entry_sealed,
     item_seal,
     list_consumed,
     post_item,
     read_inbox,
     read_journal,
+    read_thread,
 )
-from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests
-from perdure.stores.sqlite.owners import ensure_thread, find_owner, find_thread, read_thread
-from perdure.stores.sqlite.retention import list_pins, set_pin
-from perdure.stores.sqlite.schema import SqliteDatabase
 
 PAGE_BYTES = 1 << 18
 PAGE_ROWS = 64

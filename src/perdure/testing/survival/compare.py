@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from perdure.checkpoints.any_storage import read_lineage
-from perdure.checkpoints.encoding.checkpoint import encode_checkpoint, tool_codec
+from perdure.checkpoints.encoding.encode import encode_checkpoint, tool_codec
 from perdure.codec import Tree
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent

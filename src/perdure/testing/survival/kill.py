@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.checkpoints.open_thread import codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import InMemoryCheckpointStorage

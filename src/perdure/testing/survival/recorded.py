@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly
-from perdure.checkpoints.encoding.checkpoint import tool_codec
+from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.checkpoints.level import ChildCheckpoint
 from perdure.checkpoints.open_thread import TAKEN_BACK
 from perdure.codec import Tree

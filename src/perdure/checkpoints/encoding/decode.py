@@ -1,111 +1,76 @@
-"""One level of a stored checkpoint: a workflow's messages, state and requests, its suspended deliveries, its children.
-
-The root of a thread and every sub-workflow in it have the same parts.
-"""
+"""The values of a stored checkpoint, from its tree. msgspec checks each shape before values are decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from perdure.checkpoints.level import ChildCheckpoint
+from perdure.checkpoints.encoding.encode import FORMAT_VERSION
+from perdure.checkpoints.level import ChildCheckpoint, Counters
 from perdure.codec import Codec, Encoded, Tree
-from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.codecs.walk import from_bytes, to_bytes
+from perdure.errors import UnreadableValue, WorkflowCheckpointException
 from perdure.events import RequestTerms, WorkflowEvent
 from perdure.records import Answer, ExecutorMemory, MessageType, Record, SuspendedDelivery, WorkflowMessage
 
-if TYPE_CHECKING:
-    from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+_VALUE_PARTS = ("metadata", "run_kwargs")
+"""Dicts of users' values."""
 
 
-Messages = Mapping[str, list[WorkflowMessage]]
-"""By sender."""
-
-
-def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
-    indexes: dict[int, int] = {}
-    payloads: list[Any] = []
-    rows: dict[str, list[Tree]] = {}
-    for source_id, sent in messages.items():
-        rows[source_id] = of_source = []
-        for message in sent:
-            index = indexes.setdefault(id(message.data), len(payloads))
-            if index == len(payloads):
-                payloads.append(message.data)
-            of_source.append(encode_message(message, index, codec))
+def decode_fields(tree: Tree, codec: Codec) -> dict[str, Any]:
+    """The fields of the checkpoint in a tree. Raises WorkflowCheckpointException (UnreadableValue names the part) for
+    anything that is not a checkpoint."""
+    if not isinstance(tree, Mapping) or "workflow_name" not in tree or "version" not in tree:
+        raise UnreadableValue("checkpoint", "it is not a stored checkpoint (no workflow_name, no version)")
+    tree = dict(tree)
+    version = tree["version"]
+    if version != FORMAT_VERSION:
+        raise WorkflowCheckpointException(
+            f"Checkpoint {tree.get('checkpoint_id')!r} has format version {version!r}; this perdure reads "
+            f"{FORMAT_VERSION!r}. A newer perdure wrote it: upgrade perdure to read it."
+        )
     try:
-        encoded = codec.encode(payloads, "messages")
-        if not isinstance(encoded, list):  # a codec may encode any value as one piece
-            encoded = [codec.encode(payload, "messages") for payload in payloads]
-    except UnsavableValue:
-        _raise_with_path(messages, codec)
+        stored = msgspec.convert(tree, _StoredForm)
+        outputs = []
+        for index, (kind, executor_id, data) in enumerate(stored.outputs):
+            value = codec.decode(data, f"outputs[{index}]")
+            outputs.append(WorkflowEvent(kind, value, executor_id=executor_id, replayed=True))
+        fields = {**msgspec.structs.asdict(stored), **decode_level(tree, codec), "outputs": outputs}
+        for part in _VALUE_PARTS:
+            if part in tree:
+                fields[part] = decode_dict(tree[part], part, codec)
+        # Checkpoints that are read together share the chunk with the signature.
+        signature = from_bytes(to_bytes(stored.graph_signature), "graph_signature")
+        return {**fields, "counters": Counters(*stored.counters), "graph_signature": signature}
+    except WorkflowCheckpointException:
         raise
-    tree["payloads"], tree["messages"] = encoded, rows
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableValue(
+            f"checkpoint {tree.get('checkpoint_id')!r}", f"its parts do not fit together ({error!r})"
+        ) from error
 
 
-def _raise_with_path(messages: Messages, codec: Codec) -> None:
-    """Raise the error again with the path of the message, which only errors need."""
-    for source_id, sent in messages.items():
-        for index, message in enumerate(sent):
-            codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
+class _StoredForm(msgspec.Struct):
+    """The shape of a stored checkpoint. msgspec checks it before the codec decodes a value."""
 
-
-def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:
-    tree: list[Tree] = [message.delivery_id, message.target_id, payload_index]
-    request = message.original_request_info_event
-    if request is None and message.source_ids is None and message.in_place_of is None:
-        return tree
-    tree.append(None if message.source_ids is None else list(message.source_ids))
-    if request is not None or message.in_place_of is not None:
-        tree.append(None if request is None else encode_request(request, codec))
-    if message.in_place_of is not None:
-        tree.append(message.in_place_of)
-    return tree
-
-
-def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
-    path = f"pending_request_info_events[{event.request_id!r}]"
-    tree: dict[str, Tree] = {
-        "request_id": event.request_id,
-        "source_executor_id": event.source_executor_id,
-        "data": codec.encode(event.data, f"{path}.data"),
-        "response_type": codec.encode(event.response_type, f"{path}.response_type"),
-    }
-    if event.child_id is not None:
-        tree["child_id"] = event.child_id
-    terms = event.terms
-    if terms is not None:
-        tree["deadline"] = terms.deadline.isoformat() if terms.deadline else None
-        tree["assignee"] = terms.assignee
-        if terms.default is not ...:
-            tree["default"] = codec.encode(terms.default, f"{path}.default")
-    return tree
-
-
-def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
-    tree = {}
-    if isinstance(memory.saved, Encoded):
-        tree["saved"] = memory.saved.tree
-    elif memory.saved is not None:
-        tree["saved"] = codec.encode(memory.saved, f"executors[{executor_id!r}].saved")
-    if memory.private is not None:
-        tree["private"] = codec.encode(memory.private, f"executors[{executor_id!r}].private")
-    return tree
-
-
-def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
-    return {
-        key: [
-            answer.answered_at.isoformat(),
-            answer.answered_by,
-            answer.expired_for,
-            *([True] if answer.is_withdrawn else ()),
-        ]
-        for key, answer in answered.items()
-    }
+    workflow_name: str
+    graph_signature_hash: str
+    checkpoint_id: str
+    previous_checkpoint_id: str | None
+    timestamp: str
+    iteration_count: int
+    thread_id: str
+    run_id: str | None
+    number: int
+    status: str
+    counters: Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
+    outputs: list[tuple[str, str | None, Any]] = []
+    graph_signature: dict[str, Any] = {}
+    migrations: tuple[str, ...] = ()
+    renamed_types: tuple[tuple[str, str, str], ...] = ()
 
 
 def decode_dict(tree: Tree, path: str, codec: Codec) -> dict[str, Any]:
@@ -165,82 +130,6 @@ def decode_memory(executor_id: str, tree: dict[str, Tree], codec: Codec) -> Exec
     saved = decode_dict(tree["saved"], f"{path}.saved", codec) if "saved" in tree else None
     private = decode_dict(tree["private"], f"{path}.private", codec) if "private" in tree else None
     return ExecutorMemory(saved, private)
-
-
-def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
-    """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
-    if level.messages:
-        encode_messages(level.messages, tree, codec)
-    if level.state and isinstance(level, ChildCheckpoint):  # `StoredThread` encodes that of the root
-        tree["state"] = codec.encode(level.state, "state")
-    if level.buffers:
-        tree["buffers"] = codec.encode(level.buffers, "buffers")
-    if level.pending_request_info_events:
-        requests = level.pending_request_info_events.values()
-        tree["requests"] = [encode_request(event, codec) for event in requests]
-    if level.executors:
-        tree["executors"] = {key: encode_memory(key, memory, codec) for key, memory in level.executors.items()}
-    if level.answered:
-        tree["answered"] = encode_answered(level.answered)
-    if level.suspended:
-        tree["suspended"] = [_encode_suspended(delivery, codec) for delivery in level.suspended.values()]
-    if level.children:
-        tree["children"] = [_encode_child(child, codec) for child in level.children.values()]
-
-
-def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
-    data = codec.encode(message.data, f"messages[{message.source_id!r}].data")
-    return [message.source_id, encode_message(message, 0, codec), data]
-
-
-def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
-    tree: dict[str, Tree] = {"delivery": _encode_delivery(suspended.message, codec)}
-    if suspended.due_at is not None:
-        tree["due_at"] = suspended.due_at.isoformat()
-    if suspended.is_ready:
-        tree["is_ready"] = True
-    for part in ("waits", "emitted"):
-        if getattr(suspended, part):
-            tree[part] = list(getattr(suspended, part))
-    if suspended.run_id is not None:
-        tree["run_id"] = suspended.run_id
-    if suspended.records:
-        tree["records"] = [encode_record(record, codec) for record in suspended.records]
-    return tree
-
-
-def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
-    """Raises UnsavableValue that names the step whose result cannot be stored."""
-    tree: dict[str, Tree] = {"kind": record.kind}
-    for part in ("key", "name", "after", "within", "run_id"):
-        if getattr(record, part):
-            tree[part] = getattr(record, part)
-    if record.until is not None:
-        tree["until"] = record.until.isoformat()
-    for part in ("value", "effects"):
-        value = getattr(record, part)
-        if value is not None:
-            tree[part] = value.tree if isinstance(value, Encoded) else codec.encode(value, f"{part} of {record.name!r}")
-    return tree
-
-
-def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
-    tree: dict[str, Tree] = {
-        "executor_id": child.executor_id,
-        "delivery": _encode_delivery(child.message, codec),
-        "since_input": child.since_input,
-    }
-    if child.asked:
-        tree["asked"] = list(child.asked)
-    if child.attempts:
-        tree["attempts"] = child.attempts
-    if child.due_at is not None:
-        tree["due_at"] = child.due_at.isoformat()
-    try:
-        encode_level(child, tree, codec)
-    except UnsavableValue as error:  # the path must name the sub-workflow too
-        raise error.within(f"children[{child.executor_id!r}]") from error
-    return tree
 
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -1,0 +1,273 @@
+"""A checkpoint as a tree: with `decode.py`, the one place that knows the stored form.
+
+The tree holds each payload of messages once, in `payloads`, even if several deliveries share it. It has no empty parts.
+The root of a thread and every sub-workflow in it have the same parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from perdure.checkpoints.level import ChildCheckpoint
+from perdure.codec import Codec, DeclaredTypes, Encoded, Tree
+from perdure.codecs.json_codec import JsonCodec
+from perdure.codecs.types import declared_types, remember
+from perdure.codecs.walk import to_bytes
+from perdure.errors import UnsavableValue
+from perdure.events import WorkflowEvent
+from perdure.records import Answer, CheckpointInfo, ExecutorMemory, Record, SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+
+
+FORMAT_VERSION = "1.0"
+
+INFO_FIELDS = tuple(name for name in CheckpointInfo.__struct_fields__ if name != "is_pinned")
+"""Fields of a checkpoint that stores keep beside the payload."""
+
+GRAPH_PARTS = ("version", "graph_signature_hash", "graph_signature", "migrations", "renamed_types")
+"""Parts of a whole tree that a chunked tree has in its `graph`."""
+
+
+def declare_types(
+    annotations: Iterable[object], executor_code: Iterable[type], allowed: Iterable[type | str]
+) -> DeclaredTypes:
+    """The types of a workflow. The process registers them, so that a storage without the workflow can decode them."""
+    declared = declared_types(annotations, executor_code, allowed)
+    remember(declared)
+    return declared
+
+
+def codec_for(declared: DeclaredTypes) -> Codec:
+    return JsonCodec(declared)
+
+
+def tool_codec() -> Codec:
+    """For work without a workflow: undeclared types are decoded as Opaque and encoded back unchanged."""
+    return JsonCodec(lenient=True)
+
+
+def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
+    """Raises UnsavableValue with the path of the value that cannot be stored."""
+    tree = {field: getattr(checkpoint, field) for field in INFO_FIELDS}
+    tree.update(encode_body(checkpoint, codec))
+    if checkpoint.state:
+        tree["state"] = codec.encode(checkpoint.state, "state")
+    tree["version"] = checkpoint.version
+    tree["graph_signature_hash"] = checkpoint.graph_signature_hash
+    if checkpoint.graph_signature:
+        tree["graph_signature"] = checkpoint.graph_signature
+    tree.update(_migrations_of(checkpoint))
+    return tree
+
+
+def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]:
+    """The parts that are not in a `CheckpointInfo`, without the graph's signature and the `state`."""
+    counters = checkpoint.counters
+    tree: dict[str, Tree] = {"counters": [counters.since_input, counters.next_delivery_id]}
+    if counters.epoch:
+        tree["counters"].append(counters.epoch)
+    encode_level(checkpoint, tree, codec)
+    if checkpoint.metadata:
+        tree["metadata"] = codec.encode(checkpoint.metadata, "metadata")
+    if checkpoint.run_kwargs:
+        tree["run_kwargs"] = _encode_arguments(checkpoint.run_kwargs, codec)
+    if checkpoint.outputs:
+        tree["outputs"] = [
+            [event.type, event.executor_id, codec.encode(event.data, f"outputs[{index}]")]
+            for index, event in enumerate(checkpoint.outputs)
+        ]
+    return tree
+
+
+def _encode_arguments(arguments: dict[str, Any], codec: Codec) -> Tree:
+    try:
+        return codec.encode(arguments, "run_kwargs")
+    except UnsavableValue as error:
+        remedy = "Clients and keys need not be stored: pass Secret(value), and again when the thread is resumed."
+        raise UnsavableValue(error.path, error.reason, remedy) from error
+
+
+def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
+    """The part that most checkpoints of a thread have in common."""
+    tree: dict[str, Tree] = {
+        "version": checkpoint.version,
+        "graph_signature_hash": checkpoint.graph_signature_hash,
+    }
+    if checkpoint.graph_signature:
+        tree["graph_signature"] = checkpoint.graph_signature
+    tree.update(_migrations_of(checkpoint))
+    return to_bytes(tree)
+
+
+def _migrations_of(checkpoint: WorkflowCheckpoint) -> dict[str, Tree]:
+    parts = {
+        "migrations": list(checkpoint.migrations),
+        "renamed_types": [list(row) for row in checkpoint.renamed_types],
+    }
+    return {part: rows for part, rows in parts.items() if rows}
+
+
+Messages = Mapping[str, list[WorkflowMessage]]
+"""By sender."""
+
+
+def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
+    indexes: dict[int, int] = {}
+    payloads: list[Any] = []
+    rows: dict[str, list[Tree]] = {}
+    for source_id, sent in messages.items():
+        rows[source_id] = of_source = []
+        for message in sent:
+            index = indexes.setdefault(id(message.data), len(payloads))
+            if index == len(payloads):
+                payloads.append(message.data)
+            of_source.append(encode_message(message, index, codec))
+    try:
+        encoded = codec.encode(payloads, "messages")
+        if not isinstance(encoded, list):  # a codec may encode any value as one piece
+            encoded = [codec.encode(payload, "messages") for payload in payloads]
+    except UnsavableValue:
+        _raise_with_path(messages, codec)
+        raise
+    tree["payloads"], tree["messages"] = encoded, rows
+
+
+def _raise_with_path(messages: Messages, codec: Codec) -> None:
+    """Raise the error again with the path of the message, which only errors need."""
+    for source_id, sent in messages.items():
+        for index, message in enumerate(sent):
+            codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
+
+
+def encode_message(message: WorkflowMessage, payload_index: int, codec: Codec) -> list[Tree]:
+    tree: list[Tree] = [message.delivery_id, message.target_id, payload_index]
+    request = message.original_request_info_event
+    if request is None and message.source_ids is None and message.in_place_of is None:
+        return tree
+    tree.append(None if message.source_ids is None else list(message.source_ids))
+    if request is not None or message.in_place_of is not None:
+        tree.append(None if request is None else encode_request(request, codec))
+    if message.in_place_of is not None:
+        tree.append(message.in_place_of)
+    return tree
+
+
+def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
+    path = f"pending_request_info_events[{event.request_id!r}]"
+    tree: dict[str, Tree] = {
+        "request_id": event.request_id,
+        "source_executor_id": event.source_executor_id,
+        "data": codec.encode(event.data, f"{path}.data"),
+        "response_type": codec.encode(event.response_type, f"{path}.response_type"),
+    }
+    if event.child_id is not None:
+        tree["child_id"] = event.child_id
+    terms = event.terms
+    if terms is not None:
+        tree["deadline"] = terms.deadline.isoformat() if terms.deadline else None
+        tree["assignee"] = terms.assignee
+        if terms.default is not ...:
+            tree["default"] = codec.encode(terms.default, f"{path}.default")
+    return tree
+
+
+def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
+    tree = {}
+    if isinstance(memory.saved, Encoded):
+        tree["saved"] = memory.saved.tree
+    elif memory.saved is not None:
+        tree["saved"] = codec.encode(memory.saved, f"executors[{executor_id!r}].saved")
+    if memory.private is not None:
+        tree["private"] = codec.encode(memory.private, f"executors[{executor_id!r}].private")
+    return tree
+
+
+def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
+    return {
+        key: [
+            answer.answered_at.isoformat(),
+            answer.answered_by,
+            answer.expired_for,
+            *([True] if answer.is_withdrawn else ()),
+        ]
+        for key, answer in answered.items()
+    }
+
+
+def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
+    """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
+    if level.messages:
+        encode_messages(level.messages, tree, codec)
+    if level.state and isinstance(level, ChildCheckpoint):  # `StoredThread` encodes that of the root
+        tree["state"] = codec.encode(level.state, "state")
+    if level.buffers:
+        tree["buffers"] = codec.encode(level.buffers, "buffers")
+    if level.pending_request_info_events:
+        requests = level.pending_request_info_events.values()
+        tree["requests"] = [encode_request(event, codec) for event in requests]
+    if level.executors:
+        tree["executors"] = {key: encode_memory(key, memory, codec) for key, memory in level.executors.items()}
+    if level.answered:
+        tree["answered"] = encode_answered(level.answered)
+    if level.suspended:
+        tree["suspended"] = [_encode_suspended(delivery, codec) for delivery in level.suspended.values()]
+    if level.children:
+        tree["children"] = [_encode_child(child, codec) for child in level.children.values()]
+
+
+def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
+    data = codec.encode(message.data, f"messages[{message.source_id!r}].data")
+    return [message.source_id, encode_message(message, 0, codec), data]
+
+
+def _encode_suspended(suspended: SuspendedDelivery, codec: Codec) -> Tree:
+    tree: dict[str, Tree] = {"delivery": _encode_delivery(suspended.message, codec)}
+    if suspended.due_at is not None:
+        tree["due_at"] = suspended.due_at.isoformat()
+    if suspended.is_ready:
+        tree["is_ready"] = True
+    for part in ("waits", "emitted"):
+        if getattr(suspended, part):
+            tree[part] = list(getattr(suspended, part))
+    if suspended.run_id is not None:
+        tree["run_id"] = suspended.run_id
+    if suspended.records:
+        tree["records"] = [encode_record(record, codec) for record in suspended.records]
+    return tree
+
+
+def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
+    """Raises UnsavableValue that names the step whose result cannot be stored."""
+    tree: dict[str, Tree] = {"kind": record.kind}
+    for part in ("key", "name", "after", "within", "run_id"):
+        if getattr(record, part):
+            tree[part] = getattr(record, part)
+    if record.until is not None:
+        tree["until"] = record.until.isoformat()
+    for part in ("value", "effects"):
+        value = getattr(record, part)
+        if value is not None:
+            tree[part] = value.tree if isinstance(value, Encoded) else codec.encode(value, f"{part} of {record.name!r}")
+    return tree
+
+
+def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
+    tree: dict[str, Tree] = {
+        "executor_id": child.executor_id,
+        "delivery": _encode_delivery(child.message, codec),
+        "since_input": child.since_input,
+    }
+    if child.asked:
+        tree["asked"] = list(child.asked)
+    if child.attempts:
+        tree["attempts"] = child.attempts
+    if child.due_at is not None:
+        tree["due_at"] = child.due_at.isoformat()
+    try:
+        encode_level(child, tree, codec)
+    except UnsavableValue as error:  # the path must name the sub-workflow too
+        raise error.within(f"children[{child.executor_id!r}]") from error
+    return tree
