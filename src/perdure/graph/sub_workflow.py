@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 from uuid import UUID
 
 from perdure.errors import AnswerRejected
@@ -162,16 +162,12 @@ def node_of(thing: Any, host: AgentHost) -> Node:
         return Node(child, child.fresh)
     if is_agent(thing):
         return Node(host(thing), lambda: host(thing))
-    if _is_factory(thing):
+    if callable(thing) and not inspect.iscoroutinefunction(thing):
         return Node(_make_executor(thing, host), lambda: _make_executor(thing, host))
     raise TypeError(
         f"Expected an Executor, an agent (something with run() and a name), or a function that makes one, got "
         f"{thing!r}."
     )
-
-
-def _is_factory(thing: object) -> TypeGuard[Callable[[], Any]]:
-    return callable(thing) and not inspect.iscoroutinefunction(thing)
 
 
 def _make_executor(factory: Callable[[], Any], host: AgentHost) -> Executor:

@@ -1,10 +1,16 @@
-"""Validation of a graph: duplicate edges, types, connectivity, fallbacks and outputs."""
+"""The structure of a graph: whether it is valid, and how it differs from the one that made a checkpoint.
+
+A signature is the structure as readable data, the same in every process.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from types import GenericAlias
 from typing import Any
+
+import msgspec
 
 from perdure.errors import (
     DuplicateExecutorId,
@@ -16,8 +22,10 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, Graph, OutputDesignation
+from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, Graph, OutputDesignation
+from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.log import get_logger
+from perdure.names import stable_name
 
 logger = get_logger("graph")
 
@@ -87,15 +95,12 @@ def _check_types(edge: Edge, executors: Mapping[str, Executor], *, joined: bool)
     if edge.source_id == edge.target_id:
         logger.info("edge %s: the executor sends to itself; make sure that it stops", edge.id)
     if not sent or not accepted:
-        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _untyped_id(edge, sent))
+        untyped_id = edge.target_id if sent else edge.source_id
+        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, untyped_id)
         return
     arriving = [GenericAlias(list, (kind,)) for kind in sent] if joined else sent
     if not any(accepts(executors[edge.target_id], kind) for kind in arriving):
         raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
-
-
-def _untyped_id(edge: Edge, sent: list[Any]) -> str:
-    return edge.target_id if sent else edge.source_id
 
 
 def _check_reachable(
@@ -167,3 +172,58 @@ def _resolve(names: Any, yielding: list[str], executors: Mapping[str, Executor],
 
 def _wrong_output(message: str) -> WorkflowValidationError:
     return WorkflowValidationError(message, ValidationTypeEnum.OUTPUT_VALIDATION)
+
+
+def graph_signature(graph: Graph) -> dict[str, Any]:
+    """Nodes with the names of their types, edges with kind and condition name."""
+    signature: dict[str, Any] = {
+        "start": graph.start_executor_id,
+        "executors": {key: stable_name(executor.code) for key, executor in sorted(graph.executors.items())},
+        "edges": sorted(line for group in graph.edge_groups for line in _lines(group)),
+    }
+    children = {
+        executor_id: graph_signature(executor.graph)
+        for executor_id, executor in sorted(graph.executors.items())
+        if isinstance(executor, WorkflowExecutor)
+    }
+    if children:
+        signature["children"] = children
+    return signature
+
+
+def signature_hash(signature: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(signature, order="sorted")).hexdigest()
+
+
+def _lines(group: EdgeGroup) -> list[str]:
+    selection = (
+        f" by {group.selection_func_name}" if isinstance(group, FanOutEdgeGroup) and group.selection_func else ""
+    )
+    kind = group.type.removesuffix("EdgeGroup")
+    return [
+        f"{kind}{selection}: {edge.id}" + (f" if {edge.condition_name}" if edge.condition_name else "")
+        for edge in group.edges
+    ]
+
+
+def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Breaking changes, and additions, between a checkpoint's signature and the present one."""
+    breaking, added = [], []
+    if stored.get("start") != current["start"]:
+        breaking.append(f"the start executor was {stored.get('start')!r} and is {current['start']!r}")
+    then, now = stored.get("executors", {}), current["executors"]
+    for executor_id in sorted({*then, *now}):
+        if executor_id not in now:
+            breaking.append(f"executor {executor_id!r} is gone")
+        elif executor_id not in then:
+            added.append(f"executor {executor_id!r} is new")
+        elif then[executor_id] != now[executor_id]:
+            breaking.append(f"executor {executor_id!r} was a {then[executor_id]} and is a {now[executor_id]}")
+    edges_then, edges_now = set(stored.get("edges", ())), set(current["edges"])
+    breaking += [f"edge {line!r} is gone" for line in sorted(edges_then - edges_now)]
+    added += [f"edge {line!r} is new" for line in sorted(edges_now - edges_then)]
+    for executor_id in sorted({*stored.get("children", {})} & {*current.get("children", {})}):
+        inner = differences(stored["children"][executor_id], current["children"][executor_id])
+        breaking += [f"in sub-workflow {executor_id!r} {change}" for change in inner[0]]
+        added += [f"in sub-workflow {executor_id!r} {change}" for change in inner[1]]
+    return breaking, added

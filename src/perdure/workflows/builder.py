@@ -274,7 +274,8 @@ class WorkflowBuilder:
         validate_workflow_graph(self._groups, executors, self._start_id, fallbacks)
         check_paths(executors)
         return Graph(
-            name=self._name or _default_name(executors[self._start_id]),
+            # The default is stable, too: threads are found by it in every process.
+            name=self._name or f"{type(executors[self._start_id]).__name__}-{self._start_id}",
             description=self._description,
             start_executor_id=self._start_id,
             nodes=nodes,
@@ -357,8 +358,3 @@ def _warn_of_random_ids(executor_ids: Iterable[str]) -> None:
 def _at_least_two(things: Sequence[Any], method: str, what: str) -> None:
     if isinstance(things, str) or len(things) < 2:
         raise ValueError(f"{method} needs at least two {what}, got {things!r}.")
-
-
-def _default_name(start: Any) -> str:
-    """A stable name: threads are found by it in every process."""
-    return f"{type(start).__name__}-{start.id}"

@@ -17,7 +17,7 @@ from perdure.checkpoints.encoding.encode import encode_graph
 from perdure.checkpoints.migration.migrations import Migration, Migrations, Migrator, restore_type_names
 from perdure.checkpoints.migration.stored_form import StoredForm, StoredWaiting
 from perdure.codecs.json_codec import JsonCodec
-from perdure.graph.signature import signature_hash
+from perdure.graph.validation import signature_hash
 from perdure.records import CheckpointInfo
 
 INFO = CheckpointInfo("c1", "t", "flow", 1, 0, None, "2026-01-01T00:00:00+00:00")

@@ -10,7 +10,7 @@ import pytest
 from perdure import Case, Default, Executor, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler
 from perdure.checkpoints.migration.stored_form import StoredForm, StoredWaiting
 from perdure.codecs.json_codec import JsonCodec
-from perdure.graph.signature import graph_signature
+from perdure.graph.validation import graph_signature
 from perdure.records import CheckpointInfo
 
 INFO = CheckpointInfo("c1", "t", "flow", 1, 0, None, "2026-01-01T00:00:00+00:00")

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.engine.flows import Countdown, Tally, relay, sink
 
 from perdure import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, executor
-from perdure.graph.signature import differences
+from perdure.graph.validation import differences
 
 SCRIPT = """
 from dataclasses import dataclass

@@ -168,12 +168,14 @@ class StoredForm(StoredLevel):
         if signature.get("start") == executor_id:
             raise ValueError(f"{executor!r} is the start executor: rename it, or set signature['start'] first")
         for path, level in [*levels(self.tree)]:
-            below = "/".join((*parents[len(path) :], executor_id))
+            below = "/".join((*parents[len(path) :], executor_id, ""))
             if path == parents:
                 _drop(level, executor_id)
             if path == parents[: len(path)]:
                 requests = level.get("requests", ())
-                level["requests"] = [each for each in requests if not _is_below(each["source_executor_id"], below)]
+                level["requests"] = [
+                    each for each in requests if not f"{each['source_executor_id']}/".startswith(f"{below}/")
+                ]
         signature["edges"] = [
             line
             for line in signature["edges"]
@@ -278,10 +280,6 @@ def _ends(edge: str, executors: Iterable[str]) -> tuple[str, str, str]:
         return "", "", edge
     *_, source, target = min(matches)
     return source, target, edge[len(source) + 2 + len(target) :]
-
-
-def _is_below(path: str, executor: str) -> bool:
-    return path == executor or path.startswith(f"{executor}/")
 
 
 def _drop(level: dict[str, Tree], executor_id: str) -> None:

@@ -29,7 +29,7 @@ from perdure.engine.thread.live_threads import (
 from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, InvalidRun, RunInterrupted, ThreadBusy
 from perdure.events import WorkflowEvent
-from perdure.graph.signature import differences
+from perdure.graph.validation import differences
 from perdure.log import get_logger
 from perdure.names import new_thread_id
 

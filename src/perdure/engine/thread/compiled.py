@@ -22,8 +22,8 @@ from perdure.graph.graph import (
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupDefault,
 )
-from perdure.graph.signature import graph_signature, signature_hash
 from perdure.graph.sub_workflow import SubWorkflowRequestMessage, WorkflowExecutor
+from perdure.graph.validation import graph_signature, signature_hash
 from perdure.isolation import isolate
 from perdure.records import MessageType, WorkflowMessage
 

@@ -128,10 +128,6 @@ def size_of(picture: Picture, number: int, lines: tuple[str, ...]) -> tuple[floa
     return max(72.0, _widest(lines, NAME_SIZE) + 28 + mark), 20 + NAME_LINE * len(lines)
 
 
-def title_width(shape: Shape, lines: tuple[str, ...]) -> float:
-    return _widest(lines, NAME_SIZE) + 2 * INSET + 24 + (START_MARK if shape.is_start else 0)
-
-
 def label_lines(link: Link) -> tuple[str, ...]:
     return () if link.label is None else tuple(wrap(link.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=3))
 
@@ -161,8 +157,8 @@ class _Layout:
         shape, inside = self._picture.shapes[number], self._inside[number]
         if inside is None:
             return size_of(self._picture, number, self._names[number])
-        width = max(inside.width + 2 * INSET, title_width(shape, self._names[number]))
-        return width, inside.height + TITLE_HEIGHT + INSET
+        title = _widest(self._names[number], NAME_SIZE) + 2 * INSET + 24 + (START_MARK if shape.is_start else 0)
+        return max(inside.width + 2 * INSET, title), inside.height + TITLE_HEIGHT + INSET
 
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}
