@@ -52,21 +52,21 @@ class Made(NamedTuple):
 
 
 MADE: dict[tuple[str, str], Made] = {
-    ("memory", "sync"): Made(0, 3, 0, 0),
-    ("memory", "async"): Made(2, 4, 0, 0),
-    ("memory", "exit"): Made(0, 3, 0, 0),
-    ("file", "sync"): Made(0, 3, 1, 3),
-    ("file", "async"): Made(2, 4, 1, 3),
-    ("file", "exit"): Made(0, 3, 0, 5),
-    ("sqlite", "sync"): Made(0, 3, 1, 3),
-    ("sqlite", "async"): Made(2, 4, 1, 3),
-    ("sqlite", "exit"): Made(0, 3, 0, 5),
-    ("sqlite, NORMAL", "sync"): Made(0, 3, 0, 2),
-    ("sqlite, NORMAL", "async"): Made(2, 4, 0, 2),
-    ("sqlite, NORMAL", "exit"): Made(0, 3, 0, 2),
-    ("postgres", "sync"): Made(0, 3, 0, 0),
-    ("postgres", "async"): Made(2, 4, 0, 0),
-    ("postgres", "exit"): Made(0, 3, 0, 0),
+    ("memory", "sync"): Made(0, 2, 0, 0),
+    ("memory", "async"): Made(2, 3, 0, 0),
+    ("memory", "exit"): Made(0, 2, 0, 0),
+    ("file", "sync"): Made(0, 2, 1, 3),
+    ("file", "async"): Made(2, 3, 1, 3),
+    ("file", "exit"): Made(0, 2, 0, 5),
+    ("sqlite", "sync"): Made(0, 2, 1, 3),
+    ("sqlite", "async"): Made(2, 3, 1, 3),
+    ("sqlite", "exit"): Made(0, 2, 0, 5),
+    ("sqlite, NORMAL", "sync"): Made(0, 2, 0, 2),
+    ("sqlite, NORMAL", "async"): Made(2, 3, 0, 2),
+    ("sqlite, NORMAL", "exit"): Made(0, 2, 0, 2),
+    ("postgres", "sync"): Made(0, 2, 0, 0),
+    ("postgres", "async"): Made(2, 3, 0, 0),
+    ("postgres", "exit"): Made(0, 2, 0, 0),
 }
 """Exactly so many, by store and durability."""
 
