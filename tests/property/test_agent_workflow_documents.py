@@ -19,7 +19,7 @@ from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.documents.convert import config_of, export_draft
 from perdure.agent_workflow.documents.text import Format, read_text
 from perdure.agent_workflow.documents.validate import document_schema, takes_value
-from perdure.agent_workflow.execution.approvals import ApprovalContext
+from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent
 

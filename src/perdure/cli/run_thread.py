@@ -12,8 +12,8 @@ import click
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.execution.approvals import ApprovalDecision
 from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.state import ExecutionState
 from perdure.agents.conversation.response import AgentResponseUpdate

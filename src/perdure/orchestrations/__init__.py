@@ -47,12 +47,12 @@ if TYPE_CHECKING:
         WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
         WorkflowStartedEvent as WorkflowStartedEvent,
     )
-    from perdure.agent_workflow.execution.approvals import (
+    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
+    from perdure.agent_workflow.execution.node import (
         ApprovalContext as ApprovalContext,
         ApprovalDecision as ApprovalDecision,
         ApprovalRequest as ApprovalRequest,
     )
-    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
     from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
     from perdure.agent_workflow.store import (
         DefinitionInfo as DefinitionInfo,
@@ -143,7 +143,7 @@ _HOME = homes_of(
             "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent WorkflowLayerCompletedEvent "
             "WorkflowLayerStartedEvent WorkflowStartedEvent"
         ),
-        "perdure.agent_workflow.execution.approvals": "ApprovalContext ApprovalDecision ApprovalRequest",
+        "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
         "perdure.agent_workflow.execution.execution": "WorkflowResult",
         "perdure.agent_workflow.instance": "AgentWorkflowInstance",
         "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",

@@ -27,7 +27,7 @@ from perdure.agent_workflow.definition.config import (
 )
 from perdure.agent_workflow.definition.draft import NodeDraft
 from perdure.agent_workflow.documents.convert import config_of
-from perdure.agent_workflow.execution.approvals import ApprovalContext
+from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agent_workflow.execution.turn import is_transient
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import as_tool

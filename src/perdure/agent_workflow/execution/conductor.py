@@ -185,28 +185,20 @@ class Conductor(Executor):
         problems = [state.stopped] if state.stopped else [f"{name}: {reason}" for name, reason in failed.items()]
         finals = [name for name in nodes if self._planner.is_final(name, state)]
         answers = [self._answer(name, nodes[name].outputs) for name in finals]
+        counts = self._planner.graph.count(state.nodes)
         result = ExecutionResult(
             "\n\n".join(answer for answer in answers if answer) if any(answers) else None,
             flatten_outputs(state.outputs()),
             not failed and state.stopped is None,
             (clock().now() - state.began).total_seconds(),
             "; ".join(problems) or None,
-            sum(node.has_succeeded for node in nodes.values()),
-            len(failed),
-            sum(node.status == "skipped" and not node.has_succeeded for node in nodes.values()),
+            **counts,
         )
         await ctx.yield_output(result)
-        await self._emit(
-            ctx,
-            events.WorkflowCompletedEvent(
-                duration=result.duration,
-                successful_nodes=result.successful_nodes,
-                failed_nodes=result.failed_nodes,
-                skipped_nodes=result.skipped_nodes,
-                success=result.success,
-                error=result.error,
-            ),
+        end = events.WorkflowCompletedEvent(
+            duration=result.duration, success=result.success, error=result.error, **counts
         )
+        await self._emit(ctx, end)
         return msgspec.structs.replace(state, result=result)
 
     def _answer(self, node: str, outputs: Mapping[str, Any]) -> str:

@@ -172,6 +172,15 @@ class EdgeGraph:
         is_covered = nodes[fallback].status == "failed" and not self.is_failed(fallback, nodes)
         return nodes[fallback].status != "done" and not is_covered
 
+    def count(self, nodes: Mapping[str, NodeState]) -> dict[str, Any]:
+        """How many nodes succeeded, failed and were skipped, as events and results have it."""
+        own = {name: node for name, node in nodes.items() if name != START}
+        return {
+            "successful_nodes": sum(node.has_succeeded for node in own.values()),
+            "failed_nodes": sum(self.is_failed(name, nodes) for name in own),
+            "skipped_nodes": sum(node.status == "skipped" and not node.has_succeeded for node in own.values()),
+        }
+
 
 def _names(edges: Sequence[NodeEdge]) -> dict[int, str]:
     """By identity of the edge: functions of the same name give equal names, which are numbered."""

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from perdure.agent_workflow import events
-from perdure.agent_workflow.definition.config import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, log_failure
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.views import EventViews
@@ -282,11 +281,9 @@ class Execution:
             workflow_name=self._workflow.name,
             execution_id=self.execution_id,
             duration=result.duration,
-            successful_nodes=sum(node.has_succeeded for name, node in nodes.items() if name != START),
-            failed_nodes=sum(self._instance.planner.graph.is_failed(name, nodes) for name in nodes),
-            skipped_nodes=sum(node.status == "skipped" and not node.has_succeeded for node in nodes.values()),
             success=False,
             error=text,
+            **self._instance.planner.graph.count(nodes),
         )
         self._emit(ended, emit)
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id

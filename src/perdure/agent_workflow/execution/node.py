@@ -1,16 +1,15 @@
-"""The executor of a node: runs its agent or its workflow, and reports the outcome to the conductor."""
+"""The executor of a node: runs its agent or its workflow, asks for approval, and reports to the conductor."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
 
 import msgspec
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.conversations.policy import open_session, record_turn_messages
-from perdure.agent_workflow.definition.config import ANSWER, NodeConfig
-from perdure.agent_workflow.execution.approvals import ApprovalContext, ApprovalDecision, is_needed, request_decision
+from perdure.agent_workflow.definition.config import ANSWER, ApprovalConfig, NodeConfig
 from perdure.agent_workflow.execution.turn import NodeParts, NodeTurn, Turns
 from perdure.agent_workflow.state import (
     ExecutionResult,
@@ -36,6 +35,64 @@ CONDUCTOR = "workflow.conductor"
 """The id of the executor that leads the execution. No node can have it."""
 Context = WorkflowContext[NodeOutcome | InnerInput | NodeTask]
 """NodeTask makes the edges to other nodes valid. Only the conductor sends along them."""
+
+
+class ApprovalContext(msgspec.Struct, frozen=True):
+    """The argument of a predicate: `requires_approval(when=lambda context: ...)`."""
+
+    node_id: str
+    outputs: dict[str, Any]
+    original_input: Any
+    workflow_data: dict[str, dict[str, Any]] = {}  # msgspec copies it
+    """Outputs of the other nodes, by node."""
+
+    def has_output(self, key: str) -> bool:
+        return key in self.outputs
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to approve outputs of a node."""
+
+    node_id: str
+    message: str
+    outputs: dict[str, Any]
+    original_input: Any = None
+    description: str | None = None
+
+
+class ApprovalDecision(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The answer to an approval request; as JSON `{"approved": true}`, or just `true`."""
+
+    sample_answer: ClassVar[str] = '{"approved": true}'
+    """The command line shows it with the request."""
+    approved: bool
+    reason: str | None = None
+    data: dict[str, Any] = {}  # msgspec copies it
+    """Merged into the node's outputs; its keys win."""
+    timed_out: bool = False
+
+
+async def _request_decision(
+    config: ApprovalConfig, context: ApprovalContext, latest: datetime | None
+) -> ApprovalDecision:
+    """Wait for the answer, which may arrive in another process. `latest`: the deadline of the whole execution."""
+    # The terms of the first request are recorded: after a restart it is the same request, with the same deadline.
+    is_limited = bool(config.timeout) and config.timeout_behavior != "suspend"
+    own = clock().now() + timedelta(seconds=config.timeout or 0) if is_limited else None
+    deadline = min((limit for limit in (own, latest) if limit is not None), default=None)
+    is_own = own is not None and deadline == own
+    late = ApprovalDecision(is_own and config.timeout_behavior == "auto_approve", timed_out=True)
+    request = ApprovalRequest(
+        context.node_id, config.message, context.outputs, context.original_input, config.description
+    )
+    answer: bool | ApprovalDecision = await delivery().ask(
+        request,
+        bool | ApprovalDecision,
+        request_id=delivery().delivery_name,  # not with the thread's id: a fork has the same request
+        deadline=deadline,
+        default=... if deadline is None else late,
+    )
+    return ApprovalDecision(answer) if isinstance(answer, bool) else answer
 
 
 class InnerTask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,11 +193,13 @@ class AgentNode(Executor):
 
     async def _approve(self, task: NodeTask, outputs: dict[str, Any], ctx: Context) -> dict[str, Any] | str:
         """The outputs, with the data of the approval; or the reason why they are not used."""
-        config = self._config.approval
-        context = ApprovalContext(self.id, outputs, task.input, task.outputs)
-        if config is None or not is_needed(config, self._parts.needs_approval, context):
+        config, predicate = self._config.approval, self._parts.needs_approval
+        if config is None or (config.when is not None and not config.when.holds(outputs)):
             return outputs
-        decision = await request_decision(config, context, ctx, task.deadline)
+        context = ApprovalContext(self.id, outputs, task.input, task.outputs)
+        if predicate is not None and not predicate(context):
+            return outputs
+        decision = await _request_decision(config, context, task.deadline)
         event = events.WorkflowApprovalResolvedEvent(
             request_id=f"{ctx.thread_id}:{delivery().delivery_name}",
             agent_id=self.id,

@@ -19,7 +19,6 @@ from perdure.agent_workflow.conversations.policy import (
     new_messages,
 )
 from perdure.agent_workflow.definition.config import ANSWER, NodeConfig, RetryConfig
-from perdure.agent_workflow.execution.approvals import Predicate
 from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.conversation.message import AgentSession
@@ -149,7 +148,7 @@ class NodeParts:
     agent: Any = None
     types: Sequence[type] = ()
     tools: Sequence[Tool] = ()
-    needs_approval: Predicate | None = None
+    needs_approval: Callable[[Any], bool] | None = None
     workflow: str | None = None
     """The id of the executor that runs the workflow of the node, if the node is a workflow."""
     conversations: Conversations | None = None

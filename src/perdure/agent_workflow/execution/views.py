@@ -11,8 +11,8 @@ import msgspec
 from perdure.agent_workflow import events
 from perdure.agent_workflow.definition.config import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
-from perdure.agent_workflow.execution.approvals import ApprovalDecision, ApprovalRequest
 from perdure.agent_workflow.execution.edge_graph import EdgeGraph
+from perdure.agent_workflow.execution.node import ApprovalDecision, ApprovalRequest
 from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeState, Status
 from perdure.agents.conversation.content import Content
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.execution.approvals import ApprovalContext
+from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agents.tools import tool
 from perdure.errors import InvalidDefinition
 from perdure.testing import ScriptedAgent

@@ -13,7 +13,7 @@ from perdure import InMemoryCheckpointStorage, SqliteCheckpointStorage, Workflow
 from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.as_tool import workflow_tool
 from perdure.agent_workflow.definition.config import AgentConfig
-from perdure.agent_workflow.execution.approvals import ApprovalDecision
+from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutor

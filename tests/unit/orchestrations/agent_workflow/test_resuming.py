@@ -20,7 +20,7 @@ from tests.unit.orchestrations.agent_workflow.interrupted import (
 )
 from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, echo, stub
 
-from perdure.agent_workflow.execution.approvals import ApprovalContext
+from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
 from perdure.testing import Call, FakeClock
