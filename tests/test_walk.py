@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Never
 
+import pytest
 from tests.counting import watched
 
-from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor, isolation
 
 RUN = {"files": 54, "calls": 352, "encodings": 3, "decodings": 0, "codecs": 0, "transactions": 4}
 """At most this many, for a run of one executor on a new thread. The transactions: claim, input, superstep, release."""
@@ -31,7 +32,8 @@ def excess(counts: dict[str, int], budgets: dict[str, int]) -> dict[str, str]:
     return {name: f"{count} of {budgets[name]}" for name, count in counts.items() if count > budgets[name]}
 
 
-async def test_a_run_and_its_resume_stay_within_their_budgets(tmp_path: Path) -> None:
+async def test_a_run_and_its_resume_stay_within_their_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_copied_otherwise", False)  # as in a new process: other tests have values of users
     with watched() as walk:
         async with SqliteCheckpointStorage(tmp_path / "walk.db") as storage:
             workflow = build(storage)

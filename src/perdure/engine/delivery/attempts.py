@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from perdure.cancelling import await_uncancelled
 from perdure.clock import Clock
 from perdure.engine.delivery.calls import Calls, StepCall, enter_frame, inside, leave_frame, name_in
 from perdure.engine.delivery.recorder import Recorder
+from perdure.engine.delivery.replay import Waits
 from perdure.errors import TimedOut
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.executor import is_async
@@ -158,13 +159,13 @@ class Attempts:
         delivery: Delivery,
         recorder: Recorder,
         calls: Calls,
-        pause: Callable[[datetime], Awaitable[None]],
+        waits: Waits,
         in_flight: dict[str, asyncio.Future[Any]],
     ) -> None:
         self._delivery = delivery
         self._recorder = recorder
         self._calls = calls
-        self._pause = pause
+        self._waits = waits
         self._in_flight = in_flight
         self._clock = delivery.lane.scope.clock
         self._events = StepEvents(delivery)
@@ -177,7 +178,7 @@ class Attempts:
         attempts = [record for record in records if record.kind == "attempt" and record.key == call.key]
         number = len(attempts)
         if attempts and attempts[-1].until is not None:
-            await self._pause(attempts[-1].until)
+            await self._waits.until(attempts[-1].until)
         else:
             self._events.emit("executor_invoked", call)
         retry = work.policy.retry
@@ -260,7 +261,7 @@ class Attempts:
         value = self._delivery.lane.scope.journal.kept_error(error)
         await self._recorder.append(Record("attempt", call.key, call.name, value=value, until=until))
         self._events.emit("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
-        await self._pause(until)
+        await self._waits.until(until)
 
     async def _handle_failure(self, call: StepCall, error: Exception, work: Work) -> Any:
         """After the last attempt: raise the error, or return the policy's replacement."""

@@ -87,10 +87,14 @@ class DeliveryContext:
     def end(self) -> None:
         """The handler has ended. Calls of a task that it left behind raise ContextEnded from now on."""
         self._effects = cast(Effects, _ended(self._lane.executor_id))
-        if self.used is not None:
-            self.used.is_over = True
         if self.steps is not None:
             self.steps.stop()
+            self.steps = None
+        if self.used is not None:  # they refer to each other: only the garbage collector could free them
+            self.used.is_over = True
+            self.used.steps = None
+            self.used = None
+        self.task = None
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         nodes = self._lane.level.compiled.graph.nodes

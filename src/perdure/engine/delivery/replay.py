@@ -7,12 +7,13 @@ same path again, and makes the recorded calls and no others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 from perdure.clock import Clock
-from perdure.engine.delivery.calls import inside
+from perdure.engine.delivery.calls import frames_of, inside
 from perdure.records import SETTLES, Record
 
 QUIET_TURNS = 8
@@ -23,34 +24,33 @@ layers of gather, task groups and timeouts."""
 class Quiet:
     """Calls back after QUIET_TURNS turns of the event loop without activity."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    def __init__(self) -> None:
         self._news = 0
         self._is_watching = False
 
     def stir(self) -> None:
         self._news += 1
 
-    def watch(self) -> None:
+    def watch(self, then: Callable[[], None]) -> None:
         """Start, or restart, waiting for quiet."""
         self._news += 1
         if not self._is_watching:
             self._is_watching = True
-            asyncio.get_running_loop().call_soon(self._look, QUIET_TURNS, self._news)
+            asyncio.get_running_loop().call_soon(self._look, then, QUIET_TURNS, self._news)
 
     def stop(self) -> None:
         self._is_watching = False
 
-    def _look(self, turns: int, seen: int) -> None:
+    def _look(self, then: Callable[[], None], turns: int, seen: int) -> None:
         if not self._is_watching:
             return
         if seen != self._news:
             turns, seen = QUIET_TURNS, self._news
         if turns > 0:
-            asyncio.get_running_loop().call_soon(self._look, turns - 1, seen)
+            asyncio.get_running_loop().call_soon(self._look, then, turns - 1, seen)
         else:
             self._is_watching = False
-            self._then()
+            then()
 
 
 class Replay:
@@ -67,7 +67,7 @@ class Replay:
         self._is_past = False
         self._called: set[str] = set()
         self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._quiet = Quiet(self._release_next)
+        self._quiet = Quiet()
 
     def find(self, key: str) -> Record | None:
         return self._records.get(key)
@@ -86,12 +86,12 @@ class Replay:
             return
         if place > self._next:
             waiting = self._waiting[key] = asyncio.get_running_loop().create_future()
-            self._quiet.watch()
+            self._quiet.watch(self._release_next)
             await waiting
             return
         self._next += 1
         if self._waiting:
-            self._quiet.watch()
+            self._quiet.watch(self._release_next)
 
     def _release_next(self) -> None:
         """The delivery is quiet: skip the records that no call asked for, and release the next that waits."""
@@ -103,7 +103,7 @@ class Replay:
                     waiting.set_result(None)
                 break
         if self._waiting:
-            self._quiet.watch()
+            self._quiet.watch(self._release_next)
 
     async def over(self) -> None:
         """Return when all records have been replayed and the code had time to act on them, or will clearly not be."""
@@ -136,14 +136,16 @@ class Waits:
     """The waits of the branches of one delivery. It keeps running while a step runs. When none does, it is suspended:
     its superstep commits without it, and it leaves memory."""
 
-    def __init__(self, task: asyncio.Task[object], clock: Clock) -> None:
+    def __init__(self, owner: object, task: asyncio.Task[object], clock: Clock) -> None:
+        self._owner = owner
+        """The delivery."""
         self._task = task
         self._clock = clock
         self._times: dict[asyncio.Future[None], datetime] = {}
         self._requests: dict[asyncio.Future[None], str] = {}
         self._alarms: set[asyncio.Task[None]] = set()
         self._active = 0
-        self._quiet = Quiet(self._suspend_if_idle)
+        self._quiet = Quiet()
         self._is_over = False
         self.is_suspended = False
 
@@ -164,17 +166,39 @@ class Waits:
         self._active -= 1
         self._look()
 
+    @contextmanager
+    def _mark_waiting(self) -> Iterator[None]:
+        """Mark this call and its enclosing steps as waiting, so that they do not prevent a suspension. After one, they
+        are called again."""
+        frames = list(frames_of(self._owner))
+        self.end()
+        for frame in frames:  # a step counts once, even if several branches of it wait
+            frame.waiting += 1
+            if frame.waiting == 1:
+                self.end()
+        try:
+            yield
+        finally:
+            for frame in frames:
+                frame.waiting -= 1
+                if frame.waiting == 0:
+                    self.begin()
+            self.begin()
+
     async def until(self, time: datetime) -> None:
         """Return at that time, if a step keeps the delivery running until then."""
-        future = self._future()
-        self._times[future] = time
-        await self._wait(future, self._times)
+        if time > self._clock.now():
+            with self._mark_waiting():
+                future = self._future()
+                self._times[future] = time
+                await self._wait(future, self._times)
 
     async def wait_for_answer(self, request_id: str) -> None:
         """Wait for an answer. Never returns: the answer resumes the suspended delivery."""
-        future = self._future()
-        self._requests[future] = request_id
-        await self._wait(future, self._requests)
+        with self._mark_waiting():
+            future = self._future()
+            self._requests[future] = request_id
+            await self._wait(future, self._requests)
 
     def _future(self) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
@@ -190,7 +214,7 @@ class Waits:
 
     def _look(self) -> None:
         if (self._times or self._requests) and not self._is_over:
-            self._quiet.watch()
+            self._quiet.watch(self._suspend_if_idle)
 
     def _suspend_if_idle(self) -> None:
         if self.is_suspended or (not self._times and not self._requests):

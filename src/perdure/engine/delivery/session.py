@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.delivery.attempts import Attempts, StepEvents, Work
-from perdure.engine.delivery.calls import Calls, StepCall, bound_arguments, frames_of, normalise_arguments
+from perdure.engine.delivery.calls import Calls, StepCall, bound_arguments, normalise_arguments
 from perdure.engine.delivery.recorder import Recorder
 from perdure.engine.delivery.replay import Replay, Waits
 from perdure.engine.thread.inputs import request_key
@@ -37,7 +37,6 @@ class StepSession:
         scope = lane.scope
         self._delivery = delivery
         self._lane = lane
-        self._clock = scope.clock
         self._delivery_id = message.delivery_id
         self._recorder = Recorder(lane, message)
         self.records = self._recorder.records
@@ -45,7 +44,8 @@ class StepSession:
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         """Results of steps called in this run, by key. Calls with the same `key=` share one step."""
-        self._attempts = Attempts(delivery, self._recorder, self._calls, self._pause, self._in_flight)
+        self.waits = Waits(delivery, task, scope.clock)
+        self._attempts = Attempts(delivery, self._recorder, self._calls, self.waits, self._in_flight)
         self._events = StepEvents(delivery)
         self._asked: Counter[str] = Counter()
         """How often each request id was used."""
@@ -54,7 +54,6 @@ class StepSession:
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
         """The handler's own tasks that are in a step, asleep, or wait for an answer."""
-        self.waits = Waits(task, scope.clock)
 
     async def step(
         self,
@@ -196,31 +195,6 @@ class StepSession:
             settled.set_result(value)
         return value
 
-    async def _pause(self, until: datetime) -> None:
-        """Wait between two attempts. The step does not count as running, so its delivery may be suspended."""
-        if until > self._clock.now():
-            with self._mark_waiting():
-                await self.waits.until(until)
-
-    @contextmanager
-    def _mark_waiting(self) -> Iterator[None]:
-        """Mark this call and its enclosing steps as waiting, so that they do not prevent a suspension. After one, they
-        are called again."""
-        frames = list(frames_of(self._delivery))
-        self.waits.end()
-        for frame in frames:  # a step counts once, even if several branches of it wait
-            frame.waiting += 1
-            if frame.waiting == 1:
-                self.waits.end()
-        try:
-            yield
-        finally:
-            for frame in frames:
-                frame.waiting -= 1
-                if frame.waiting == 0:
-                    self.waits.begin()
-            self.waits.begin()
-
     async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
         """Return at that time. The time is recorded, so it is the same after a restart."""
         await self._check()
@@ -236,9 +210,7 @@ class StepSession:
                 due_at = until()
                 await self._recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
             await self._replay.over()
-            if due_at > self._clock.now():
-                with self._mark_waiting():
-                    await self.waits.until(due_at)
+            await self.waits.until(due_at)
             await self._recorder.record("slept", call)
 
     async def answer(self, call: StepCall, ask: Callable[[], None], request_id: str) -> Any:
@@ -250,8 +222,7 @@ class StepSession:
         with self._in_call(call):
             if settled is None:
                 ask()
-                with self._mark_waiting():
-                    await self.waits.wait_for_answer(request_id)
+                await self.waits.wait_for_answer(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._turn_of(settled)
         if settled.kind == "expired":

@@ -25,7 +25,7 @@ class Committer:
         self._thread = scope.thread
         self._stored_thread = scope.stored_thread
         self._run_id = scope.run_id
-        self._emit = scope.emit
+        self._scope = scope
         self._watch = scope.watch
         self._only_at_exit = durability == "exit"
         self._lags = durability == "async"
@@ -34,7 +34,8 @@ class Committer:
         """Events that wait for the next commit to join the thread's log."""
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
-        self._final_is_logged = False
+        self._logged_state: WorkflowRunState | None = None
+        """The final status, once the log has it."""
         self._saved_seq = 0 if scope.stored_thread is None else scope.stored_thread.last_seq
         """The cursor of the last event that is stored."""
 
@@ -49,7 +50,7 @@ class Committer:
 
     def emit(self, event: WorkflowEvent) -> None:
         """Emit to the consumer now, and log with the next commit."""
-        self._emit(event)
+        self._scope.emit(event)
         self.log(event)
 
     def log(self, *events: WorkflowEvent) -> None:
@@ -102,7 +103,7 @@ class Committer:
         )
         info = await (commit if saving is None else saving.watch(commit))
         self.backlog.clear()
-        self._final_is_logged = is_final
+        self._logged_state = state if is_final else None
         self._is_unsaved = False
         self._move(after, is_ahead=False)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
@@ -120,7 +121,7 @@ class Committer:
 
     def _emit_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         self._saved_seq = last_seq
-        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info, last_seq=last_seq if self._lags else None))
+        self._scope.emit(WorkflowEvent("checkpoint_saved", checkpoint=info, last_seq=last_seq if self._lags else None))
 
     async def commit_progress(self, position: Position, unsettled: Sequence[int]) -> None:
         """A checkpoint in the middle of a superstep: the same position, with more of it recorded."""
@@ -146,12 +147,12 @@ class Committer:
 
     async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
         """The last commit of a run: unsaved state, and its final status."""
-        stored_thread, thread = self._stored_thread, self._thread
+        stored_thread = self._stored_thread
         if stored_thread is None:
             return
         if self._lags or self._is_unsaved:  # a superstep of durability="sync" is stored
             await self._save_the_rest(stored_thread)
-        if not self._final_is_logged or state is not resting_state(thread.position):
+        if state is not self._logged_state:
             logged = [*self.backlog, *events, WorkflowEvent("status", state=state)]
             await self._commit_events(stored_thread, logged, state)
 

@@ -276,7 +276,7 @@ class Nesting:
     def __init__(self, scope: RunScope) -> None:
         self._thread = scope.thread
         self._now = scope.clock.now
-        self._emit = scope.emit
+        self._scope = scope
         self._deadlines: dict[int, datetime] = {}
         """Deadlines of children whose executor has a timeout. Time counts only while a run works on them."""
 
@@ -317,7 +317,9 @@ class Nesting:
             failure = SubWorkflowFailed(outer.full_id, outer.compiled.graph.name, error)
             details = WorkflowErrorDetails.from_exception(error, executor_id=outer.full_id)
             above = None if outer.parent is None else outer.parent.child_id
-            self._emit(WorkflowEvent("executor_failed", executor_id=outer.full_id, details=details, child_id=above))
+            self._scope.emit(
+                WorkflowEvent("executor_failed", executor_id=outer.full_id, details=details, child_id=above)
+            )
         return failure
 
     def forget_ended(self) -> None:

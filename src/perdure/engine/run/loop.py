@@ -48,10 +48,9 @@ class Loop:
     """Moves one thread forward for one run."""
 
     def __init__(self, scope: RunScope, durability: str) -> None:
-        self._scope = scope
+        self.scope = scope
         self._compiled = scope.compiled
         self._thread = scope.thread
-        self._emit = scope.emit
         scope.after_record = self._save_progress
         self.committer = Committer(scope, durability)
         self._unfinished = 0
@@ -66,22 +65,22 @@ class Loop:
 
     @cached_property
     def _memory(self) -> ExecutorMemories:
-        return ExecutorMemories(self._thread, self._compiled, self._scope.stored_thread)
+        return ExecutorMemories(self._thread, self._compiled, self.scope.stored_thread)
 
     @cached_property
     def _nesting(self) -> Nesting:
-        return Nesting(self._scope)
+        return Nesting(self.scope)
 
     @cached_property
     def _waiting(self) -> SleeperWait:
-        return SleeperWait(self._scope, self._nesting, self.committer)
+        return SleeperWait(self.scope, self._nesting, self.committer)
 
     async def drive(self) -> None:
         """Run supersteps until nothing is due, or the run is asked to leave. Raises the error of a handler; the thread
         is then at its head."""
         thread = self._thread
-        limit = min(self._compiled.graph.max_iterations, self._scope.max_iterations or sys.maxsize)
-        scope = self._scope
+        limit = min(self._compiled.graph.max_iterations, self.scope.max_iterations or sys.maxsize)
+        scope = self.scope
         scope.task = asyncio.current_task()
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
@@ -122,13 +121,13 @@ class Loop:
         thread, position = self._thread, self._thread.position
         iteration = position.iteration + 1
         started = WorkflowEvent("superstep_started", iteration=iteration)
-        self._emit(started)
+        self.scope.emit(started)
         level = Level(self._compiled, position, thread.executors)
         backlog = self.committer.backlog
         logged_before = len(backlog)
         lanes: Sequence[Lane] = ()
         try:
-            lanes = plan(level, self._scope, self._open_child)
+            lanes = plan(level, self.scope, self._open_child)
             run_lane = self._run_any_lane if level.levels else self._run_lane
             if len(lanes) == 1:
                 self._unfinished = len(lanes[0].messages)
@@ -137,7 +136,7 @@ class Loop:
             else:
                 self._unfinished = sum([len(lane.messages) for lane in lanes])
                 was_cancelled = await run_side_by_side(lanes, run_lane)
-            after, notices, effects = await apply(level, self._scope.codec, self._scope.clock.now)
+            after, notices, effects = await apply(level, self.scope.codec, self.scope.clock.now)
             if notices:
                 self._emit_all(notices)
             if level.levels:
@@ -151,7 +150,7 @@ class Loop:
                 has_pending_messages=after.is_busy,
                 has_pending_requests=bool(after.requests),
             )
-            if self._scope.is_logged:
+            if self.scope.is_logged:
                 backlog.append(started)
                 for done in effects:
                     backlog += done.events
@@ -171,9 +170,9 @@ class Loop:
         thread.journal = {}
         if thread.records or thread.children:
             thread.records = {}  # records of suspended deliveries are in the checkpoint
-            self._scope.journal.since_commit = 0
+            self.scope.journal.since_commit = 0
             self._nesting.forget_ended()
-        self._emit(completed if last_seq is None else replace(completed, checkpoint=info, last_seq=last_seq))
+        self.scope.emit(completed if last_seq is None else replace(completed, checkpoint=info, last_seq=last_seq))
         if was_cancelled:
             raise asyncio.CancelledError
 
@@ -186,7 +185,7 @@ class Loop:
 
     def _emit_all(self, events: Sequence[WorkflowEvent]) -> None:
         for event in events:
-            self._emit(event)
+            self.scope.emit(event)
             if event.type == "warning":
                 logger.warning("thread %s: %s", self._thread.thread_id, event.data)
 
@@ -195,7 +194,7 @@ class Loop:
 
     async def _save_progress(self) -> None:
         """Save a checkpoint after every RECORDS_PER_CHECKPOINT records, so that the journal stays short."""
-        journal = self._scope.journal
+        journal = self.scope.journal
         if journal.since_commit < RECORDS_PER_CHECKPOINT or not self.committer.has_journal:
             return
         async with journal.lock:
@@ -213,7 +212,7 @@ class Loop:
     def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
         if lane.level.parent is None:
             return self._run_lane(lane)
-        return run_child_lane(lane, self._run_lane, self._scope.clock)
+        return run_child_lane(lane, self._run_lane, self.scope.clock)
 
     async def _run_lane(self, lane: Lane) -> None:
         for message in lane.messages:
@@ -222,7 +221,7 @@ class Loop:
                 await self._replay(lane, message, recorded)
                 self._unfinished -= 1
                 continue
-            spans = self._scope.spans
+            spans = self.scope.spans
             effects = await (lane.deliver(message) if spans is None else spans.delivery(lane, message))
             self._unfinished -= 1
             if effects.is_undone:
@@ -245,8 +244,8 @@ class Loop:
 
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
         lane.replay(message, recorded)
-        if self._scope.spans is not None:
-            self._scope.spans.record_bypass("executor", lane.full_id)
+        if self.scope.spans is not None:
+            self.scope.spans.record_bypass("executor", lane.full_id)
         if recorded.saved is not None:
             seen = lane.position.successor()
             if recorded.private is not None:
@@ -260,14 +259,14 @@ class Loop:
         """
         if not self.committer.records and len(lane.messages) == 1:
             return
-        lane.settle(effects, self._scope.codec)
+        lane.settle(effects, self.scope.codec)
         if lane.executor.saves_state:
             await self._memory.take_into(effects, lane.executor, lane.position)
         if not self.committer.records:
             return
-        stored_thread = self._scope.stored_thread
+        stored_thread = self.scope.stored_thread
         if stored_thread is not None and self.committer.has_journal:
-            async with self._scope.journal.beside_others():
+            async with self.scope.journal.beside_others():
                 await stored_thread.record(
                     message.delivery_id, encode_effects(effects, lane.full_id, stored_thread.codec)
                 )
@@ -294,9 +293,9 @@ class Loop:
             for message in lane.messages:
                 if (
                     self._thread.journal.pop(message.delivery_id, None) is not None
-                    and self._scope.stored_thread is not None
+                    and self.scope.stored_thread is not None
                 ):
-                    await self._scope.stored_thread.record(message.delivery_id, None)
+                    await self.scope.stored_thread.record(message.delivery_id, None)
 
     async def _discard(self, level: Level, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
         """Undo a failed superstep, except for the journal: restore the executors from the head."""
@@ -309,7 +308,7 @@ class Loop:
                 await undo()
             except Exception as second:  # noqa: BLE001  # the first error is the cause; the next run restores again
                 error.add_note(f"While it was undone: {second!r}")
-        self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))
+        self.scope.emit(WorkflowEvent("superstep_discarded", iteration=iteration))
 
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
         """Move to another position, executors included. `saved` has their dicts as values."""

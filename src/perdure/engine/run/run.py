@@ -99,7 +99,12 @@ class Run:
             except BaseException as raised:  # noqa: BLE001  # raised again, after the release
                 error = raised
             await self._release(thread, ownership, stored_thread)
-            return self._finish(thread, ownership, error)
+            if self._loop is not None:
+                self._loop.scope.close()
+            try:
+                return self._finish(thread, ownership, error)
+            finally:
+                self._listener = None  # it may refer to this run
 
     async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
         """Release the thread, here and in its store. Logs an error of the store."""
