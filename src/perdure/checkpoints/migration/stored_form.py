@@ -174,7 +174,7 @@ class StoredForm(StoredLevel):
             if path == parents[: len(path)]:
                 requests = level.get("requests", ())
                 level["requests"] = [
-                    each for each in requests if not f"{each['source_executor_id']}/".startswith(f"{below}/")
+                    each for each in requests if not f"{each['source_executor_id']}/".startswith(below)
                 ]
         signature["edges"] = [
             line
