@@ -141,8 +141,10 @@ def stream(turn: TurnCall, seconds: float | None) -> HttpCall[None]:
     )
 
 
-def events(thread_id: str, after: int | None, *, live: bool, seconds: float) -> HttpCall[None]:
-    query = {"live": "true" if live else "false", **omit_none(after=after)}
+def events(
+    thread_id: str, after: int | None, *, seconds: float, live: bool = True, chunks: bool = False
+) -> HttpCall[None]:
+    query = {"live": "true" if live else "false", **omit_none(after=after, chunks="true" if chunks else None)}
     return HttpCall(
         method="GET", path=build_path("threads", thread_id, "events"), kind=None, query=query, seconds=seconds
     )

@@ -13,7 +13,6 @@ from perdure.client import calls
 from perdure.client.calls import TurnCall
 from perdure.client.connection import Connection
 from perdure.client.errors import (
-    ClientError,
     ConnectionLost,
     NotFound,
     NotSent,
@@ -22,14 +21,8 @@ from perdure.client.errors import (
     UnreadableAnswer,
 )
 from perdure.client.event_stream import EventStream
-from perdure.client.fetch import TRY_AGAIN, fetch, fetch_patiently
-from perdure.client.models import AT_REST, Chunk, Message
-
-# ---------------------------------------------------------------- chunks
-
-
-_MEDIA = ("image", "audio", "video", "document")
-_OWN = ("thread_id", "run_id", "timestamp", "seq")
+from perdure.client.fetch import TRY_AGAIN, fetch_patiently
+from perdure.client.models import AT_REST, Chunk
 
 
 def decode_chunk(seq: int | None, data: Mapping[str, Any]) -> Chunk:
@@ -47,34 +40,6 @@ def stream_notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -
     )
 
 
-def to_chunks(event: Mapping[str, Any], seq: int | None, outputs_before: int = 0) -> list[Chunk]:
-    """The chunks of an event: an output of several messages is several chunks.
-
-    `outputs_before` counts the messages of earlier outputs of the run. A message without an id is numbered by it.
-    """
-    kind, data = event.get("type"), event.get("data")
-    if kind == "data" and isinstance(data, Mapping) and data.get("type") == "agent_response_update":
-        delta = to_message(data, str(data.get("message_id") or ""), delta=True)
-        return [_chunk(event, None, "message", message=delta)]
-    if kind == "output":
-        messages = enumerate(output_messages(data, event.get("executor_id")), outputs_before)
-        run_id = event.get("run_id")
-        return [
-            _chunk(event, seq, "message", message=to_message(content, f"{run_id}-out{at}")) for at, content in messages
-        ]
-    if kind == "failed":
-        return [_chunk(event, seq, "error", data=event.get("details"))]
-    if kind == "request_info":
-        return [_chunk(event, seq, "updates", data={"status": "interrupted", "request": to_request(event)})]
-    data = {key: value for key, value in event.items() if key not in _OWN}
-    return [_chunk(event, seq, "updates", data=data)]
-
-
-def _chunk(event: Mapping[str, Any], seq: int | None, name: str, **more: Any) -> Chunk:
-    thread_id, run_id = event.get("thread_id"), event.get("run_id")
-    return Chunk(event=name, seq=seq, thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time(), **more)
-
-
 def final_state(chunk: Chunk) -> str | None:
     """The final state of the run, if this chunk has it."""
     data = chunk.data
@@ -82,95 +47,6 @@ def final_state(chunk: Chunk) -> str | None:
         return None
     state = data.get("state")
     return state if state in AT_REST else None
-
-
-def to_request(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A request without its schema, which the log does not have."""
-    terms = event.get("terms") or {}
-    return {
-        "request_id": event.get("request_id"),
-        "executor_id": event.get("source_executor_id"),
-        "data": event.get("data"),
-        "response_type": event.get("response_type"),
-        "response_schema": None,
-        "deadline": terms.get("deadline"),
-        "assignee": terms.get("assignee"),
-    }
-
-
-# ---------------------------------------------------------------- messages
-
-
-def output_messages(data: Any, author: Any) -> list[Mapping[str, Any]]:
-    if isinstance(data, Mapping) and data.get("type") == "agent_response":
-        return list(data.get("messages") or ())
-    if _is_message(data):
-        return [data]
-    if isinstance(data, list) and data and all(_is_message(content) for content in data):
-        return data
-    text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
-    return [{"role": "assistant", "contents": [{"type": "text", "text": text}], "author_name": author}]
-
-
-def _is_message(data: Any) -> bool:
-    return isinstance(data, Mapping) and data.get("type") == "message" and "role" in data
-
-
-def to_message(data: Mapping[str, Any], message_id: str, *, delta: bool = False) -> Message:
-    contents = [content for content in data.get("contents") or () if isinstance(content, Mapping)]
-    calls = [_to_block(content) for content in contents if content.get("type") == "function_call"]
-    usages = [content.get("usage_details") for content in contents if content.get("type") == "usage"]
-    return Message(
-        message_id=(data.get("message_id") or message_id) if not delta else data.get("message_id"),
-        role=data.get("role") or "assistant",
-        content=[_to_block(content) for content in contents if content.get("type") != "usage"],
-        delta=delta,
-        tools_calls=calls or None,
-        reasoning="".join(content.get("text") or "" for content in contents if content.get("type") == "text_reasoning"),
-        metadata=dict(data.get("additional_properties") or {}),
-        usages=usages[-1] if usages else None,
-        author_name=data.get("author_name"),
-    )
-
-
-def _to_block(content: Mapping[str, Any]) -> dict[str, Any]:
-    kind = content.get("type")
-    if kind == "text":
-        return {"type": "text", "text": content.get("text") or "", "annotations": []}
-    if kind == "text_reasoning":
-        return {"type": "reasoning", "summary": content.get("text") or ""}
-    if kind == "function_call":
-        args = _decode_arguments(content.get("arguments"))
-        return {"type": "tool_call", "id": content.get("call_id"), "name": content.get("name"), "args": args}
-    if kind == "function_result":
-        failure = content.get("exception")
-        return {
-            "type": "tool_result",
-            "call_id": content.get("call_id"),
-            "output": content.get("result") if failure is None else failure,
-            "is_error": failure is not None,
-            "status": "completed" if failure is None else "failed",
-        }
-    if kind == "error":
-        return {"type": "error", "message": content.get("message") or ""}
-    if content.get("uri") is not None:
-        media_type = content.get("media_type")
-        family = (media_type or "").split("/", 1)[0]
-        media = {"kind": "url", "url": content["uri"], "mime_type": media_type}
-        return {"type": family if family in _MEDIA else "document", "media": media}
-    return {"type": "data", "data": dict(content)}
-
-
-def _decode_arguments(arguments: Any) -> Any:
-    if arguments is None or arguments == "":
-        return {}
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return arguments
-    return decoded if isinstance(decoded, dict) else arguments
 
 
 MAX_RUN_LOOKUPS = 3
@@ -195,8 +71,6 @@ class StreamedTurn:
         """The last `seq` that was yielded."""
         self._chunk_count = 0
         """Yielded chunks of that event: an event may be several."""
-        self._output_count = 0
-        """Yielded messages of outputs."""
         self._last_is_message = False
         self._state: str | None = None
         """The final state of the run."""
@@ -270,7 +144,6 @@ class StreamedTurn:
             self._chunk_count = self._chunk_count + 1 if chunk.seq == self._seq else 1
             self._seq = chunk.seq
             self._last_is_message = chunk.event == "message"
-            self._output_count += chunk.event == "message"
             self._state = final_state(chunk) or self._state
             if chunk.event == "error":
                 self._failure = chunk.data
@@ -302,20 +175,24 @@ class StreamedTurn:
         while self._state is None:
             try:
                 seconds = self._connection.stream_seconds
-                await self._stream.open(calls.events(self._thread_id, self._cursor, live=True, seconds=seconds))
+                call = calls.events(self._thread_id, self._cursor, seconds=seconds, chunks=True)
+                await self._stream.open(call)
                 yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
+                repeated = self._chunk_count
                 while self._state is None:
                     entry = await self._stream.next()
                     if entry is None:
                         await self._check_progress()
                         continue
                     self._idle_lookups = 0
-                    if self._is_earlier(*entry):
+                    chunk = decode_chunk(*entry)
+                    if self._is_earlier(chunk):
                         continue
-                    for chunk in await self._chunks_of_event(*entry):
-                        yield self._record(chunk)
-                    if entry[0] is not None:
-                        self._last_is_message = False
+                    if chunk.seq is not None and chunk.seq == self._seq and repeated > 0:
+                        repeated -= 1
+                        continue
+                    self._run_id = chunk.run_id or self._run_id
+                    yield self._record(chunk)
             except TRY_AGAIN as error:
                 error.thread_id, error.run_id = self._thread_id, self._run_id
                 await self._stream.pause(error)
@@ -327,31 +204,11 @@ class StreamedTurn:
         # An output of several messages may have arrived in part: read the event again and skip those.
         return self._seq - 1 if self._last_is_message else self._seq
 
-    def _is_earlier(self, seq: int | None, event: dict[str, Any]) -> bool:
-        """Whether the event belongs to an earlier run or was yielded. A later run continues the work of this one."""
+    def _is_earlier(self, chunk: Chunk) -> bool:
+        """Whether it belongs to an earlier run or was yielded. A later run continues the work of this one."""
         if self._seq is None:
-            return event.get("run_id") != self._run_id
-        return seq is not None and seq < self._seq
-
-    async def _chunks_of_event(self, seq: int | None, event: dict[str, Any]) -> list[Chunk]:
-        """Without those that the broken stream brought."""
-        self._run_id = event.get("run_id") or self._run_id
-        is_begun = seq is not None and seq == self._seq
-        chunks = to_chunks(event, seq, self._output_count - (self._chunk_count if is_begun else 0))
-        if event.get("type") == "request_info":
-            await self._load_schema(chunks[0])
-        return chunks[self._chunk_count :] if is_begun else chunks
-
-    async def _load_schema(self, chunk: Chunk) -> None:
-        """Adds the schema of the answer from the list of pending requests."""
-        wanted = chunk.data["request"]
-        try:
-            pending = await fetch(self._connection, calls.requests(self._thread_id))
-        except ClientError:  # the request can be answered without it
-            return
-        for content in pending:
-            if content.request_id == wanted["request_id"]:
-                wanted.update(response_schema=content.response_schema, response_type=content.response_type)
+            return chunk.run_id != self._run_id
+        return chunk.seq is not None and chunk.seq < self._seq
 
     async def _check_progress(self) -> None:
         """After a heartbeat: checks whether a run still owns the thread."""

@@ -1,4 +1,4 @@
-"""Chunks made from the log are those that the server streams."""
+"""The client reads the chunks that the server makes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import msgspec
 import pytest
 
 from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
-from perdure.client import Message as ClientMessage
-from perdure.client.turns import to_chunks
+from perdure.client.turns import decode_chunk
 from perdure.events import WorkflowEvent
 from perdure.server.auth.principal import Space
-from perdure.server.runs.turns import _delta
-from perdure.server.threads.agentflow import messages_to_client
+from perdure.server.runs.hub import StreamedEvent
+from perdure.server.runs.turns import chunks_of_event
 from perdure.server.threads.conversation import output_messages, with_run_ids
-from perdure.server.threads.to_json import event_to_json
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),
@@ -44,18 +42,21 @@ DATA: list[Any] = [
 
 
 @pytest.mark.parametrize("data", DATA, ids=lambda value: type(value).__name__)
-def test_output_gives_the_same_messages_from_the_log_and_the_stream(data: Any) -> None:
+def test_client_reads_every_message_of_an_output(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
-    encoded = msgspec.json.decode(msgspec.json.encode(event_to_json(event, Space())))
-    streamed = messages_to_client(with_run_ids(output_messages(event), "run-1-out"))
-    chunks = to_chunks(encoded, 5)
-    assert [chunk.message for chunk in chunks] == [msgspec.convert(message, ClientMessage) for message in streamed]
+    messages = with_run_ids(output_messages(event), "run-1-out")
+    parts = chunks_of_event("t", StreamedEvent(event, Space(), 4, hides=False), messages)
+    chunks = [decode_chunk(seq, msgspec.json.decode(msgspec.json.encode(body))) for seq, body in parts]
+    assert [chunk.message and chunk.message.message_id for chunk in chunks] == [part.message_id for part in messages]
+    assert [chunk.text for chunk in chunks] == [part.text for part in messages]
     assert all(chunk.seq == 5 and chunk.event == "message" and chunk.run_id == "run-1" for chunk in chunks)
 
 
-def test_delta_gives_the_same_message_from_the_log_and_the_stream() -> None:
+def test_client_reads_a_delta() -> None:
     update = AgentResponseUpdate(contents="Hel", role="assistant", author_name="ada", message_id="id-1")
-    encoded = event_to_json(WorkflowEvent("data", update, executor_id="one"), Space())
-    (chunk,) = to_chunks(encoded, None)
-    assert chunk.message == msgspec.convert(_delta(update), ClientMessage)
+    event = WorkflowEvent("data", update, executor_id="one")
+    ((seq, body),) = chunks_of_event("t", StreamedEvent(event, Space(), 4, hides=False), ())
+    chunk = decode_chunk(seq, msgspec.json.decode(msgspec.json.encode(body)))
     assert chunk.seq is None
+    assert chunk.message is not None
+    assert (chunk.text, chunk.message.delta, chunk.message.message_id) == ("Hel", True, "id-1")

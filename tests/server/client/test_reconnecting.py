@@ -27,8 +27,15 @@ from perdure.client import (
 T = TypeVar("T")
 QUICK = Patience(first_wait=0.01, longest_wait=0.05, seconds=0.5)
 FIRST = [chunk(1, {"type": "started"}), chunk(2, {"type": "status", "state": "IN_PROGRESS"})]
-IDLE = event(3, "status", state="IDLE")
 HEARTBEAT = b": \n\n"
+
+
+def logged(seq: int, kind: str, run_id: str = "run-1", **more: Any) -> bytes:
+    """An event of the log, as the chunk that the server makes of it."""
+    return chunk(seq, {"type": kind, **more}, run_id)
+
+
+IDLE = logged(3, "status", state="IDLE")
 
 
 async def all_of(items: AsyncIterator[T]) -> list[T]:
@@ -70,26 +77,26 @@ async def test_stream_that_ends_early_continues_after_the_last_id() -> None:
         chunks = await streamed(server)
     assert seqs(chunks) == [1, 2, 3]
     assert chunks[-1].data == {**chunks[-1].data, "status": "done", "state": "IDLE", "cursor": 3}
-    assert server.asked[1].path == "/v1/threads/t/events?live=true&after=2"
+    assert server.asked[1].path == "/v1/threads/t/events?live=true&after=2&chunks=true"
     assert posts(server) == 1
 
 
 async def test_stream_does_not_repeat_events_after_a_reconnect() -> None:
-    again = [event(seq, "status", state="IN_PROGRESS") for seq in (1, 2)]
+    again = [logged(seq, "status", state="IN_PROGRESS") for seq in (1, 2)]
     with ScriptedServer(turn(stream(started(), *FIRST), stream(*again, IDLE))) as server:
         assert seqs(await streamed(server)) == [1, 2, 3]
 
 
 async def test_stream_cut_inside_an_output_yields_only_its_missing_messages() -> None:
     messages = [
-        {"type": "message", "role": "assistant", "contents": [{"type": "text", "text": text}]} for text in "abc"
+        frame({"event": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}, 3)
+        for text in "abc"
     ]
-    first = {"event": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": "a"}]}}
-    log = stream(event(3, "output", data=messages), event(4, "status", state="IDLE"))
-    with ScriptedServer(turn(stream(started(), *FIRST, frame(first, 3)), log)) as server:
+    logs = stream(*messages[:2]), stream(*messages, logged(4, "status", state="IDLE"))
+    with ScriptedServer(turn(stream(started(), *FIRST, messages[0]), *logs)) as server:
         chunks = await streamed(server)
     assert [chunk.text for chunk in chunks if chunk.message] == ["a", "b", "c"]
-    assert server.asked[1].path.endswith("after=2")
+    assert [asked.path.partition("&")[2] for asked in server.asked[1:]] == ["after=2&chunks=true"] * 2
 
 
 async def test_stream_moves_on_from_a_server_that_stops_or_fails() -> None:
@@ -111,7 +118,7 @@ async def test_turn_that_a_stopping_server_interrupts_is_not_done() -> None:
 
 
 async def test_stream_ends_with_another_run_that_continues_the_thread() -> None:
-    resumed = [event(3, "started", "run-2"), event(4, "status", "run-2", state="IDLE")]
+    resumed = [logged(3, "started", "run-2"), logged(4, "status", "run-2", state="IDLE")]
     with ScriptedServer(turn(stream(started(), *FIRST), stream(*resumed))) as server:
         chunks = await streamed(server)
     assert seqs(chunks) == [1, 2, 3, 4]
@@ -119,8 +126,8 @@ async def test_stream_ends_with_another_run_that_continues_the_thread() -> None:
 
 
 async def test_stream_skips_runs_before_its_own() -> None:
-    before = [event(1, "output", "run-0", data="not mine"), event(2, "status", "run-0", state="IDLE")]
-    own = [event(3, "started"), event(4, "status", state="IDLE")]
+    before = [logged(1, "output", "run-0", data="not mine"), logged(2, "status", "run-0", state="IDLE")]
+    own = [logged(3, "started"), logged(4, "status", state="IDLE")]
     run = data({"run": {"run_id": "run-1", "state": "IDLE"}})
     with ScriptedServer(turn(stream(started()), stream(*before, *own), look=lambda asked: run)) as server:
         chunks = await streamed(server)
@@ -150,9 +157,9 @@ async def test_started_turn_without_an_answer_is_streamed_from_the_log() -> None
             return None
         own = json.loads(server.asked[0].body)["config"]["run_id"]
         log = [
-            event(8, "status", "run-0", state="IDLE"),
-            event(9, "started", own),
-            event(10, "status", own, state="IDLE"),
+            logged(8, "status", "run-0", state="IDLE"),
+            logged(9, "started", own),
+            logged(10, "status", own, state="IDLE"),
         ]
         return stream(*log) if "/events" in asked.path else data({"run": {"run_id": own, "state": "IN_PROGRESS"}})
 
@@ -207,20 +214,15 @@ async def test_run_without_an_end_in_the_log_ends_with_the_status_of_its_thread(
             await streamed(server)
 
 
-async def test_streamed_request_has_the_schema_of_its_answer() -> None:
-    asked_event = event(3, "request_info", data="Title?", request_id="q1", source_executor_id="e", response_type="str")
-    log = stream(asked_event, event(4, "status", state="IDLE_WITH_PENDING_REQUESTS"))
-
-    def look(asked: Asked) -> bytes:
-        request = {"request_id": "q1", "response_schema": {"type": "string"}, "response_type": "str"}
-        if "/requests" in asked.path:
-            return data({"requests": [request]})
-        return data({"run": {"run_id": "run-1", "state": "IDLE_WITH_PENDING_REQUESTS", "requests": [request]}})
-
-    with ScriptedServer(turn(stream(started(), *FIRST), log, look=look)) as server:
+async def test_pending_requests_of_a_broken_stream_are_looked_up() -> None:
+    run = {"run_id": "run-1", "state": "IDLE_WITH_PENDING_REQUESTS", "requests": [{"request_id": "q1"}]}
+    replies = turn(
+        stream(started(), *FIRST),
+        stream(logged(3, "status", state="IDLE_WITH_PENDING_REQUESTS")),
+        look=lambda asked: data({"run": run}),
+    )
+    with ScriptedServer(replies) as server:
         chunks = await streamed(server)
-    (request_data,) = [chunk.data["request"] for chunk in chunks if chunk.status == "interrupted"]
-    assert request_data["response_schema"] == {"type": "string"}
     assert chunks[-1].data["pending_requests"] == ["q1"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.server.routes.calling import Event, called, error_of, turn
@@ -86,6 +87,25 @@ async def test_live_events_have_no_id_and_can_be_left_out() -> None:
             live, logged = await all_of_it.until(last), await committed.until(last)
     assert any(event.id is None for event in live)
     assert ids(logged) == list(range(before + 1, last + 1)) == [event.id for event in logged]
+
+
+async def test_chunks_of_the_log_are_those_of_the_streams_from_any_cursor() -> None:
+    def committed(events: list[Event]) -> list[tuple[int, Any]]:
+        return [(event.id, {**event.data, "timestamp": 0}) for event in events if event.id is not None]
+
+    answers = {"verdict": {"approved": True}, "colour": "blue", "bool": False}
+    turns = [turn("verdict colour bool", "t"), {"resume": answers, "config": {"thread_id": "t"}}]
+    async with called("asking") as app:
+        streamed: list[tuple[int, Any]] = []
+        for body in turns:
+            async with app.stream("POST", "/v1/graph/stream", body) as stream:
+                streamed += committed(await stream.all())
+        last = await last_id(app)
+        for cursor in range(last):
+            async with app.stream("GET", f"/v1/threads/t/events?chunks=true&after={cursor}") as stream:
+                assert committed(await stream.until(last)) == [chunk for chunk in streamed if chunk[0] > cursor]
+    outputs = [chunk["message"]["message_id"] for _, chunk in streamed if chunk["event"] == "message"]
+    assert [name.partition("-out")[2] for name in outputs] == ["0", "1", "2"]
 
 
 async def test_later_events_reach_all_open_streams() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -191,6 +192,13 @@ class InvokedTurn:
         self._message_count += len(messages)
         return messages
 
+    def chunks_of(self, streamed: StreamedEvent) -> list[Chunk]:
+        messages = self.messages_of(streamed.event) if streamed.event.type == "output" else ()
+        return chunks_of_event(self.thread_id, streamed, messages)
+
+    def chunk(self, event: str, **content: Any) -> dict[str, Any]:
+        return chunk(self.thread_id, None if self.served is None else self.served.run_id, event, **content)
+
     def meta(self) -> dict[str, Any]:
         served = self.served
         is_new = served is not None and served.is_new_thread
@@ -251,11 +259,11 @@ class TurnStream:
         parts = await self._next()
         if parts is None:
             return None
-        return b"".join([frame(body["event"], msgspec.json.encode(body), seq) for seq, body in parts])
+        return to_frames(parts)
 
     async def _start(self) -> list[Chunk] | None:
         self._next = self._read
-        return [(None, chunk(self._turn, "updates", data={"status": "started", "cursor": self._follower.cursor}))]
+        return [(None, self._turn.chunk("updates", data={"status": "started", "cursor": self._follower.cursor}))]
 
     async def _read(self) -> list[Chunk] | None:
         parts: list[Chunk] = []
@@ -263,7 +271,7 @@ class TurnStream:
             has_ended = self._task.done()
             events = await self._follower.next(0 if has_ended else LOOK_SECONDS)
             own = [event for event in events if event.event.run_id == self._served.run_id]
-            parts = [part for event in own for part in chunks_of_event(self._turn, event)]
+            parts = [part for event in own for part in self._turn.chunks_of(event)]
             if any(map(_is_end, own)):
                 self._next = self._finish
                 break
@@ -277,10 +285,10 @@ class TurnStream:
         self._next = self._end
         turn, parts = self._turn, list[Chunk]()
         if turn.body.response_granularity == "full":
-            parts.append((None, chunk(turn, "state", state=await turn.threads.state(turn.thread_id))))
+            parts.append((None, turn.chunk("state", state=await turn.threads.state(turn.thread_id))))
         await self._served.wait_ended()
         done = {**turn.meta(), "status": "done", "cursor": self._follower.cursor}
-        return [*parts, (None, chunk(turn, "updates", data=done))]
+        return [*parts, (None, turn.chunk("updates", data=done))]
 
     async def _end(self) -> None:
         return None
@@ -293,22 +301,57 @@ def _is_end(streamed: StreamedEvent) -> bool:
     )
 
 
-def chunks_of_event(turn: InvokedTurn, streamed: StreamedEvent) -> list[Chunk]:
-    """The chunks of one event."""
+class LogChunks:
+    """The chunks of a thread's events, for a client whose streamed turn broke off."""
+
+    def __init__(self, thread_id: str, follower: Follower, count_before: CountBefore) -> None:
+        self._thread_id = thread_id
+        self._follower = follower
+        self._count_before = count_before
+        self._counts: dict[str | None, int] = {}
+        """Output messages so far, by run."""
+
+    async def next_frames(self, seconds: float, *, live: bool) -> bytes:
+        events = [event for event in await self._follower.next(seconds) if live or event.seq is not None]
+        parts = [chunks_of_event(self._thread_id, event, await self._messages(event)) for event in events]
+        return to_frames(part for chunks in parts for part in chunks)
+
+    async def _messages(self, streamed: StreamedEvent) -> list[Message]:
+        """The messages of an output, with the ids that they have in the stream of its turn."""
+        event = streamed.event
+        messages = output_messages(event) if event.type == "output" else []
+        if event.run_id not in self._counts:
+            if all(message.message_id for message in messages):
+                return messages
+            self._counts[event.run_id] = await self._count_before(event)
+        first = self._counts[event.run_id]
+        self._counts[event.run_id] += len(messages)
+        return with_run_ids(messages, f"{event.run_id}-out", first)
+
+
+CountBefore = Callable[[WorkflowEvent], Awaitable[int]]
+"""Counts the output messages of an event's run before it."""
+
+
+def to_frames(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join([frame(body["event"], msgspec.json.encode(body), seq) for seq, body in chunks])
+
+
+def chunks_of_event(thread_id: str, streamed: StreamedEvent, messages: Iterable[Message]) -> list[Chunk]:
+    """The chunks of one event. `messages`: those of an output."""
     event, seq = streamed.event, streamed.seq
+    make = partial(chunk, thread_id, event.run_id)
     if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
-        return [(None, chunk(turn, "message", message=_delta(event.data)))]
+        return [(None, make("message", message=_delta(event.data)))]
     if event.type == "output":
-        return [
-            (seq, chunk(turn, "message", message=message)) for message in messages_to_client(turn.messages_of(event))
-        ]
+        return [(seq, make("message", message=message)) for message in messages_to_client(messages)]
     if event.type == "failed":
-        return [(seq, chunk(turn, "error", data=streamed.to_json().get("details")))]
+        return [(seq, make("error", data=streamed.to_json().get("details")))]
     if event.type == "request_info":
         data = {"status": "interrupted", "request": request_to_json(event, streamed.space)}
-        return [(seq, chunk(turn, "updates", data=data))]
+        return [(seq, make("updates", data=data))]
     fields = {key: value for key, value in streamed.to_json().items() if key not in _OF_THE_CHUNK}
-    return [(seq, chunk(turn, "updates", data=fields))]
+    return [(seq, make("updates", data=fields))]
 
 
 _OF_THE_CHUNK = frozenset({"thread_id", "run_id", "timestamp", "seq"})
@@ -321,7 +364,8 @@ def _delta(update: AgentResponseUpdate) -> dict[str, Any]:
 
 
 def chunk(
-    turn: InvokedTurn,
+    thread_id: str,
+    run_id: str | None,
     event: str,
     *,
     message: dict[str, Any] | None = None,
@@ -333,8 +377,8 @@ def chunk(
         "message": message,
         "state": state,
         "data": data,
-        "thread_id": turn.thread_id,
-        "run_id": None if turn.served is None else turn.served.run_id,
+        "thread_id": thread_id,
+        "run_id": run_id,
         "metadata": {},
         "timestamp": time.time(),
     }

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.any_storage import load_checkpoint, read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codec import DeclaredTypes
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.log import get_logger
@@ -162,14 +163,35 @@ async def _outputs(
 ) -> dict[str, list[Message]]:
     """The output messages of these runs, by run id."""
     messages: dict[str, list[Message]] = {}
-    count = 0
-    async for event in read_events(storage, thread_id, None, workflow.declared_types):
-        if event.type == "output" and event.run_id in runs:
+    async for event in _read_outputs(storage, workflow.declared_types, thread_id):
+        if event.run_id in runs:
             messages.setdefault(event.run_id or "", []).extend(output_messages(event))
+    return messages
+
+
+async def count_output_messages(
+    storage: StoreCheckpointStorage, declared: DeclaredTypes | None, thread_id: str, before: WorkflowEvent
+) -> int:
+    """The output messages of an event's run before the event."""
+    count = 0
+    async for event in _read_outputs(storage, declared, thread_id):
+        if before.seq is not None and (event.seq or 0) >= before.seq:
+            break
+        if event.run_id == before.run_id:
+            count += len(output_messages(event))
+    return count
+
+
+async def _read_outputs(
+    storage: StoreCheckpointStorage, declared: DeclaredTypes | None, thread_id: str
+) -> AsyncIterator[WorkflowEvent]:
+    count = 0
+    async for event in read_events(storage, thread_id, None, declared):
+        if event.type == "output":
+            yield event
         count += 1
         if count % EVENTS_PER_TURN == 0:
             await asyncio.sleep(0)  # lets other tasks run
-    return messages
 
 
 def _is_cleared(checkpoint: WorkflowCheckpoint) -> bool:

@@ -19,7 +19,7 @@ from perdure.server.http.errors import Reply, errors_of_agentflow, reply
 from perdure.server.http.middleware import OwnThreads, OwnVisit, Visit, visit_of
 from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem, problem_of
-from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream, chunk
+from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream
 from perdure.server.threads.agentflow import STATE_SCHEMA, graph_to_client, tools_to_client
 from perdure.server.threads.threads import Threads
 
@@ -165,7 +165,7 @@ async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> No
                         await _send(socket, body)
                     if visit.service.stopping.is_set():
                         closing = {"status": "closing", "cursor": follower.cursor}
-                        await _send(socket, chunk(turn, "updates", data=closing))
+                        await _send(socket, turn.chunk("updates", data=closing))
                         return
             finally:
                 visit.service.stop_hooks.discard(follower.wake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,6 +24,8 @@ from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.runs import ServedRun
 from perdure.server.runs.start import failure_of, run_to_json, run_to_json_from_log, start_run
+from perdure.server.runs.turns import LogChunks
+from perdure.server.threads.conversation import count_output_messages
 
 TAGS = ["Runs"]
 READ = {"scope": "checkpointer:read"}
@@ -154,6 +157,7 @@ async def events(
     threads: OwnThreads,
     after: After = None,
     live: Annotated[bool, QueryParameter(name="live")] = True,
+    chunks: Annotated[bool, QueryParameter(name="chunks", description="As the chunks of /v1/graph/stream.")] = False,
 ) -> Stream:
     info = await threads.find(thread_id)
     last_event_id = _last_event_id(request.headers.get("last-event-id"))
@@ -178,8 +182,12 @@ async def events(
             service.hub.follow(info.thread_id, threads.space, lambda: declared, cursor)
         )
         await follower.read_log()  # an expired cursor becomes a 410 response
+        count_before = partial(count_output_messages, threads.storage, declared, info.thread_id)
+        log = LogChunks(thread_id, follower, count_before) if chunks else None
 
         async def next_frames() -> bytes:
+            if log is not None:
+                return await log.next_frames(sse.HEARTBEAT_SECONDS, live=live)
             events = await follower.next(sse.HEARTBEAT_SECONDS)
             return b"".join([event.frame for event in events if live or event.seq is not None])
 
