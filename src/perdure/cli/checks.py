@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the modules of other stores, and their drivers, are not nee
     from perdure.stores.health import StoreContents
     from perdure.stores.postgres.health import Holder, Report, Schema, Server, Standby, Table
     from perdure.stores.sqlite.health import SqliteReport
-    from perdure.stores.valkey.health import ValkeyReport
+    from perdure.stores.valkey.connection import ValkeyReport
 
 
 class Finding(NamedTuple):

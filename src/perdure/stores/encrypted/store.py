@@ -218,7 +218,9 @@ class EncryptedStore(StoreLayer):
 
 
 class _EncryptedSubscription(AbstractAsyncContextManager[Subscription]):
-    """Not a generator: an event loop that ends closes nested async generators in the wrong order."""
+    """Decrypts what it receives, and drops bodies that were published without the key."""
+
+    # Not a generator: an event loop that ends closes nested async generators in the wrong order.
 
     def __init__(
         self, inner: AbstractAsyncContextManager[Subscription], encryption: Encryption, thread_id: str
@@ -228,19 +230,11 @@ class _EncryptedSubscription(AbstractAsyncContextManager[Subscription]):
         self._thread_id = thread_id
 
     async def __aenter__(self) -> Subscription:
-        return _DecryptingSubscription(await self._inner.__aenter__(), self._encryption, self._thread_id)
+        self._subscription = await self._inner.__aenter__()
+        return self
 
     async def __aexit__(self, *error: Any) -> None:
         await self._inner.__aexit__(*error)
-
-
-class _DecryptingSubscription:
-    """Drops bodies that were published without the key."""
-
-    def __init__(self, subscription: Subscription, encryption: Encryption, thread_id: str) -> None:
-        self._subscription = subscription
-        self._encryption = encryption
-        self._thread_id = thread_id
 
     async def next(self, seconds: float) -> bytes | None:
         body = await self._subscription.next(seconds)

@@ -276,8 +276,8 @@ class MemoryStore:
         thread = self._threads.get(thread_id)
         if thread is None:
             return 0
-        entry = [self._checkpoints.find(checkpoint_id) for checkpoint_id in dict.fromkeys(checkpoint_ids)]
-        infos = [entry[1] for entry in entry if entry is not None and entry[0] is thread and not entry[1].is_pinned]
+        entries = [self._checkpoints.find(checkpoint_id) for checkpoint_id in dict.fromkeys(checkpoint_ids)]
+        infos = [entry[1] for entry in entries if entry is not None and entry[0] is thread and not entry[1].is_pinned]
         if thread.owner is not None and any(info.number == thread.head for info in infos):
             raise ThreadBusy(thread_id, thread.owner)
         for info in infos:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from perdure.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint
 from perdure.records import CheckpointInfo, LoggedEvents, StoredCheckpoint
-from perdure.stores.postgres.database import Queries
+from perdure.stores.postgres.database import HasDatabase, Queries
 from perdure.stores.postgres.rows import (
     MAX_NUMBER,
     is_text,
@@ -109,25 +109,25 @@ FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id, c.work
 """The thread's row beside what its commits say."""
 
 
-async def find_checkpoint(db: Queries, checkpoint_id: str) -> StoredCheckpoint | None:
+async def find_checkpoint(store: HasDatabase, checkpoint_id: str) -> StoredCheckpoint | None:
     if not is_text(checkpoint_id):
         return None
-    row = await db.row(
+    row = await store.db.row(
         f"SELECT {_INFO}, {PARENT_ID}, c.root, c.seal {_FROM} WHERE c.checkpoint_id = $1 AND {HAS_CHECKPOINT}"
         " ORDER BY c.seq DESC LIMIT 1",
         pack_id(checkpoint_id),
     )
-    return None if row is None else await _stored_checkpoint(db, row)
+    return None if row is None else await _stored_checkpoint(store.db, row)
 
 
-async def load_head(db: Queries, thread_id: str) -> StoredCheckpoint | None:
-    row = await db.row(_HEAD, thread_key(thread_id))
+async def load_head(store: HasDatabase, thread_id: str) -> StoredCheckpoint | None:
+    row = await store.db.row(_HEAD, thread_key(thread_id))
     if row is None or (row["head"] is None and row["number"] is None):
         return None
     if row["head"] != row["number"]:
         reason = f"its head is to be commit {row['head']}, and its newest checkpoint is that of commit {row['number']}"
         raise DamagedCheckpoint(unpack_id(row["checkpoint_id"]) or "of its head", reason, thread_id)
-    return await _stored_checkpoint(db, row)
+    return await _stored_checkpoint(store.db, row)
 
 
 async def _stored_checkpoint(db: Queries, row: Any) -> StoredCheckpoint:
@@ -160,8 +160,8 @@ async def read_infos(db: Queries, thread_id: str, rows: Iterable[Any]) -> dict[i
     return {row["number"]: read_info(thread_id, row, parent) for row, parent in zip(present, previous, strict=True)}
 
 
-async def read_chunks(db: Queries, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-    rows = await db.rows(
+async def read_chunks(store: HasDatabase, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+    rows = await store.db.rows(
         "SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL (SELECT number, names,"
         " chunks FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0) c",
         thread_key(thread_id),
@@ -171,9 +171,14 @@ async def read_chunks(db: Queries, thread_id: str, numbers: Iterable[int]) -> Ma
 
 
 async def list_infos(
-    db: Queries, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
+    store: HasDatabase,
+    *,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    limit: int | None = None,
+    before: str | None = None,
 ) -> Sequence[CheckpointInfo]:
-    seq, number = MAX_NUMBER, MAX_NUMBER
+    db, seq, number = store.db, MAX_NUMBER, MAX_NUMBER
     if before is not None:
         cursor = await _find_commit(db, before)
         seq = cursor["seq"]
@@ -230,8 +235,8 @@ async def _find_commit(db: Queries, checkpoint_id: str) -> Any:
     return row
 
 
-async def load_events(db: Queries, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-    rows = await db.rows(_EVENTS, thread_key(thread_id), None if seq is None else min(seq, MAX_NUMBER))
+async def load_events(store: HasDatabase, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+    rows = await store.db.rows(_EVENTS, thread_key(thread_id), None if seq is None else min(seq, MAX_NUMBER))
     if not rows:
         return []
     oldest, newest = rows[0]["oldest"], rows[0]["newest"]
@@ -245,11 +250,7 @@ async def load_events(db: Queries, thread_id: str, seq: int | None) -> Sequence[
         end = row["first_seq"] + row["event_count"] - 1
     if end < newest and oldest <= newest:
         raise DamagedCheckpoint("of its log", f"its events end at {end}, and {newest} were committed", thread_id)
-    return await _logged_events(db, thread_id, rows)
-
-
-async def _logged_events(db: Queries, thread_id: str, rows: Sequence[Any]) -> list[LoggedEvents]:
-    infos = await read_infos(db, thread_id, rows)
+    infos = await read_infos(store.db, thread_id, rows)
     logged = []
     for row in rows:
         events = read_events(thread_id, row)

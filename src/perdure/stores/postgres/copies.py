@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from os import urandom
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -18,11 +16,12 @@ from perdure.errors import (
     ThreadExists,
     ThreadNotFound,
 )
-from perdure.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadHeader
+from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
+from perdure.stores.layer import rename_commit
 from perdure.stores.packing import consumed_seal, seal
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, read_infos
-from perdure.stores.postgres.database import Database, PgSession, Queries
+from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
 from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.pool import IdTaken
 from perdure.stores.postgres.rows import (
@@ -79,7 +78,15 @@ FROM {{s}}.threads t WHERE t.thread = $1
 """All of a thread except its commits, in one snapshot."""
 
 
-async def set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
+async def pin(store: HasDatabase, checkpoint_id: str) -> None:
+    await _set_pin(store.db, checkpoint_id, is_pinned=True)
+
+
+async def unpin(store: HasDatabase, checkpoint_id: str) -> None:
+    await _set_pin(store.db, checkpoint_id, is_pinned=False)
+
+
+async def _set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound. A lock prevents that the thread is deleted meanwhile."""
     rows = is_text(checkpoint_id) and await db.rows(
         "WITH found AS (SELECT c.thread, c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
@@ -93,23 +100,28 @@ async def set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
         raise CheckpointNotFound(checkpoint_id)
 
 
-async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
-    """Raises DamagedCheckpoint."""
-    return _read_header(thread_id, await db.row(_THREAD, thread_key(thread_id)))
+async def load_header(store: HasDatabase, thread_id: str) -> ThreadHeader | None:
+    return await _load_header(store.db, thread_id)
 
 
-async def load_commits(db: Queries, thread_id: str, after: int, limit: int | None) -> list[Commit]:
+async def load_commits(
+    store: HasDatabase, thread_id: str, *, after: int = 0, limit: int | None = None
+) -> Sequence[Commit]:
+    return await _load_commits(store.db, thread_id, after, limit)
+
+
+async def _load_commits(db: Queries, thread_id: str, after: int, limit: int | None) -> list[Commit]:
     """Raises DamagedCheckpoint."""
     rows = await db.rows(_COMMITS, thread_key(thread_id), after, limit)
     infos = await read_infos(db, thread_id, rows)
     return [read_commit(thread_id, row, infos.get(row["number"]), row["events_dropped_before"]) for row in rows]
 
 
-async def add_thread(db: Database, header: ThreadHeader, commits: Iterable[Commit]) -> None:
+async def add_thread(store: HasDatabase, header: ThreadHeader, commits: Iterable[Commit]) -> None:
     check_id("thread id", header.thread_id, None)
     remaining = iter(commits)
     try:
-        async with db.single_transaction() as session:
+        async with store.db.single_transaction() as session:
             await _create_thread(session, header.thread_id)
             while batch := list(islice(remaining, BATCH_SIZE)):
                 await _add_commits(session, header, batch)
@@ -211,23 +223,23 @@ async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     )
 
 
-async def copy_thread(db: Database, thread_id: str, to: str) -> None:
+async def copy_thread(store: HasDatabase, thread_id: str, to: str) -> None:
     check_id("thread id", to, None)
 
     ids: dict[str, str] = {}
     """The new checkpoint ids. A retry recognizes the copy of an earlier attempt by them."""
 
     async def attempt() -> None:
-        async with db.transaction("repeatable_read") as session:  # one snapshot of the thread
+        async with store.db.transaction("repeatable_read") as session:  # one snapshot of the thread
             is_copied = "SELECT 1 FROM {s}.commits WHERE thread = $1 AND checkpoint_id = ANY ($2::bytea[]) LIMIT 1"
             if not ids or not await session.value(is_copied, thread_key(to), [*map(pack_id, ids.values())]):
                 await _copy(session, thread_id, to, ids)
 
-    await db.retry(attempt)
+    await store.db.retry(attempt)
 
 
 async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]) -> None:
-    header = await load_header(session, thread_id)
+    header = await _load_header(session, thread_id)
     if header is None:
         raise ThreadNotFound(thread_id)
     changes = {"thread_id": to, "journal": (), "inbox": (), "consumed": (), "pins": (), "fence": 0}
@@ -237,8 +249,8 @@ async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]
     except ThreadExists:
         raise ThreadBusy(to, live_owner(await session.row(OWNER, thread_key(to)))) from None
     after = 0
-    while batch := await load_commits(session, thread_id, after, BATCH_SIZE):
-        await _add_commits(session, copy, [_rename(commit, to, ids) for commit in batch])
+    while batch := await _load_commits(session, thread_id, after, BATCH_SIZE):
+        await _add_commits(session, copy, [rename_commit(commit, to, ids) for commit in batch])
         after = batch[-1].number
     await _write_header(session, copy)
 
@@ -249,8 +261,9 @@ def _is_garbage(commit: Commit) -> bool:
     return commit.info is None and not refers and bool(commit.chunks or commit.parent is not None or commit.carried)
 
 
-def _read_header(thread_id: str, row: Any) -> ThreadHeader | None:
+async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     """Raises DamagedCheckpoint."""
+    row = await db.row(_THREAD, thread_key(thread_id))
     if row is None:
         return None
     journal = [*zip(row["deliveries"], row["bodies"], row["seals"], strict=True)]
@@ -277,25 +290,8 @@ def _read_header(thread_id: str, row: Any) -> ThreadHeader | None:
     )
 
 
-def _rename(commit: Commit, thread_id: str, ids: dict[str, str]) -> Commit:
-    """The commit as one of another thread, with a new checkpoint id."""
-    info = commit.info
-    lease = Lease(thread_id, "", 0)
-    if info is None:
-        return msgspec.structs.replace(commit, lease=lease)
-    previous = info.previous_checkpoint_id
-    copy: CheckpointInfo = msgspec.structs.replace(
-        info,
-        checkpoint_id=ids.setdefault(info.checkpoint_id, urandom(12).hex()),
-        thread_id=thread_id,
-        previous_checkpoint_id=None if previous is None else ids.get(previous, previous),
-        is_pinned=False,
-    )
-    return msgspec.structs.replace(commit, lease=lease, info=copy)
-
-
-async def rewrite(db: Database, thread_id: str, change: Rewrite) -> int:
-    key, count, after = thread_key(thread_id), 0, 0
+async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
+    db, key, count, after = store.db, thread_key(thread_id), 0, 0
     damage: DamagedCheckpoint | None = None
     while numbers := [
         row["number"]

@@ -35,6 +35,12 @@ class Queries(Protocol):
     async def value(self, text: str, *values: Any) -> Any: ...
 
 
+class HasDatabase(Protocol):
+    """A `PostgresStore`, for the functions that are its methods."""
+
+    db: Database
+
+
 class OutcomeUnknown(Exception):
     """The connection was lost before the answer: the server may have executed the statement, or not."""
 

@@ -19,7 +19,7 @@ from perdure.errors import PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.stores.garbage import Lineage, plan_pruning
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
-from perdure.stores.postgres.database import Database, OutcomeUnknown, PgSession
+from perdure.stores.postgres.database import Database, HasDatabase, OutcomeUnknown, PgSession
 from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.rows import (
     MAX_NUMBER,
@@ -170,9 +170,9 @@ WHERE t.thread = $1
 """
 
 
-async def prune(db: Database, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> int:
+async def prune(store: HasDatabase, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
     """Delete checkpoints, and the events of commits before `events_before`; returns how many checkpoints existed."""
-    key = thread_key(thread_id)
+    db, key = store.db, thread_key(thread_id)
     packed_ids = [pack_id(checkpoint_id) for checkpoint_id in checkpoint_ids if is_text(checkpoint_id)]
     thread_row = await db.row(THREAD_ROW, key)
     if thread_row is None:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
 from perdure.stores.packing import consumed_seal, first_after
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.copies import BATCH_SIZE
-from perdure.stores.postgres.database import Database, PgSession, Queries
+from perdure.stores.postgres.database import Database, HasDatabase, PgSession
 from perdure.stores.postgres.leases import live_owner
 from perdure.stores.postgres.rows import (
     are_links_intact,
@@ -59,19 +59,17 @@ SELECT COALESCE((SELECT sum({_ROW_BYTES} + {_COMMIT_BYTES})
 """
 
 
-class ThreadFilter(NamedTuple):
-    """The arguments of `Store.threads` and `Store.pending_requests`."""
-
-    workflow_name: str | None = None
-    thread_id: str | None = None
-    prefix: str | None = None
-    statuses: Collection[str] | None = None
-    limit: int | None = None
-    before: str | None = None
-
-
-async def list_threads(db: Queries, selected: ThreadFilter) -> Sequence[ThreadInfo]:
-    where, before, statuses = _where(selected), selected.before, selected.statuses
+async def list_threads(
+    store: HasDatabase,
+    *,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    prefix: str | None = None,
+    statuses: Collection[str] | None = None,
+    limit: int | None = None,
+    before: str | None = None,
+) -> Sequence[ThreadInfo]:
+    db, where = store.db, _where(workflow_name, thread_id, prefix)
     if before is not None:
         moved = await db.value("SELECT moved FROM {s}.threads WHERE thread = $1", thread_key(before))
         if moved is None:
@@ -84,7 +82,7 @@ async def list_threads(db: Queries, selected: ThreadFilter) -> Sequence[ThreadIn
     # The inner query selects, the outer one looks up the columns of the selected threads only.
     rows = await db.rows(
         f"{_COLUMNS} FROM (SELECT t.* FROM {{s}}.threads t WHERE t.number > 0{where.text}"
-        f" ORDER BY t.moved DESC LIMIT {where.bind(selected.limit)}) t {_AND_PROCESS} ORDER BY t.moved",
+        f" ORDER BY t.moved DESC LIMIT {where.bind(limit)}) t {_AND_PROCESS} ORDER BY t.moved",
         *where.values,
     )
     return [_thread_info(row) for row in rows]
@@ -95,19 +93,21 @@ def _thread_info(row: Any) -> ThreadInfo:
     return ThreadInfo(*fields, unpack_id(row["checkpoint_id"]), row["due_at"], live_owner(row))
 
 
-async def has_thread(db: Queries, thread_id: str) -> bool:
+async def has_thread(store: HasDatabase, thread_id: str) -> bool:
     """Whether the thread was ever written to."""
-    return await db.value("SELECT 1 FROM {s}.threads WHERE thread = $1", thread_key(thread_id)) is not None
+    return await store.db.value("SELECT 1 FROM {s}.threads WHERE thread = $1", thread_key(thread_id)) is not None
 
 
-async def list_thread_ids(db: Queries, prefix: str | None, after: str | None, limit: int | None) -> list[str]:
-    where = _where(ThreadFilter(prefix=prefix))
+async def list_thread_ids(
+    store: HasDatabase, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+) -> list[str]:
+    where = _where(None, None, prefix)
     if where.is_empty:
         return []
     if after is not None and is_text(after):
         where.add(f"{_START} >= left($, {INDEXED_CHARACTERS})", after)
         where.add('t.thread_id COLLATE "C" > $', after)
-    rows = await db.rows(
+    rows = await store.db.rows(
         f"SELECT t.thread_id FROM {{s}}.threads t WHERE {_IS_IN_USE}{where.text}"
         f' ORDER BY {_START}, t.thread_id COLLATE "C" LIMIT {where.bind(limit)}',
         *where.values,
@@ -115,32 +115,39 @@ async def list_thread_ids(db: Queries, prefix: str | None, after: str | None, li
     return [row["thread_id"] for row in rows]
 
 
-async def load_last_seq(db: Queries, thread_id: str) -> int:
-    return int(await db.value("SELECT last_seq FROM {s}.threads WHERE thread = $1", thread_key(thread_id)) or 0)
+async def load_last_seq(store: HasDatabase, thread_id: str) -> int:
+    return int(await store.db.value("SELECT last_seq FROM {s}.threads WHERE thread = $1", thread_key(thread_id)) or 0)
 
 
-async def list_pending_requests(db: Queries, selected: ThreadFilter) -> Sequence[PendingRequest]:
-    where = _where(selected)
+async def list_pending_requests(
+    store: HasDatabase,
+    *,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    prefix: str | None = None,
+    limit: int | None = None,
+) -> Sequence[PendingRequest]:
+    where = _where(workflow_name, thread_id, prefix)
     if where.is_empty:
         return []
     source = "{s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
-    if selected.prefix:  # start with the threads of the prefix, not with the requests of all threads
+    if prefix:  # start with the threads of the prefix, not with the requests of all threads
         source = "{s}.threads t JOIN LATERAL (SELECT * FROM {s}.requests r WHERE r.thread = t.thread OFFSET 0) r"
         source += " ON true"
-    rows = await db.rows(
+    rows = await store.db.rows(
         "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
         f" FROM {source} WHERE true{where.text}"
-        f' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT {where.bind(selected.limit)}',
+        f' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT {where.bind(limit)}',
         *where.values,
     )
     return [PendingRequest(*row) for row in rows]
 
 
-async def list_due(db: Queries, now: datetime, limit: int | None) -> Sequence[ThreadInfo]:
+async def list_due(store: HasDatabase, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
     due: dict[str, ThreadInfo] = {}
     page_size = 1000 if limit is None else 2 * limit + 10
     for page in count():  # few of them have an owner
-        rows = await db.rows(
+        rows = await store.db.rows(
             f"{_COLUMNS} FROM {{s}}.threads t {_AND_PROCESS} WHERE t.due_at <= $1"
             ' ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3',
             now,
@@ -154,12 +161,12 @@ async def list_due(db: Queries, now: datetime, limit: int | None) -> Sequence[Th
     return [*due.values()][:limit]
 
 
-async def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) -> bool:
+async def delete_thread(store: HasDatabase, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
     is_retry = False
 
     async def attempt() -> bool:
         nonlocal is_retry
-        async with db.transaction() as session:
+        async with store.db.transaction() as session:
             row = await _lock_unowned(session, thread_id)
             if row is None:
                 return is_retry  # an earlier attempt with an unknown outcome deleted it
@@ -170,7 +177,7 @@ async def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | No
                 await session.rows(f"DELETE FROM {{s}}.{table} WHERE thread = $1", thread_key(thread_id))
         return True
 
-    return await db.retry(attempt)
+    return await store.db.retry(attempt)
 
 
 async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
@@ -192,14 +199,14 @@ async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
     return row
 
 
-async def find_damage(db: Database) -> Sequence[Damage]:
-    damage = [Damage(reason) for reason in await _find_orphans(db)]
+async def find_damage(store: HasDatabase) -> Sequence[Damage]:
+    damage = [Damage(reason) for reason in await _find_orphans(store.db)]
     after: str | None = None
-    while ids := await list_thread_ids(db, None, after, BATCH_SIZE):
+    while ids := await list_thread_ids(store, after=after, limit=BATCH_SIZE):
         after = ids[-1]
         for thread_id in ids:
             try:
-                damage += await _check_thread(db, thread_id)
+                damage += await _check_thread(store.db, thread_id)
             except (PerdureError, TypeError, ValueError) as error:  # rows with impossible values
                 damage.append(Damage(f"it cannot be checked: {error}", thread_id))
     return damage
@@ -267,9 +274,9 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
     return damage
 
 
-async def measure_size(db: Database) -> int:
+async def measure_size(store: HasDatabase) -> int:
     """Bytes of all rows. PostgreSQL reuses the space of deleted rows, and its vacuum frees it."""
-    return int(await db.value(_SIZE))
+    return int(await store.db.value(_SIZE))
 
 
 def _check_row(thread_id: str, row: Any, attempt: Callable[[Callable[[], object]], None]) -> None:
@@ -306,14 +313,14 @@ class _Where:
         return f"${len(self.values)}"
 
 
-def _where(selected: ThreadFilter) -> _Where:
+def _where(workflow_name: str | None, thread_id: str | None, prefix: str | None) -> _Where:
     where = _Where()
-    texts = (selected.workflow_name, selected.prefix)
+    texts = (workflow_name, prefix)
     where.is_empty = any(text is not None and not is_text(text) for text in texts)
-    if selected.workflow_name is not None:
-        where.add("t.workflow = $", selected.workflow_name)
-    if selected.thread_id is not None:
-        where.add("t.thread = $", thread_key(selected.thread_id))
-    if selected.prefix:
-        where.add_prefix(selected.prefix)
+    if workflow_name is not None:
+        where.add("t.workflow = $", workflow_name)
+    if thread_id is not None:
+        where.add("t.thread = $", thread_key(thread_id))
+    if prefix:
+        where.add_prefix(prefix)
     return where
