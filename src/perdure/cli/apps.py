@@ -101,11 +101,6 @@ def find_agent_workflow(value: Any) -> AgentWorkflow | None:
     return value if isinstance(value, AgentWorkflow) else None
 
 
-def get_own_storage(workflow: AgentWorkflow) -> Any:
-    """The one that was given in Python, if any."""
-    return workflow._draft.store
-
-
 def build_instance(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
     """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
     Mistake for whatever else goes wrong while it is built."""

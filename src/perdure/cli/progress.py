@@ -1,4 +1,4 @@
-"""A run as lines on the screen: what happens, where it rests, and the commands to continue."""
+"""A run, or an execution, as lines on the screen or JSON: what happens, where it rests, how to continue."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
+from perdure.agent_workflow import events
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.execution.node import ApprovalDecision
+from perdure.agent_workflow.state import ExecutionState
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.cli.options import StoreLocation
 from perdure.cli.output.checkpoint import output_tree, print_request, question_tree
+from perdure.cli.output.tables import format_time, iso_time, print_folded
 from perdure.cli.output.values import make_printable, to_lines
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
@@ -71,40 +76,6 @@ def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
         raise LookupError(cls)
 
 
-class Progress:
-    """Prints the events of one run, each in a line or a few."""
-
-    def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
-        self._place = place
-        self.is_quiet = is_quiet
-        """Whether it only listens: what is printed is for machines."""
-        self.has_started = False
-        self.failed_at: str | None = None
-        """The executor that failed, once one has."""
-        self._text = AgentText()
-
-    def print_event(self, event: WorkflowEvent) -> None:
-        if not self.has_started:
-            self.has_started = True
-            self._begin()
-        if event.type == "executor_failed":
-            self.failed_at = self.failed_at or event.executor_id
-        if self.is_quiet:
-            return
-        if isinstance(event.data, AgentResponseUpdate):
-            self._text.print_update(str(event.executor_id), event.data)
-            return
-        self._text.end()
-        if event.origin is WorkflowEventSource.EXECUTOR:
-            _print_event("progress" if event.type == "data" else event.type, event, dim=True)
-        elif event.type in _PRINTERS:
-            _PRINTERS[event.type](event)
-
-    def _begin(self) -> None:
-        if not self.is_quiet:
-            click.secho(f"thread: {make_printable(self._place.thread_id)}", bold=True)
-
-
 class AgentText:
     """What agents say, word by word: a line for each who speaks."""
 
@@ -124,6 +95,45 @@ class AgentText:
         if self._speaker is not None:
             self._speaker = None
             click.echo()
+
+
+class Progress:
+    """The state of a run while its events are printed."""
+
+    def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
+        self._place = place
+        self.is_quiet = is_quiet
+        """Whether it only listens: what is printed is for machines."""
+        self.has_started = False
+        self.failed_at: str | None = None
+        """The executor or node that failed, once one has."""
+        self._text = AgentText()
+
+    def begin(self) -> bool:
+        """Prints the thread. Returns whether it is the first call."""
+        is_first, self.has_started = not self.has_started, True
+        if is_first and not self.is_quiet:
+            click.secho(f"thread: {make_printable(self._place.thread_id)}", bold=True)
+        return is_first
+
+
+class RunProgress(Progress):
+    """Prints the events of one run, each in a line or a few."""
+
+    def print_event(self, event: WorkflowEvent) -> None:
+        self.begin()
+        if event.type == "executor_failed":
+            self.failed_at = self.failed_at or event.executor_id
+        if self.is_quiet:
+            return
+        if isinstance(event.data, AgentResponseUpdate):
+            self._text.print_update(str(event.executor_id), event.data)
+            return
+        self._text.end()
+        if event.origin is WorkflowEventSource.EXECUTOR:
+            _print_event("progress" if event.type == "data" else event.type, event, dim=True)
+        elif event.type in _PRINTERS:
+            _PRINTERS[event.type](event)
 
 
 def _print_superstep_started(event: WorkflowEvent) -> None:
@@ -205,3 +215,160 @@ def _print_event(what: str, event: WorkflowEvent, **style: Any) -> None:
 def _error_text(event: WorkflowEvent) -> str:
     details = event.details
     return "" if details is None else f"{details.error_type}: {details.message}"
+
+
+# ---------------------------------------------------------------- executions of workflows of agents
+
+
+class ExecutionProgress(Progress):
+    """Prints the events of one execution of a workflow of agents, each in a line."""
+
+    before: ExecutionState | None = None
+    """How far the execution was."""
+
+    def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
+        super().__init__(place, is_quiet=is_quiet)
+        self._started: set[str] = set()
+        """Nodes that began to run in this call."""
+
+    def begin(self) -> bool:
+        """Prints also what had finished before."""
+        is_first = super().begin()
+        if not is_first or self.is_quiet or self.before is None:
+            return is_first
+        if self.before.result is not None:
+            click.secho("it had ended before: nothing is run", fg="cyan")
+            return is_first
+        for node, state in self.before.nodes.items():
+            if state.status == "done" and node != "START":
+                click.secho(f"  {make_printable(node)}: had finished before", fg="cyan")
+        return is_first
+
+    def print_event(self, event: Any) -> None:
+        if isinstance(event, events.WorkflowDiagnosticEvent) and event.level not in ("info", "warning"):
+            return  # it ends the run and is printed then
+        self.begin()
+        if isinstance(event, events.WorkflowAgentCompletedEvent) and not event.success:
+            self.failed_at = self.failed_at or _node_path(event)
+        if isinstance(event, events.WorkflowAgentStartedEvent):
+            self._started.add(_node_path(event))
+        if isinstance(event, events.WorkflowApprovalRequestedEvent) and _node_path(event) not in self._started:
+            return  # asked before: pending requests are printed at the end
+        if self.is_quiet:
+            return
+        if isinstance(event, WorkflowEvent):
+            if isinstance(event.data, AgentResponseUpdate):
+                self._text.print_update(str(event.executor_id), event.data)
+            return
+        print_event = _EXECUTION_PRINTERS.get(type(event))
+        if print_event is not None:
+            self._text.end()
+            print_event(event)
+
+
+def _print_completed(event: events.WorkflowAgentCompletedEvent) -> None:
+    if event.success:
+        _print_node_line(event, "done", fg="green")
+    else:
+        _print_node_line(event, f"failed: {event.error_message}", fg="red")
+
+
+def _print_resolved(event: events.WorkflowApprovalResolvedEvent) -> None:
+    word = "approved" if event.approved else "denied"
+    late = ", because no answer came in time" if event.timed_out else ""
+    why = f": {event.reason}" if event.reason else ""
+    _print_node_line(event, f"{word}{late}{why}", fg="magenta")
+
+
+def _print_edge(event: events.WorkflowEdgeTraversedEvent) -> None:
+    if event.condition_description:
+        text = f"{event.from_node_id} -> {event.to_node_id}, as {event.condition_description}"
+        click.secho(f"  {make_printable(text)}", dim=True)
+
+
+def _print_diagnostic(event: events.WorkflowDiagnosticEvent) -> None:
+    style: dict[str, Any] = {"fg": "yellow"} if event.level == "warning" else {"dim": True}
+    at = "" if event.node_id is None else f" of {event.node_id}"
+    click.secho(make_printable(f"{event.level}{at}: {event.message}"), **style)
+
+
+_EXECUTION_PRINTERS: dict[type, Callable[[Any], None]] = {
+    events.WorkflowAgentStartedEvent: lambda event: _print_node_line(event, "runs", dim=True),
+    events.WorkflowAgentCompletedEvent: _print_completed,
+    events.WorkflowAgentSkippedEvent: lambda event: _print_node_line(event, f"skipped: {event.reason}", fg="yellow"),
+    events.WorkflowEdgeTraversedEvent: _print_edge,
+    events.WorkflowApprovalRequestedEvent: lambda event: _print_node_line(event, "asks for approval", fg="magenta"),
+    events.WorkflowApprovalResolvedEvent: _print_resolved,
+    events.WorkflowDiagnosticEvent: _print_diagnostic,
+}
+
+
+def _print_node_line(event: Any, text: str, **style: Any) -> None:
+    click.secho(f"  {make_printable(_node_path(event))}: {make_printable(text)}", **style)
+
+
+def _node_path(event: Any) -> str:
+    """The node, with those that are the workflows that it is in."""
+    return "/".join(event.metadata.agent_chain) or str(event.agent_id)
+
+
+# ---------------------------------------------------------------- when it rests
+
+
+def result_tree(result: WorkflowResult) -> dict[str, Any]:
+    return {
+        "thread_id": result.execution_id,
+        "checkpoint_id": result.checkpoint_id,
+        "state": result.state,
+        "success": result.success,
+        "final_answer": result.final_answer,
+        "outputs": result.outputs,
+        "error": result.error,
+        "duration": result.duration,
+        "usage": result.usage,
+        "requests": [_request_tree(state) for state in result.pending],
+    }
+
+
+def _request_tree(request: events.WorkflowApprovalRequestedEvent) -> dict[str, Any]:
+    return {
+        "request_id": _own_id(request),
+        "node": _node_path(request),
+        "deadline": iso_time(request.deadline),
+        "message": request.message,
+        "description": request.description,
+        "outputs": request.outputs,
+    }
+
+
+def print_result(result: WorkflowResult, place: StoreLocation) -> None:
+    """What it came to, or who is asked what and how to answer."""
+    if result.final_answer is not None:
+        first, *more = to_lines(result.final_answer)
+        click.secho(f"answer: {first}", fg="green")
+        for line in more:
+            click.secho(f"  {line}" if line else "", fg="green")
+    if result.pending:
+        count = "an approval" if len(result.pending) == 1 else f"{len(result.pending)} approvals"
+        click.secho(f"waiting for {count}", bold=True)
+        for request in result.pending:
+            _print_request(request, place)
+    elif result.state == "completed" and result.success:
+        click.secho("done: nothing is pending", bold=True)
+    elif result.state in ("waiting", "cancelled"):
+        click.secho(result.state, bold=True)
+
+
+def _own_id(request: events.WorkflowApprovalRequestedEvent) -> str:
+    """In its thread, as all commands show it."""
+    return request.request_id.removeprefix(f"{request.execution_id}:")
+
+
+def _print_request(request: events.WorkflowApprovalRequestedEvent, place: StoreLocation) -> None:
+    until = "" if request.deadline is None else f", until {format_time(request.deadline)}"
+    print_folded(f"  {make_printable(f'request {_own_id(request)} of {_node_path(request)}{until}')}", 4, fg="magenta")
+    texts = [request.message, *([request.description] if request.description else [])]
+    for text in (*texts, *(f"{key}: {value}" for key, value in request.outputs.items())):
+        for line in to_lines(text):
+            print_folded(f"  | {line}", 4)
+    click.echo(f"  answer it: {place.answer(_own_id(request), ApprovalDecision.sample_answer)}")

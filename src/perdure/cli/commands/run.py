@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Union
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Union
 
 import click
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.state import ExecutionState
 from perdure.checkpoints.any_storage import load_checkpoint
-from perdure.cli.apps import load_app
+from perdure.cli.apps import build_instance, load_app
 from perdure.cli.options import (
     StoreLocation,
     complete_threads,
+    find_store,
     find_thread,
     json_option,
     sessions_option,
     store_option,
     thread_argument,
 )
-from perdure.cli.output.errors import Mistake
-from perdure.cli.run_thread import Input, run_thread
+from perdure.cli.output.errors import INTERRUPTED, Mistake, explain
+from perdure.cli.output.tables import print_json
+from perdure.cli.progress import (
+    ExecutionProgress,
+    Progress,
+    RunProgress,
+    print_rest,
+    print_result,
+    rest_tree,
+    result_tree,
+)
+from perdure.engine.run.request import RunOptions
+from perdure.engine.run.result import ResponseStream
 from perdure.engine.thread.inputs import accepts
-from perdure.errors import type_name
+from perdure.errors import ThreadConflict, type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.types.coercion import coerce
 from perdure.names import new_thread_id
 from perdure.workflows.workflow import Workflow
-
-if TYPE_CHECKING:
-    from perdure.agent_workflow.builder.workflow import AgentWorkflow
-
 
 INPUTS_OF_AGENTS = (str, dict)
 """What every workflow of agents starts with."""
@@ -211,3 +227,136 @@ def parse_answer(request: WorkflowEvent | None, value: str) -> Any:
             f"The answer to request {request.request_id!r} was not accepted: expected {type_name(expected)}, got "
             f"{value!r} ({error}). The request is still pending.{hint}"
         ) from error
+
+
+# ---------------------------------------------------------------- running
+
+
+@dataclass(frozen=True)
+class Input:
+    """The input of a run."""
+
+    message: Any = None
+    options: RunOptions | None = None
+
+
+Prepare = Callable[[Any, Workflow], Awaitable[Input]]
+"""Prepares the input from the storage, for this workflow. Raises Mistake."""
+
+
+def run_thread(
+    workflow: Workflow | AgentWorkflow,
+    place: StoreLocation,
+    prepare: Prepare,
+    *,
+    may_be_new: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Run the thread until it rests, and print its events; as JSON only the result. Ends the process, with a sentence,
+    if it fails or is interrupted."""
+    progress: Progress
+    if isinstance(workflow, Workflow):
+        if place.sessions is not None:
+            raise click.UsageError(f"--sessions is for workflows of agents, and {place.app!r} is not one.")
+        progress = run_progress = RunProgress(place, is_quiet=as_json)
+        storage = find_store(place.store, workflow._storage, may_be_new=may_be_new)
+        run = _run_workflow(workflow, storage, place, prepare, run_progress)
+    else:
+        progress = execution_progress = ExecutionProgress(place, is_quiet=as_json)
+        storage = find_store(place.store, workflow._draft.store, may_be_new=may_be_new)
+        run = _run_execution(workflow, storage, place, prepare, execution_progress)
+    try:
+        asyncio.run(run)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        if progress.has_started:
+            click.echo(f"Interrupted. Finished work is kept. Resume with: {place.resume()}", err=True)
+        else:
+            click.echo("Interrupted before anything was done.", err=True)
+        sys.exit(INTERRUPTED)
+    except (click.ClickException, BrokenPipeError):  # the reader closed the pipe: the run has ended in good order
+        raise
+    except Exception as error:  # of perdure, or of a handler: the run has put its thread back to the last checkpoint
+        raise Mistake(_sentence(error, progress, place)) from error
+
+
+async def _run_workflow(
+    workflow: Workflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: RunProgress
+) -> None:
+    try:
+        move = await prepare(storage, workflow)
+        options: RunOptions = {**(move.options or {}), "thread_id": place.thread_id, "checkpoint_storage": storage}
+        async with workflow.run(move.message, stream=True, **options) as stream:
+            async for event in stream:
+                progress.print_event(event)
+            result = await stream
+            if progress.is_quiet:
+                print_json(rest_tree(result))
+            else:
+                print_rest(result, place)
+    finally:
+        if hasattr(storage, "close"):
+            await storage.close()
+
+
+def _sentence(error: Exception, progress: Progress, place: StoreLocation) -> str:
+    if isinstance(error, ThreadConflict):
+        return (
+            f"Thread {place.thread_id!r} was taken over by another run, so this one ended; what it had not committed "
+            f"is not stored. See where the thread is now: {place.show()}"
+        )
+    if not progress.has_started:
+        return explain(error)
+    at = "" if progress.failed_at is None else f"Executor {progress.failed_at!r} failed: "
+    return add_resume_hint(f"{at}{explain(error)}", place)
+
+
+def add_resume_hint(failure: str, place: StoreLocation) -> str:
+    end = "" if failure.endswith((".", "!", "?")) else "."
+    return (
+        f"{failure}{end} The thread stands at its last checkpoint. Fix the cause, then resume with: "
+        f"{place.resume()} (the stack trace is in its log: {place.show()} --events)"
+    )
+
+
+# ---------------------------------------------------------------- executions
+
+
+async def _run_execution(
+    workflow: AgentWorkflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: ExecutionProgress
+) -> None:
+    try:
+        instance = build_instance(workflow, storage, place)
+        progress.before = await _find_state(instance, storage, place.thread_id)
+        async with await _start(instance, storage, place, prepare) as stream:
+            async for event in stream:
+                progress.print_event(event)
+            result = await stream
+    finally:
+        await storage.close()
+    progress.begin()
+    if progress.is_quiet:
+        print_json(result_tree(result))
+    else:
+        print_result(result, place)
+    if result.state == "failed":
+        raise Mistake(add_resume_hint(f"The execution stopped: {result.error}", place))
+    if result.state == "completed" and not result.success:
+        raise Mistake(f"The execution ended with an error: {result.error}")
+
+
+async def _find_state(instance: AgentWorkflowInstance, storage: Any, thread_id: str) -> ExecutionState | None:
+    """How far it was; None for a new one, and for one of another workflow, which is refused later."""
+    if not await storage.store.threads(workflow_name=instance.name, thread_id=thread_id):
+        return None
+    execution = await instance.find(thread_id)
+    return None if execution is None else execution.state
+
+
+async def _start(
+    instance: AgentWorkflowInstance, storage: Any, place: StoreLocation, prepare: Prepare
+) -> ResponseStream[Any, WorkflowResult]:
+    move = await prepare(storage, instance.workflow)
+    options: dict[str, Any] = {"on_busy": "reject", **(move.options or {})}
+    responses = options.pop("responses", None)
+    return instance._drive(place.thread_id, move.message, responses, options)
