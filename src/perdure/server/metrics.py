@@ -24,12 +24,27 @@ from perdure.observing import (
 )
 
 try:
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, ProcessCollector
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector
 except ImportError as error:
     raise MissingExtra("The server", "prometheus-client", "server") from error
 
 Labels = tuple[str, ...]
+
+_CREATED = re.compile(rb"(?:# (?:HELP|TYPE) )?\w+_created[ {]")
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
+OTHER = "other"
+"""Replaces a label value beyond the limit."""
+MAX_LABEL_VALUES = 200
+"""Values of one label. Workflows and routes are few; invented names must not fill the memory."""
+
+COMMIT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+COMMIT_BYTES = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 16777216)
+REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+RUN_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 600)
 
 
 class CounterMetric:
@@ -119,27 +134,6 @@ class MetricCollector(Collector):
 
 def _bound_name(bound: float) -> str:
     return str(float(bound))
-
-
-try:
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, ProcessCollector
-    from prometheus_client.exposition import generate_latest
-
-except ImportError as error:
-    raise MissingExtra("The server", "prometheus-client", "server") from error
-
-_CREATED = re.compile(rb"(?:# (?:HELP|TYPE) )?\w+_created[ {]")
-
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
-OTHER = "other"
-"""Replaces a label value beyond the limit."""
-MAX_LABEL_VALUES = 200
-"""Values of one label. Workflows and routes are few; invented names must not fill the memory."""
-
-COMMIT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
-COMMIT_BYTES = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 16777216)
-REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
-RUN_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 600)
 
 
 class Metrics:

@@ -16,7 +16,7 @@ from tests.docs.following import Block, blocks_of, python_blocks
 from tests.server.routes.calling import called
 from tests.server.serving import Server, project
 
-from perdure.server.http.errors import errors
+from perdure.server.http.responses import errors
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http-api.md"
 SHOWN_URL = "http://127.0.0.1:8000"

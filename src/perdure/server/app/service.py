@@ -269,7 +269,7 @@ class Recovery:
             async with storage.access("find a thread"):
                 infos = await storage.store.threads(thread_id=served.thread_id, limit=1)
             is_owner = not infos or infos[0].run_id == served.run_id
-            if not is_owner and served.run is not None:
+            if not is_owner:
                 logger.info("run %s ends: another run took over its thread", served.run_id)
                 served.run.interrupt()
 

@@ -21,8 +21,8 @@ from perdure.errors import PerdureError
 from perdure.server.app.factory import make_service
 from perdure.server.app.service import Service
 from perdure.server.config.schema import ServerConfig
-from perdure.server.http.errors import answer_http, answer_perdure, answer_problem, answer_unknown
 from perdure.server.http.middleware import EXPOSED, Gate, OwnVisit, authorize, provide_threads, provide_visit
+from perdure.server.http.responses import answer_http, answer_perdure, answer_problem, answer_unknown
 from perdure.server.http.routes import graph, history, operations, runs, threads
 from perdure.server.problems import HttpProblem
 

@@ -1,4 +1,7 @@
-"""Runs of this process: each is a task that keeps running when its client disconnects."""
+"""Runs of this process: each is a task that keeps running when its client disconnects.
+
+Clients start runs with an input, with answers, or to resume.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,34 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Union
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.engine.run.request import RunOptions
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.run.run import Run
-from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle
-from perdure.events import WorkflowRunState
+from perdure.engine.thread.inputs import accepts
+from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle, type_name
+from perdure.events import WorkflowErrorDetails, WorkflowRunState
+from perdure.graph.types.coercion import coerce
 from perdure.log import get_logger
 from perdure.names import new_run_id
+from perdure.server.auth.principal import check_id
 from perdure.server.config.schema import LimitsConfig
-from perdure.server.problems import HttpProblem
+from perdure.server.problems import HttpProblem, problem_of
+from perdure.server.threads.threads import Threads
+from perdure.server.threads.to_json import error_to_json
 from perdure.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from perdure.server.metrics import Metrics
 
 logger = get_logger("server")
 
 MAX_REMEMBERED = 1000
 """Ended runs whose ids are kept here. The thread logs record all runs."""
-
-
-class RunObserver(Protocol):
-    """Counts runs."""
-
-    def run_started(self, workflow: str) -> None: ...
-
-    def run_ended(self, workflow: str, outcome: str, seconds: float) -> None: ...
+MAX_CHECKPOINTS_SEARCHED = 1000
+"""Checkpoints of a thread that are searched for a run id that a client chose."""
 
 
 class ServedRun:
@@ -42,9 +47,7 @@ class ServedRun:
         self.thread_id = thread_id
         """The id in the storage."""
         self.workflow = workflow
-        self.run: Run | None = run
-        self._has_begun = False
-        self._begins_thread = False
+        self.run = run
         self.task: asyncio.Task[None] | None = None
         self.is_waiting = True
         """Whether it is queued behind `max_runs` other runs."""
@@ -60,22 +63,12 @@ class ServedRun:
     @property
     def has_begun(self) -> bool:
         """Whether its input is stored."""
-        return self._has_begun if self.run is None else self.run.has_begun
-
-    def release(self) -> None:
-        """Drop the engine's run object after the end; the result stays."""
-        self._has_begun = self.has_begun
-        self._begins_thread = self.run is not None and self.run.is_first
-        self.run = None
+        return self.run.has_begun
 
     @property
     def is_refused(self) -> bool:
         """Whether it ended before anything was written."""
         return self.error is not None and not self.has_begun
-
-    @property
-    def is_new_thread(self) -> bool:
-        return self._begins_thread if self.run is None else self.run.is_first
 
     @property
     def state(self) -> str:
@@ -101,12 +94,10 @@ class ServedRun:
 class Runs:
     """Starts runs, at most `max_runs` at a time, and tracks those of this process."""
 
-    def __init__(
-        self, storage: StoreCheckpointStorage, limits: LimitsConfig, observer: RunObserver | None = None
-    ) -> None:
+    def __init__(self, storage: StoreCheckpointStorage, limits: LimitsConfig, metrics: Metrics) -> None:
         self._storage = storage
         self._limits = limits
-        self._observer = observer
+        self._metrics = metrics
         self._slots = asyncio.Semaphore(limits.max_runs)
         self._active: dict[tuple[str, str], ServedRun] = {}
         self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -212,8 +203,7 @@ class Runs:
                 self._waiting -= 1
             try:
                 served.is_waiting = False
-                if self._observer is not None:
-                    self._observer.run_started(name)
+                self._metrics.run_started(name)
                 result = await run.execute(is_streaming=stream)
             finally:
                 self._slots.release()
@@ -229,15 +219,13 @@ class Runs:
             served.error = error
             self._log_failure(served, error)
         finally:
-            served.release()
             served.begun.set()
             del self._active[served.key]
             if not served.is_refused:  # a rejected run never existed
                 self._ended[served.key] = None
             if len(self._ended) > MAX_REMEMBERED:
                 self._ended.popitem(last=False)
-            if self._observer is not None:
-                self._observer.run_ended(name, served.state, time.perf_counter() - began)
+            self._metrics.run_ended(name, served.state, time.perf_counter() - began)
 
     def _log_failure(self, served: ServedRun, error: Exception) -> None:
         if served.is_refused or isinstance(error, RunInterrupted | ThreadBusy | ThreadNotIdle | ThreadConflict):
@@ -259,3 +247,140 @@ class Runs:
                 run.task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=seconds + 5)
+
+
+# ---------------------------------------------------------------- runs that clients request
+
+
+async def start(
+    threads: Threads,
+    workflow: Workflow,
+    stored_id: str,
+    message: Any = None,
+    *,
+    responses: Mapping[str, Any] | None = None,
+    on_busy: str = "reject",
+    **more: Any,
+) -> ServedRun:
+    """Start a run and return it once its input is stored. `more`: options of `Runs.start`.
+
+    A message to an interrupted thread is queued until the interrupted work has finished. Raises the error that
+    rejected the run.
+    """
+    runs = threads.service.runs
+    if more.get("run_id") is not None:
+        await _refuse_known_run(threads, stored_id, more["run_id"])
+    by = threads.space.user_id
+    options: dict[str, Any] = {"responses": responses, "answered_by": by, **more}
+    served = await _wait_begun(threads, runs.start(workflow, stored_id, message, on_busy=on_busy, **options))
+    if served.is_refused and isinstance(served.error, ThreadNotIdle) and message is not None:
+        served = await _wait_begun(threads, runs.start(workflow, stored_id, message, on_busy="enqueue", **options))
+    if served.is_refused and served.error is not None:
+        raise served.error
+    return served
+
+
+async def _refuse_known_run(threads: Threads, stored_id: str, run_id: str) -> None:
+    """Raises HttpProblem if the run exists: a client repeats a request whose connection broke."""
+    infos = await threads.storage.list_checkpoint_infos(thread_id=stored_id, limit=MAX_CHECKPOINTS_SEARCHED)
+    if any(info.run_id == run_id for info in infos):
+        raise HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
+
+
+async def _wait_begun(threads: Threads, served: ServedRun) -> ServedRun:
+    """Wait until the input is stored. Raises HttpProblem if the run is queued for too long."""
+    if served.begun.is_set():
+        return served
+    seconds = threads.service.config.limits.request_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            await served.begun.wait()
+    except TimeoutError:
+        thread_id = threads.space.public_id(served.thread_id)
+        raise HttpProblem(
+            504,
+            "run_waits_longer",
+            f"Run {served.run_id} of thread {thread_id!r} has been queued for more than {seconds:g} s. It has not "
+            f"begun. GET /v1/threads/{thread_id}/runs/{served.run_id} returns its state.",
+            headers={"X-Run-Id": served.run_id},
+            thread_id=thread_id,
+        ) from None
+    return served
+
+
+async def start_run(
+    threads: Threads,
+    thread_id: str,
+    *,
+    value: Any,
+    has_input: bool,
+    responses: Mapping[str, Any] | None,
+    workflow_name: str | None = None,
+    on_busy: str = "reject",
+    run_id: str | None = None,
+) -> ServedRun:
+    """`POST /v1/threads/{id}/runs`. Raises HttpProblem and the error that rejected the run."""
+    stored_id = threads.space.stored_id(thread_id)
+    if run_id is not None:
+        check_id("run_id", run_id)
+    info = await threads.look_up(stored_id)
+    if info is None and not has_input:
+        raise HttpProblem(404, "thread_not_found", f"No thread {thread_id!r} exists. Begin it with an input.")
+    workflow = threads.service.workflow(workflow_name) if info is None else threads.service.workflow_of(info)
+    if info is not None and workflow_name is not None and threads.service.workflow(workflow_name) is not workflow:
+        raise HttpProblem(
+            409,
+            "other_workflow",
+            f"Thread {thread_id!r} belongs to workflow {info.workflow_name!r}. Nothing was started.",
+            field="workflow",
+        )
+    if responses is not None:
+        answers = await threads.answers_for(thread_id, responses)
+        return await start(threads, workflow, stored_id, responses=answers, on_busy=on_busy, run_id=run_id)
+    message = input_from_json(workflow, value) if has_input else None
+    return await start(threads, workflow, stored_id, message, on_busy=on_busy, run_id=run_id)
+
+
+def input_from_json(workflow: Workflow, value: Any) -> Any:
+    """Convert JSON to the input type of the workflow's start executor. Raises HttpProblem."""
+    if accepts(workflow.graph, value) and not isinstance(value, dict | list):
+        return value
+    types = workflow.input_types
+    try:
+        return coerce(value, Union[tuple(types)])  # noqa: UP007  # a union of types known only now
+    except (ValueError, TypeError) as error:
+        expected = " or ".join(type_name(kind) for kind in types)
+        raise HttpProblem(
+            422, "wrong_input_type", f"{workflow.name!r} takes {expected}: {error} Nothing was started.", field="input"
+        ) from error
+
+
+def failure_of(threads: Threads, served: ServedRun) -> HttpProblem:
+    """The problem to answer for a run that began and failed."""
+    thread_id = threads.space.public_id(served.thread_id)
+    error = served.error
+    headers = {"X-Run-Id": served.run_id}
+    if isinstance(error, RunInterrupted):
+        return HttpProblem(
+            503,
+            "run_interrupted",
+            f"Run {served.run_id} of thread {thread_id!r} was interrupted because the server stops. "
+            "It resumes from its last checkpoint.",
+            headers={**headers, "Retry-After": "5"},
+            thread_id=thread_id,
+        )
+    problem = problem_of(error) if isinstance(error, PerdureError) else None
+    if problem is not None and problem.status in (409, 503) and not isinstance(error, ThreadBusy):
+        return problem
+    hides, why = threads.service.hides_errors, ""
+    if error is not None and not hides:
+        details = error_to_json(WorkflowErrorDetails.from_exception(error), hides=hides)
+        why = f": {details['error_type']}: {details['message']}"
+    return HttpProblem(
+        502,
+        "run_failed",
+        f"Run {served.run_id} of thread {thread_id!r} failed{why}. Committed work is kept. Resume the thread "
+        f"with POST /v1/threads/{thread_id}/runs.",
+        headers=headers,
+        thread_id=thread_id,
+    )

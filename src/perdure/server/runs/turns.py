@@ -14,14 +14,14 @@ from msgspec import UNSET, Meta, UnsetType
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.engine.run.result import WorkflowRunResult
-from perdure.errors import IncompatibleWorkflow, NoPendingRequests
+from perdure.engine.thread.inputs import accepts
+from perdure.errors import IncompatibleWorkflow, NoPendingRequests, type_name
 from perdure.events import WorkflowEvent
 from perdure.names import new_thread_id
 from perdure.server.auth.principal import check_id
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.hub import Follower, StreamedEvent, frame
-from perdure.server.runs.runs import ServedRun
-from perdure.server.runs.start import failure_of, input_from_messages, start
+from perdure.server.runs.runs import ServedRun, failure_of, start
 from perdure.server.threads.agentflow import (
     MessageBody,
     context_of,
@@ -201,7 +201,7 @@ class InvokedTurn:
 
     def meta(self) -> dict[str, Any]:
         served = self.served
-        is_new = served is not None and served.is_new_thread
+        is_new = served is not None and served.run.is_first
         requests = [] if served is None or served.result is None else served.result.get_request_info_events()
         return {
             "thread_id": self.thread_id,
@@ -230,6 +230,22 @@ class InvokedTurn:
             inputs = messages_from_client(self.body.messages)
             messages = [*inputs, *(message for event in result.outputs for message in output_messages(event))]
             self._name = await self.threads.service.name_threads(self.workflow, self.stored_id, messages)
+
+
+def input_from_messages(workflow: Workflow, messages: list[Message]) -> Any:
+    """The input for the workflow's start executor: all messages, the last one, or its text. Raises HttpProblem."""
+    last = messages[-1]
+    for candidate in (messages, last, last.text):
+        if accepts(workflow.graph, candidate):
+            return candidate
+    expected = " or ".join(type_name(kind) for kind in workflow.input_types)
+    raise HttpProblem(
+        422,
+        "wrong_input_type",
+        f"{workflow.name!r} takes {expected}, not messages. Use POST /v1/threads/{{thread_id}}/runs. "
+        "Nothing was started.",
+        field="messages",
+    )
 
 
 LOOK_SECONDS = 1.0

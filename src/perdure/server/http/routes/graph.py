@@ -15,9 +15,8 @@ from msgspec import UNSET, UnsetType
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.http.errors import Reply, errors_of_agentflow, reply
 from perdure.server.http.middleware import OwnThreads, OwnVisit, Visit, visit_of
-from perdure.server.http.sse import event_stream
+from perdure.server.http.responses import Reply, errors_of_agentflow, event_stream, reply
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream
 from perdure.server.threads.agentflow import STATE_SCHEMA, graph_to_client, tools_to_client

@@ -15,8 +15,8 @@ from litestar.response import Stream
 
 from perdure.errors import NoThreadFile
 from perdure.names import new_thread_id
-from perdure.server.http.errors import Reply, errors, reply
 from perdure.server.http.middleware import OwnThreads, OwnVisit
+from perdure.server.http.responses import Reply, errors, reply
 from perdure.server.http.routes.threads import Limit
 from perdure.server.problems import HttpProblem
 from perdure.server.threads.to_json import thread_to_json

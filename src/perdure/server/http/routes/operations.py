@@ -9,8 +9,8 @@ from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath
 
-from perdure.server.http.errors import Reply, errors, reply
 from perdure.server.http.middleware import OwnVisit
+from perdure.server.http.responses import Reply, errors, reply
 from perdure.server.threads.to_json import schema_of_any
 from perdure.workflows.workflow import Workflow
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -13,22 +14,25 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
 from msgspec import UNSET, UnsetType
 
-from perdure.errors import RunInterrupted
+from perdure.checkpoints.any_storage import read_events
+from perdure.errors import CheckpointNotFound, RunInterrupted
+from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.server.auth.principal import check_id
-from perdure.server.http import sse
-from perdure.server.http.errors import Reply, errors, reply
+from perdure.server.http import responses
 from perdure.server.http.middleware import OwnThreads, OwnVisit
+from perdure.server.http.responses import Reply, errors, event_stream, reply
 from perdure.server.http.routes.history import HERE
 from perdure.server.http.routes.threads import Limit
-from perdure.server.http.sse import event_stream
 from perdure.server.problems import HttpProblem
-from perdure.server.runs.runs import ServedRun
-from perdure.server.runs.start import failure_of, run_to_json, run_to_json_from_log, start_run
+from perdure.server.runs.runs import ServedRun, failure_of, start_run
 from perdure.server.runs.turns import LogChunks
-from perdure.server.threads.conversation import count_output_messages
+from perdure.server.threads.conversation import EVENTS_PER_TURN, count_output_messages
+from perdure.server.threads.threads import Threads
+from perdure.server.threads.to_json import error_to_json, request_to_json, to_json
 
 TAGS = ["Runs"]
 READ = {"scope": "checkpointer:read"}
+_AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
 ENDED = {200: ResponseSpec(Reply, description="The run has ended.", generate_examples=False)}
 
@@ -142,6 +146,78 @@ async def cancel_run(
     return reply(visit.request_id, {"run_id": run_id, "was_running": was_running})
 
 
+# ---------------------------------------------------------------- as JSON
+
+
+async def run_to_json(threads: Threads, served: ServedRun) -> dict[str, Any]:
+    """A run of this process as JSON. The result of a failed run is read from its log."""
+    if served.error is not None and served.has_begun:
+        return await run_to_json_from_log(threads, threads.space.public_id(served.thread_id), served.run_id)
+    space, result = threads.space, served.result
+    body = _empty_run(served.run_id, space.public_id(served.thread_id), served.workflow.name, served.state)
+    if result is not None:
+        body["outputs"] = [to_json(output) for output in result.get_outputs()]
+        body["requests"] = [request_to_json(event, space) for event in result.get_request_info_events()]
+        body["checkpoint_id"] = result.checkpoint_id
+        body["usage"] = to_json(result.usage)
+    elif served.error is not None and not isinstance(served.error, RunInterrupted):
+        body["error"] = error_to_json(
+            WorkflowErrorDetails.from_exception(served.error), hides=threads.service.hides_errors
+        )
+    return body
+
+
+def _empty_run(run_id: str, thread_id: str, workflow_name: str, state: str | None) -> dict[str, Any]:
+    """A run as JSON without results."""
+    body: dict[str, Any] = {"run_id": run_id, "thread_id": thread_id, "workflow_name": workflow_name, "state": state}
+    return {**body, "outputs": [], "requests": [], "checkpoint_id": None, "usage": {}, "error": None}
+
+
+async def run_to_json_from_log(threads: Threads, thread_id: str, run_id: str) -> dict[str, Any]:
+    """A run of any process as JSON, read from the log of its thread. Raises HttpProblem if the log has no such run."""
+    info, workflow = await threads.find_workflow(thread_id)
+    declared = None if workflow is None else workflow.declared_types
+    space = threads.space
+    body = _empty_run(run_id, thread_id, info.workflow_name, None)
+    async for event in read_events(threads.storage, info.thread_id, None, declared):
+        if event.run_id == run_id:
+            _add_event(body, event, threads)
+        if (event.seq or 0) % EVENTS_PER_TURN == 0:
+            await asyncio.sleep(0)  # lets other tasks run
+    if body["state"] is None:
+        raise HttpProblem(404, "run_not_found", f"Thread {thread_id!r} has no run {run_id!r}.", field="run_id")
+    body["usage"] = await _usage(threads, body["checkpoint_id"])
+    if body["state"] not in _AT_REST and info.run_id != run_id:
+        body["state"] = "INTERRUPTED"
+    if info.status == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value and body["state"] == info.status:
+        pending = await threads.load_requests(thread_id)
+        body["requests"] = [request_to_json(event, space) for event in pending.values()]
+    return body
+
+
+async def _usage(threads: Threads, checkpoint_id: str | None) -> Any:
+    """The usage of the thread's agents at the end of the run; empty if that checkpoint was pruned."""
+    try:
+        checkpoint = None if checkpoint_id is None else await threads.storage.load(checkpoint_id)
+    except CheckpointNotFound:
+        checkpoint = None
+    return {} if checkpoint is None else to_json(checkpoint.metadata.get("usage", {}))
+
+
+def _add_event(body: dict[str, Any], event: WorkflowEvent, threads: Threads) -> None:
+    if event.type == "status" and event.state is not None:
+        body["state"] = event.state.value
+    elif event.type == "output":
+        body["outputs"].append(to_json(event.data))
+    elif event.type == "failed" and event.details is not None:
+        body["error"] = error_to_json(event.details, hides=threads.service.hides_errors)
+    if event.checkpoint is not None:
+        body["checkpoint_id"] = event.checkpoint.checkpoint_id
+
+
+# ---------------------------------------------------------------- events
+
+
 @get(
     f"{HERE}/events",
     opt=READ,
@@ -187,8 +263,8 @@ async def events(
 
         async def next_frames() -> bytes:
             if log is not None:
-                return await log.next_frames(sse.HEARTBEAT_SECONDS, live=live)
-            events = await follower.next(sse.HEARTBEAT_SECONDS)
+                return await log.next_frames(responses.HEARTBEAT_SECONDS, live=live)
+            events = await follower.next(responses.HEARTBEAT_SECONDS)
             return b"".join([event.frame for event in events if live or event.seq is not None])
 
         return event_stream(service, next_frames, follower, stack.pop_all())

@@ -8,8 +8,8 @@ import msgspec
 from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from perdure.server.http.errors import Reply, errors, errors_of_agentflow, reply
 from perdure.server.http.middleware import OwnThreads, OwnVisit
+from perdure.server.http.responses import Reply, errors, errors_of_agentflow, reply
 from perdure.server.problems import HttpProblem
 from perdure.server.threads.agentflow import (
     MessageBody,
