@@ -16,6 +16,7 @@ from perdure.agent_workflow.conversations.store import PREFIX, SqliteSessionStor
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.errors import ConversationNotFound, InvalidRun, ThreadExists
 
 
@@ -214,3 +215,36 @@ async def test_foreign_thread_with_the_id_of_a_session_is_left_alone(store: Stor
 def test_session_store_over_a_foreign_storage_is_rejected() -> None:
     with pytest.raises(InvalidRun, match="A session store needs a storage of perdure"):
         StorageSessionStore(object())  # type: ignore[arg-type]  # what people try
+
+
+async def test_session_keeps_its_stored_form_and_its_ids(store: StorageSessionStore) -> None:
+    messages = (Message("user", "Hello"), Message("assistant", "Hi", author_name="a"))
+    entry = SessionEntry(thread_id="t", messages=messages, execution_id="e", node_id="a", state={"seen": 1})
+    version = await store.append("s", entry)
+    await store.advance("s", a_head(version))
+    head = await store.storage.get_latest(thread_id="conversation:s")
+    assert head is not None and head.workflow_name == "perdure.conversations"
+    assert tool_codec().encode(head.state, "state") == {
+        "format": 1,
+        "key": "",
+        "log": [
+            [
+                "hO7+T39a7iMJacHpoc5O5A",
+                {
+                    "$type": "perdure:SessionEntry",
+                    "thread_id": "t",
+                    "messages": {
+                        "$type": "tuple",
+                        "items": [
+                            {"$type": "perdure:Message", "$value": ["user", ["Hello"]]},
+                            {"$type": "perdure:Message", "$value": ["assistant", ["Hi"], "a"]},
+                        ],
+                    },
+                    "execution_id": "e",
+                    "node_id": "a",
+                    "state": {"seen": 1},
+                },
+            ],
+            {"$type": "perdure:SessionHead", "thread_id": "t", "execution_id": "e", "version": version},
+        ],
+    }
