@@ -16,7 +16,9 @@ from tests.crash.teams import Instant, notes_of
 from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
-from perdure.agent_workflow.definition.config import START
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.conversations.store import StorageSessionStore
+from perdure.agent_workflow.definition.config import START, ConversationMode
 from perdure.records import JournalEntry
 from perdure.testing import Faults, FaultyStorage
 
@@ -63,9 +65,18 @@ class _Life:
         faults.watch(self._written)
         if kill_at is not None and kill_at["point"] != "begin":
             faults.call(kill_at["point"], _die, nth=kill_at["nth"], when=kill_at["when"])  # type: ignore[arg-type]
+        faulty = faults.wrap(storage)
+        sessions = StorageSessionStore(faulty)
+
+        def complete(builder: AgentWorkflow) -> AgentWorkflow:
+            """Every second workflow has a conversation, in the same storage: kills fall into its writes, too."""
+            mode: ConversationMode = "per_agent" if order["plan"] % 2 else "none"
+            builder.with_session_store(sessions).with_conversation(mode)
+            return builder.with_checkpointing().with_workflow_store(faulty)
+
         workflow = built(
             self._plan,
-            lambda builder: builder.with_checkpointing().with_workflow_store(faults.wrap(storage)),
+            complete,
             is_repaired=self._repaired.exists,
             log=self._begin,
         )
@@ -80,9 +91,19 @@ class _Life:
             "error": result.error,
             "nodes": {name: node.status for name, node in known.state.nodes.items() if name != START},
             "passes": known.state.passes,
+            "said": await self._messages(sessions),
         }
         await storage.close()
         self._note(ended=ended, writes=dict(faults.counts))
+
+    async def _messages(self, sessions: StorageSessionStore) -> dict[str, list[str]]:
+        """Of each node, as its thread of the session has them."""
+        session_id = f"workflow-planned-{self._order['execution_id']}"
+        threads = await sessions.threads(session_id)
+        return {
+            thread: [str(message) for message in await sessions.messages(session_id, thread)]
+            for thread in sorted(threads)
+        }
 
     def _begin(self, call: Mapping[str, Any]) -> None:
         if self._is_broken(call["agent"]):
