@@ -178,7 +178,7 @@ class StreamedTurn:
                 call = calls.events(self._thread_id, self._cursor, seconds=seconds, chunks=True)
                 await self._stream.open(call)
                 yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
-                repeated = self._chunk_count
+                begun, repeated = self._seq, self._chunk_count
                 while self._state is None:
                     entry = await self._stream.next()
                     if entry is None:
@@ -188,7 +188,7 @@ class StreamedTurn:
                     chunk = decode_chunk(*entry)
                     if self._is_earlier(chunk):
                         continue
-                    if chunk.seq is not None and chunk.seq == self._seq and repeated > 0:
+                    if chunk.seq is not None and chunk.seq == begun and repeated > 0:
                         repeated -= 1
                         continue
                     self._run_id = chunk.run_id or self._run_id

@@ -99,6 +99,17 @@ async def test_stream_cut_inside_an_output_yields_only_its_missing_messages() ->
     assert [asked.path.partition("&")[2] for asked in server.asked[1:]] == ["after=2&chunks=true"] * 2
 
 
+async def test_stream_cut_before_an_output_yields_all_its_messages() -> None:
+    messages = [
+        frame({"event": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}, 3)
+        for text in "abc"
+    ]
+    log = stream(*messages, logged(4, "status", state="IDLE"))
+    with ScriptedServer(turn(stream(started(), *FIRST), log)) as server:
+        chunks = await streamed(server)
+    assert [chunk.text for chunk in chunks if chunk.message] == ["a", "b", "c"]
+
+
 async def test_stream_moves_on_from_a_server_that_stops_or_fails() -> None:
     closing = frame({"after": 2, "reason": "The server stops."}, event="closing")
     broken = frame(
