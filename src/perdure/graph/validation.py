@@ -72,10 +72,9 @@ def check_paths(executors: Mapping[str, Executor]) -> None:
 
 
 def _inner_paths(executor: Executor) -> list[str]:
-    graph = getattr(executor, "graph", None)
-    if not isinstance(graph, Graph):
+    if not isinstance(executor, WorkflowExecutor):
         return []
-    below = [path for inner in graph.executors.values() for path in (inner.id, *_inner_paths(inner))]
+    below = [path for inner in executor.graph.executors.values() for path in (inner.id, *_inner_paths(inner))]
     return [f"{executor.id}/{path}" for path in below]
 
 

@@ -19,6 +19,7 @@ from perdure.graph.graph import (
     SwitchCaseEdgeGroup,
     function_name,
 )
+from perdure.graph.sub_workflow import WorkflowExecutor
 
 
 class UniqueNames:
@@ -115,10 +116,9 @@ class _Painter:
     def _shape(self, executor_id: str, executor: Executor) -> Shape:
         path = f"{self._prefix}{executor_id}"
         is_start = executor_id == self._graph.start_executor_id
-        inner = getattr(executor, "graph", None)
-        if not isinstance(inner, Graph):
+        if not isinstance(executor, WorkflowExecutor):
             return Shape("executor", executor_id, path, is_start)
-        inside = _Painter(inner, f"{path}/", self._with_hubs, self._with_entry).picture()
+        inside = _Painter(executor.graph, f"{path}/", self._with_hubs, self._with_entry).picture()
         return Shape("workflow", executor_id, path, is_start, inside)
 
     def _draw_group(self, group: EdgeGroup, number: int) -> None:

@@ -174,7 +174,9 @@ class HandoffCoordinator(Executor):
         if messages:
             await self._add_user_messages(messages, ctx)
         else:
-            _end(_load_state(ctx), ctx)
+            state = _load_state(ctx)
+            state.speaker = None
+            ctx.private["state"] = state
 
     @handler
     async def finish_turn(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
@@ -187,68 +189,65 @@ class HandoffCoordinator(Executor):
         ctx.set_state(CONVERSATION, conversation)
         if from_user:
             state.handoffs = 0
-        ctx.private["state"] = state
         if (new or from_user) and await self._is_over(conversation):
-            _end(state, ctx)
+            state.speaker = None
         elif state.speaker is None and not from_user:
-            return  # the user has ended it meanwhile
+            pass  # the user has ended it meanwhile
         elif turn.target is not None:
-            await self._hand_off(turn, turn.target, ctx)
+            await self._hand_off(turn, turn.target, state, ctx)
         elif from_user:
-            await self._start_turn(self._speaker_after_user(state), ctx)
+            await self._start_turn(self._speaker_after_user(state), state, ctx)
         else:
-            await self._continue_or_ask(turn, ctx)
+            await self._continue_or_ask(turn, state, ctx)
+        ctx.private["state"] = state
 
     async def _add_user_messages(self, messages: list[Message], ctx: WorkflowContext[TakeTurn]) -> None:
         new = clean_conversation_for_handoff(messages)
         state = _load_state(ctx)
         if state.is_working:
             state.pending += new
-            ctx.private["state"] = state
-            return
-        state.handoffs = 0
-        conversation = [*ctx.get_state(CONVERSATION, []), *new]
-        ctx.set_state(CONVERSATION, conversation)
-        if new and await self._is_over(conversation):
-            _end(state, ctx)
         else:
-            ctx.private["state"] = state
-            await self._start_turn(self._speaker_after_user(state), ctx)
+            state.handoffs = 0
+            conversation = [*ctx.get_state(CONVERSATION, []), *new]
+            ctx.set_state(CONVERSATION, conversation)
+            if new and await self._is_over(conversation):
+                state.speaker = None
+            else:
+                await self._start_turn(self._speaker_after_user(state), state, ctx)
+        ctx.private["state"] = state
 
     def _speaker_after_user(self, state: HandoffState) -> str:
         return state.speaker if state.speaker and self._returns_to_previous else self._start
 
-    async def _hand_off(self, turn: TurnTaken, target: str, ctx: WorkflowContext[TakeTurn]) -> None:
+    async def _hand_off(
+        self, turn: TurnTaken, target: str, state: HandoffState, ctx: WorkflowContext[TakeTurn]
+    ) -> None:
         await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(turn.agent, target)))
-        state = _load_state(ctx)
         if state.handoffs < MAX_HANDOFFS:
             state.handoffs += 1
-            ctx.private["state"] = state
-            await self._start_turn(target, ctx)
+            await self._start_turn(target, state, ctx)
             return
         state.speaker = target
-        ctx.private["state"] = state
         text = f"Agents handed off {MAX_HANDOFFS} times in a row; before {target!r} continues, the user is asked."
         await ctx.add_event(WorkflowEvent("warning", text))
         await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
 
-    async def _continue_or_ask(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
-        state, autonomy = _load_state(ctx), self._autonomy.get(turn.agent)
+    async def _continue_or_ask(self, turn: TurnTaken, state: HandoffState, ctx: WorkflowContext[TakeTurn]) -> None:
+        autonomy = self._autonomy.get(turn.agent)
         if autonomy is not None and state.turns_alone < autonomy.turn_limit:
             turns = state.turns_alone + 1
-            await self._start_turn(turn.agent, ctx, Message("user", autonomy.prompt), turns_alone=turns)
-            return
-        await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
+            await self._start_turn(turn.agent, state, ctx, Message("user", autonomy.prompt), turns_alone=turns)
+        else:
+            await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
 
     async def _start_turn(
-        self, agent: str, ctx: WorkflowContext[TakeTurn], *prompts: Message, turns_alone: int = 0
+        self, agent: str, state: HandoffState, ctx: WorkflowContext[TakeTurn], *prompts: Message, turns_alone: int = 0
     ) -> None:
         """Prompts are for the agent only: they are not part of the conversation."""
-        state, conversation = _load_state(ctx), ctx.get_state(CONVERSATION, [])
+        conversation = ctx.get_state(CONVERSATION, [])
         new = conversation[state.seen.get(agent, 0) :]
         state.seen[agent] = len(conversation)
         state.speaker, state.is_working, state.turns_alone = agent, True, turns_alone
-        ctx.private["state"] = state
         await ctx.send_message(TakeTurn([*new, *prompts]), target_id=agent)
 
     async def _is_over(self, conversation: list[Message]) -> bool:
@@ -261,8 +260,3 @@ class HandoffCoordinator(Executor):
 def _load_state(ctx: WorkflowContext[Any, Any]) -> HandoffState:
     state: HandoffState = ctx.private.get("state") or HandoffState()
     return state
-
-
-def _end(state: HandoffState, ctx: WorkflowContext[Any, Any]) -> None:
-    state.speaker = None
-    ctx.private["state"] = state
