@@ -110,9 +110,12 @@ class _Layer(Generic[N]):
         if kept == len(self.ends) and kept:
             kept -= 1  # the end of the list cut the last node, not its content
         shift = len(elements) - (self.ends[-1] if self.ends else 0)
-        from_here = {
-            end + shift: index for index, end in enumerate(self.ends, 1) if end + shift >= len(elements) - last
-        }
+        from_here = {}
+        for index in range(len(self.ends), 0, -1):
+            end = self.ends[index - 1] + shift
+            if end < len(elements) - last:
+                break  # an append looks at no older node
+            from_here[end] = index
         nodes, ends = self.nodes[:kept], self.ends[:kept]
         start = ends[-1] if ends else 0
         rest = 0
@@ -201,6 +204,15 @@ def walk_chunks(chunks: Iterable[Chunk]) -> Iterable[Chunk]:
     for chunk in chunks:
         yield chunk
         yield from walk_chunks(chunk.kids)
+
+
+def is_shorter(pieces: Sequence[Piece], size: int) -> bool:
+    """Whether their JSON has at most this size. Looks only at as many pieces as exceed it."""
+    for inline, _ in pieces:
+        size -= len(inline)
+        if size < 0:
+            return False
+    return True
 
 
 def all_kids(pieces: list[Piece]) -> tuple[Chunk, ...]:

@@ -33,6 +33,7 @@ from perdure.checkpoints.delta.chunk_types import (
     comparable,
     cut_text,
     escape,
+    is_shorter,
     looks_like_chunks,
     same_ends,
     use,
@@ -328,8 +329,7 @@ class Chunker:
         if memo is not None:
             memo.is_large = True
             memo.keep(value)
-        size = sum([len(inline) for inline, _ in pieces])
-        if size > WHOLE:
+        if not is_shorter(pieces, WHOLE):
             same = (0, 0) if memo is None else same_ends(memo.pieces, pieces)
             if memo is not None:
                 memo.pieces = pieces
@@ -337,11 +337,11 @@ class Chunker:
         if memo is not None:
             memo.layers, memo.pieces = None, []
         inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
-        return (inline, kids) if size <= SMALL else self._reference(self._chunk(inline, kids))
+        return (inline, kids) if is_shorter(pieces, SMALL) else self._reference(self._chunk(inline, kids))
 
     def _tree_of(self, kind: str, pieces: list[Piece], same: Same, memo: Memo | None, depth: int = 0) -> Piece:
         """`same`: how many of the pieces, at both ends, are those of the memo's layers."""
-        if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
+        if depth == 0 and is_shorter(pieces, SMALL):
             if memo is not None:
                 memo.layers = None
             return _FORMS[kind] % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
