@@ -240,6 +240,30 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
     checkpoint_id: str | None = None
 
 
+class StoreContents(msgspec.Struct, frozen=True, gc=False):
+    """The content of a store, counted: what `perdure doctor` reports, without a judgement."""
+
+    threads: int = 0
+    owned: int = 0
+    """Threads that a living run owns."""
+    left_behind: int = 0
+    """Threads whose owner is dead: its process has ended, or its lease has expired."""
+    overdue: int = 0
+    """Threads without an owner that have been due for more than a minute."""
+    commits: int = 0
+    checkpoints: int = 0
+    is_estimated: bool = False
+    """Whether commits and checkpoints were too many to be counted."""
+    requests: int = 0
+    late_requests: int = 0
+    """Requests whose deadline has passed."""
+    inbox: int = 0
+    """Items that were posted to threads, and not consumed yet."""
+    processes: int = 0
+    """Living processes that may own threads."""
+    is_encrypted: bool = False
+
+
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     """A record of one delivery before the commit of its superstep: a step, an answer, an attempt, or its outcome."""
 

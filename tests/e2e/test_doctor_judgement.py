@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.cli.checks import Finding, check_contents, check_disk, check_postgres, check_version
-from perdure.stores.health import StoreContents
+from perdure.records import StoreContents
 from perdure.stores.postgres.health import Connections, Holder, Report, Schema, Server, Standby, Table
 
 SETTINGS = {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from perdure.cli.output.tables import format_count, format_size
 
 if TYPE_CHECKING:  # the modules of other stores, and their drivers, are not needed
+    from perdure.records import StoreContents
     from perdure.stores.file.health import FileReport
-    from perdure.stores.health import StoreContents
     from perdure.stores.postgres.health import Holder, Report, Schema, Server, Standby, Table
     from perdure.stores.sqlite.health import SqliteReport
     from perdure.stores.valkey.connection import ValkeyReport

@@ -7,7 +7,6 @@ process renews it, and one whose lease has expired counts as dead.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -55,7 +54,13 @@ def from_json(text: str) -> Process:
     return msgspec.json.decode(text, type=Process)
 
 
-def is_dead(process: Process, leased_until: float) -> bool:
-    """Whether the process has ended, or its lease has expired where that cannot be seen."""
+def is_owner_dead(identity: str | None, is_leased: bool) -> bool:
+    """Whether the process of an owner, as a store keeps it, has ended; or lost its lease, where that cannot be seen."""
+    if identity is None:
+        return True
+    try:
+        process = from_json(identity)
+    except (msgspec.DecodeError, TypeError):  # an unreadable identity: only the lease counts
+        return not is_leased
     alive = True if process == this_process() else is_process_alive(process.identity)
-    return time.time() > leased_until if alive is None else not alive
+    return not is_leased if alive is None else not alive

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from perdure.stores.process_identity import (
     RENEW_SECONDS,
     Process,
     from_json,
-    is_dead,
+    is_owner_dead,
     this_process,
     to_json,
 )
@@ -28,7 +27,7 @@ FUTURE, PAST = 3_600.0, -3_600.0
 
 def is_gone(process: Process, seconds: float) -> bool:
     """Whether it is gone, with a lease that ends so many seconds from now."""
-    return is_dead(process, time.time() + seconds)
+    return is_owner_dead(to_json(process), seconds > 0)
 
 
 @pytest.fixture

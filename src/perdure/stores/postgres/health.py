@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 from perdure.errors import StorageFailed
 from perdure.names import RESERVED_THREAD
-from perdure.stores.health import StoreContents, is_owner_dead
+from perdure.records import StoreContents
 from perdure.stores.postgres.pool import CONNECT_SECONDS, Lost, Pool, Refused
 from perdure.stores.postgres.rows import thread_key
 from perdure.stores.postgres.schema import TABLES, VERSION, find_version, quote_identifier
 from perdure.stores.postgres.urls import explain_unreachable
+from perdure.stores.process_identity import is_owner_dead
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, Unsuppor
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
 from perdure.records import Lease, OpenedThread
-from perdure.stores.health import is_owner_dead
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
 from perdure.stores.postgres.database import Database, OutcomeUnknown
 from perdure.stores.postgres.journal import HeldThread
@@ -30,7 +29,7 @@ from perdure.stores.postgres.rows import (
     read_root,
     thread_key,
 )
-from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, this_process, to_json
+from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, is_owner_dead, this_process, to_json
 
 logger = get_logger("stores")
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from perdure.errors import DamagedCheckpoint
 from perdure.names import RESERVED_THREAD
-from perdure.records import Damage
-from perdure.stores.health import StoreContents, is_owner_dead
+from perdure.records import Damage, StoreContents
 from perdure.stores.packing import SEAL_BYTES, column_sum, to_id
+from perdure.stores.process_identity import is_owner_dead
 from perdure.stores.sqlite.commits import COLUMNS, check_thread_row, newest_checkpoint
 from perdure.stores.sqlite.payloads import ReadPayloads, read_commit_rows, unpack
 from perdure.stores.sqlite.schema import APPLICATION_ID, VERSION, SqliteDatabase, prepare

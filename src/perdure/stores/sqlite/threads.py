@@ -9,12 +9,10 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
 from perdure.errors import DamagedCheckpoint, ThreadBusy, ThreadConflict
 from perdure.records import InboxItem, JournalEntry, Lease
 from perdure.stores.packing import consumed_seal, seal
-from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, from_json, is_dead, this_process, to_json
+from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, is_owner_dead, this_process, to_json
 from perdure.stores.sqlite.schema import SqliteDatabase
 
 MIN_GARBAGE = 16
@@ -122,12 +120,8 @@ def shorten_leases(db: SqliteDatabase) -> None:
 
 def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
     row = db.execute("SELECT identity, leased_until FROM processes WHERE process = ?", (process,)).fetchone()
-    if row is None:
-        return True
-    try:
-        return is_dead(from_json(row[0]), row[1])
-    except (msgspec.DecodeError, TypeError):  # an unreadable identity: only the lease counts
-        return not isinstance(row[1], float) or row[1] < time.time()
+    identity, leased_until = (None, 0.0) if row is None else row
+    return is_owner_dead(identity, isinstance(leased_until, float) and leased_until > time.time())
 
 
 def _own_process(db: SqliteDatabase) -> int:
