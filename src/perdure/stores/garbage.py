@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from perdure.names import SHORT
@@ -148,15 +148,7 @@ def _join(ref: Ref) -> str:
 
 @dataclass
 class PackedCommit:
-    number: int
-    parent: int | None
-    has_checkpoint: bool
-    body: Body
-
-
-@dataclass
-class PrunedCommit:
-    """What pruning leaves of a commit."""
+    """A commit with its body, or what pruning leaves of it."""
 
     number: int
     parent: int | None
@@ -174,7 +166,7 @@ class PrunedCommit:
 
 def prune_bodies(
     commits: Collection[PackedCommit], pruned: Collection[int], events_before: int = 0
-) -> Iterable[PrunedCommit]:
+) -> Iterable[PackedCommit]:
     """What changes when these checkpoints are pruned, and the events of commits before `events_before` dropped.
 
     `commits`: all of a thread. One that has lost its checkpoint id before still has its root, and is pruned, too.
@@ -182,15 +174,10 @@ def prune_bodies(
     unfreed = {commit.number for commit in commits if not commit.has_checkpoint and commit.body.root is not NOTHING}
     muted = {commit.number for commit in commits if commit.number < events_before and commit.body.events is not NOTHING}
     commits = [
-        PackedCommit(commit.number, commit.parent, commit.has_checkpoint, without_events(commit.body))
-        if commit.number in muted
-        else commit
-        for commit in commits
+        replace(commit, body=without_events(commit.body)) if commit.number in muted else commit for commit in commits
     ]
-    changed = {change.number: change for change in _prune_checkpoints(commits, unfreed.union(pruned))}
-    for commit in commits:
-        if commit.number in muted and commit.number not in changed:
-            changed[commit.number] = PrunedCommit(commit.number, commit.parent, commit.has_checkpoint, commit.body)
+    changed = {commit.number: commit for commit in commits if commit.number in muted}
+    changed.update({change.number: change for change in _prune_checkpoints(commits, unfreed.union(pruned))})
     return changed.values()
 
 
@@ -201,7 +188,7 @@ def without_events(body: Body) -> Body:
     return _replace(body, events=NOTHING, refers=False, own=(), chunks=chunks)
 
 
-def _prune_checkpoints(commits: Collection[PackedCommit], pruned: Collection[int]) -> Iterable[PrunedCommit]:
+def _prune_checkpoints(commits: Collection[PackedCommit], pruned: Collection[int]) -> Iterable[PackedCommit]:
     plan = plan_pruning(_to_lineage(commit, pruned) for commit in commits)
     for commit in commits:
         number, body = commit.number, commit.body
@@ -211,9 +198,9 @@ def _prune_checkpoints(commits: Collection[PackedCommit], pruned: Collection[int
             keeps_checkpoint = commit.has_checkpoint and number not in pruned
             if not keeps_checkpoint:
                 relinked.root = NOTHING
-            yield PrunedCommit(number, lineage.parent, keeps_checkpoint, relinked)
+            yield PackedCommit(number, lineage.parent, keeps_checkpoint, relinked)
         elif number in pruned and body.refers:
-            yield PrunedCommit(number, commit.parent, False, _replace(body, root=NOTHING))
+            yield PackedCommit(number, commit.parent, False, _replace(body, root=NOTHING))
         elif number in pruned or not commit.has_checkpoint:
             own = set(body.own)
             chunks = {
@@ -222,7 +209,7 @@ def _prune_checkpoints(commits: Collection[PackedCommit], pruned: Collection[int
             is_linked = commit.parent is not None and not body.refers
             if number in pruned or len(chunks) != len(body.chunks) or body.root is not NOTHING or is_linked:
                 smaller = Body(chunks=chunks, events=body.events, refers=body.refers, own=body.own)
-                yield PrunedCommit(number, None, False, smaller)
+                yield PackedCommit(number, None, False, smaller)
 
 
 def _to_lineage(commit: PackedCommit, pruned: Collection[int]) -> Lineage:

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from perdure.errors import DamagedStore, PerdureError, ThreadBusy, ThreadNotFound
+from perdure.errors import DamagedStore, PerdureError
 from perdure.records import Commit, Damage, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.file.access import FileAccess
@@ -30,14 +30,14 @@ from perdure.stores.file.lines import (
     request_part,
 )
 from perdure.stores.file.schema import delete_if_empty, read_file_size, set_file_size
-from perdure.stores.garbage import PackedCommit, PrunedCommit, prune_bodies
+from perdure.stores.garbage import PackedCommit, prune_bodies
 from perdure.stores.packing import Changes, pack_body, repack_body, unpack_body
 from perdure.stores.sqlite.commits import move_to_end
 from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.retention import choose_pruned, count_garbage, drop_events, note_collected
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import ensure_thread, find_owner, find_thread
-from perdure.stores.sqlite.transfer import has_thread, refuse_known_checkpoint, reserve_thread
+from perdure.stores.sqlite.threads import ensure_thread, find_thread
+from perdure.stores.sqlite.transfer import refuse_known_checkpoint, reserve_thread
 
 
 def prune_checkpoints(access: FileAccess, file: LockedFile, checkpoint_ids: set[str], events_before: int) -> int:
@@ -105,7 +105,7 @@ def _prune_lines(
     return [first, *settled, *pending.posts, *(() if is_moved else pending.journal)]
 
 
-def _change_line(line: FileCommitLine, change: PrunedCommit) -> FileCommitLine:
+def _change_line(line: FileCommitLine, change: PackedCommit) -> FileCommitLine:
     return msgspec.structs.replace(
         line,
         body=msgspec.Raw(repack_body(change.body)),
@@ -203,47 +203,6 @@ def _lines_of_thread(standing: ThreadHeader, commits: Iterable[Commit], first: F
         yield PostLine(item.item_id, item.kind, msgspec.Raw(item.body))
     for entry in standing.journal:
         yield JournalLine(standing.fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
-
-
-def copy_thread(access: FileAccess, file: LockedFile, to: str) -> None:
-    """Write the file of a copy. Raises ThreadNotFound or ThreadBusy."""
-
-    def reserve(db: SqliteDatabase) -> None:
-        if find_thread(db, file.thread_id) is None:
-            raise ThreadNotFound(file.thread_id)
-        if has_thread(db, to):
-            raise ThreadBusy(to, find_owner(db, to))
-        ensure_thread(db, to)
-        set_file_size(db, to, None)  # as in `add_thread`
-
-    access.index.transact(reserve)
-    source = access.index.transact(lambda db: first_line(db, file.thread_id))
-    first = msgspec.structs.replace(source, thread_id=to, fence=0, consumed=(), pins=(), garbage=1)
-    lines = _copy_lines(access.index.read_lines(file), first)
-    with access.files.lock(to) as target:
-        access.files.rewrite(target, lines)
-    access.catch_up_now(to)
-    access.index.transact(lambda db: move_to_end(db, ensure_thread(db, to)))
-
-
-def _copy_lines(lines: Sequence[Line], first: FileThreadLine) -> list[Line]:
-    """The lines of a copy whose first line is `first`: new checkpoint ids, no journal and no inbox."""
-    # In a rewritten file the first line has the pending requests, not the commit that made them.
-    requests = next((line.requests for line in lines if isinstance(line, FileThreadLine)), ())
-    copies: list[Line] = [
-        msgspec.structs.replace(
-            line,
-            checkpoint_id=None if line.checkpoint_id is None else os.urandom(12).hex(),
-            fence=0,
-            unsettled=(),
-            consumed=(),
-            prunes=(),
-            events_dropped_before=0,
-        )
-        for line in lines
-        if isinstance(line, FileCommitLine)
-    ]
-    return [msgspec.structs.replace(first, requests=requests), *copies]
 
 
 # ---------------------------------------------------------------- checks

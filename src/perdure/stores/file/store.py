@@ -27,7 +27,6 @@ from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.history import (
     add_thread,
     check_files,
-    copy_thread,
     prune_checkpoints,
     prune_file,
     rewrite_payloads,
@@ -35,6 +34,7 @@ from perdure.stores.file.history import (
 from perdure.stores.file.index import index_commit
 from perdure.stores.file.lines import JournalLine, LineContext, PinLine, PostLine, commit_line
 from perdure.stores.file.schema import read_context
+from perdure.stores.layer import copy_thread
 from perdure.stores.packing import pack_body
 from perdure.stores.sqlite.commits import check_commit
 from perdure.stores.sqlite.lists import find_position
@@ -245,7 +245,7 @@ class FileStore(IndexedStore):
         await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
-        await self._access.with_file(thread_id, lambda file: copy_thread(self._access, file, to))
+        await copy_thread(self, thread_id, to)
 
     async def _check_files(self) -> Sequence[Damage]:
         return await self._access.wait_for_locks(

@@ -26,6 +26,7 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite, Subscription
+from perdure.stores.layer import copy_thread
 from perdure.stores.notify import PollInterval, bus_for
 from perdure.stores.packing import Changes, pack_body, seal
 from perdure.stores.sqlite.commits import check_commit, insert_commit
@@ -69,7 +70,6 @@ from perdure.stores.sqlite.threads import (
 )
 from perdure.stores.sqlite.transfer import (
     add_thread,
-    copy_thread,
     delete_thread,
     last_number,
     read_standing,
@@ -323,7 +323,7 @@ class SqliteStore(IndexedStore):
         await self._writer.write(lambda db: add_thread(db, header, commits))
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
-        await self._writer.write(lambda db: copy_thread(db, thread_id, to))
+        await copy_thread(self, thread_id, to)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         """Leaves damaged payloads as they are, and raises the first DamagedCheckpoint when all others are done."""

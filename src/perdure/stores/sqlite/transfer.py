@@ -1,14 +1,13 @@
-"""Threads as a whole: taken in from another store, read out, copied, rewritten and deleted."""
+"""Threads as a whole: taken in from another store, read out, rewritten and deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from os import urandom
 from typing import Any
 
 import msgspec
 
-from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists, ThreadNotFound
+from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists
 from perdure.records import CheckpointInfo, Commit, ThreadHeader
 from perdure.stores.packing import (
     SEAL_BYTES,
@@ -23,12 +22,10 @@ from perdure.stores.packing import (
     unpack_body,
 )
 from perdure.stores.sqlite.commits import (
-    COLUMNS,
     INSERT_BLOCKS,
     insert_row,
     move_to_end,
     replace_requests,
-    reseal_commit,
     workflow_row,
 )
 from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests
@@ -158,45 +155,6 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         read_inbox(db, thread, thread_id),
         list_consumed(db, thread),
         sorted(list_pins(db, thread)),
-    )
-
-
-# ---------------------------------------------------------------- copied and deleted
-
-_THREAD_COLUMNS = (
-    "workflow, number, head, moved, status, updated_at, last_seq, due_at, first_seq, events_dropped_before, garbage,"
-    " garbage_bytes, live, live_bytes"
-)
-_AFTER_ID = COLUMNS.partition("checkpoint_id, ")[2]
-"""All columns of a commit behind its id."""
-
-
-def copy_thread(db: SqliteDatabase, thread_id: str, to: str) -> None:
-    """Copy the thread's commits and requests under new checkpoint ids. Raises ThreadNotFound or ThreadBusy."""
-    source = find_thread(db, thread_id)
-    if source is None:
-        raise ThreadNotFound(thread_id)
-    if find_thread(db, to) is not None:
-        raise ThreadBusy(to, find_owner(db, to))
-    db.execute(
-        f"INSERT INTO threads (thread_id, {_THREAD_COLUMNS}) SELECT ?, {_THREAD_COLUMNS} FROM threads WHERE thread = ?",
-        (to, source),
-    )
-    copy = ensure_thread(db, to)
-    rows = db.execute("SELECT seq, number, checkpoint_id, body FROM commits WHERE thread = ? ORDER BY seq", (source,))
-    for seq, number, checkpoint_id, body in rows.fetchall():
-        new_seq = db.execute(
-            f"INSERT INTO commits (thread, number, checkpoint_id, {_AFTER_ID}) SELECT ?, number, ?, {_AFTER_ID}"
-            " FROM commits WHERE seq = ?",
-            (copy, None if checkpoint_id is None else urandom(12), seq),
-        ).lastrowid
-        reseal_commit(db, new_seq or 0, seal(to, number, body), body)
-    move_to_end(db, copy)
-    db.execute(f"{INSERT_BLOCKS} AND thread = ?", (copy,))
-    db.execute(
-        "INSERT INTO requests SELECT ?, request_id, executor_id, asked_at, deadline, assignee FROM requests"
-        " WHERE thread = ?",
-        (copy, source),
     )
 
 
