@@ -51,7 +51,7 @@ class ServedRun:
         self.task: asyncio.Task[None] | None = None
         self.is_waiting = True
         """Whether it is queued behind `max_runs` other runs."""
-        self.begun = asyncio.Event()
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Set once its input is stored, or the run has ended."""
         self.result: WorkflowRunResult | None = None
         self.error: BaseException | None = None
@@ -80,15 +80,22 @@ class ServedRun:
             return WorkflowRunState.FAILED.value
         return "QUEUED" if self.is_waiting else WorkflowRunState.IN_PROGRESS.value
 
+    def note_begun(self) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    async def wait_begun(self, seconds: float) -> bool:
+        return await _wait_for(self.begun, seconds)
+
     async def wait_ended(self, seconds: float | None = None) -> bool:
         """Wait until the run ends; False if that takes longer than `seconds`."""
-        if self.task is None or self.task.done():
-            return True
-        if seconds is None:
-            await asyncio.shield(self.task)
-            return True
-        done, _ = await asyncio.wait([self.task], timeout=seconds)
-        return bool(done)
+        return self.task is None or await _wait_for(self.task, seconds)
+
+
+async def _wait_for(future: asyncio.Future[None], seconds: float | None) -> bool:
+    if not future.done():
+        await asyncio.wait([future], timeout=seconds)
+    return future.done()
 
 
 class Runs:
@@ -166,7 +173,7 @@ class Runs:
             options["answered_by"] = answered_by
         run = workflow.new_run(message, **options)
         served = ServedRun(run.run_id, thread_id, workflow, run)
-        run.on_begun = served.begun.set
+        run.on_begun = served.note_begun
         self._active[served.key] = served
         served.task = asyncio.get_running_loop().create_task(
             self._execute(served, run, stream, afterwards), name=f"run {served.run_id}"
@@ -219,7 +226,7 @@ class Runs:
             served.error = error
             self._log_failure(served, error)
         finally:
-            served.begun.set()
+            served.note_begun()
             del self._active[served.key]
             if not served.is_refused:  # a rejected run never existed
                 self._ended[served.key] = None
@@ -260,9 +267,11 @@ async def start(
     *,
     responses: Mapping[str, Any] | None = None,
     on_busy: str = "reject",
+    until_ended: bool = False,
     **more: Any,
 ) -> ServedRun:
-    """Start a run and return it once its input is stored. `more`: options of `Runs.start`.
+    """Start a run and return it once its input is stored, or, `until_ended`, once it has ended or begun and taken
+    `request_seconds`. `more`: options of `Runs.start`.
 
     A message to an interrupted thread is queued until the interrupted work has finished. Raises the error that
     rejected the run.
@@ -272,9 +281,11 @@ async def start(
         await _refuse_known_run(threads, stored_id, more["run_id"])
     by = threads.space.user_id
     options: dict[str, Any] = {"responses": responses, "answered_by": by, **more}
-    served = await _wait_begun(threads, runs.start(workflow, stored_id, message, on_busy=on_busy, **options))
+    served = runs.start(workflow, stored_id, message, on_busy=on_busy, **options)
+    await _wait(threads, served, until_ended=until_ended)
     if served.is_refused and isinstance(served.error, ThreadNotIdle) and message is not None:
-        served = await _wait_begun(threads, runs.start(workflow, stored_id, message, on_busy="enqueue", **options))
+        served = runs.start(workflow, stored_id, message, on_busy="enqueue", **options)
+        await _wait(threads, served, until_ended=until_ended)
     if served.is_refused and served.error is not None:
         raise served.error
     return served
@@ -287,15 +298,12 @@ async def _refuse_known_run(threads: Threads, stored_id: str, run_id: str) -> No
         raise HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
 
 
-async def _wait_begun(threads: Threads, served: ServedRun) -> ServedRun:
-    """Wait until the input is stored. Raises HttpProblem if the run is queued for too long."""
-    if served.begun.is_set():
-        return served
+async def _wait(threads: Threads, served: ServedRun, *, until_ended: bool) -> None:
+    """Raises HttpProblem if the run is queued for too long."""
     seconds = threads.service.config.limits.request_seconds
-    try:
-        async with asyncio.timeout(seconds):
-            await served.begun.wait()
-    except TimeoutError:
+    if not (await served.wait_ended(seconds) if until_ended else await served.wait_begun(seconds)):
+        if served.begun.done():
+            return
         thread_id = threads.space.public_id(served.thread_id)
         raise HttpProblem(
             504,
@@ -304,8 +312,7 @@ async def _wait_begun(threads: Threads, served: ServedRun) -> ServedRun:
             f"begun. GET /v1/threads/{thread_id}/runs/{served.run_id} returns its state.",
             headers={"X-Run-Id": served.run_id},
             thread_id=thread_id,
-        ) from None
-    return served
+        )
 
 
 async def start_run(

@@ -77,8 +77,9 @@ class InvokedTurn:
             self.stored_id, threads.space, lambda: self.workflow.declared_types, from_end=True
         )
 
-    async def begin(self, *, stream: bool = False) -> ServedRun:
-        """Start the run. Raises HttpProblem and the error that rejected the run."""
+    async def begin(self, *, stream: bool) -> ServedRun:
+        """Start the run, and if it is not streamed wait for its end. Raises HttpProblem and the error that rejected the
+        run."""
         body = self.body
         is_resumed = body.resume is not UNSET
         if is_resumed == bool(body.messages):
@@ -100,6 +101,7 @@ class InvokedTurn:
             "responses": responses,
             "on_busy": on_busy,
             "stream": stream,
+            "until_ended": not stream,
             "run_id": run_id,
             "max_iterations": body.recursion_limit,
             "afterwards": self._name_thread,
@@ -151,13 +153,11 @@ class InvokedTurn:
             )
         return await self.threads.answers_for(self.thread_id, {next(iter(pending)): answer})
 
-    async def wait_for_reply(self) -> dict[str, Any]:
-        """Wait for the end and return the reply of `invoke`. Raises HttpProblem if the run fails or takes too long."""
-        served = self.served
-        if served is None:
-            raise RuntimeError("This turn has not begun.")
-        seconds = self.threads.service.config.limits.request_seconds
-        if not await served.wait_ended(seconds):
+    async def invoke(self) -> dict[str, Any]:
+        """Run the turn and return the reply of `invoke`. Raises HttpProblem if the run fails or takes too long."""
+        served = await self.begin(stream=False)
+        if served.task is not None and not served.task.done():
+            seconds = self.threads.service.config.limits.request_seconds
             raise HttpProblem(
                 504,
                 "run_takes_longer",

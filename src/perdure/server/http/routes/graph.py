@@ -54,8 +54,7 @@ async def state_schema(visit: OwnVisit) -> Response[Reply]:
 async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
     turn = InvokedTurn(threads, data)
     await visit.require_scope("graph:invoke", turn.thread_id)
-    await turn.begin()
-    return reply(visit.request_id, await turn.wait_for_reply())
+    return reply(visit.request_id, await turn.invoke())
 
 
 @post(
