@@ -59,6 +59,27 @@ async def test_batch_is_written_although_the_task_that_began_it_is_cancelled() -
     assert written == [[1], [2, 3], [4]]
 
 
+async def test_enough_items_or_a_long_wait_begin_a_batch_beside() -> None:
+    is_free, written = asyncio.Event(), []
+
+    async def write(batch: Sequence[int]) -> Sequence[int]:
+        written.append(list(batch))
+        await is_free.wait()
+        return batch
+
+    batcher = Batcher(write, max_items=3, max_seconds=0.001)
+    tasks = [asyncio.create_task(batcher.add(number)) for number in range(1, 6)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert written == [[1], [2, 3, 4]]
+    async with asyncio.timeout(30):
+        while len(written) < 3:  # noqa: ASYNC110  # no event reports this
+            await asyncio.sleep(0.001)
+    assert written[2:] == [[5]]
+    is_free.set()
+    assert await asyncio.gather(*tasks) == [1, 2, 3, 4, 5]
+
+
 async def test_error_of_a_batch_is_raised_to_each_caller_and_the_next_is_written() -> None:
     async def write(batch: Sequence[int]) -> Sequence[int]:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from math import inf
 from random import random
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -259,11 +260,17 @@ class Batcher(Generic[T, R]):
     """
 
     def __init__(
-        self, write: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_wait_seconds: float | None = None
+        self,
+        write: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+        *,
+        max_items: float = inf,
+        max_seconds: float = inf,
     ) -> None:
-        """`write` returns a result for each item. An item that waits for longer begins another batch beside."""
+        """`write` returns a result for each item. Where so many items wait, or one waits for so long, the next batch
+        does not wait for the end of those before."""
         self._write = write
-        self._max_wait_seconds = max_wait_seconds
+        self._max_items = max_items
+        self._max_seconds = max_seconds
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._under_way = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -287,10 +294,10 @@ class Batcher(Generic[T, R]):
         loop = asyncio.get_running_loop()
         result: asyncio.Future[R] = loop.create_future()
         self._waiting.append((item, result))
-        if self.is_idle:
+        if self.is_idle or len(self._waiting) >= self._max_items:
             self._start()
-        elif self._max_wait_seconds is not None and self._timer is None:
-            self._timer = loop.call_later(self._max_wait_seconds, self._start)
+        elif self._max_seconds < inf and self._timer is None:
+            self._timer = loop.call_later(self._max_seconds, self._start)
         return await result
 
     def _start(self) -> None:
