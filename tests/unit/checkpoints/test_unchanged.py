@@ -85,6 +85,14 @@ def test_only_added_items_are_encoded(encoding: Encoding) -> None:
     assert encoding(items=items) == 0
 
 
+def test_unchanged_list_keeps_its_tree() -> None:
+    encoder, codec, items = IncrementalEncoder(is_fully_copied), CountingCodec(), messages(50)
+    before = encoder.encode({"items": items, "others": items}, "state", codec)
+    after = encoder.encode({"items": list(items), "others": [*items, Message("user", "new")]}, "state", codec)
+    assert after["items"] is before["items"] and after["others"] is not before["others"]
+    assert len(before["others"]) == 50
+
+
 def test_list_appended_in_place_encodes_only_the_added_items(encoding: Encoding) -> None:
     items = messages(50)
     encoding(items=items)

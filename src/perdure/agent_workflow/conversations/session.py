@@ -17,6 +17,8 @@ from perdure.isolation import isolate
 from perdure.names import digest_of
 
 FORMAT = 1
+PART = 256
+"""How many items of a log are in one list of the state: only the last list costs anything in a commit."""
 
 
 class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +52,8 @@ declare_types((), (), (SessionEntry, SessionHead))  # a storage reads them witho
 
 
 class Session:
-    """A session as of one checkpoint of its thread, whose state has a `log`: each entry with its id, and heads.
+    """A session as of one checkpoint of its thread. The state has a log, in lists `log.0`, `log.1` and so on, of heads
+    and of entries with their ids.
 
     In an encrypted storage the ids depend on a random `key` in the state. So a checkpoint elsewhere that names an id
     reveals nothing to a reader who guesses its messages. The key stays when the encryption key changes.
@@ -59,16 +62,21 @@ class Session:
     def __init__(self, session_id: str, state: Mapping[str, Any] | None, *, is_encrypted: bool) -> None:
         """Raises NewerFormat. Without a state it is new."""
         self.session_id = session_id
-        self._state = state or {"format": FORMAT, "key": os.urandom(16).hex() if is_encrypted else "", "log": []}
+        self._state = state or {"format": FORMAT, "key": os.urandom(16).hex() if is_encrypted else ""}
         if self._state["format"] > FORMAT:
             raise NewerFormat(f"session {session_id}", self._state["format"], FORMAT)
         self._entries: dict[str, SessionEntry] = {}
         self._heads: dict[tuple[str, str], SessionHead] = {}
         """By thread and execution, in the order of their last change."""
-        for item in self._state["log"]:
-            self._index(item)
+        self._size = 0
+        while part := self._state.get(f"log.{self._size // PART}"):
+            for item in part:
+                self._index(item)
+            if self._size % PART:
+                break
 
     def _index(self, item: Any) -> None:
+        self._size += 1
         if isinstance(item, SessionHead):
             self._heads.pop((item.thread_id, item.execution_id), None)
             self._heads[item.thread_id, item.execution_id] = item
@@ -94,12 +102,14 @@ class Session:
         return None if self._heads.get((head.thread_id, head.execution_id)) == head else self._with(head)
 
     def _with(self, item: Any) -> Mapping[str, Any]:
-        return {**self._state, "log": [*self._state["log"], item]}  # with the same items: only the new one is encoded
+        """With the same items, of which a commit encodes only the new one."""
+        key = f"log.{self._size // PART}"
+        return {**self._state, key: [*self._state.get(key, ()), item]}
 
     def follow(self, state: Mapping[str, Any]) -> None:
         """Continue to a state of `with_entry` or `with_head`, once it is stored."""
+        self._index(state[f"log.{self._size // PART}"][-1])
         self._state = state
-        self._index(state["log"][-1])
 
     def _check(self, versions: Iterable[str]) -> None:
         for version in versions:

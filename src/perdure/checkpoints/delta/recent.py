@@ -66,8 +66,10 @@ class IncrementalEncoder:
     def _encode_list(self, value: list[Any], before: _EncodedList | None, path: str, codec: Codec) -> _EncodedList:
         if before is not None and self._continues(before, value):
             same = len(before.items)
+            if same == len(value):
+                return before  # with the same tree, so that its chunks need no comparison
             try:
-                added = codec.encode(value[same:], path) if same < len(value) else []
+                added = codec.encode(value[same:], path)
             except UnsavableValue:
                 codec.encode(value, path)  # raises it again, with the item's index in the whole list
                 raise

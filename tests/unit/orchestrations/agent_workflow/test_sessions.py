@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.session_places import KINDS, open_sessions
 
+from perdure.agent_workflow.conversations import session
 from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
 from perdure.agent_workflow.conversations.store import PREFIX, SqliteSessionStore, StorageSessionStore
 from perdure.agents.conversation.content import Content
@@ -227,7 +228,7 @@ async def test_session_keeps_its_stored_form_and_its_ids(store: StorageSessionSt
     assert tool_codec().encode(head.state, "state") == {
         "format": 1,
         "key": "",
-        "log": [
+        "log.0": [
             [
                 "hO7+T39a7iMJacHpoc5O5A",
                 {
@@ -248,3 +249,18 @@ async def test_session_keeps_its_stored_form_and_its_ids(store: StorageSessionSt
             {"$type": "perdure:SessionHead", "thread_id": "t", "execution_id": "e", "version": version},
         ],
     }
+
+
+async def test_long_session_is_read_in_order_by_another_object(
+    store: StorageSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PART", 4)
+    versions = [""]
+    for number in range(11):
+        versions.append(await store.append("s", an_entry(str(number), versions[-1])))
+        again = StorageSessionStore(store.storage)
+        assert list(await again.read("s", versions[-1])) == versions[1:]
+        assert await again.append("s", an_entry(str(number), versions[-2])) == versions[-1]
+    head = await store.storage.get_latest(thread_id="conversation:s")
+    assert head is not None
+    assert [len(part) for key, part in head.state.items() if key.startswith("log.")] == [4, 4, 3]
