@@ -18,7 +18,7 @@ from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.documents.convert import config_of, export_draft
 from perdure.agent_workflow.documents.text import Format, read_text
-from perdure.agent_workflow.documents.validate import document_schema, takes_value
+from perdure.agent_workflow.documents.validate import make_schema, takes_value
 from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent
@@ -163,7 +163,7 @@ def test_any_definition_is_valid_for_the_schema(config: WorkflowConfig) -> None:
     import jsonschema  # type: ignore[import-untyped]
 
     tree = read_text(export_draft(Draft.from_config(config), "json"), "json")
-    jsonschema.Draft202012Validator(document_schema()).validate(tree)
+    jsonschema.Draft202012Validator(make_schema()).validate(tree)
 
 
 # ---------------------------------------------------------------- workflows that run

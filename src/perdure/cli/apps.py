@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import importlib
 import inspect
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perdure.cli.options import StoreLocation, find_store, load_keys
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.options import StoreLocation, load_keys, work_in
 from perdure.cli.output.errors import Mistake, user_code_failed
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
 from perdure.workflows.builder import WorkflowBuilder
@@ -56,21 +56,20 @@ def load_stored_document(app: str, store: str | None, thread_id: str | None = No
 
     name, _, version = app.partition("@")
 
-    async def load() -> AgentWorkflow:
-        async with find_store(store) as storage:
-            number = None if version or thread_id is None else await find_stored_number(storage, thread_id, name)
-            definitions = DefinitionStore(storage)
-            if number is not None:
-                stored = await definitions.load(name, number)
-            else:
-                stored = await load_definition(definitions, name, version or None)
-            builder = AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
-            builder._draft.number = stored.number
-            return builder
+    async def load(storage: StoreCheckpointStorage) -> AgentWorkflow:
+        number = None if version or thread_id is None else await find_stored_number(storage, thread_id, name)
+        definitions = DefinitionStore(storage)
+        if number is not None:
+            stored = await definitions.load(name, number)
+        else:
+            stored = await load_definition(definitions, name, version or None)
+        builder = AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
+        builder._draft.number = stored.number
+        return builder
 
     add_import_folder(Path.cwd())
     try:
-        return asyncio.run(load())
+        return work_in(store, load)
     except (Mistake, DefinitionNotFound) as problem:
         why = str(problem).partition(" DefinitionStore(")[0] if isinstance(problem, PerdureError) else problem.message
         raise click.UsageError(

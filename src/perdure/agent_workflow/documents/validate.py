@@ -12,7 +12,6 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -219,23 +218,12 @@ class DocumentReader(TreeReader):
 
 # ---------------------------------------------------------------- the JSON Schema, for editors
 
-SCHEMA_FILE = "agent-workflow.schema.json"
 _JSON_SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_text() -> str:
-    """The shipped file."""
-    return resources.files(__package__ or "").joinpath(SCHEMA_FILE).read_text(encoding="utf-8")
-
-
-def document_schema() -> dict[str, Any]:
-    """The schema for editors. perdure itself checks more than the schema."""
-    shipped: dict[str, Any] = json.loads(schema_text())
-    return shipped
-
-
 def make_schema() -> dict[str, Any]:
-    """From the types of the parts and their source: docstrings below fields are their descriptions."""
+    """That of the shipped file, from the types of the parts and their source: docstrings below fields are their
+    descriptions. perdure itself checks more than the schema."""
     _, schemas = msgspec.json.schema_components([WorkflowConfig])
     parts: list[type[msgspec.Struct]] = [Condition, *DefinitionPart.__subclasses__()]
     for part in parts:
@@ -248,10 +236,6 @@ def make_schema() -> dict[str, Any]:
         "$ref": f"#/$defs/{WorkflowConfig.__name__}",
         "$defs": dict(sorted(schemas.items())),
     }
-
-
-def make_text() -> str:
-    return json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _complete(schema: dict[str, Any], part: type[msgspec.Struct]) -> None:
