@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
-import signal
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection
 from typing import Any, Concatenate, ParamSpec
@@ -69,8 +67,7 @@ class Others:
     async def end(self) -> None:
         for pipe, process in self._started:
             pipe.close()
-            if process.is_alive():
-                os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             await asyncio.to_thread(process.join)
             process.close()
 
