@@ -275,6 +275,18 @@ def request_id_for(call_id: str) -> str:
     return "-".join(filter(None, (context.delivery_name, call_id, turn)))
 
 
+def turn_failure(agent_name: str, error: Exception, advice: str) -> AgentFailed:
+    """The failure of a turn that an error of its model or framework ended."""
+    text = end_sentence(str(error).strip() or type(error).__name__)
+    failure = AgentFailed(agent_name, f"its turn failed with {type(error).__name__}: {text}", advice)
+    failure.__cause__ = error
+    return failure
+
+
+def end_sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 class BadAnswerRetry:
     """Handles unusable answers of one turn's model: they are recorded, and a repeated turn would get them again."""
 

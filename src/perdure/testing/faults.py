@@ -221,8 +221,6 @@ class Faults:
 
         One that has only the six methods has one point: its `save` is `commit`.
         """
-        from perdure.checkpoints.storage import StoreCheckpointStorage
-
         is_ours = isinstance(storage, StoreCheckpointStorage)
         return FaultyStorage(storage, self) if is_ours else FaultySixMethods(storage, self)
 

@@ -17,7 +17,7 @@ import msgspec
 from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import AgentSession, Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, update_of
 from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.agents.tools import Tool, as_tool, result_of
 from perdure.engine.delivery.context import DeliveryContext
@@ -335,16 +335,8 @@ class ScriptedAgent(RecordingAgent):
     def _emit(self, message: Message, *, replayed: bool) -> None:
         if not is_streaming():
             return
-        fields: dict[str, Any] = {
-            "role": message.role,
-            "author_name": message.author_name,
-            "message_id": message.message_id,
-            "agent_id": self.id,
-            "additional_properties": message.additional_properties,
-        }
-        updates = list(_pieces(message.contents)) or [()]
-        for contents in updates:
-            emit_update(AgentResponseUpdate(contents=contents, **fields), replayed=replayed)
+        for contents in list(_pieces(message.contents)) or [()]:
+            emit_update(update_of(message, contents=contents, agent_id=self.id), replayed=replayed)
 
     def _write(self, **what: Any) -> None:
         if self._log is None:

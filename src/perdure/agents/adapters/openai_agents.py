@@ -23,9 +23,10 @@ from perdure.agents.recording import (
     emit_updates_to,
     record_call,
     request_id_for,
+    turn_failure,
 )
 from perdure.agents.tools import Rejected, Tool, as_tool
-from perdure.errors import AgentFailed, InvalidRun, PerdureError
+from perdure.errors import InvalidRun, PerdureError
 
 BAD_ANSWER_ERRORS = (
     sdk.MaxTurnsExceeded,
@@ -40,16 +41,10 @@ RESULTS = (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)
 CALLS = (sdk.ToolCallItem, sdk.HandoffCallItem)
 
 
-def bad_answer_failure(agent_name: str, error: sdk.AgentsException) -> AgentFailed:
-    text = str(error).strip() or type(error).__name__
-    failure = AgentFailed(
-        agent_name,
-        f"its turn failed with {type(error).__name__}: {text if text.endswith('.') else f'{text}.'}",
-        "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the "
-        "model is asked again after them, as often as in a new turn.",
-    )
-    failure.__cause__ = error
-    return failure
+BAD_ANSWER_ADVICE = (
+    "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the model "
+    "is asked again after them, as often as in a new turn."
+)
 
 
 def finished_items(items: list[Any]) -> list[Any]:
@@ -175,7 +170,7 @@ class SdkAgent(RecordingAgent):
                     state = await self._answer_interruptions(result, requests)
                     result = await sdk.Runner.run(agent, state, run_config=config)
             except BAD_ANSWER_ERRORS as error:
-                failure = bad_answer_failure(self.name, error)
+                failure = turn_failure(self.name, error, BAD_ANSWER_ADVICE)
                 if requests.is_failed or error.run_data is None:
                     raise failure from error
                 await bad_answers.report(failure)

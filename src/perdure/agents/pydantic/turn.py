@@ -25,9 +25,9 @@ from perdure.agents.pydantic.approvals import PendingCalls, ask_for_results, req
 from perdure.agents.pydantic.messages import from_messages, to_messages, without_timestamps
 from perdure.agents.pydantic.model import RecordingModel, TurnMessages, usage_of
 from perdure.agents.pydantic.toolset import RecordingToolset, ToolCalls, finished_calls
-from perdure.agents.recording import BadAnswerRetry, emit_update, is_streaming
+from perdure.agents.recording import BadAnswerRetry, emit_update, end_sentence, is_streaming, turn_failure
 from perdure.agents.tools import Tool
-from perdure.errors import AgentFailed, PerdureError, UsageLimitReached
+from perdure.errors import PerdureError, UsageLimitReached
 from perdure.graph.policy import RetryPolicy, Seconds
 
 
@@ -39,35 +39,21 @@ def agent_errors(agent_name: str) -> Iterator[None]:
     except UsageLimitExceeded as error:
         raise UsageLimitReached(
             agent_name,
-            f"a limit of its usage was reached: {_sentence(error)}",
+            f"a limit of its usage was reached: {end_sentence(str(error).strip())}",
             "Finished calls of the turn are recorded. Raise its usage_limits and resume, or send another message.",
         ) from error
     except PerdureError:
         raise
     except Exception as error:
-        raise AgentFailed(
-            agent_name,
-            f"its turn failed with {type(error).__name__}: {_sentence(error)}",
-            "Finished calls of the turn are recorded, and a resume continues after them.",
-        ) from error
+        advice = "Finished calls of the turn are recorded, and a resume continues after them."
+        raise turn_failure(agent_name, error, advice) from error
 
 
-def bad_answer_failure(agent_name: str, error: Exception) -> AgentFailed:
-    """The failure of a turn whose model gave no usable answer in all its attempts."""
-    failure = AgentFailed(
-        agent_name,
-        f"its turn failed with {type(error).__name__}: {_sentence(error)}",
-        "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the "
-        "model is asked again, without the answers that led here.",
-    )
-    failure.__cause__ = error
-    return failure
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error).strip()
-    return text if text.endswith((".", "!", "?")) else f"{text}."
-
+BAD_ANSWER_ADVICE = (
+    "Finished calls of the turn are recorded. Correct the model, its tools or its instructions, and resume: the model "
+    "is asked again, without the answers that led here."
+)
+"""For a turn whose model gave no usable answer in all its attempts."""
 
 RETRY_PARTS = ("retry-prompt", "retry-feedback")
 """Parts by which pydantic-ai asks a model for another answer."""
@@ -235,7 +221,7 @@ class PydanticTurn:
     async def _drop_bad_answers(self, bad_answer: _BadAnswer) -> list[ModelMessage]:
         """The messages before the unusable answers. Raises AgentFailed if the delivery has not failed with it yet."""
         name = self._setting.name
-        await self._bad_answers.report(bad_answer_failure(name, bad_answer.error))
+        await self._bad_answers.report(turn_failure(name, bad_answer.error, BAD_ANSWER_ADVICE))
         last = bad_answer.new[-1] if bad_answer.new else None
         finished = await finished_calls(last, self._calls, name) if isinstance(last, ModelResponse) else set()
         remainder = drop_bad_answers(bad_answer.before, bad_answer.new, finished)
