@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import lazy_exports
+from perdure.lazy import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from perdure.server.app.uvicorn import serve as serve
@@ -35,32 +35,25 @@ if TYPE_CHECKING:
     from perdure.server.metrics import Metrics as Metrics
     from perdure.server.rate_limit import client_address as client_address
 
-_HOMES = {
-    "ApiKeys": "perdure.server.auth.api_keys",
-    "AuthConfig": "perdure.server.config.schema",
-    "AuthorizationConfig": "perdure.server.config.schema",
-    "Credentials": "perdure.server.auth.principal",
-    "CustomAuthenticator": "perdure.server.auth.custom",
-    "InvalidConfig": "perdure.server.config.schema",
-    "JwtTokens": "perdure.server.auth.jwt_tokens",
-    "KeyFile": "perdure.server.auth.api_keys",
-    "Metrics": "perdure.server.metrics",
-    "NotAuthenticated": "perdure.server.auth.principal",
-    "NotImportable": "perdure.server.config.schema",
-    "NotServable": "perdure.server.config.schema",
-    "Principal": "perdure.server.auth.principal",
-    "ServerApp": "perdure.server.http.app",
-    "ServerConfig": "perdure.server.config.schema",
-    "client_address": "perdure.server.rate_limit",
-    "create_app": "perdure.server.http.app",
-    "load_config": "perdure.server.config.files",
-    "make_authorizer": "perdure.server.auth.authorizers",
-    "make_key": "perdure.server.auth.api_keys",
-    "revoke_key": "perdure.server.auth.api_keys",
-    "serve": "perdure.server.app.uvicorn",
-}
+_HOME = homes_of(
+    {
+        "perdure.server.app.uvicorn": "serve",
+        "perdure.server.auth.api_keys": "ApiKeys KeyFile make_key revoke_key",
+        "perdure.server.auth.authorizers": "make_authorizer",
+        "perdure.server.auth.custom": "CustomAuthenticator",
+        "perdure.server.auth.jwt_tokens": "JwtTokens",
+        "perdure.server.auth.principal": "Credentials NotAuthenticated Principal",
+        "perdure.server.config.files": "load_config",
+        "perdure.server.config.schema": (
+            "AuthConfig AuthorizationConfig InvalidConfig NotImportable NotServable ServerConfig"
+        ),
+        "perdure.server.http.app": "ServerApp create_app",
+        "perdure.server.metrics": "Metrics",
+        "perdure.server.rate_limit": "client_address",
+    }
+)
 
-__all__ = list(_HOMES)
+__all__ = list(_HOME)
 
 if not TYPE_CHECKING:  # checkers take the imports above
-    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOME)
