@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -319,3 +320,47 @@ class ExecutorMemory(msgspec.Struct, frozen=True):
     saved: Any = None
     """The dict; `Encoded` on its way into a checkpoint."""
     private: Mapping[str, Any] | None = None
+
+
+class Counters(msgspec.Struct, frozen=True, gc=False):
+    """Numbers that a resumed run continues to count from."""
+
+    since_input: int = 0
+    """Supersteps since the last outside input; `max_iterations` limits this."""
+    next_delivery_id: int = 1
+    epoch: int = 0
+    """The commit of the last rewind; 0 before the first. Deliveries of different epochs have different idempotency
+    keys."""
+
+
+class ChildCheckpoint(msgspec.Struct, frozen=True):
+    """A sub-workflow that has not ended: the same parts as its parent's, kept apart."""
+
+    executor_id: str
+    """The WorkflowExecutor that started it."""
+    message: WorkflowMessage
+    """The delivery that started it."""
+    messages: dict[str, list[WorkflowMessage]] = msgspec.field(default_factory=dict)
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    pending_request_info_events: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The `request_info` events, by request."""
+    executors: dict[str, ExecutorMemory] = msgspec.field(default_factory=dict)
+    buffers: dict[str, dict[str, list[Any]]] = msgspec.field(default_factory=dict)
+    answered: dict[str, Answer] = msgspec.field(default_factory=dict)
+    suspended: dict[int, SuspendedDelivery] = msgspec.field(default_factory=dict)
+    children: dict[int, ChildCheckpoint] = msgspec.field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    """Its requests that are pending outside of it."""
+    since_input: int = 0
+    attempts: int = 0
+    """How often it was started and failed."""
+    due_at: datetime | None = None
+    """When the engine starts it again."""
+
+    @property
+    def deliveries(self) -> list[WorkflowMessage]:
+        return in_order(self.messages)
+
+
+def in_order(messages: Mapping[str, list[WorkflowMessage]]) -> list[WorkflowMessage]:
+    return sorted(chain.from_iterable(messages.values()), key=lambda message: message.delivery_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,12 +13,20 @@ import msgspec
 
 from perdure.checkpoints.encoding.decode import decode_fields
 from perdure.checkpoints.encoding.encode import FORMAT_VERSION, encode_checkpoint, tool_codec
-from perdure.checkpoints.level import ChildCheckpoint, Counters, in_order
 from perdure.codec import Codec, Tree
 from perdure.errors import UnreadableValue
 from perdure.events import WorkflowEvent
 from perdure.names import random_digits
-from perdure.records import Answer, CheckpointInfo, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+from perdure.records import (
+    Answer,
+    CheckpointInfo,
+    ChildCheckpoint,
+    Counters,
+    ExecutorMemory,
+    SuspendedDelivery,
+    WorkflowMessage,
+    in_order,
+)
 
 if TYPE_CHECKING:
     from perdure.checkpoints.history.diff import CheckpointDiff
@@ -143,3 +151,28 @@ def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheck
     graph = tree.get("graph")
     whole = {**tree, **(graph if isinstance(graph, Mapping) else {}), **msgspec.structs.asdict(info)}
     return WorkflowCheckpoint(**decode_fields(whole, codec))
+
+
+def every_delivery(level: WorkflowCheckpoint | ChildCheckpoint, path: str = "") -> Iterator[WorkflowMessage]:
+    """The due deliveries of a level and of the sub-workflows below it. Below it, paths name sender and target."""
+    for message in level.deliveries:
+        yield (
+            msgspec.structs.replace(
+                message, source_id=f"{path}{message.source_id}", target_id=f"{path}{message.target_id}"
+            )
+            if path
+            else message
+        )
+    for child in level.children.values():
+        yield from every_delivery(child, f"{path}{child.executor_id}/")
+
+
+def due_at(level: WorkflowCheckpoint | ChildCheckpoint) -> datetime | None:
+    """When the first suspended delivery is due or the first deadline passes, at this level or below."""
+    requests = level.pending_request_info_events.values()
+    times = [
+        *(delivery.due_at for delivery in level.suspended.values()),
+        *(event.terms.deadline for event in requests if event.terms is not None),
+        *(child.due_at or due_at(child) for child in level.children.values()),
+    ]
+    return min((time for time in times if time is not None), default=None)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import check_limit, storage_errors
 from perdure.checkpoints.any_storage import load_checkpoint, open_thread, read_events, read_lineage, require_event_log
-from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
+from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, every_delivery
 from perdure.checkpoints.follow import follow as follow_storage
-from perdure.checkpoints.level import ChildCheckpoint, every_delivery
 from perdure.checkpoints.open_thread import list_thread
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
@@ -27,7 +26,7 @@ from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.graph.drawing.outcomes import DUE, WAITING, outcomes_of
 from perdure.names import check_identifier, checkpoint_id_of, new_item_id
-from perdure.records import CheckpointInfo, ThreadInfo, WorkflowMessage
+from perdure.records import CheckpointInfo, ChildCheckpoint, ThreadInfo, WorkflowMessage
 
 if TYPE_CHECKING:
     from perdure.checkpoints.history.branches import Branches

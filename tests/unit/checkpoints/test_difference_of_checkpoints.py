@@ -11,11 +11,18 @@ import pytest
 from tests.unit.checkpoints.test_difference import Colour, Note, Place, holding, lines
 
 from perdure import WorkflowCheckpoint, WorkflowEvent
-from perdure.checkpoints.level import ChildCheckpoint, Counters
 from perdure.codec import Encoded
 from perdure.codecs.json_codec import JsonCodec
 from perdure.events import RequestTerms
-from perdure.records import Answer, ExecutorMemory, Record, SuspendedDelivery, WorkflowMessage
+from perdure.records import (
+    Answer,
+    ChildCheckpoint,
+    Counters,
+    ExecutorMemory,
+    Record,
+    SuspendedDelivery,
+    WorkflowMessage,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

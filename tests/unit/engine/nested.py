@@ -24,7 +24,7 @@ from perdure import (
     handler,
     response_handler,
 )
-from perdure.checkpoints.level import ChildCheckpoint
+from perdure.records import ChildCheckpoint
 
 THREAD = "t"
 

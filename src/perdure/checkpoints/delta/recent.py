@@ -16,12 +16,11 @@ from typing import Any
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.history.retention import RetentionIndex
-from perdure.checkpoints.level import ChildCheckpoint
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.isolation import has_only_known_copies, is_fully_copied
-from perdure.records import Lease, OpenedThread
+from perdure.records import ChildCheckpoint, Lease, OpenedThread
 
 MIN_ITEMS = 16
 """Only lists with more items are worth the bookkeeping."""

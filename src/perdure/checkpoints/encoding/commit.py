@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perdure.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint, due_at, utc_now
 from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.encoding.decode import decode_request
 from perdure.checkpoints.encoding.encode import encode_body, encode_request
-from perdure.checkpoints.level import due_at
 from perdure.codec import Codec, Tree
 from perdure.codecs.subclasses import encodable_exception
 from perdure.errors import UnreadableValue, UnsavableValue

@@ -9,12 +9,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from perdure.checkpoints.encoding.encode import FORMAT_VERSION
-from perdure.checkpoints.level import ChildCheckpoint, Counters
 from perdure.codec import Codec, Encoded, Tree
 from perdure.codecs.walk import from_bytes, to_bytes
 from perdure.errors import UnreadableValue, WorkflowCheckpointException
 from perdure.events import RequestTerms, WorkflowEvent
-from perdure.records import Answer, ExecutorMemory, MessageType, Record, SuspendedDelivery, WorkflowMessage
+from perdure.records import (
+    Answer,
+    ChildCheckpoint,
+    Counters,
+    ExecutorMemory,
+    MessageType,
+    Record,
+    SuspendedDelivery,
+    WorkflowMessage,
+)
 
 _VALUE_PARTS = ("metadata", "run_kwargs")
 """Dicts of users' values."""

@@ -9,14 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perdure.checkpoints.level import ChildCheckpoint
 from perdure.codec import Codec, DeclaredTypes, Encoded, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.types import declared_types, remember
 from perdure.codecs.walk import to_bytes
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent
-from perdure.records import Answer, CheckpointInfo, ExecutorMemory, Record, SuspendedDelivery, WorkflowMessage
+from perdure.records import (
+    Answer,
+    CheckpointInfo,
+    ChildCheckpoint,
+    ExecutorMemory,
+    Record,
+    SuspendedDelivery,
+    WorkflowMessage,
+)
 
 if TYPE_CHECKING:
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint

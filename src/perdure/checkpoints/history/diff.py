@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.checkpoints.encoding.encode import tool_codec
-from perdure.checkpoints.level import Counters
 from perdure.codec import Encoded, Tree
 from perdure.codecs.annotations import annotation_encoder, is_annotation_type
 from perdure.codecs.containers import Opaque, opaque_tree
@@ -26,7 +25,7 @@ from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.names import stable_name
-from perdure.records import Record, SuspendedDelivery
+from perdure.records import Counters, Record, SuspendedDelivery
 
 if TYPE_CHECKING:
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint

@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.checkpoint import decode_body
+from perdure.checkpoints.checkpoint import decode_body, due_at
 from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.encoding.commit import decode_events, pending_request
-from perdure.checkpoints.level import due_at
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.transfer.threads import (
     MAX_TRIES,

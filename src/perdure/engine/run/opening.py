@@ -9,7 +9,6 @@ from typing import Any
 from perdure.checkpoints.access import OwnerWait
 from perdure.checkpoints.any_storage import load_checkpoint, open_thread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.level import ChildCheckpoint
 from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.clock import Clock
@@ -32,6 +31,7 @@ from perdure.events import WorkflowEvent
 from perdure.graph.validation import differences
 from perdure.log import get_logger
 from perdure.names import new_thread_id
+from perdure.records import ChildCheckpoint
 
 
 def check_compatibility(

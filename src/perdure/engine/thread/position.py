@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.level import ChildCheckpoint, Counters
 from perdure.engine.thread.arguments import without_secrets
 from perdure.events import WorkflowEvent
-from perdure.records import Answer, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+from perdure.records import Answer, ChildCheckpoint, Counters, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
 class Position:

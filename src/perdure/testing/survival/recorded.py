@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly
 from perdure.checkpoints.encoding.encode import tool_codec
-from perdure.checkpoints.level import ChildCheckpoint
 from perdure.checkpoints.open_thread import TAKEN_BACK
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue
 from perdure.graph.graph import Graph
 from perdure.graph.sub_workflow import WorkflowExecutor
-from perdure.records import Commit, JournalEntry
+from perdure.records import ChildCheckpoint, Commit, JournalEntry
 
 Doing: TypeAlias = tuple[str, int | None]
 """An executor or step, by the path in its events, and the child that it belongs to."""
