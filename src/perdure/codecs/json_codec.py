@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from perdure.codec import DeclaredTypes, Tree
@@ -13,6 +14,7 @@ from perdure.codecs.subclasses import enum_coder, exception_coder, subclass_code
 from perdure.codecs.types import (
     BUILTIN_NAMES,
     COLLECTIONS,
+    OTHER_TAGS,
     Registered,
     TypeRegistry,
     find_registration,
@@ -56,16 +58,16 @@ class JsonCodec:
     """
 
     def __init__(self, declared: DeclaredTypes | None = None, lenient: bool = False) -> None:
-        self._registry = TypeRegistry(declared, lenient)
+        self._declared = declared
         self._lenient = lenient
         self._limited: dict[DeclaredTypes, JsonCodec] = {}
-        self._encode_annotation = annotation_encoder(self._registry)
         self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self._encoder_of)
-        self._decoders = Decoders(
-            {**BUILTIN_DECODERS, **annotation_decoders(self._registry)},
-            self._decoder_of,
-            opaque if lenient else None,
-        )
+        self._decoders = Decoders(BUILTIN_DECODERS, self._decoder_of, opaque if lenient else None)
+
+    @cached_property
+    def _registry(self) -> TypeRegistry:
+        """Made for the first type that is not built in."""
+        return TypeRegistry(self._declared, self._lenient)
 
     def encode(self, value: object, path: str) -> Tree:
         walk = self._encoders
@@ -98,11 +100,13 @@ class JsonCodec:
         if registration is not None:
             return registered_coder(registration).encode
         if is_annotation_type(cls):
-            return self._encode_annotation
+            return annotation_encoder(self._registry)
         self._registry.name_of(generic_origin(cls)[0])
         return class_coder(cls).encode
 
     def _decoder_of(self, tag: str) -> DecodeFn:
+        if tag in OTHER_TAGS:
+            return annotation_decoders(self._registry)[tag]
         registration = registered_name(tag)
         cls = self._registry.resolve(tag) if registration is None else None
         if cls is not None:

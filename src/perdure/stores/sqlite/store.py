@@ -263,7 +263,8 @@ class SqliteStore(IndexedStore):
         except PerdureError:
             self._connection.unreleased.append(lease)
             raise
-        self.bus.notify(lease.thread_id)
+        if self.has_subscribers(lease.thread_id):
+            self.bus.notify(lease.thread_id)
         if is_due:
             await self._collect_garbage(lease.thread_id)
 
@@ -280,7 +281,8 @@ class SqliteStore(IndexedStore):
             return prunes and prune_with_commit(db, thread, commit)
 
         is_due = await self._writer.write(work, uncancellable=True, size=len(body))
-        self.bus.notify(thread_id)
+        if self.has_subscribers(thread_id):
+            self.bus.notify(thread_id)
         if is_due:
             await self._collect_garbage(thread_id)
 
