@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,7 @@ MODULES = {"perdure": "perdure", "agent-framework-core": "agent_framework"}
 class Size:
     supersteps: int
     fan_rounds: int
+    turns: int
     threads: int
     seconds: float
     """A rate covers whole runs until they took this much time."""
@@ -67,6 +69,27 @@ async def rate_of_fan(engine: Any, size: Size) -> float:
     return deliveries * await _runs_per_second(once, size.seconds)
 
 
+async def rate_of_fan_in_a_used_process(engine: Any, size: Size) -> float:
+    """The same where the engine has run before, and imported modules are not frozen: collections cost what they cost
+    in a program."""
+    gc.unfreeze()
+    with tempfile.TemporaryDirectory() as folder:
+        kept = await workloads.live_before(engine, size.supersteps // 4, folder)
+        rate = await rate_of_fan(engine, size)
+        kept.clear()
+    return rate
+
+
+async def rate_of_conversation(engine: Any, size: Size) -> float:
+    async def once() -> float:
+        run, check = workloads.conversation_run(engine, size.turns)
+        seconds = await _timed(run)
+        await check()
+        return seconds
+
+    return size.turns * await _runs_per_second(once, size.seconds)
+
+
 async def bytes_of_idle_thread(engine: Any, size: Size) -> float:
     return await _bytes_per_thread(engine, size.threads, stored=False)
 
@@ -95,6 +118,8 @@ MEASURES: dict[str, Callable[[Any, Size], Awaitable[float]]] = {
     "stored_loop": rate_of_stored_loop,
     "streamed_loop": rate_of_streamed_loop,
     "fan": rate_of_fan,
+    "used_fan": rate_of_fan_in_a_used_process,
+    "conversation": rate_of_conversation,
     "idle_thread": bytes_of_idle_thread,
     "stored_idle_thread": bytes_of_stored_idle_thread,
 }

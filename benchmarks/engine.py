@@ -16,8 +16,8 @@ from children import OURS, progress, run_child
 from peer import ROOT, peer_python
 
 THEIRS, BARE = "agent-framework-core", "bare"
-FULL = Size(supersteps=2000, fan_rounds=30, threads=300, seconds=0.5)
-QUICK = Size(supersteps=300, fan_rounds=5, threads=50, seconds=0.05)
+FULL = Size(supersteps=2000, fan_rounds=30, turns=500, threads=300, seconds=0.5)
+QUICK = Size(supersteps=300, fan_rounds=5, turns=50, threads=50, seconds=0.05)
 CHILD = ROOT / "benchmarks" / "child.py"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 

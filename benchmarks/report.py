@@ -24,10 +24,12 @@ class Measure:
 
 
 MEASURES = (
-    Measure("loop", "one-executor loop, no storage", "supersteps/s", target=10, bare=True),
-    Measure("stored_loop", "the same, memory storage", "supersteps/s", target=6),
+    Measure("loop", "one-executor loop, no storage", "supersteps/s", target=14, bare=True),
+    Measure("stored_loop", "the same, memory storage", "supersteps/s", target=8),
     Measure("streamed_loop", "the same as the first, a consumer reads every event", "supersteps/s"),
-    Measure("fan", "fan 1 to 100 to 1", "deliveries/s", target=8, bare=True),
+    Measure("fan", "fan 1 to 100 to 1", "deliveries/s", target=10, bare=True),
+    Measure("used_fan", "the same in a process that ran others before", "deliveries/s", target=10),
+    Measure("conversation", "500 turns, list of dicts in the state, memory storage", "turns/s", target=5),
     Measure("idle_thread", "idle thread, no storage", "bytes/thread", smaller_is_better=True),
     Measure("stored_idle_thread", "the same, memory storage, 4 checkpoints", "bytes/thread", smaller_is_better=True),
 )

@@ -15,6 +15,8 @@ NAME = "bench"
 WIDTH = 100
 DELIVERIES_PER_ROUND = WIDTH + 2
 ENDLESS = 1_000_000_000
+TEXT = "x" * 100
+"""The text of one message of a conversation."""
 
 Run = Callable[[], Awaitable[None]]
 
@@ -32,6 +34,24 @@ def _countdown_class(engine: Any) -> Any:
                 await ctx.yield_output(message)
 
     return Countdown
+
+
+@cache
+def _talk_class(engine: Any) -> Any:
+    Context = engine.WorkflowContext[int, int]
+
+    class Talk(engine.Executor):
+        @engine.handler
+        async def talk(self, left: int, ctx: Context) -> None:
+            messages = ctx.get_state("messages", [])
+            message = {"role": "assistant" if left % 2 else "user", "text": f"turn {left}: {TEXT}", "id": left}
+            ctx.set_state("messages", [*messages, message])
+            if left:
+                await ctx.send_message(left - 1)
+            else:
+                await ctx.yield_output(0)
+
+    return Talk
 
 
 @cache
@@ -97,6 +117,34 @@ def stored_loop_run(engine: Any, supersteps: int) -> tuple[Run, Run]:
         _expect("checkpoints (entry and one per superstep)", len(kept), supersteps + 1)
 
     return run, check
+
+
+def conversation_run(engine: Any, turns: int) -> tuple[Run, Run]:
+    """A state whose list of messages grows by one dict in each superstep, set whole, with a checkpoint in memory of
+    each, and a check of its length."""
+    storage = engine.InMemoryCheckpointStorage()
+    talk = _talk_class(engine)(id="talk")
+    builder = engine.WorkflowBuilder(max_iterations=ENDLESS, name=NAME, start_executor=talk, checkpoint_storage=storage)
+    workflow = builder.add_edge(talk, talk).build()
+
+    async def run() -> None:
+        _expect_zero(await workflow.run(turns - 1))
+
+    async def check() -> None:
+        latest = await storage.get_latest(workflow_name=NAME)
+        _expect("messages in the last checkpoint", len(latest.state["messages"]), turns)
+
+    return run, check
+
+
+async def live_before(engine: Any, supersteps: int, folder: str) -> list[Any]:
+    """What a process may have done before a measurement: runs in memory, in a memory storage and in a file storage.
+    Returns the objects that it keeps."""
+    memory = engine.InMemoryCheckpointStorage()
+    kept = [countdown(engine), countdown(engine, memory), countdown(engine, engine.FileCheckpointStorage(folder))]
+    for workflow in kept:
+        _expect_zero(await workflow.run(supersteps - 1))
+    return [memory, *kept]
 
 
 def streamed_loop_run(engine: Any, supersteps: int) -> Run:

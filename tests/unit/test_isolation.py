@@ -21,7 +21,7 @@ import pydantic
 import pytest
 from tests.shown import shown
 
-from perdure.isolation import is_immutable, isolate
+from perdure.isolation import is_immutable, isolate, same_structure
 
 
 class Colour(enum.Enum):
@@ -337,3 +337,30 @@ def test_the_common_cases_are_cheap() -> None:
     assert count_calls(lambda: is_immutable("x")) == 1
     assert count_calls(lambda: isolate("x")) == 1
     assert count_calls(lambda: isolate(value)) <= 12
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"a": 1}, {"b": "x"}, {}],
+        [{"a": 1}, {"b": ["x"]}],
+        [{"a": 1}, {("b", 1): 2}],
+        [{"a": 1}, collections.OrderedDict(b=1)],
+        [{"a": 1}, ["b"], None],
+    ],
+)
+def test_copy_of_a_list_of_dicts_is_the_same_flat_or_nested(items: list[Any]) -> None:
+    """Flat dicts are copied together; the last item makes all of them be copied one by one."""
+    for value in (items, [*items, {"c": [1]}]):
+        copied = isolate(value)
+        assert copied == value and same_structure(copied, value)
+        assert not any(copy is item for copy, item in zip(copied, value, strict=True) if item is not None)
+
+
+def test_item_that_occurs_twice_occurs_twice_in_the_copy() -> None:
+    item = {"a": 1}
+    twice, [first, [second, other]] = isolate([item, item]), isolate([item, [item, {"b": 2}]])
+    assert twice[0] is twice[1] is not item
+    assert first is second is not item and other == {"b": 2}
+    outer, inner = isolate([[{"a": 1}, item], [item, {"b": 2}]])
+    assert outer[1] is inner[0] is not item
