@@ -132,9 +132,10 @@ def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
     copied: list[Any] = []
     memo[id(value)] = copied
     if len(value) > 1 and type(value[0]) is dict and _are_flat_dicts(value, memo):
-        # In C, such as the messages of a conversation: 250 dicts of 3 texts take 150 us, and 235 us one by one.
+        # In C, such as the messages of a conversation: 250 dicts of 3 texts take 100 us, and 235 us one by one.
         copied += map(dict.copy, value)
-        memo.update(zip(map(id, value), copied, strict=True))
+        if len(memo) > 1:  # else no other part of the value can refer to an item
+            memo.update(zip(map(id, value), copied, strict=True))
         return copied
     cls: type = str
     kind = _KNOWN[str]
@@ -153,7 +154,9 @@ def _are_flat_dicts(value: list[Any], memo: _Memo) -> bool:
     if not _ATOMIC.issuperset(map(type, value[0].values())) or not {dict}.issuperset(map(type, value)):
         return False
     flat = itertools.chain.from_iterable
-    if not (_ATOMIC.issuperset(map(type, flat(value))) and _ATOMIC.issuperset(map(type, flat(map(dict.values, value))))):
+    if not (
+        _ATOMIC.issuperset(map(type, flat(value))) and _ATOMIC.issuperset(map(type, flat(map(dict.values, value))))
+    ):
         return False
     ids = set(map(id, value))
     return len(ids) == len(value) and ids.isdisjoint(memo)

@@ -19,6 +19,8 @@ from perdure import (
     append,
     merge,
 )
+from perdure.engine.thread.state import LaneState
+from perdure.isolation import isolate, same_structure
 
 
 def concat(current: str, written: str) -> str:
@@ -268,3 +270,55 @@ async def test_deliveries_to_one_executor_see_each_others_writes() -> None:
     )
     latest = await storage.get_latest(workflow_name="w")
     assert latest is not None and latest.state == {"word": "abc"}
+
+
+# ---------------------------------------------------------------- a list of dicts that grows
+
+
+def rename_key(items: list[Any]) -> None:
+    items[3]["first"] = items[3].pop("id")
+
+
+EDITS: dict[str, Callable[[list[Any]], object]] = {
+    "nothing": lambda items: None,
+    "appended": lambda items: items.append({"id": 99, "text": "new"}),
+    "appended nested": lambda items: items.append({"id": 99, "parts": ["new"]}),
+    "appended one of them": lambda items: items.append(items[2]),
+    "appended twice": lambda items: items.extend([{"id": 99}] * 2),
+    "appended with one of them inside": lambda items: items.append({"id": 99, "about": items[2]}),
+    "appended other": lambda items: items.append("new"),
+    "value changed": lambda items: items[3].update(text="changed"),
+    "value of an equal type": lambda items: items[1].update(id=True),
+    "nested value changed": lambda items: items[4]["tags"].append("b"),
+    "key added": lambda items: items[3].update(more=1),
+    "key renamed": rename_key,
+    "keys in another order": lambda items: items[3].update(id=items[3].pop("id")),
+    "moved between items": lambda items: items[5].update(x=items[4].pop("tags")),
+    "removed": lambda items: items.pop(3),
+    "reordered": lambda items: items.reverse(),
+    "emptied": lambda items: items.clear(),
+}
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_list_of_dicts_is_written_as_edited(edit: str, is_nested: bool) -> None:
+    committed: list[Any] = [{"id": number, "text": f"turn {number}"} for number in range(30)]
+    committed[4]["tags"] = ["a"] if is_nested else []
+    before = isolate(committed)
+    state = LaneState({"items": committed}, {})
+    value = [*state.get("items")]
+    EDITS[edit](value)
+    written = state.isolate("items", value)
+    assert same_structure(written, value) and list(map(list, written)) == list(map(list, value))
+    assert not {id(item) for item in written if type(item) is dict} & {id(item) for item in value}
+    same = [[left is right for left in written] for right in written]
+    assert same == [[left is right for left in value] for right in value]
+    assert same_structure(committed, before)
+
+
+def test_dicts_that_were_read_and_not_changed_are_those_of_the_state() -> None:
+    committed = [{"id": number} for number in range(30)]
+    state = LaneState({"items": committed}, {})
+    written = state.isolate("items", [*state.get("items"), {"id": 30}])
+    assert all(item is own for item, own in zip(committed, written, strict=False)) and len(written) == 31

@@ -201,7 +201,7 @@ class DeliveryContext:
         return value
 
     def set_state(self, key: str, value: Any) -> None:
-        self._write(key, isolate(value))
+        self._write(key, self._lane.state.isolate(key, value))
 
     def delete_state(self, key: str) -> None:
         self._write(key, DELETED)
