@@ -13,7 +13,7 @@ from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 from tests.servers.proxy import Instant, Proxy
 
-from perdure.errors import CheckpointNotFound, CursorExpired, ThreadBusy
+from perdure.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadBusy
 from perdure.records import JournalEntry
 from perdure.testing.conformance.threads import own, save_thread
 
@@ -268,6 +268,25 @@ async def test_multi_statement_act_is_done_once_when_commit_gets_no_reply(forced
         assert not await store.delete_thread("copy")
         assert [info.number for info in await store.infos()] == [1, 2, 3]
         await store.close()
+
+
+# ---------------------------------------------------------------- rewriting
+
+
+@pytest.mark.parametrize("table", ["journal", "inbox"])
+async def test_rewrite_leaves_a_damaged_row_as_it_is(forced: Forced, table: str) -> None:
+    """A new seal would prove what was changed."""
+    store = forced.store()
+    owner = await own(store, "t")
+    await owner.record(1)
+    await store.post("t", "item", "k", b"1")
+    await forced.execute(f"UPDATE {{s}}.{table} SET body = 'changed'")
+    with pytest.raises(DamagedCheckpoint, match="was changed"):
+        await store.rewrite("t", lambda kind, name, body: b"[" + body + b"]")
+    assert await forced.value(f"SELECT body FROM {{s}}.{table}") == b"changed"
+    other = "inbox" if table == "journal" else "journal"
+    assert (await forced.value(f"SELECT body FROM {{s}}.{other}"))[:1] == b"["
+    assert [damage.thread_id for damage in await store.check()] == ["t"]
 
 
 # ---------------------------------------------------------------- all at once

@@ -10,7 +10,8 @@ from zlib import crc32
 
 import msgspec
 
-from perdure.records import Commit, LoggedEvents
+from perdure.errors import DamagedCheckpoint
+from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents
 from perdure.store import Rewrite
 
 # ---------------------------------------------------------------- prefixes
@@ -136,6 +137,12 @@ _chunks_decoder = msgspec.json.Decoder(_Chunks)
 _encode = msgspec.json.encode
 
 
+def count_bytes(commit: Commit) -> int:
+    """Of its payloads."""
+    of_events = 0 if commit.events is None else len(commit.events.body)
+    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
+
+
 def to_body(commit: Commit) -> Body:
     events = commit.events
     return Body(
@@ -181,6 +188,28 @@ SEAL_BYTES = 16
 def seal(thread_id: str, number: int, body: bytes) -> bytes:
     """Binds a payload to its thread and number: a changed or misplaced row does not have its seal."""
     return sha256(b"%b\0%d\0%b" % (thread_id.encode(), number, body)).digest()[:SEAL_BYTES]
+
+
+def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
+    return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
+
+
+def unseal_entry(thread_id: str, number: int, delivery_id: int, body: object, sealed: object) -> JournalEntry:
+    """Raises DamagedCheckpoint if the entry was changed."""
+    if not isinstance(body, bytes) or seal(thread_id, delivery_id, body) != sealed:
+        raise DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
+    return JournalEntry(number, delivery_id, body)
+
+
+def unseal_item(thread_id: str, item_id: str, kind: str, body: object, sealed: object) -> InboxItem:
+    """Raises DamagedCheckpoint if the item was changed."""
+    if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
+        raise changed_item(thread_id, item_id)
+    return InboxItem(item_id, kind, body)
+
+
+def changed_item(thread_id: str, item_id: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
 
 
 def consumed_seal(thread_id: str, item_id: str) -> bytes:

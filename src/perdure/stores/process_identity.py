@@ -12,7 +12,9 @@ from functools import lru_cache
 
 import msgspec
 
+from perdure.errors import ThreadConflict
 from perdure.platform import ProcessIdentity, is_process_alive, process_identity
+from perdure.records import Lease
 
 LEASE_SECONDS = 10.0
 RENEW_SECONDS = 3.0
@@ -44,6 +46,11 @@ def _this_process(pid: int) -> Process:
     identity = process_identity(pid)
     token = os.urandom(8).hex()
     return Process(identity.boot_id, identity.pid_namespace, identity.pid, identity.started, token)
+
+
+def fence_conflict(lease: Lease, fence: int | None) -> ThreadConflict:
+    """The error for a lease that is not that of the thread, whose fence this is; None for an unknown thread."""
+    return ThreadConflict(lease.thread_id, f"with fence {lease.fence} of run {lease.owner!r}", f"fence {fence or 0}")
 
 
 def to_json(process: Process) -> str:

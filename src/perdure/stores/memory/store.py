@@ -28,6 +28,7 @@ from perdure.store import Rewrite, Subscription
 from perdure.stores.layer import copy_thread
 from perdure.stores.memory.thread import CheckpointIndex, MemoryThread
 from perdure.stores.notify import LocalBus, PollInterval
+from perdure.stores.process_identity import fence_conflict
 
 
 class MemoryStore:
@@ -90,8 +91,7 @@ class MemoryStore:
     def _prove(self, lease: Lease) -> MemoryThread:
         thread = self._threads.get(lease.thread_id)
         if thread is None or (thread.fence, thread.owner) != (lease.fence, lease.owner):
-            held = f"fence {lease.fence} of run {lease.owner!r}"
-            raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {thread.fence if thread else 0}")
+            raise fence_conflict(lease, None if thread is None else thread.fence)
         return thread
 
     # ------------------------------------------------------------ writing

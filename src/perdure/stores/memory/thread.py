@@ -25,7 +25,7 @@ from perdure.records import (
 )
 from perdure.store import Rewrite
 from perdure.stores.garbage import PackedCommit, prune_bodies
-from perdure.stores.packing import NOTHING, Body, Changes, logged_events, to_body
+from perdure.stores.packing import NOTHING, Body, Changes, count_bytes, logged_events, to_body
 
 MIN_PRUNED = 16
 MIN_PRUNED_BYTES = 1_000_000
@@ -284,11 +284,6 @@ class MemoryThread:
         """Bytes of all payloads."""
         bodies = [entry.body for entry in self.journal] + [item.body for item in self.inbox.values()]
         return sum(map(count_bytes, self.commits.values())) + sum(map(len, bodies))
-
-
-def count_bytes(commit: Commit) -> int:
-    of_events = 0 if commit.events is None else len(commit.events.body)
-    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
 
 
 def _with_body(commit: Commit, body: Body) -> Commit:

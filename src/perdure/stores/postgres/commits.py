@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from perdure.cancelling import await_uncancelled
 from perdure.errors import ThreadConflict
 from perdure.records import Commit
-from perdure.stores.packing import RUN, consumed_seal
+from perdure.stores.packing import RUN, consumed_seal, count_bytes
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, PgSession
 from perdure.stores.postgres.journal import HeldThread
@@ -32,10 +32,10 @@ from perdure.stores.postgres.rows import (
     check_id,
     commit_row,
     commit_seal,
-    fence_conflict,
     pack_id,
     thread_key,
 )
+from perdure.stores.process_identity import fence_conflict
 
 _NO_ROW, _STORED = "INSERT 0 0", "INSERT 0 1"
 
@@ -248,7 +248,7 @@ class CommitWriter:
             if group.is_idle:
                 with group.busy():
                     return await _try_alone(self._db, commit, parts)
-            if _count_bytes(commit) <= MAX_GROUP_BYTES and await group.add(commit):
+            if count_bytes(commit) <= MAX_GROUP_BYTES and await group.add(commit):
                 return _STORED
         return await _try_alone(self._db, commit, parts)
 
@@ -281,11 +281,6 @@ async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
     except IdTaken:
         return None
     return None if result == _NO_ROW else result
-
-
-def _count_bytes(commit: Commit) -> int:
-    of_events = 0 if commit.events is None else len(commit.events.body)
-    return len(commit.root or b"") + of_events + sum(map(len, commit.chunks.values()))
 
 
 def _check_ids(commit: Commit) -> None:
@@ -329,7 +324,7 @@ async def _commit_in_transaction(db: Database, commit: Commit, parts: Parts) -> 
             await _displace(session, info.checkpoint_id, key)
         row = await session.row("SELECT fence, owner, number, head FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
         if row is None or (row["fence"], row["owner"]) != (lease.fence, lease.owner):
-            raise fence_conflict(lease, row)
+            raise fence_conflict(lease, None if row is None else row["fence"])
         if commit.number != row["number"] + 1:
             raise ThreadConflict(lease.thread_id, f"commit {commit.number}", f"commit {row['number']}")
         if not has_parent and commit.parent != row["head"]:

@@ -19,7 +19,7 @@ from perdure.errors import (
 from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.layer import rename_commit
-from perdure.stores.packing import consumed_seal, seal
+from perdure.stores.packing import consumed_seal, item_seal, seal, unseal_entry, unseal_item
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
 from perdure.stores.postgres.leases import OWNER, live_owner
@@ -31,13 +31,10 @@ from perdure.stores.postgres.rows import (
     commit_row,
     events_seal,
     is_text,
-    item_seal,
     join_words,
     pack_id,
     read_commit,
     read_events,
-    read_inbox,
-    read_journal,
     read_root,
     root_seal,
     sealed_fields_of_row,
@@ -283,8 +280,8 @@ async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
         row["head"],
         row["due_at"],
         tuple(PendingRequest(thread_id, *request, row["workflow"]) for request in requests),
-        read_journal(thread_id, row["number"], journal),
-        read_inbox(thread_id, inbox),
+        [unseal_entry(thread_id, row["number"], *entry) for entry in journal],
+        [unseal_item(thread_id, *item) for item in inbox],
         row["consumed"],
         row["pins"],
     )
@@ -292,7 +289,7 @@ async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
 
 async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
     db, key, count, after = store.db, thread_key(thread_id), 0, 0
-    damage: DamagedCheckpoint | None = None
+    damage: list[DamagedCheckpoint] = []
     while numbers := [
         row["number"]
         for row in await db.rows(
@@ -307,10 +304,10 @@ async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
             try:
                 count += await _rewrite_commit(db, thread_id, number, change)
             except DamagedCheckpoint as error:
-                damage = damage or error
-    count += await _rewrite_uncommitted(db, thread_id, change)
-    if damage is not None:  # raised after the rest is rewritten
-        raise damage
+                damage.append(error)
+    count += await _rewrite_uncommitted(db, thread_id, change, damage)
+    if damage:  # raised after the rest is rewritten
+        raise damage[0]
     return count
 
 
@@ -352,26 +349,34 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
     return await db.retry(attempt)
 
 
-async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite) -> int:
-    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit."""
+async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite, damage: list[DamagedCheckpoint]) -> int:
+    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit.
+
+    A row that was changed stays as it is, and `damage` receives the error: a new seal would prove it.
+    """
     key, count = thread_key(thread_id), 0
-    for row in await db.rows("SELECT mark, delivery_id, body FROM {s}.journal WHERE thread = $1", key):
-        body = change("journal", str(row["delivery_id"]), row["body"])
-        if body != row["body"]:
+    entries = "SELECT mark, delivery_id, body, seal FROM {s}.journal WHERE thread = $1"
+    for mark, delivery_id, before, sealed in await db.rows(entries, key):
+        try:
+            unseal_entry(thread_id, 0, delivery_id, before, sealed)
+        except DamagedCheckpoint as error:
+            damage.append(error)
+            continue
+        body = change("journal", str(delivery_id), before)
+        if body != before:
             count += 1
-            new_seal = seal(thread_id, row["delivery_id"], body)
-            await db.rows(
-                "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2",
-                *(key, row["mark"], body, new_seal),
-            )
-    items = "SELECT item_id, kind, body FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
-    for row in await db.rows(items, key):
-        body = change("inbox", row["item_id"], row["body"])
-        if body != row["body"]:
+            update = "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2"
+            await db.rows(update, key, mark, body, seal(thread_id, delivery_id, body))
+    items = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
+    for item_id, kind, before, sealed in await db.rows(items, key):
+        try:
+            unseal_item(thread_id, item_id, kind, before, sealed)
+        except DamagedCheckpoint as error:
+            damage.append(error)
+            continue
+        body = change("inbox", item_id, before)
+        if body != before:
             count += 1
-            new_seal = item_seal(thread_id, row["item_id"], row["kind"], body)
-            await db.rows(
-                "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL",
-                *(key, row["item_id"], body, new_seal),
-            )
+            update = "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL"
+            await db.rows(update, key, item_id, body, item_seal(thread_id, item_id, kind, body))
     return count

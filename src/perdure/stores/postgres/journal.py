@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 
 from perdure.cancelling import complete
 from perdure.records import JournalEntry, Lease
-from perdure.stores.packing import seal
+from perdure.stores.packing import item_seal, seal
 from perdure.stores.postgres.database import Batcher, Database
-from perdure.stores.postgres.rows import check_id, fence_conflict, item_seal, thread_key
+from perdure.stores.postgres.rows import check_id, thread_key
+from perdure.stores.process_identity import fence_conflict
 
 _APPEND = """
 WITH mine AS (UPDATE {s}.threads SET journal_writes = journal_writes + 1 WHERE thread = $1 AND fence = $2 AND owner = $3
@@ -62,7 +63,7 @@ async def _write_journal(db: Database, lease: Lease, batch: Sequence[tuple[UUID,
         [seal(thread_id, entry.delivery_id, entry.body) for _, entry in batch],
     )
     if is_owner is None:
-        raise fence_conflict(lease, await db.row("SELECT fence FROM {s}.threads WHERE thread = $1", key))
+        raise fence_conflict(lease, await db.value("SELECT fence FROM {s}.threads WHERE thread = $1", key))
     return [None] * len(batch)
 
 

@@ -17,19 +17,24 @@ from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, Unsuppor
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
 from perdure.records import Lease, OpenedThread
+from perdure.stores.packing import unseal_entry, unseal_item
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
 from perdure.stores.postgres.database import Database, OutcomeUnknown
 from perdure.stores.postgres.journal import HeldThread
 from perdure.stores.postgres.rows import (
     check_id,
-    fence_conflict,
-    read_inbox,
     read_info,
-    read_journal,
     read_root,
     thread_key,
 )
-from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, is_owner_dead, this_process, to_json
+from perdure.stores.process_identity import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    fence_conflict,
+    is_owner_dead,
+    this_process,
+    to_json,
+)
 
 logger = get_logger("stores")
 
@@ -190,9 +195,10 @@ class Leases:
             check_thread_row(thread_id, row)
             root = None if info is None else read_root(thread_id, head)
             entries = zip(row["deliveries"] or (), row["bodies"] or (), row["seals"] or (), strict=True)
-            journal = read_journal(thread_id, number, entries)
+            journal = [unseal_entry(thread_id, number, *entry) for entry in entries]
             columns = (row["item_ids"], row["kinds"], row["items"], row["item_seals"])
-            inbox = read_inbox(thread_id, zip(*(column or () for column in columns), strict=True))
+            items = zip(*(column or () for column in columns), strict=True)
+            inbox = [unseal_item(thread_id, *item) for item in items]
         except DamagedCheckpoint as error:
             root, damage = None, error.reason
         return OpenedThread(
@@ -211,7 +217,7 @@ class Leases:
     async def renew(self, lease: Lease) -> None:
         row = await self.db.row("SELECT fence, owner FROM {s}.threads WHERE thread = $1", thread_key(lease.thread_id))
         if row is None or (row["fence"], row["owner"]) != (lease.fence, lease.owner):
-            raise fence_conflict(lease, row)
+            raise fence_conflict(lease, None if row is None else row["fence"])
         await self.db.value(RENEW, *own_process())
 
     async def release(self, lease: Lease) -> bool:

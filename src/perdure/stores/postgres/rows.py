@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
-from perdure.errors import DamagedCheckpoint, ThreadConflict, UnsupportedId
-from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
+from perdure.errors import DamagedCheckpoint, UnsupportedId
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents
 from perdure.stores.packing import RUN, from_time, from_timestamp, seal, to_time, to_timestamp
 
 MAX_ID_BYTES = 2000
@@ -111,10 +111,6 @@ def links_checksum(parent: int | None, previous: str | None, dropped: str | None
 def are_links_intact(row: Any) -> bool:
     expected = links_checksum(row["parent"], row["previous"], row["dropped"], row["carried"])
     return bool(row["seal"][2 * _SEAL_BYTES :] == expected)
-
-
-def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
-    return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
 
 
 COLUMNS = (
@@ -279,29 +275,3 @@ def read_commit(thread_id: str, row: Any, info: CheckpointInfo | None, events_dr
         dropped=split_words(row["dropped"]),
         carried=split_words(row["carried"]),
     )
-
-
-def read_journal(thread_id: str, number: int, entries: Any) -> list[JournalEntry]:
-    """Raises DamagedCheckpoint."""
-    journal = []
-    for delivery_id, body, stored_seal in entries:
-        if seal(thread_id, delivery_id, body) != stored_seal:
-            raise DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
-        journal.append(JournalEntry(number, delivery_id, body))
-    return journal
-
-
-def read_inbox(thread_id: str, items: Any) -> list[InboxItem]:
-    """Raises DamagedCheckpoint."""
-    inbox = []
-    for item_id, kind, body, stored_seal in items:
-        if item_seal(thread_id, item_id, kind, body) != stored_seal:
-            raise DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
-        inbox.append(InboxItem(item_id, kind, body))
-    return inbox
-
-
-def fence_conflict(lease: Lease, row: Any) -> ThreadConflict:
-    """The error for a lease that is not the one of the thread's row."""
-    held = f"fence {lease.fence} of run {lease.owner!r}"
-    return ThreadConflict(lease.thread_id, f"with {held}", f"fence {0 if row is None else row['fence']}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
-from perdure.stores.packing import consumed_seal, first_after
+from perdure.stores.packing import changed_item, consumed_seal, first_after, unseal_entry, unseal_item
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.copies import BATCH_SIZE
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession
@@ -19,8 +19,6 @@ from perdure.stores.postgres.rows import (
     are_links_intact,
     is_text,
     read_events,
-    read_inbox,
-    read_journal,
     read_root,
     thread_key,
     unpack_chunks,
@@ -243,14 +241,16 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
         damage.append(Damage(f"the thread's row names workflow {workflows}", thread_id))
     consumed = await db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key)
     damage += [
-        Damage(f"item {item_id!r} in its inbox was changed", thread_id)
+        Damage(changed_item(thread_id, item_id).reason, thread_id)
         for item_id, stored_seal in consumed
         if stored_seal != consumed_seal(thread_id, item_id)
     ]
     journal = await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key)
-    attempt(partial(read_journal, thread_id, 0, journal))
+    for entry in journal:
+        attempt(partial(unseal_entry, thread_id, 0, *entry))
     inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
-    attempt(partial(read_inbox, thread_id, await db.rows(inbox, key)))
+    for item in await db.rows(inbox, key):
+        attempt(partial(unseal_item, thread_id, *item))
     numbers: set[int] = set()
     after = 0
     query = (

@@ -9,10 +9,17 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from perdure.errors import DamagedCheckpoint, ThreadBusy, ThreadConflict
+from perdure.errors import ThreadBusy
 from perdure.records import InboxItem, JournalEntry, Lease
-from perdure.stores.packing import consumed_seal, seal
-from perdure.stores.process_identity import LEASE_SECONDS, RENEW_SECONDS, is_owner_dead, this_process, to_json
+from perdure.stores.packing import changed_item, consumed_seal, item_seal, seal, unseal_entry, unseal_item
+from perdure.stores.process_identity import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    fence_conflict,
+    is_owner_dead,
+    this_process,
+    to_json,
+)
 from perdure.stores.sqlite.schema import SqliteDatabase
 
 MIN_GARBAGE = 16
@@ -79,8 +86,7 @@ def prove_lease(db: SqliteDatabase, lease: Lease) -> ThreadRow:
         (lease.thread_id,),
     ).fetchone()
     if row is None or row[1] != lease.fence or row[6] != lease.owner:
-        held = f"fence {lease.fence} of run {lease.owner!r}"
-        raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {row[1] if row else 0}")
+        raise fence_conflict(lease, None if row is None else row[1])
     return ThreadRow(*row[:6])
 
 
@@ -163,22 +169,8 @@ def append_journal(db: SqliteDatabase, thread: int, thread_id: str, delivery_id:
 
 def read_journal(db: SqliteDatabase, thread: int, thread_id: str, number: int) -> list[JournalEntry]:
     """Entries of the deliveries after commit `number`. Raises DamagedCheckpoint."""
-    entries = []
-    for delivery_id, body, sealed in db.execute(
-        "SELECT delivery_id, body, seal FROM journal WHERE thread = ? ORDER BY entry", (thread,)
-    ):
-        if not is_entry_sealed(thread_id, delivery_id, body, sealed):
-            raise changed_entry(thread_id, delivery_id)
-        entries.append(JournalEntry(number, delivery_id, body))
-    return entries
-
-
-def is_entry_sealed(thread_id: str, delivery_id: int, body: object, sealed: object) -> bool:
-    return isinstance(body, bytes) and seal(thread_id, delivery_id, body) == sealed
-
-
-def changed_entry(thread_id: str, delivery_id: int) -> DamagedCheckpoint:
-    return DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
+    rows = db.execute("SELECT delivery_id, body, seal FROM journal WHERE thread = ? ORDER BY entry", (thread,))
+    return [unseal_entry(thread_id, number, *row) for row in rows]
 
 
 def post_item(db: SqliteDatabase, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
@@ -197,19 +189,10 @@ def has_item(db: SqliteDatabase, thread_id: str, item_id: str) -> bool:
 
 def read_inbox(db: SqliteDatabase, thread: int, thread_id: str) -> list[InboxItem]:
     """Raises DamagedCheckpoint."""
-    items = []
-    for item_id, kind, body, sealed in db.execute(
-        "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item",
-        (thread,),
-    ):
-        if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
-            raise changed_item(thread_id, item_id)
-        items.append(InboxItem(item_id, kind, body))
-    return items
-
-
-def changed_item(thread_id: str, item_id: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
+    rows = db.execute(
+        "SELECT item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item", (thread,)
+    )
+    return [unseal_item(thread_id, *row) for row in rows]
 
 
 def consume_items(db: SqliteDatabase, thread_id: str, item_ids: Iterable[str]) -> None:
@@ -234,7 +217,3 @@ def check_consumed(db: SqliteDatabase, thread: int, thread_id: str) -> None:
 def list_consumed(db: SqliteDatabase, thread: int) -> list[str]:
     rows = db.execute("SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item", (thread,))
     return [item_id for (item_id,) in rows]
-
-
-def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
-    return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)

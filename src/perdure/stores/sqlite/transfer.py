@@ -14,12 +14,15 @@ from perdure.stores.packing import (
     Changes,
     from_time,
     from_timestamp,
+    item_seal,
     pack_body,
     repack_body,
     seal,
     to_time,
     to_timestamp,
     unpack_body,
+    unseal_entry,
+    unseal_item,
 )
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
@@ -33,14 +36,10 @@ from perdure.stores.sqlite.retention import list_pins, set_pin
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
-    changed_entry,
-    changed_item,
     consume_items,
     ensure_thread,
     find_owner,
     find_thread,
-    is_entry_sealed,
-    item_seal,
     list_consumed,
     post_item,
     read_inbox,
@@ -222,8 +221,10 @@ def rewrite_journal(db: SqliteDatabase, thread_id: str, changes: Changes) -> Ite
         "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (find_thread(db, thread_id),)
     )
     for entry, delivery_id, body, sealed in rows.fetchall():
-        if not is_entry_sealed(thread_id, delivery_id, body, sealed):
-            yield changed_entry(thread_id, delivery_id)
+        try:
+            unseal_entry(thread_id, 0, delivery_id, body, sealed)
+        except DamagedCheckpoint as error:
+            yield error
             continue
         after = changes.change("journal", str(delivery_id), body)
         if after != body:
@@ -237,8 +238,10 @@ def rewrite_inbox(db: SqliteDatabase, thread_id: str, changes: Changes) -> Itera
         (find_thread(db, thread_id),),
     )
     for item, item_id, kind, body, sealed in rows.fetchall():
-        if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
-            yield changed_item(thread_id, item_id)
+        try:
+            unseal_item(thread_id, item_id, kind, body, sealed)
+        except DamagedCheckpoint as error:
+            yield error
             continue
         after = changes.change("inbox", item_id, body)
         if after != body:
