@@ -12,7 +12,7 @@ from tests.server.serving import project
 from perdure.checkpoints import follow
 from perdure.server import create_app
 
-BUDGETS = {"files": 103, "calls": 2600, "encodings": 8, "decodings": 2, "codecs": 0, "transactions": 4}
+BUDGETS = {"files": 92, "calls": 2300, "encodings": 7, "decodings": 1, "codecs": 0, "transactions": 4}
 """At most this many, for a turn that begins a thread. The transactions: claim, input, superstep, release."""
 
 

@@ -27,6 +27,7 @@ ASKED = {
     "a turn of a new thread": ["open", "commit", "commit", "release"],
     "another turn of it": ["open", "commit", "commit", "release"],
     "the thread": ["threads", "find_checkpoint"],
+    "the thread again": ["threads"],
     "its messages again": ["threads"],
     "its state again": ["threads"],
 }
@@ -73,6 +74,7 @@ async def test_a_turn_over_http_asks_the_store_no_more_often_than_a_turn_without
             ("a turn of a new thread", "POST", "/v1/graph/invoke"),
             ("another turn of it", "POST", "/v1/graph/invoke"),
             ("the thread", "GET", "/v1/threads/t"),
+            ("the thread again", "GET", "/v1/threads/t"),
             ("its messages", "GET", "/v1/threads/t/messages"),
             ("its messages again", "GET", "/v1/threads/t/messages"),
             ("its state", "GET", "/v1/threads/t/state"),

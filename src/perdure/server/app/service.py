@@ -290,8 +290,7 @@ class Recovery:
             run = service.runs.start(served.workflow, info.thread_id)
         except HttpProblem:  # full or stopping: a later look retries
             return False
-        if run.task is not None:
-            run.task.add_done_callback(lambda _: self._remember_stuck(run, info))
+        run.task.add_done_callback(lambda _: self._remember_stuck(run, info))
         return True
 
     def _remember_stuck(self, run: ServedRun, info: ThreadInfo) -> None:

@@ -48,7 +48,7 @@ class ServedRun:
         """The id in the storage."""
         self.workflow = workflow
         self.run = run
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None]
         self.is_waiting = True
         """Whether it is queued behind `max_runs` other runs."""
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,7 +89,7 @@ class ServedRun:
 
     async def wait_ended(self, seconds: float | None = None) -> bool:
         """Wait until the run ends; False if that takes longer than `seconds`."""
-        return self.task is None or await _wait_for(self.task, seconds)
+        return await _wait_for(self.task, seconds)
 
 
 async def _wait_for(future: asyncio.Future[None], seconds: float | None) -> bool:
@@ -248,9 +248,9 @@ class Runs:
         served = list(self._active.values())
         workflows = {id(run.workflow): run.workflow for run in served}
         await asyncio.gather(*(workflow.leave(seconds) for workflow in workflows.values()), return_exceptions=True)
-        tasks = [run.task for run in served if run.task is not None]
+        tasks = [run.task for run in served]
         for run in served:
-            if (run.is_waiting or run.result is not None) and run.task is not None:
+            if run.is_waiting or run.result is not None:
                 run.task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=seconds + 5)

@@ -156,7 +156,7 @@ class InvokedTurn:
     async def invoke(self) -> dict[str, Any]:
         """Run the turn and return the reply of `invoke`. Raises HttpProblem if the run fails or takes too long."""
         served = await self.begin(stream=False)
-        if served.task is not None and not served.task.done():
+        if not served.task.done():
             seconds = self.threads.service.config.limits.request_seconds
             raise HttpProblem(
                 504,
@@ -258,13 +258,10 @@ Chunk = tuple[int | None, dict[str, Any]]
 class TurnStream:
     """The chunks of a turn that has begun, until its run ends."""
 
-    def __init__(self, turn: InvokedTurn, follower: Follower) -> None:
-        if turn.served is None or turn.served.task is None:
-            raise RuntimeError("This turn has not begun.")
+    def __init__(self, turn: InvokedTurn, served: ServedRun, follower: Follower) -> None:
         self._turn = turn
+        self._served = served
         self._follower = follower
-        self._served = turn.served
-        self._task = turn.served.task
         self._next = self._start
 
     async def next(self) -> list[Chunk] | None:
@@ -273,9 +270,7 @@ class TurnStream:
 
     async def next_frames(self) -> bytes | None:
         parts = await self._next()
-        if parts is None:
-            return None
-        return to_frames(parts)
+        return None if parts is None else to_frames(parts)
 
     async def _start(self) -> list[Chunk] | None:
         self._next = self._read
@@ -284,7 +279,7 @@ class TurnStream:
     async def _read(self) -> list[Chunk] | None:
         parts: list[Chunk] = []
         while not parts:
-            has_ended = self._task.done()
+            has_ended = self._served.task.done()
             events = await self._follower.next(0 if has_ended else LOOK_SECONDS)
             own = [event for event in events if event.event.run_id == self._served.run_id]
             parts = [part for event in own for part in self._turn.chunks_of(event)]

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 MakeView = Callable[[ThreadInfo, Workflow, WorkflowCheckpoint], Awaitable[Any]]
-MAX_VIEWS_BYTES = 16 * 1024 * 1024
+MAX_VIEWS_BYTES, ENTRY_BYTES = 16 * 1024 * 1024, 500
+"""All views together, each with its entry."""
 MAX_VIEW_SECONDS = 10.0
 """Pruning does not move a thread, so a view of its history is made again after this time."""
 
@@ -49,10 +50,12 @@ class Views:
         return view if time.monotonic() - made_at < MAX_VIEW_SECONDS else None
 
     def put(self, key: Hashable, view: bytes) -> None:
-        self._bytes += len(view) - len(self._views.pop(key, (0.0, b""))[1])
+        if key in self._views:
+            self._bytes -= len(self._views.pop(key)[1]) + ENTRY_BYTES
         self._views[key] = (time.monotonic(), view)
+        self._bytes += len(view) + ENTRY_BYTES
         while self._bytes > MAX_VIEWS_BYTES:
-            self._bytes -= len(self._views.popitem(last=False)[1][1])
+            self._bytes -= len(self._views.popitem(last=False)[1][1]) + ENTRY_BYTES
 
 
 class Threads:
@@ -151,14 +154,24 @@ class Threads:
         return thread_to_json(info, self.space, await self._about(info))
 
     async def _about(self, info: ThreadInfo) -> Mapping[str, Any]:
-        """The thread's name and metadata. Most threads have none; then the head is not assembled."""
+        """The thread's name and metadata."""
         if info.checkpoint_id is None:
             return {}
-        stored = await self._find_checkpoint(info.checkpoint_id)
+        key = (info.thread_id, info.checkpoint_id, info.number, "about")
+        view = self.service.views.get(key)
+        if view is None:
+            view = msgspec.json.encode(to_json(await self._load_about(info.checkpoint_id)))
+            self.service.views.put(key, view)
+        about: Mapping[str, Any] = msgspec.json.decode(view)
+        return about
+
+    async def _load_about(self, checkpoint_id: str) -> Mapping[str, Any]:
+        """Most threads have no name and no metadata; then the head is not assembled."""
+        stored = await self._find_checkpoint(checkpoint_id)
         if stored is None or b'"metadata"' not in stored.root:  # pruned, or without metadata
             return {}
         try:
-            head = await self.storage.load(info.checkpoint_id)
+            head = await self.storage.load(checkpoint_id)
         except CheckpointNotFound:
             return {}
         about: Mapping[str, Any] = head.metadata.get("about", {})

@@ -49,9 +49,10 @@ MAX_DEPTH = 100
 
 def to_json(value: Any, depth: int = 0) -> Any:
     """Convert a value to JSON types; a value that has no JSON form becomes its `repr`."""
-    if value is None or (isinstance(value, (bool, int, float)) and type(value) in (bool, int, float)):
+    kind = type(value)
+    if value is None or kind in (bool, int, float):
         return value
-    if type(value) is str:
+    if kind is str:
         return _writable(value)
     if depth > MAX_DEPTH:
         return "..."

@@ -73,8 +73,8 @@ async def stream(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThread
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(turn.follow())
-        await turn.begin(stream=True)
-        return event_stream(service, TurnStream(turn, follower).next_frames, follower, stack.pop_all())
+        served = await turn.begin(stream=True)
+        return event_stream(service, TurnStream(turn, served, follower).next_frames, follower, stack.pop_all())
 
 
 class StopBody(msgspec.Struct, frozen=True):
@@ -154,8 +154,7 @@ async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> No
         turn = InvokedTurn(Threads(visit.service, visit.space), _body(text))
         await visit.require_scope("graph:stream", turn.thread_id)
         async with turn.follow() as follower:
-            await turn.begin(stream=True)
-            chunks = TurnStream(turn, follower)
+            chunks = TurnStream(turn, await turn.begin(stream=True), follower)
             visit.service.stop_hooks.add(follower.wake)
             try:
                 while (parts := await chunks.next()) is not None:

@@ -136,7 +136,7 @@ async def cancel_run(
 ) -> Response[Reply]:
     check_id("run_id", run_id)
     served = _own(visit, threads, thread_id, run_id)
-    if served is not None and served.task is not None and not served.has_begun:
+    if served is not None and not served.has_begun:
         served.task.cancel()  # queued: nothing is stored yet
         return reply(visit.request_id, {"run_id": run_id, "was_running": True})
     info, workflow = await threads.workflow(thread_id)
