@@ -20,7 +20,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FLOOR = {
     *("cancelling", "errors", "events", "isolation", "lazy", "log", "names", "platform"),
-    *("observing", "records", "tree_reader"),
+    *("observing", "records", "tree_reader", "valkey_client"),
 }
 """Open to all, and importing nothing but each other."""
 

@@ -11,14 +11,13 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
 from perdure.clock import Clock, SystemClock
-from perdure.errors import MissingExtra
 from perdure.log import get_logger
 from perdure.server.config.schema import invalid
+from perdure.valkey_client import make_valkey_client, parse_valkey_url
 
 logger = get_logger(__name__)
 
@@ -101,7 +100,6 @@ TIMEOUT_SECONDS = 0.25
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
 WARN_EVERY_SECONDS = 60.0
-_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 
 # A sorted set with one member per request, by its time in microseconds. Members in the future were added before the
 # server's clock was set back; they are removed, because they would block their key until then.
@@ -131,7 +129,7 @@ class ValkeyLimiter:
 
     def __init__(self, url: str, requests: int, window: float, *, prefix: str, fail_open: bool) -> None:
         """Connects at the first use. Raises MissingExtra, and InvalidConfig for an invalid URL."""
-        self._url, self._address = _parse_url(url)
+        self._address, self._options = _parse_url(url)
         self._requests = requests
         self._window = max(1, round(window * 1_000_000))
         self._prefix = prefix
@@ -184,7 +182,7 @@ class ValkeyLimiter:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._trying = loop, None
-            self._client = _client(self._url)
+            self._client = make_valkey_client(self._options, TIMEOUT_SECONDS)
             self._script = self._client.register_script(SCRIPT)
 
     # ------------------------------------------------------------ outages
@@ -229,37 +227,24 @@ class ValkeyLimiter:
             self._trying = None
 
 
-def _parse_url(url: str) -> tuple[str, str]:
-    """The URL for the library, and its address for log lines."""
+def _parse_url(url: str) -> tuple[str, dict[str, Any]]:
+    """The address for log lines, and the options of the driver."""
     try:
-        from redis.asyncio.connection import parse_url
-    except ImportError as error:
-        raise MissingExtra('rate_limit.backend "redis"', "redis", "redis") from error
-    try:
-        scheme, _, rest = url.partition("://")
-        library_url = f"{_SCHEMES[scheme.lower()]}://{rest}"
-        options = dict(parse_url(library_url))
-        database = urlsplit(library_url).path.strip("/")
-        if not library_url.startswith("unix") and database and not database.isdecimal():
-            raise ValueError("a database is a number")
-    except (KeyError, ValueError):
-        # Not `from` the error: its text may hold a part of a password.
+        return parse_valkey_url(url, 'rate_limit.backend "redis"')
+    except ValueError:
         raise invalid(
             "redis",
             "expected redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
             "unix://path, got something else. In a password, escape special characters as %XX.",
         ) from None
-    return library_url, str(
-        options.get("path") or f"{options.get('host') or 'localhost'}:{options.get('port') or 6379}"
-    )
 
 
 def ping_of(url: str) -> Callable[[], Awaitable[object]]:
     """A readiness check, which raises ConnectionError. Raises InvalidConfig and MissingExtra."""
-    library_url, _ = _parse_url(url)
+    _, options = _parse_url(url)
 
     async def ping() -> object:
-        client = _client(library_url)
+        client = make_valkey_client(options, TIMEOUT_SECONDS)
         try:
             return await client.ping()
         except Exception as error:
@@ -268,22 +253,6 @@ def ping_of(url: str) -> Callable[[], Awaitable[object]]:
             await client.aclose()
 
     return ping
-
-
-def _client(url: str) -> Any:
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    return Redis.from_url(
-        url,
-        protocol=2,
-        socket_timeout=TIMEOUT_SECONDS,
-        socket_connect_timeout=TIMEOUT_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-        retry_on_error=[],
-        health_check_interval=0,
-    )
 
 
 # ---------------------------------------------------------------- addresses

@@ -14,6 +14,7 @@ import msgspec
 from perdure.errors import did_you_mean
 from perdure.server.config.schema import AuthConfig, AuthorizationConfig, ConfigProblem, RateLimitConfig, ServerConfig
 from perdure.tree_reader import INVALID, TreeReader, bare, choices_of, fields_of, is_struct
+from perdure.valkey_client import SCHEMES
 
 SET_BY_THE_LOADER = "folder"
 LONGEST_SHOWN = 60
@@ -166,7 +167,7 @@ def _authorization(value: Any, reader: ConfigReader) -> Any:
 DOCUMENTS = (".json", ".yaml", ".yml")
 STORE_SCHEMES = ("sqlite", "file", "memory", "postgresql", "postgres")
 STORE_FILES = (".db", ".sqlite", ".sqlite3")
-REDIS_SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+
 LONGEST_NAME = 255
 _STORES = "sqlite:///threads.db, file:folder, postgresql://host/database or memory:"
 
@@ -235,7 +236,7 @@ def _check_storage(config: ServerConfig, reader: ConfigReader) -> None:
             _check_object(reader, "checkpointer", url, f" of a storage, or its URL, such as {_STORES}")
     if config.redis is not None and reader.has_no_problem("redis"):
         scheme, separator, rest = config.redis.partition("://")
-        if not separator or not rest or scheme.lower() not in REDIS_SCHEMES:
+        if not separator or not rest or scheme.lower() not in SCHEMES:
             reader.report_expected("redis", "a URL such as 'redis://host:6379/0'", config.redis)
 
 

@@ -7,14 +7,12 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from perdure.errors import MissingExtra
 from perdure.stores.valkey.circuit_breaker import CircuitBreaker
 from perdure.stores.valkey.subscriber import Subscriber
+from perdure.valkey_client import make_valkey_client, parse_valkey_url
 
 TIMEOUT_SECONDS = 0.25
-_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
 
 _SET_IF_NEWER = b"""
 local old = redis.pcall('GETRANGE', KEYS[1], 0, 18)
@@ -183,7 +181,7 @@ class Valkey:
     """
 
     def __init__(self, url: str) -> None:
-        self.address, self._options = _options(url)
+        self.address, self._options = _parse(url)
         self._breaker = CircuitBreaker(self.address)
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
 
@@ -195,7 +193,9 @@ class Valkey:
         connections = self._by_loop.get(loop)
         if connections is None:
             self._drop_ended_loops()
-            connections = self._by_loop[loop] = _LoopConnections(_client(self._options), self._breaker)
+            connections = self._by_loop[loop] = _LoopConnections(
+                make_valkey_client(self._options, TIMEOUT_SECONDS), self._breaker
+            )
         return connections
 
     def _drop_ended_loops(self) -> None:
@@ -257,45 +257,16 @@ class Valkey:
             await connections.close()
 
 
-def _options(url: object) -> tuple[str, dict[str, Any]]:
-    """The address for messages, and the options of the library. Raises MissingExtra or ValueError."""
+def _parse(url: object) -> tuple[str, dict[str, Any]]:
+    """The address for messages, and the options of the driver. Raises MissingExtra or ValueError."""
     try:
-        from redis.asyncio.connection import parse_url
-        from redis.asyncio.retry import Retry
-        from redis.backoff import NoBackoff
-    except ImportError as error:
-        raise MissingExtra("Valkey", "redis", "redis") from error
-    try:
-        scheme, _, rest = str(url).partition("://")
-        library_url = f"{_SCHEMES[scheme.lower()]}://{rest}"
-        parsed = dict(parse_url(library_url))
-        database = urlsplit(library_url).path.strip("/")
-        if not library_url.startswith("unix") and database and not database.isdecimal():
-            raise ValueError("a database is a number")
-    except (KeyError, ValueError):
-        # Not `from` the error: its text may contain a part of a password.
+        return parse_valkey_url(url, "Valkey")
+    except ValueError:
         raise ValueError(
             "redis_url expects redis://[user:password@]host[:port][/database], rediss://, valkey://, valkeys:// or "
             "unix://path, and got something else. In a password, characters that mean something in a URL are written "
             "as %XX."
         ) from None
-    address = str(parsed.get("path") or f"{parsed.get('host') or 'localhost'}:{parsed.get('port') or 6379}")
-    ours = {
-        "protocol": 2,
-        "decode_responses": False,
-        "socket_timeout": TIMEOUT_SECONDS,
-        "socket_connect_timeout": TIMEOUT_SECONDS,
-        "retry": Retry(NoBackoff(), 0),
-        "retry_on_error": [],
-        "health_check_interval": 0,
-    }
-    return address, {**parsed, **ours}
-
-
-def _client(options: dict[str, Any]) -> Any:
-    from redis.asyncio import ConnectionPool, Redis
-
-    return Redis.from_pool(ConnectionPool(**options))
 
 
 # ---------------------------------------------------------------- what `perdure doctor` reads
@@ -318,8 +289,8 @@ async def inspect_server(url: str) -> ValkeyReport:
 
     Raises ValueError for another URL, MissingExtra.
     """
-    address, options = _options(url)
-    client = _client(options)
+    address, options = _parse(url)
+    client = make_valkey_client(options, TIMEOUT_SECONDS)
     try:
         trips = []
         for _ in range(PROBES):
