@@ -19,24 +19,29 @@ TEXTS = {"text": "text", "thinking": "text_reasoning"}
 URLS = ("image-url", "audio-url", "video-url", "document-url")
 
 
-def content_of_part(part: Any, dumped: Extra) -> Content | None:
-    """The content of a part of a response; its fields are removed from `dumped`. None for a part that only the model's
-    service understands: it stays in `dumped`."""
+def contents_of_part(part: Any, dumped: Extra) -> list[Content]:
+    """The contents of a part; their fields are removed from `dumped`. None for a part that is internal to pydantic-ai
+    and the model: it stays in `dumped`."""
     kind = dumped["part_kind"]
     if kind in TEXTS:
         text = dumped.pop("content")
         dumped["length"] = len(text)
-        return Content(TEXTS[kind], text=text) if text else None
+        return [Content(TEXTS[kind], text=text)] if text else []
     if kind == "tool-call":
         arguments = dumped.pop("args", None)
-        return Content.from_function_call(dumped.pop("tool_call_id"), dumped.pop("tool_name"), arguments=arguments)
+        return [Content.from_function_call(dumped.pop("tool_call_id"), dumped.pop("tool_name"), arguments=arguments)]
     if kind == "file":
-        return _take_data(part.content, dumped["content"])
-    return None
+        return [_take_data(part.content, dumped["content"])]
+    if kind == "system-prompt":
+        return [Content.from_text(dumped.pop("content"))]
+    if kind == "user-prompt":
+        return _contents_of_prompt(part, dumped)
+    return [_content_of_return(dumped)] if kind == "tool-return" else []
 
 
-def part_of_content(content: Content) -> Extra | None:
-    """The part of a response for a content without extra fields. None for contents that models do not produce."""
+def part_of_content(content: Content, names: Mapping[str, str]) -> Extra | None:
+    """The part for a content without extra fields. None for contents that models neither produce nor get. `names` are
+    those of called functions, by call id."""
     if content.type == "text":
         return {"part_kind": "text", "content": content.text or ""}
     if content.type == "text_reasoning":
@@ -50,11 +55,11 @@ def part_of_content(content: Content) -> Extra | None:
         }
     if content.type == "data":
         return {"part_kind": "file", "content": _with_data(content, {"kind": "binary"})}
-    return None
+    return _return_of_content(content, names) if content.type == "function_result" else None
 
 
-def restore_part(extra: Extra, contents: Iterator[Content]) -> Extra:
-    """A part from its extra fields and its content. Raises ValueError if the contents have changed."""
+def restore_part(extra: Extra, contents: Iterator[Content], names: Mapping[str, str]) -> Extra:
+    """A part from its extra fields and its contents. Raises ValueError if the contents have changed."""
     part = dict(extra)
     kind = part["part_kind"]
     if kind in TEXTS:
@@ -63,14 +68,25 @@ def restore_part(extra: Extra, contents: Iterator[Content]) -> Extra:
         if len(part["content"]) != length:
             raise ValueError("the text has changed")
     elif kind == "tool-call":
-        call = _next(contents, "function_call")
-        part |= {"args": call.arguments, "tool_call_id": call.call_id, "tool_name": call.name}
+        part = {**(part_of_content(_next(contents, "function_call"), names) or {}), **part}
     elif kind == "file":
         part["content"] = _with_data(_next(contents, "data"), part["content"])
+    elif kind == "system-prompt":
+        part["content"] = _next(contents, "text").text
+    elif kind == "tool-return":
+        plain = _return_of_content(_next(contents, "function_result"), names)
+        plain.pop("outcome", None)
+        part = {**plain, **part}
+    elif kind == "user-prompt":
+        items = part.pop("items", None)
+        if items is None:
+            part["content"] = _next(contents, "text").text
+        else:
+            part["content"] = [_restore_item(item, contents) for item in items]
     return part
 
 
-def contents_of_prompt(part: theirs.UserPromptPart, dumped: Extra) -> list[Content]:
+def _contents_of_prompt(part: theirs.UserPromptPart, dumped: Extra) -> list[Content]:
     """The contents of a user's prompt; `dumped` keeps the rest."""
     content = dumped.pop("content")
     if isinstance(content, str):
@@ -106,16 +122,6 @@ def prompt_of_contents(contents: list[Content]) -> str | list[Any] | None:
     return items[0] if len(items) == 1 and isinstance(items[0], str) else items or None
 
 
-def restore_prompt(extra: Extra, contents: Iterator[Content]) -> Extra:
-    part = dict(extra)
-    items = part.pop("items", None)
-    if items is None:
-        part["content"] = _next(contents, "text").text
-    else:
-        part["content"] = [_restore_item(item, contents) for item in items]
-    return part
-
-
 def _item_of_content(content: Content) -> Any:
     if content.type == "text":
         return content.text or ""
@@ -145,7 +151,7 @@ def _restore_item(extra: Extra | None, contents: Iterator[Content]) -> Any:
     return {**item, "content": _next(contents, "text").text}
 
 
-def content_of_return(dumped: Extra) -> Content:
+def _content_of_return(dumped: Extra) -> Content:
     """The result of a call, as JSON data."""
     result = dumped.pop("content", None)
     problem = None
@@ -162,7 +168,7 @@ def content_of_return(dumped: Extra) -> Content:
     )
 
 
-def return_of_content(content: Content, names: Mapping[str, str]) -> Extra:
+def _return_of_content(content: Content, names: Mapping[str, str]) -> Extra:
     is_error = content.exception is not None and content.result is None
     part: Extra = {
         "part_kind": "tool-return",
@@ -171,12 +177,6 @@ def return_of_content(content: Content, names: Mapping[str, str]) -> Extra:
         "tool_call_id": content.call_id,
     }
     return part if content.exception is None else {**part, "outcome": "failed"}
-
-
-def restore_return(extra: Extra, contents: Iterator[Content], names: Mapping[str, str]) -> Extra:
-    part = return_of_content(_next(contents, "function_result"), names)
-    part.pop("outcome", None)
-    return {**part, **extra}
 
 
 def _take_data(item: Any, extra: Extra) -> Content:

@@ -15,15 +15,10 @@ from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.contents import (
     TEXTS,
     Extra,
-    content_of_part,
-    content_of_return,
-    contents_of_prompt,
+    contents_of_part,
     part_of_content,
     prompt_of_contents,
     restore_part,
-    restore_prompt,
-    restore_return,
-    return_of_content,
 )
 
 EXTRA = "pydantic_ai"
@@ -51,14 +46,12 @@ def to_message(response: ModelResponse, author_name: str | None = None) -> Messa
     parts: list[Extra] = dumped.pop("parts", [])
     contents: list[Content] = []
     for part, extra in zip(response.parts, parts, strict=True):
-        content = content_of_part(part, extra)
-        if content is None:
-            continue
-        last = contents[-1] if contents else None
-        if last is not None and last.type == content.type and content.type in TEXTS.values():
-            contents[-1] = msgspec.structs.replace(last, text=f"{last.text}{content.text}")
-        else:
-            contents.append(content)
+        for content in contents_of_part(part, extra):
+            last = contents[-1] if contents else None
+            if last is not None and last.type == content.type and content.type in TEXTS.values():
+                contents[-1] = msgspec.structs.replace(last, text=f"{last.text}{content.text}")
+            else:
+                contents.append(content)
     if len(parts) != len(contents) or any(extra.keys() - {"part_kind", "length"} for extra in parts):
         dumped["parts"] = parts
     return _message("assistant", contents, dumped, author_name)
@@ -81,22 +74,11 @@ def _of_request(request: ModelRequest) -> list[Message]:
         contents: list[Content] = []
         parts: list[Extra] = []
         for part, extra in some:
-            contents += _contents_of(part, extra)
+            contents += contents_of_part(part, extra)
             parts.append(extra)
         first = {"joined": True} if messages else dumped
         messages.append(_message(role, contents, {**first, "parts": parts}))
     return messages or [_message("tool", [], {**dumped, "parts": []})]
-
-
-def _contents_of(part: Any, extra: Extra) -> list[Content]:
-    kind = extra["part_kind"]
-    if kind == "system-prompt":
-        return [Content.from_text(extra.pop("content"))]
-    if kind == "user-prompt":
-        return contents_of_prompt(part, extra)
-    if kind == "tool-return":
-        return [content_of_return(extra)]
-    return []  # internal to pydantic-ai and the model: stored unchanged
 
 
 def _message(role: str, contents: Sequence[Content], extra: Extra, author_name: str | None = None) -> Message:
@@ -149,32 +131,45 @@ def from_messages(messages: Iterable[Message], own_name: str | None = None) -> l
 
 def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
     extra = _extra_of(message)
-    parts = extra.pop("parts", None)
-    restored = None if parts is None else _restore_parts(parts, message.contents)
-    if restored is None:
-        restored = [part for part in map(part_of_content, message.contents) if part is not None]
-    results = [return_of_content(content, names) for content in message.of_type("function_result")]
-    if not restored and not _is_theirs(message):
-        return [{"kind": "request", "parts": results}] if results else []
-    response = {"kind": "response", "parts": restored, **extra}
-    return [response, {"kind": "request", "parts": results}] if results else [response]
+    results = _parts(message.of_type("function_result"), names)
+    contents = [content for content in message.contents if content.type != "function_result"]
+    parts = _restore_parts(extra.pop("parts", None), message.contents, names)
+    if parts is None:
+        parts = _parts(contents, names)
+    request = {"kind": "request", "parts": results}
+    if not parts and not _is_theirs(message):
+        return [request] if results else []
+    response = {"kind": "response", "parts": parts, **extra}
+    return [response, request] if results else [response]
 
 
-def _restore_parts(parts: Sequence[Extra], contents: Sequence[Content]) -> list[Extra] | None:
+def _parts(contents: Iterable[Content], names: Mapping[str, str]) -> list[Extra]:
+    parts = (part_of_content(content, names) for content in contents)
+    return [part for part in parts if part is not None]
+
+
+def _restore_parts(
+    parts: Sequence[Extra] | None, contents: Sequence[Content], names: Mapping[str, str]
+) -> list[Extra] | None:
     """None if the message has changed since it was stored: then its contents count."""
+    if parts is None:
+        return None
     remaining = iter(_split(parts, contents))
     try:
-        restored = [restore_part(extra, remaining) for extra in parts]
+        restored = [restore_part(extra, remaining, names) for extra in parts]
     except (KeyError, ValueError):
         return None
     return restored if next(remaining, None) is None else None
 
 
 def _split(parts: Sequence[Extra], contents: Sequence[Content]) -> Iterator[Content]:
-    """Texts as they were before they were joined."""
+    """Texts of a response as they were before they were joined."""
     lengths = [
         (TEXTS[part["part_kind"]], part["length"]) for part in parts if part["part_kind"] in TEXTS and part["length"]
     ]
+    if not lengths:
+        yield from contents
+        return
     for content in contents:
         text = content.text or ""
         while content.type in TEXTS.values() and lengths and lengths[0][0] == content.type and text:
@@ -202,8 +197,7 @@ def _add_request(
     requests: list[dict[str, Any]], message: Message, names: Mapping[str, str], *, is_known_only: bool
 ) -> None:
     extra = _extra_of(message)
-    parts = extra.pop("parts", None)
-    restored = None if parts is None else _restore_request_parts(parts, message.contents, names)
+    restored = _restore_parts(extra.pop("parts", None), message.contents, names)
     if restored is None:
         restored = _request_parts(message, names)
     if is_known_only:
@@ -214,28 +208,8 @@ def _add_request(
         requests.append({"kind": "request", "parts": restored, **extra})
 
 
-def _restore_request_parts(
-    parts: Sequence[Extra], contents: Sequence[Content], names: Mapping[str, str]
-) -> list[Extra] | None:
-    remaining = iter(contents)
-    restored: list[Extra] = []
-    try:
-        for extra in parts:
-            if extra["part_kind"] == "user-prompt":
-                restored.append(restore_prompt(extra, remaining))
-            elif extra["part_kind"] == "system-prompt":
-                restored.append({**extra, "content": next(remaining).text})
-            elif extra["part_kind"] == "tool-return":
-                restored.append(restore_return(extra, remaining, names))
-            else:
-                restored.append(extra)
-    except (KeyError, ValueError, StopIteration):
-        return None
-    return restored if next(remaining, None) is None else None
-
-
 def _request_parts(message: Message, names: Mapping[str, str]) -> list[Extra]:
-    results = [return_of_content(content, names) for content in message.of_type("function_result")]
+    results = _parts(message.of_type("function_result"), names)
     skipped = ("function_result", *NOT_FOR_MODELS)
     contents = [content for content in message.contents if content.type not in skipped]
     if message.role in ("system", "developer"):
