@@ -34,15 +34,12 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     draft = draft.copy()
     draft.name = draft.name or default_name(draft.nodes)
     settings = draft.settings
+    # Checks of the content need a definition of the right form, and agents need a definition without problems.
     problems = form_problems(draft)
-    if not problems:  # checks of the content need a definition of the right form
-        problems = [*resolve_imports(draft), *content_problems(draft)]
+    problems = problems or [*resolve_imports(draft), *content_problems(draft)]
+    problems = problems or _create_agents(draft)
     if problems:
         raise InvalidDefinition(problems, draft.source)
-    for node_id, node in draft.nodes.items():
-        if node.workflow is None:
-            path = f"agents.{node_id}.agent"
-            node.agent = _check_agent(_find_agent(node, node_id, path, settings.model), path)
     planner = create_planner(draft)
     clock = draft.clock or SystemClock()
     storage = draft.store if settings.checkpointing else None
@@ -153,6 +150,19 @@ def _is_agent(thing: Any) -> bool:
 
 def _is_type(thing: Any) -> bool:
     return isinstance(thing, type) or hasattr(thing, "__origin__")
+
+
+def _create_agents(draft: Draft) -> list[Problem]:
+    """Put the agent of each node into the draft. Returns the problems of those that cannot be created or used."""
+    problems: list[Problem] = []
+    for node_id, node in draft.nodes.items():
+        path = at("agents", node_id) + ".agent"
+        try:
+            if node.workflow is None:
+                node.agent = _check_agent(_find_agent(node, node_id, path, draft.settings.model), path)
+        except InvalidDefinition as error:
+            problems += error.problems
+    return problems
 
 
 def _find_agent(node: NodeDraft, node_id: str, path: str, model: str | None) -> Any:

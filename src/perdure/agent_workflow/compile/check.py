@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from perdure.agent_workflow.conversations.store import is_encrypted
 from perdure.agent_workflow.definition.condition import Condition
@@ -24,6 +25,7 @@ from perdure.agent_workflow.execution.values import (
     outputs_of_agent,
 )
 from perdure.errors import did_you_mean
+from perdure.graph.executor import is_async
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 _KEYS_OF_ITEM = ("item", "index")
@@ -171,6 +173,7 @@ def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
     approval = node.config.approval
     if approval is not None and approval.timeout_behavior == "auto_approve" and not approval.timeout:
         yield f"{path}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
+    yield from _predicate(node.needs_approval, f"{path}.approval.predicate")
     if approval is not None and approval.when is not None:
         yield from condition_problems(approval.when, f"{path}.approval.when", node_id, [node], is_approval=True)
 
@@ -185,10 +188,17 @@ def edge_problems(draft: Draft) -> Iterator[Problem]:
             yield path, f"the same as {at('edges', before)}"
         elif config.is_default:
             yield from _default(edge, index, defaults)
+        yield from _predicate(edge.predicate, f"{path}.predicate")
         if config.matched_type is not None:
             yield from _matched_type(config.source, config.matched_type, f"{path}.matched_type", draft)
         if config.when is not None:
             yield from condition_problems(config.when, f"{path}.when", config.source, speakers_of(config.source, draft))
+
+
+def _predicate(predicate: Any, path: str) -> Iterator[Problem]:
+    if predicate is not None and is_async(predicate):
+        problem = f"expected a plain function, {getattr(predicate, '__name__', predicate)!r} is async"
+        yield path, f"{problem}: use an agent for work that takes time"
 
 
 def _ends(edge: EdgeDraft, path: str, nodes: Sequence[str]) -> Iterator[Problem]:

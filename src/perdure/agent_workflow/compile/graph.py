@@ -15,8 +15,7 @@ from perdure.agent_workflow.execution.node import AgentNode
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.turn import ConcurrencyLimit, NodeParts
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE, needs_of, outputs_by_node
-from perdure.errors import InvalidDefinition, PredicateFailed
-from perdure.graph.executor import is_async
+from perdure.errors import PredicateFailed
 from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.isolation import isolate
 from perdure.workflows.builder import WorkflowBuilder
@@ -82,11 +81,7 @@ def _handoff(source: str, target: str) -> NodeEdge:
 
 
 def isolate_predicate(predicate: Callable[[Any], bool], path: str) -> Callable[[Any], bool]:
-    """A predicate that gets a copy of its argument, and whose failures name its path. Raises InvalidDefinition for an
-    async function."""
-    if is_async(predicate):
-        problem = f"expected a plain function, {getattr(predicate, '__name__', predicate)!r} is async"
-        raise InvalidDefinition([(path, f"{problem}: use an agent for work that takes time")])
+    """A predicate that gets a copy of its argument, and whose failures name its path."""
 
     def evaluate(argument: Any) -> bool:
         try:

@@ -206,6 +206,23 @@ def test_async_function_is_rejected_as_a_condition() -> None:
         drafted().add_agent("a", stub("x"), lambda node: node.requires_approval("?", when=wrong)).build()
 
 
+def test_all_async_functions_and_all_unusable_agents_are_reported() -> None:
+    def problems_of(builder: Any) -> list[tuple[str, str]]:
+        with pytest.raises(InvalidDefinition) as refused:
+            builder.build()
+        return list(refused.value.problems)
+
+    wrong: Any = no
+    builder = (
+        drafted().add_agent("a", stub("x")).add_agent("b", stub("y"), lambda node: node.requires_approval(when=wrong))
+    )
+    problem = "expected a plain function, 'no' is async: use an agent for work that takes time"
+    places = ["agents.b.approval.predicate", "edges[0].predicate"]
+    assert problems_of(builder.from_("a").to("b").when(wrong)) == [(place, problem) for place in places]
+    builder = drafted().add_agent("a", object()).add_agent("b", type(stub("x")))
+    assert [place for place, _ in problems_of(builder)] == ["agents.a.agent", "agents.b.agent"]
+
+
 async def test_predicate_cannot_change_the_outputs_it_receives() -> None:
     def changes(outputs: Any) -> bool:
         outputs.update(answer="changed")
