@@ -38,10 +38,9 @@ from perdure.stores.layer import copy_thread
 from perdure.stores.packing import pack_body
 from perdure.stores.sqlite.commits import check_commit
 from perdure.stores.sqlite.lists import find_position
-from perdure.stores.sqlite.payloads import open_thread
 from perdure.stores.sqlite.retention import has_to_prune, list_pins
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.store import IndexedStore
+from perdure.stores.sqlite.store import IndexedStore, open_thread
 from perdure.stores.sqlite.threads import (
     ThreadRow,
     find_thread,

@@ -198,11 +198,6 @@ def replace_commit(
     db.execute("UPDATE commits SET checkpoint_id = ?, parent = ? WHERE seq = ?", (checkpoint_id, parent, seq))
     if not has_events:
         db.execute("UPDATE commits SET first_seq = NULL, events = NULL WHERE seq = ?", (seq,))
-    reseal_commit(db, seq, seal, body)
-
-
-def reseal_commit(db: SqliteDatabase, seq: int, seal: bytes, body: bytes) -> None:
-    """Replace the payload; the sum of the columns is made from the row."""
     sealed = seal + column_sum(db.execute(f"SELECT {COLUMNS} FROM commits WHERE seq = ?", (seq,)).fetchone())
     db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (sealed, body, seq))
 

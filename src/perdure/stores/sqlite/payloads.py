@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from perdure.errors import CursorExpired, DamagedCheckpoint
-from perdure.names import RESERVED_THREAD
-from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, OpenedThread, StoredCheckpoint
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, StoredCheckpoint
 from perdure.stores.garbage import without_events
 from perdure.stores.packing import (
     NOTHING,
@@ -23,10 +22,9 @@ from perdure.stores.packing import (
     unpack_body,
     unpack_chunks,
 )
-from perdure.stores.sqlite.commits import check_thread_row, newest_checkpoint
 from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import claim_thread, find_thread, read_inbox, read_journal
+from perdure.stores.sqlite.threads import find_thread
 
 MAX_PARAMETERS = 500
 """Numbers in one query: older versions of SQLite take at most 999 parameters."""
@@ -169,38 +167,6 @@ def read_root(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo) -> b
 
 def read_stored(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo | None) -> StoredCheckpoint | None:
     return None if info is None else StoredCheckpoint(info, read_root(db, read, info))
-
-
-def open_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
-    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
-    thread = claim_thread(db, thread_id, owner, takeover=takeover)
-    newest = newest_checkpoint(db, thread.thread)
-    info = None if newest is None else read_info(db, thread.thread, newest)
-    root, damage, journal, inbox = None, None, [], []
-    try:
-        check_thread_row(db, thread_id, thread, newest)
-        if newest is not None and info is None:
-            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
-        root = None if info is None else read_root(db, read, info)
-        journal = read_journal(db, thread.thread, thread_id, thread.number)
-        inbox = read_inbox(db, thread.thread, thread_id)
-        db.without_journal.discard(thread_id)
-        if not journal:
-            db.without_journal.add(thread_id)
-    except DamagedCheckpoint as error:
-        root, damage = None, error.reason
-    return OpenedThread(
-        lease=Lease(thread_id, owner, thread.fence),
-        number=thread.number,
-        info=info,
-        root=root,
-        last_seq=thread.last_seq,
-        journal=journal,
-        inbox=inbox,
-        status=thread.status,
-        damage=damage,
-        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
-    )
 
 
 def read_chunks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
+from perdure.names import RESERVED_THREAD
 from perdure.records import (
     CheckpointInfo,
     Commit,
@@ -29,7 +30,7 @@ from perdure.store import Rewrite, Subscription
 from perdure.stores.layer import copy_thread
 from perdure.stores.notify import PollInterval, bus_for
 from perdure.stores.packing import Changes, pack_body, seal
-from perdure.stores.sqlite.commits import check_commit, insert_commit
+from perdure.stores.sqlite.commits import check_commit, check_thread_row, insert_commit, newest_checkpoint
 from perdure.stores.sqlite.connection import FREE_PAGES, Connection, SqliteWriter
 from perdure.stores.sqlite.health import check_schema, check_thread, file_size, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.lists import (
@@ -41,15 +42,16 @@ from perdure.stores.sqlite.lists import (
     list_thread_ids,
     list_threads,
     read_head,
+    read_info,
     read_last_seq,
 )
 from perdure.stores.sqlite.payloads import (
     ReadPayloads,
-    open_thread,
     read_chunks,
     read_commits,
     read_events,
     read_payloads,
+    read_root,
     read_stored,
 )
 from perdure.stores.sqlite.retention import (
@@ -61,9 +63,13 @@ from perdure.stores.sqlite.retention import (
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
+    claim_thread,
+    find_thread,
     is_collection_due,
     post_item,
     prove_lease,
+    read_inbox,
+    read_journal,
     release_lease,
     renew_process,
     shorten_leases,
@@ -108,6 +114,8 @@ class IndexedStore:
     """All of `perdure.store.Store` that writes no payload."""
 
     poll_interval = PollInterval()
+    _check_files: Callable[[], Awaitable[Sequence[Damage]]]
+    """Damage that shows without reading single threads."""
 
     def __init__(self, tables: TableAccess, read_payloads: ReadPayloads) -> None:
         self.bus = bus_for(tables.connection.path)
@@ -128,16 +136,12 @@ class IndexedStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        def work(db: SqliteDatabase) -> StoredCheckpoint | None:
-            return read_stored(db, self._read_payloads, find_info(db, checkpoint_id))
-
-        return await self._tables.read_lists(work)
+        read = self._read_payloads
+        return await self._tables.read_lists(lambda db: read_stored(db, read, find_info(db, checkpoint_id)))
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        def work(db: SqliteDatabase) -> StoredCheckpoint | None:
-            return read_stored(db, self._read_payloads, read_head(db, thread_id))
-
-        return await self._tables.read_lists(work)
+        read = self._read_payloads
+        return await self._tables.read_lists(lambda db: read_stored(db, read, read_head(db, thread_id)))
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         wanted = [*numbers]
@@ -208,22 +212,49 @@ class IndexedStore:
         damage = [*await self._check_files()]
         for thread_id in await self._tables.read_lists(list_all_thread_ids):
             try:
-                damage += await self._tables.read_lists(
-                    partial(check_thread, read=self._read_payloads, thread_id=thread_id)
-                )
+                check = partial(check_thread, read=self._read_payloads, thread_id=thread_id)
+                damage += await self._tables.read_lists(check)
             except (PerdureError, TypeError, ValueError) as error:  # rows with values of other types
                 damage.append(Damage(f"it cannot be looked at: {error}", thread_id))
         return damage
-
-    async def _check_files(self) -> Sequence[Damage]:
-        """Damage that shows without reading single threads."""
-        raise NotImplementedError(f"{type(self).__name__} must implement this method.")
 
     async def _free_pages(self) -> None:
         """Return free pages to the system. Step by step, so that other work gets its turn."""
         while await self._tables.worker.run(self._tables.connection.free_pages):
             pass
         await self._tables.worker.run(self._tables.connection.truncate_log)
+
+
+def open_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
+    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
+    thread = claim_thread(db, thread_id, owner, takeover=takeover)
+    newest = newest_checkpoint(db, thread.thread)
+    info = None if newest is None else read_info(db, thread.thread, newest)
+    root, damage, journal, inbox = None, None, [], []
+    try:
+        check_thread_row(db, thread_id, thread, newest)
+        if newest is not None and info is None:
+            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
+        root = None if info is None else read_root(db, read, info)
+        journal = read_journal(db, thread.thread, thread_id, thread.number)
+        inbox = read_inbox(db, thread.thread, thread_id)
+        db.without_journal.discard(thread_id)
+        if not journal:
+            db.without_journal.add(thread_id)
+    except DamagedCheckpoint as error:
+        root, damage = None, error.reason
+    return OpenedThread(
+        lease=Lease(thread_id, owner, thread.fence),
+        number=thread.number,
+        info=info,
+        root=root,
+        last_seq=thread.last_seq,
+        journal=journal,
+        inbox=inbox,
+        status=thread.status,
+        damage=damage,
+        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
+    )
 
 
 class SqliteStore(IndexedStore):
