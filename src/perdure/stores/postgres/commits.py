@@ -22,7 +22,7 @@ from perdure.records import Commit
 from perdure.stores.packing import RUN, consumed_seal, count_bytes
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, PgSession
-from perdure.stores.postgres.journal import HeldThread
+from perdure.stores.postgres.leases import HeldThread
 from perdure.stores.postgres.pool import DataError, IdTaken, Refused
 from perdure.stores.postgres.pruning import collect_garbage, lock_against_pruning, move_head
 from perdure.stores.postgres.rows import (

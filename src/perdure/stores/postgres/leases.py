@@ -16,11 +16,10 @@ from uuid import UUID
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, UnsupportedId
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
-from perdure.records import Lease, OpenedThread
+from perdure.records import JournalEntry, Lease, OpenedThread
 from perdure.stores.packing import unseal_entry, unseal_item
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
-from perdure.stores.postgres.database import Database, OutcomeUnknown
-from perdure.stores.postgres.journal import HeldThread
+from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown
 from perdure.stores.postgres.rows import (
     check_id,
     read_info,
@@ -120,6 +119,18 @@ _OPEN = _CLAIM + _load_thread(
 _RELOAD = _load_thread("1", "{s}.threads t") + "WHERE t.thread = $1"
 
 
+class HeldThread:
+    """What this process knows of a thread that it owns."""
+
+    __slots__ = ("has_journal", "journal")
+
+    def __init__(self, *, has_journal: bool) -> None:
+        self.has_journal = has_journal
+        """Whether the journal may have entries. Another process cannot add one without taking the thread over."""
+        self.journal: Batcher[tuple[UUID, JournalEntry], None] | None = None
+        """Set at the first entry."""
+
+
 class Leases:
     """The threads that this process owns."""
 
@@ -180,7 +191,7 @@ class Leases:
         if not _is_current(row):
             row = await self.db.row(_RELOAD, thread_key(thread_id))
         opened = await self._read(thread_id, lease, row)
-        self.held[lease] = HeldThread(self.db, lease, has_journal=bool(opened.journal) or opened.damage is not None)
+        self.held[lease] = HeldThread(has_journal=bool(opened.journal) or opened.damage is not None)
         self._heartbeat.start()
         return opened
 

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
+from uuid import UUID, uuid4
 
+from perdure.cancelling import complete
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
 from perdure.store import Subscription
 from perdure.stores.notify import PollInterval, bus_for
-from perdure.stores.postgres import checkpoints, copies, journal, pruning, threads
+from perdure.stores.packing import item_seal, seal
+from perdure.stores.postgres import checkpoints, copies, pruning, threads
 from perdure.stores.postgres.commits import CommitWriter
-from perdure.stores.postgres.database import Database
-from perdure.stores.postgres.journal import HeldThread
-from perdure.stores.postgres.leases import Leases
+from perdure.stores.postgres.database import Batcher, Database
+from perdure.stores.postgres.leases import HeldThread, Leases
+from perdure.stores.postgres.rows import check_id, thread_key
 from perdure.stores.postgres.urls import location_of
+from perdure.stores.process_identity import fence_conflict
+
+_APPEND = """
+WITH mine AS (UPDATE {s}.threads SET journal_writes = journal_writes + 1 WHERE thread = $1 AND fence = $2 AND owner = $3
+  RETURNING 1),
+written AS (INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal)
+  SELECT $1, e.mark, e.delivery_id, e.body, e.seal FROM mine, unnest($4::uuid[], $5::bigint[], $6::bytea[], $7::bytea[])
+    WITH ORDINALITY e (mark, delivery_id, body, seal, place) ORDER BY e.place ON CONFLICT DO NOTHING)
+SELECT 1 FROM mine
+"""
+"""Updates the thread's row, so that a process that takes the thread over waits for the entry and sees it."""
+
+_POST = """
+WITH created AS (INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1),
+locked AS (SELECT 1 FROM {s}.threads WHERE thread = $1 FOR KEY SHARE),
+posted AS (INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) SELECT $1, $3::text, $4::text, $5::bytea, $6::bytea
+  WHERE EXISTS (SELECT 1 FROM created) OR EXISTS (SELECT 1 FROM locked) ON CONFLICT DO NOTHING)
+SELECT EXISTS (SELECT 1 FROM created) OR EXISTS (SELECT 1 FROM locked)
+"""
+"""The lock prevents that the thread is deleted meanwhile. It does not wait for commits."""
 
 
 class PostgresStore:
@@ -54,13 +79,20 @@ class PostgresStore:
         self.bus.notify(commit.lease.thread_id)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        held = self._leases.held.get(lease)
-        if held is None:  # released, or opened by another object
-            held = HeldThread(self.db, lease, has_journal=True)
-        await journal.append_journal(held, entry)
+        held = self._leases.held.get(lease) or HeldThread(has_journal=True)  # released, or opened by another object
+        held.has_journal = True
+        if held.journal is None:
+            held.journal = Batcher(partial(_write_journal, self.db, lease))
+        # Not cancelled halfway: an entry under way is recorded although a failed sibling ends the superstep meanwhile.
+        await complete(held.journal.add((uuid4(), entry)))
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        await journal.post(self.db, thread_id, item_id, kind, body)
+        check_id("thread id", thread_id, None)
+        check_id("item id", item_id)
+        check_id("kind", kind)
+        values = (thread_key(thread_id), thread_id, item_id, kind, body, item_seal(thread_id, item_id, kind, body))
+        while not await self.db.value(_POST, *values):
+            pass  # another process created or deleted the thread at this moment
         self.bus.notify(thread_id)
 
     def publish(self, thread_id: str, body: bytes) -> None:
@@ -97,3 +129,20 @@ class PostgresStore:
     rewrite = copies.rewrite
     prune = pruning.prune
     threads = threads.list_threads  # the last: it hides the module
+
+
+async def _write_journal(db: Database, lease: Lease, batch: Sequence[tuple[UUID, JournalEntry]]) -> Sequence[None]:
+    thread_id, key = lease.thread_id, thread_key(lease.thread_id)
+    is_owner = await db.value(
+        _APPEND,
+        key,
+        lease.fence,
+        lease.owner,
+        [mark for mark, _ in batch],
+        [entry.delivery_id for _, entry in batch],
+        [entry.body for _, entry in batch],
+        [seal(thread_id, entry.delivery_id, entry.body) for _, entry in batch],
+    )
+    if is_owner is None:
+        raise fence_conflict(lease, await db.value("SELECT fence FROM {s}.threads WHERE thread = $1", key))
+    return [None] * len(batch)
