@@ -120,11 +120,13 @@ async def test_checkpoint_id_of_another_thread_is_replaced_also_in_a_group(force
     owners = await own_all(store)
     taken = owners[6].head
     assert taken is not None
-    await asyncio.gather(*(owner.save(taken.checkpoint_id if owner is owners[4] else None) for owner in owners))
+    others = [owner for owner in owners if owner is not owners[6]]  # whose next commit would race with its displacement
+    await asyncio.gather(*(owner.save(taken.checkpoint_id if owner is owners[4] else None) for owner in others))
     stored = await store.find_checkpoint(taken.checkpoint_id)
     assert stored is not None
     assert stored.info.thread_id == "t4"
-    assert [info.number for info in await store.infos(thread_id="t6")] == [2]
+    assert await store.infos(thread_id="t6") == []
+    assert [len(await store.infos(thread_id=owner.lease.thread_id)) for owner in others] == [2] * len(others)
 
 
 async def test_commit_cancelled_while_it_waits_for_its_group_is_stored_once(forced: Forced) -> None:
