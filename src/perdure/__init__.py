@@ -281,8 +281,8 @@ _NAMES = {
         "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent WorkflowLayerCompletedEvent "
         "WorkflowLayerStartedEvent WorkflowStartedEvent"
     ),
-    "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
     "perdure.agent_workflow.execution.execution": "WorkflowResult",
+    "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
     "perdure.agent_workflow.instance": "AgentWorkflowInstance",
     "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
     "perdure.agents.base": "BaseAgent SupportsAgentRun",

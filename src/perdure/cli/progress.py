@@ -22,7 +22,7 @@ from perdure.cli.output.tables import format_time, iso_time, print_folded
 from perdure.cli.output.values import make_printable, to_lines
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
-from perdure.graph.types.annotations import flatten_union
+from perdure.graph.annotations import flatten_union
 
 # ---------------------------------------------------------------- samples
 

@@ -15,10 +15,10 @@ from perdure.engine.delivery.context import DeliveryContext, step_name
 from perdure.engine.delivery.lane import current_context
 from perdure.errors import InvalidRun, StepOutsideWorkflow
 from perdure.events import WorkflowEvent
+from perdure.graph.annotations import flatten_union, hints_of
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Handler, HandlerTable, Returns
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
-from perdure.graph.types.annotations import flatten_union, hints_of
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The root of all errors, and errors of what a caller passes: a graph to `build`, arguments to `run`, an answer."""
+"""The root of all errors, and errors of what a caller passes: a graph, a definition, arguments to `run`, an answer."""
 
 from __future__ import annotations
 
@@ -120,6 +120,49 @@ class DuplicateExecutorId(WorkflowValidationError, ValueError):
             "checkpoints find an executor's state by it.",
             ValidationTypeEnum.EXECUTOR_DUPLICATION,
         )
+
+
+class DefinitionNotFound(WorkflowException, LookupError):
+    """No definition of a workflow of agents is stored under this name, or none of this version."""
+
+    code = "definition_not_found"
+
+    def __init__(self, name: str, known: Iterable[str] = (), version: str | int | None = None) -> None:
+        self.name = name
+        self.version = version
+        known = list(known)
+        text = f"No definition {name!r} exists in this store{did_you_mean(name, known)}."
+        if version is not None:
+            text = f"Definition {name!r} has no version {version!r}; its versions: {', '.join(known) or 'none'}."
+        super().__init__(f"{text} DefinitionStore(storage).list() lists the definitions, and save() stores one.")
+
+
+class DamagedDefinition(WorkflowException):
+    """A stored definition cannot be read. Others are not affected."""
+
+    code = "damaged_definition"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(
+            f"Definition {name!r} cannot be read: {reason}. Other definitions are not affected. Restore the store from "
+            "a backup, or delete the definition and save it again."
+        )
+
+
+class InvalidDefinition(WorkflowException, ValueError):
+    """A workflow of agents, or its document, is invalid. Lists every problem with its path in the document."""
+
+    code = "invalid_definition"
+
+    def __init__(self, problems: Sequence[tuple[str, str]], source: str | None = None) -> None:
+        self.problems = tuple(problems)
+        """Pairs of a path, such as `agents.review.retry.max_attempts`, and a sentence."""
+        self.source = source
+        """The file that was read, if any."""
+        lines = [f"{path}: {problem}" if path else problem for path, problem in problems]
+        super().__init__("\n".join(f"{source}: {line}" if source else line for line in lines))
 
 
 class InvalidRun(WorkflowException, ValueError):

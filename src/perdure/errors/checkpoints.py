@@ -1,4 +1,4 @@
-"""Errors of saving and loading: checkpoints, threads, stores and values."""
+"""Errors of saving and loading: checkpoints, threads, conversations, stores and values."""
 
 from __future__ import annotations
 
@@ -247,3 +247,33 @@ class UnreadableValue(WorkflowCheckpointException):
     def __init__(self, path: str, reason: str, remedy: str = "") -> None:
         self.path = path
         super().__init__(f"Cannot read {path}: {reason}.{' ' + remedy if remedy else ''}")
+
+
+class ExecutionNotFound(ThreadNotFound):
+    """An execution of a workflow of agents does not exist, or no longer does."""
+
+    code = "execution_not_found"
+
+    def __init__(self, execution_id: str, workflow_name: str, *, is_kept: bool) -> None:
+        WorkflowCheckpointException.__init__(
+            self,
+            f"No execution {execution_id!r} of {workflow_name!r} exists. Nothing was run. "
+            f"run(input, execution_id={execution_id!r}) begins one."
+            + ("" if is_kept else " Without with_checkpointing() executions are deleted when they end."),
+        )
+        self.thread_id = execution_id
+
+
+class ConversationNotFound(WorkflowCheckpointException):
+    """A checkpoint refers to a version of a conversation that the session store does not have."""
+
+    code = "conversation_not_found"
+
+    def __init__(self, session_id: str, version: str) -> None:
+        self.session_id = session_id
+        self.version = version
+        super().__init__(
+            f"The session store has no version {version!r} of session {session_id!r}. The session was deleted, or the "
+            "execution began with another session store, or with one in memory, which ends with its process. "
+            "Nothing was written. Use the store that it began with, or begin another execution."
+        )

@@ -1,10 +1,10 @@
-"""Errors of a run: a handler, a step, or the thread that it moves."""
+"""Errors of a run: a handler, a step, an agent, or the thread that it moves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.errors.base import WorkflowException, type_name, type_names
+from perdure.errors.base import PerdureError, WorkflowException, type_name, type_names
 
 
 class WorkflowRunnerException(WorkflowException):
@@ -206,3 +206,65 @@ class CursorExpired(WorkflowRunnerException):
             f"Events of thread {thread_id!r} after {after} are no longer kept; the oldest has seq {oldest}. "
             f"Start from events(after={oldest - 1})."
         )
+
+
+class AgentFailed(PerdureError, RuntimeError):
+    """A turn of an agent did not finish: its model failed, or returned nothing usable."""
+
+    code = "agent_failed"
+
+    def __init__(self, agent_name: str, problem: str, advice: str) -> None:
+        self.agent_name = agent_name
+        super().__init__(f"Agent {agent_name!r}: {problem} {advice}")
+
+
+class AnswerNotUsable(AgentFailed, ValueError):
+    """The agent's answer lacks the value of the requested type, or the handoff."""
+
+    code = "answer_not_usable"
+    asks_again = True
+    """The next attempt calls the model again, although its answer is recorded."""
+
+    def __init__(self, agent_name: str, problem: str) -> None:
+        advice = "Calls of tools are recorded; a further attempt asks the model again."
+        super().__init__(agent_name, problem if problem.endswith((".", "'", '"')) else f"{problem}.", advice)
+
+
+class UsageLimitReached(AgentFailed):
+    code = "usage_limit_reached"
+
+
+class ApprovalTimedOut(WorkflowRunnerException, TimeoutError):
+    """An agent's output was not approved in time."""
+
+    code = "approval_timed_out"
+
+    def __init__(self, node: str, seconds: float) -> None:
+        self.node = node
+        self.seconds = seconds
+        super().__init__(f"The output of {node!r} was not approved within {seconds:g} s, so it was not used.")
+
+
+class PredicateFailed(WorkflowRunnerException, ValueError):
+    """A predicate of an edge, or of an approval, raised an error. The message has its path in the definition."""
+
+    code = "predicate_failed"
+
+
+class InputMismatch(WorkflowRunnerException, ValueError):
+    """An execution exists already, with another input."""
+
+    code = "input_mismatch"
+
+    def __init__(self, execution_id: str, workflow_name: str, known: object, given: object) -> None:
+        self.execution_id = execution_id
+        super().__init__(
+            f"Execution {execution_id!r} of {workflow_name!r} has another input: it began with {_short(known)}, and "
+            f"this call has {_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose "
+            "another id."
+        )
+
+
+def _short(value: object, max_length: int = 100) -> str:
+    text = repr(value)
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."

@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
 
 from perdure.cancelling import await_uncancelled
+from perdure.graph.annotations import flatten_union, hints_of
 from perdure.graph.handlers import MARK, Declaration, Handler, HandlerTable, read_handler
+from perdure.graph.matching import is_type_compatible
 from perdure.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
-from perdure.graph.types.annotations import flatten_union, hints_of
-from perdure.graph.types.matching import is_type_compatible
 from perdure.records import WorkflowMessage
 
 

@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
 
 from perdure.errors import type_name
-from perdure.graph.context import WorkflowContext
-from perdure.graph.types.annotations import (
+from perdure.graph.annotations import (
     contains_typevar,
     depends_on_value,
     flatten_union,
@@ -21,7 +20,8 @@ from perdure.graph.types.annotations import (
     normalize,
     resolve_annotation,
 )
-from perdure.graph.types.matching import is_instance_of, most_specific
+from perdure.graph.context import WorkflowContext
+from perdure.graph.matching import is_instance_of, most_specific
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from perdure.errors import AnswerRejected
 from perdure.events import WorkflowEvent
+from perdure.graph.coercion import coerce
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph, Node
 from perdure.graph.handlers import Handler, HandlerTable, Returns
 from perdure.graph.policy import STOP, RetryPolicy, Seconds
-from perdure.graph.types.coercion import coerce
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,8 @@ _HOME = homes_of(
             "WorkflowCompletedEvent WorkflowDiagnosticEvent WorkflowEdgeTraversedEvent WorkflowLayerCompletedEvent "
             "WorkflowLayerStartedEvent WorkflowStartedEvent"
         ),
-        "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
         "perdure.agent_workflow.execution.execution": "WorkflowResult",
+        "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
         "perdure.agent_workflow.instance": "AgentWorkflowInstance",
         "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
         "perdure.orchestrations.concurrent": "ConcurrentBuilder",

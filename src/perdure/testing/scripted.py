@@ -22,10 +22,10 @@ from perdure.agents.recording import emit_update, is_streaming, record_call
 from perdure.agents.tools import Tool, as_tool, result_of
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.executor_state import HookContext
+from perdure.graph.annotations import flatten_union
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import Handler, HandlerTable, Returns
-from perdure.graph.types.annotations import flatten_union
 
 
 class ScriptOver(AssertionError):

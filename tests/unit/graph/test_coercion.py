@@ -14,7 +14,7 @@ import pydantic
 import pytest
 from tests.shown import shown
 
-from perdure.graph.types.coercion import coerce
+from perdure.graph.coercion import coerce
 
 UTC = datetime.UTC
 Seconds = NewType("Seconds", float)

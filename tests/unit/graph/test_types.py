@@ -15,7 +15,7 @@ import pytest
 import typing_extensions
 from tests.shown import shown
 
-from perdure.graph.types.annotations import (
+from perdure.graph.annotations import (
     contains_typevar,
     depends_on_value,
     flatten_union,
@@ -23,7 +23,7 @@ from perdure.graph.types.annotations import (
     normalize,
     resolve_annotation,
 )
-from perdure.graph.types.matching import is_instance_of, is_type_compatible, most_specific
+from perdure.graph.matching import is_instance_of, is_type_compatible, most_specific
 
 T = TypeVar("T")
 Out = TypeVar("Out", covariant=True)

@@ -43,7 +43,7 @@ from perdure.engine.run.result import ResponseStream
 from perdure.engine.thread.inputs import accepts
 from perdure.errors import ThreadConflict, type_name
 from perdure.events import WorkflowEvent
-from perdure.graph.types.coercion import coerce
+from perdure.graph.coercion import coerce
 from perdure.names import new_thread_id
 from perdure.workflows.workflow import Workflow
 

@@ -24,8 +24,8 @@ from perdure.errors import (
     type_name,
 )
 from perdure.events import RequestTerms, WorkflowEvent
+from perdure.graph.coercion import coerce
 from perdure.graph.graph import Graph
-from perdure.graph.types.coercion import coerce
 from perdure.isolation import isolate
 from perdure.records import Answer, MessageType, Record, SuspendedDelivery, WorkflowMessage
 

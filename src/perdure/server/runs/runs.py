@@ -18,7 +18,7 @@ from perdure.engine.run.run import Run
 from perdure.engine.thread.inputs import accepts
 from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowRunState
-from perdure.graph.types.coercion import coerce
+from perdure.graph.coercion import coerce
 from perdure.log import get_logger
 from perdure.names import new_run_id
 from perdure.server.auth.principal import check_id

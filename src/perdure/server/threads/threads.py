@@ -314,7 +314,7 @@ class Threads:
 
     async def answers_for(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Convert answers to the types that the requests expect. Raises HttpProblem or UnknownRequest."""
-        from perdure.graph.types.coercion import coerce
+        from perdure.graph.coercion import coerce
 
         _, _, head = await self.head(thread_id)
         answers = {}

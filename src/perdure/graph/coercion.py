@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import msgspec
 
-from perdure.graph.types.annotations import flatten_union, required_keys
-from perdure.graph.types.matching import is_instance_of
+from perdure.graph.annotations import flatten_union, required_keys
+from perdure.graph.matching import is_instance_of
 
 
 def coerce(value: object, annotation: object) -> object:

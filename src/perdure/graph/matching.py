@@ -12,7 +12,7 @@ from collections import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Never, Union, cast
 
-from perdure.graph.types.annotations import (
+from perdure.graph.annotations import (
     ELEMENT_OF,
     ELEMENT_WISE,
     PAIR_WISE,
