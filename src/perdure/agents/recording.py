@@ -61,6 +61,15 @@ def complete_answer(request: Content, answer: Content) -> Content:
     return Content.from_function_approval_response(bool(answer.approved), request.id, call, reason=answer.reason)
 
 
+def edited_arguments(answer: Content, call: Content | None) -> dict[str, Any] | None:
+    """The arguments of an approval that replace those of the call; None if they are the same."""
+    edited = answer.function_call
+    if not answer.approved or edited is None or edited.arguments in (None, call and call.arguments):
+        return None
+    arguments = edited.parse_arguments()
+    return None if call is not None and arguments == call.parse_arguments() else arguments
+
+
 def _problem(answer: Content) -> str | None:
     if answer.type != "function_approval_response":
         return f"Expected a function_approval_response, got a {answer.type}"

@@ -13,6 +13,7 @@ from perdure.agents.base import BaseAgent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message, as_messages, is_from
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.recording import edited_arguments
 from perdure.agents.tools import as_tool
 from perdure.agents.turn import as_response, as_update
 from perdure.graph.sub_workflow import agent_name
@@ -44,7 +45,9 @@ def messages_for_agent(
         ]
         if contents or not message.contents:
             messages.append(msgspec.structs.replace(message, contents=tuple(map(_to_their_content, contents))))
-        edited += [answer for answer in answers if _is_edited(answer, requests[answer.id])]
+        edited += [
+            answer for answer in answers if edited_arguments(answer, requests[answer.id].function_call) is not None
+        ]
         messages += [Message("user", _reason(answer)) for answer in answers if answer.reason and not answer.approved]
     return messages, edited
 
@@ -72,13 +75,6 @@ def _to_their_content(content: Content) -> Content:
     if content.type == "function_result" and content.result is None:
         return msgspec.structs.replace(content, result=content.exception)
     return content
-
-
-def _is_edited(answer: Content, request: Content) -> bool:
-    answered, requested = answer.function_call, request.function_call
-    if not answer.approved or answered is None or answered.arguments is None:
-        return False
-    return requested is None or answered.parse_arguments() != requested.parse_arguments()
 
 
 def _is_about(request: Mapping[str, Any], answer: Content) -> bool:

@@ -20,6 +20,7 @@ from perdure.agents.recording import (
     BadAnswerRetry,
     ask_for_approval,
     current_delivery,
+    edited_arguments,
     emit_updates_to,
     record_call,
     request_id_for,
@@ -195,7 +196,8 @@ class SdkAgent(RecordingAgent):
             *(_answer_to(interruption, requests.key_of(interruption.call_id)) for interruption in result.interruptions)
         )
         for item, answer in zip(result.interruptions, answers, strict=True):
-            edited = _edited_arguments(item, answer)
+            arguments = edited_arguments(answer, _call_of(item))
+            edited = None if arguments is None else _json(arguments)
             if not answer.approved:
                 state.reject(item, rejection_message=str(Rejected(answer.reason)))
             elif edited is not None and item.name not in requests.editable:
@@ -245,18 +247,14 @@ class SdkAgent(RecordingAgent):
 
 async def _answer_to(item: Any, key: str) -> Content:
     request_id = request_id_for(key)
-    call = Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
-    answer = await ask_for_approval(Content.from_function_approval_request(request_id, call), key=request_id)
+    request = Content.from_function_approval_request(request_id, _call_of(item))
+    answer = await ask_for_approval(request, key=request_id)
     assert answer is not None  # noqa: S101  # called only inside of a workflow
     return answer
 
 
-def _edited_arguments(item: Any, answer: Content) -> str | None:
-    """The answer's arguments as JSON, if they differ from the model's."""
-    call = answer.function_call
-    if call is None or call.arguments in (None, item.arguments):
-        return None
-    return _json(call.parse_arguments())
+def _call_of(item: Any) -> Content:
+    return Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
 
 
 def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any) -> sdk.Agent[Any]:

@@ -14,7 +14,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message, is_from
 from perdure.agents.pydantic.toolset import as_result
-from perdure.agents.recording import ask, ask_for_approval, current_delivery, request_id_for
+from perdure.agents.recording import ask, ask_for_approval, current_delivery, edited_arguments, request_id_for
 from perdure.agents.tools import Rejected
 from perdure.errors import InvalidRun
 
@@ -166,7 +166,4 @@ def _as_call(part: ToolCallPart) -> Content:
 def _verdict(call: Content, answer: Content) -> ToolApproved | ToolDenied:
     if not answer.approved:
         return ToolDenied(str(Rejected(answer.reason)))
-    edited = answer.function_call
-    if edited is None or edited.arguments is None or edited.parse_arguments() == call.parse_arguments():
-        return ToolApproved()
-    return ToolApproved(override_args=edited.parse_arguments())
+    return ToolApproved(override_args=edited_arguments(answer, call))
