@@ -22,10 +22,25 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
-def choices_of(hint: Any) -> tuple[list[Any], bool]:
+@cache
+def _required_of(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """The keys without a default."""
+    return frozenset(key for key, field in fields_of(kind).items() if field.required)
+
+
+@cache
+def choices_of(hint: Any) -> tuple[tuple[Any, ...], bool]:
     """The members of a union without None, and whether None is a member."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return [member for member in members if member is not NoneType], NoneType in members
+    return tuple(member for member in members if member is not NoneType), NoneType in members
+
+
+@cache
+def _origin_of(choice: Any) -> Any:
+    """dict, tuple, Struct or Any; None for a leaf."""
+    if is_struct(choice):
+        return msgspec.Struct
+    return Any if choice is Any else get_origin(choice) if get_origin(choice) in (dict, tuple) else None
 
 
 def bare(hint: Any) -> Any:
@@ -110,19 +125,20 @@ class TreeReader:
         if value is None and may_be_null:
             return None
         if len(choices) > 1:  # a Struct or a text
-            choices = [choice for choice in choices if isinstance(value, Mapping if is_struct(choice) else str)]
+            choices = tuple(choice for choice in choices if isinstance(value, Mapping if is_struct(choice) else str))
             if not choices:
                 return self.report_expected(path, self.describe(hint), value)
         [choice] = choices
-        if is_struct(choice):
+        origin = _origin_of(choice)
+        if origin is None:
+            return self.read_leaf(hint, value, path)
+        if origin is msgspec.Struct:
             return self.read_struct(choice, value, path)
-        if choice is Any:
+        if origin is Any:
             return self.read_any(value, path)
-        if get_origin(choice) is dict:
+        if origin is dict:
             return self._read_mapping(hint, get_args(choice)[1], value, path)
-        if get_origin(choice) is tuple:
-            return self._read_list(hint, get_args(choice)[0], value, path)
-        return self.read_leaf(hint, value, path)
+        return self._read_list(hint, get_args(choice)[0], value, path)
 
     def read_any(self, value: Any, path: str) -> Any:
         return value
@@ -131,23 +147,25 @@ class TreeReader:
         """Unknown keys first, then the fields in their order. INVALID if a field without a default is missing."""
         if not isinstance(value, Mapping):
             return self.report_expected(path, self.mapping_words, value)
-        fields = self.fields(kind)
         self.report_unknown_keys(kind, value, path)
-        parts: dict[str, Any] = {}
-        for key, field in fields.items():
+        required = _required_of(kind)
+        is_whole, parts = True, {}
+        for key, field in self.fields(kind).items():
             if key in value:
-                parts[field.name] = self.read(field.type, value[key], self.at(path, key))
-            elif field.required:
+                part = self.read(field.type, value[key], self.at(path, key))
+                if part is not INVALID:
+                    parts[field.name] = part
+                    continue
+            elif key in required:
                 self.report(self.at(path, key), f"missing: expected {self.describe(field.type)}")
-                parts[field.name] = INVALID
-        is_whole = all(parts[field.name] is not INVALID for field in fields.values() if field.required)
-        return kind(**{name: part for name, part in parts.items() if part is not INVALID}) if is_whole else INVALID
+            is_whole = is_whole and key not in required
+        return kind(**parts) if is_whole else INVALID
 
     def report_unknown_keys(self, kind: type[msgspec.Struct], value: Mapping[Any, Any], path: str) -> None:
-        known = list(self.fields(kind))
+        known = self.fields(kind)
         for key in value:
             if key not in known and self._is_key(key, path):
-                self.report(self.at(path, key), self.unknown_key(kind, key, known))
+                self.report(self.at(path, key), self.unknown_key(kind, key, list(known)))
 
     def _is_key(self, key: Any, path: str) -> bool:
         """Reports a key that is not a text."""

@@ -32,7 +32,7 @@ def at(path: str, key: str | int) -> str:
     """`agents.review`, `edges[2]`, and `agents["a b"]` for a key with other characters."""
     if isinstance(key, int):
         return f"{path}[{key}]"
-    if not _PLAIN.fullmatch(key):
+    if not (key.isidentifier() or _PLAIN.fullmatch(key)):
         return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
     return f"{path}.{key}" if path else key
 

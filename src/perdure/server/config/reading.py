@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -103,6 +104,7 @@ class ConfigReader(TreeReader):
         return super().read_leaf(hint, value, path)
 
 
+@cache
 def config_fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     """The keys that a file may contain."""
     return {key: field for key, field in fields_of(kind).items() if (kind, key) != (ServerConfig, SET_BY_THE_LOADER)}
