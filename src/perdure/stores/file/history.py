@@ -222,10 +222,10 @@ def check_files(access: FileAccess) -> list[Damage]:
 
 
 def _check_file(access: FileAccess, thread_id: str) -> list[Damage]:
-    row = access.index.read(lambda db: read_file_size(db, thread_id))
     path = access.files.path_of(thread_id)
     if not path.exists():
-        return [Damage(f"its file {path.name!r} does not exist", thread_id)] if row is not None and row[0] else []
+        is_lost = access.index.read(lambda db: read_file_size(db, thread_id))
+        return [Damage(f"its file {path.name!r} does not exist", thread_id)] if is_lost else []
     try:
         with access.files.lock(thread_id) as file:
             access.index.catch_up(file)

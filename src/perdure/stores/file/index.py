@@ -53,11 +53,10 @@ from perdure.stores.file.schema import (
     read_generation,
     read_meta,
     release_processes,
-    restore_retention,
+    restore_position,
     restore_seqs,
     restore_status,
     set_file_size,
-    set_generation,
     set_meta,
     set_workflow,
 )
@@ -199,8 +198,7 @@ class FileIndex(Connection):
 
     def catch_up(self, file: LockedFile) -> None:
         """Read the lines of a locked file that the index does not have. Raises DamagedStore."""
-        row = self.read(lambda db: read_file_size(db, file.thread_id))
-        indexed = 0 if row is None else row[0]
+        indexed = self.read(lambda db: read_file_size(db, file.thread_id))
         uncut = self._files.to_cut.get(file.thread_id)
         if uncut is not None:
             if indexed is not None and uncut == indexed < file.size:  # else another process has read the rest
@@ -325,9 +323,7 @@ def index_line(db: SqliteDatabase, file: LockedFile, place: int, size: int, line
 
 def _index_first_line(db: SqliteDatabase, thread: int, line: FileThreadLine) -> None:
     consume_items(db, line.thread_id, line.consumed)
-    set_generation(db, line.thread_id, line.generation)
-    raise_thread(db, line.thread_id, last_seq=line.last_seq)  # the lines after it count from there
-    restore_retention(db, thread, line.first_seq, line.events_dropped_before, line.pins, line.garbage)
+    restore_position(db, thread, line)
     if line.requests:
         replace_requests(db, thread, [pending_request(line.thread_id, part) for part in line.requests])
     if line.workflow_name is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from perdure.records import CheckpointInfo
-from perdure.stores.file.lines import LineContext
+from perdure.stores.file.lines import FileThreadLine, LineContext
 from perdure.stores.packing import RUN, from_id, from_timestamp, to_id, to_timestamp
 from perdure.stores.sqlite.commits import INSERT_BLOCKS, newest_seq, reserve_seq, workflow_row
 from perdure.stores.sqlite.retention import set_pin
@@ -58,10 +58,10 @@ def list_file_sizes(db: SqliteDatabase) -> dict[tuple[str, str], int]:
     return {(thread_id, generation): size for thread_id, generation, size in rows}
 
 
-def read_file_size(db: SqliteDatabase, thread_id: str) -> tuple[int | None] | None:
-    """How much of the thread's file the index has read; None for an unknown thread."""
+def read_file_size(db: SqliteDatabase, thread_id: str) -> int | None:
+    """How much of the thread's file the index has read; None if all of it is to be read again."""
     row = db.execute("SELECT size FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    return None if row is None else (row[0],)
+    return 0 if row is None else row[0]
 
 
 def set_file_size(db: SqliteDatabase, thread_id: str, size: int | None) -> None:
@@ -71,10 +71,6 @@ def set_file_size(db: SqliteDatabase, thread_id: str, size: int | None) -> None:
 def read_generation(db: SqliteDatabase, thread_id: str) -> str:
     row = db.execute("SELECT generation FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     return "" if row is None else str(row[0])
-
-
-def set_generation(db: SqliteDatabase, thread_id: str, generation: str) -> None:
-    db.execute("UPDATE threads SET generation = ? WHERE thread_id = ?", (generation, thread_id))
 
 
 def list_unread(db: SqliteDatabase) -> list[str]:
@@ -134,15 +130,14 @@ def restore_status(db: SqliteDatabase, thread_id: str, number: int, status: str,
     )
 
 
-def restore_retention(
-    db: SqliteDatabase, thread: int, first_seq: int, events_dropped_before: int, pins: Iterable[int], garbage: int
-) -> None:
-    """Set the fields of retention that the first line of a thread's file has."""
+def restore_position(db: SqliteDatabase, thread: int, line: FileThreadLine) -> None:
+    """Set the columns that the first line of a thread's file describes. The lines after it count from there."""
     db.execute(
-        "UPDATE threads SET first_seq = ?, events_dropped_before = ?, garbage = garbage + ? WHERE thread = ?",
-        (first_seq, events_dropped_before, garbage, thread),
+        "UPDATE threads SET generation = ?, first_seq = ?, events_dropped_before = ?, garbage = garbage + ?,"
+        " last_seq = MAX(last_seq, ?) WHERE thread = ?",
+        (line.generation, line.first_seq, line.events_dropped_before, line.garbage, line.last_seq, thread),
     )
-    for number in pins:
+    for number in line.pins:
         set_pin(db, thread, number, is_pinned=True)
 
 
