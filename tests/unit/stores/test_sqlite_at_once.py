@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.errors import DamagedStore
 from perdure.stores.sqlite.connection import MAX_BYTES_NOW, Connection
 from perdure.stores.sqlite.schema import is_made
 from perdure.stores.sqlite.store import SqliteStore
@@ -36,6 +38,23 @@ async def test_only_a_commit_that_is_not_synced_is_made_on_the_loop(
 ) -> None:
     store = SqliteStore(tmp_path / "threads.db", synchronous=synchronous)
     assert await is_made_at_once(store, "a") is expected
+    await store.close()
+
+
+@pytest.mark.parametrize("synchronous", ["NORMAL", "FULL"])
+async def test_damaged_row_is_the_same_error_on_the_loop_and_beside_it(tmp_path: Path, synchronous: str) -> None:
+    path = tmp_path / "threads.db"
+    store = SqliteStore(path, synchronous=synchronous)
+    owner = await own(store)
+    await owner.save("a")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE threads SET status = CAST(x'fffe' AS TEXT)")
+    with pytest.raises(DamagedStore, match="UTF-8"):
+        await owner.save("b")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE threads SET status = ''")
+    await owner.save("b")
+    assert await checkpoint_ids(store) == ["a", "b"]
     await store.close()
 
 
