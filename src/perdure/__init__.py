@@ -110,11 +110,8 @@ if TYPE_CHECKING:
         step as step,
     )
     from perdure.engine.run.request import RunOptions as RunOptions
-    from perdure.engine.run.result import (
-        ResponseStream as ResponseStream,
-        WorkflowRunResult as WorkflowRunResult,
-        run_sync as run_sync,
-    )
+    from perdure.engine.run.run import WorkflowRunResult as WorkflowRunResult
+    from perdure.engine.run.stream import ResponseStream as ResponseStream, run_sync as run_sync
     from perdure.engine.thread.arguments import Secret as Secret
     from perdure.engine.tracing import configure_tracing as configure_tracing
     from perdure.errors import (
@@ -311,7 +308,8 @@ _NAMES = {
     "perdure.engine.delivery.executor_state": "HookContext",
     "perdure.engine.functions": "RunContext StepWrapper get_run_context step",
     "perdure.engine.run.request": "RunOptions",
-    "perdure.engine.run.result": "ResponseStream WorkflowRunResult run_sync",
+    "perdure.engine.run.run": "WorkflowRunResult",
+    "perdure.engine.run.stream": "ResponseStream run_sync",
     "perdure.engine.thread.arguments": "Secret",
     "perdure.engine.tracing": "configure_tracing",
     "perdure.errors": (

@@ -132,7 +132,7 @@ def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
     copied: list[Any] = []
     memo[id(value)] = copied
     if len(value) > 1 and type(value[0]) is dict and _are_flat_dicts(value, memo):
-        # In C, such as the messages of a conversation: 250 dicts of 3 texts take 100 us, and 235 us one by one.
+        # In C, such as the messages of a conversation: 250 dicts of 3 texts take 66 us, and 107 us one by one.
         copied += map(dict.copy, value)
         if len(memo) > 1:  # else no other part of the value can refer to an item
             memo.update(zip(map(id, value), copied, strict=True))

@@ -18,7 +18,7 @@ from perdure.agent_workflow.execution.views import answer_to, find_request, pend
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
-from perdure.engine.run.result import ResponseStream
+from perdure.engine.run.stream import ResponseStream
 from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy, did_you_mean
 from perdure.graph.policy import Seconds
 from perdure.names import check_identifier, new_thread_id

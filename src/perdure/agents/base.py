@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtim
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.recording import emit_updates_to, new_session_id, record_turn
-from perdure.engine.run.result import ResponseStream
+from perdure.engine.run.stream import ResponseStream
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
 

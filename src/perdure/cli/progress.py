@@ -20,7 +20,7 @@ from perdure.cli.options import StoreLocation
 from perdure.cli.output.checkpoint import output_tree, print_request, question_tree
 from perdure.cli.output.tables import format_time, iso_time, print_folded
 from perdure.cli.output.values import make_printable, to_lines
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.graph.annotations import flatten_union
 

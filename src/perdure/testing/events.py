@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Iterator
 from typing import Any
 
-from perdure.engine.run.result import ResponseStream
+from perdure.engine.run.stream import ResponseStream
 from perdure.events import WorkflowEvent
 
 

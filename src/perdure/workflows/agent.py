@@ -19,7 +19,7 @@ from perdure.agents.recording import (
     is_streaming,
     record_whole_turn,
 )
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.engine.thread.arguments import Secret
 from perdure.errors import ThreadNotFound, ThreadNotIdle
 from perdure.graph.executor import accepts

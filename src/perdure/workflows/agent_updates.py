@@ -12,7 +12,7 @@ from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_other_message, update_of
 from perdure.agents.turn import as_agent_message
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from perdure.clock import Clock
 from perdure.engine.delivery.lane import current_context
 from perdure.engine.functions import FunctionNode, get_run_context, read_function
 from perdure.engine.run.request import OnBusy, RunOptions, check_storage
-from perdure.engine.run.result import ResponseStream, WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
+from perdure.engine.run.stream import ResponseStream
 from perdure.errors import InvalidRun
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import Graph

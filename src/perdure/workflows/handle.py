@@ -13,8 +13,7 @@ from typing import Any
 from perdure.checkpoints.any_storage import post_message, read_events
 from perdure.clock import Clock
 from perdure.engine.run.request import RunRequest
-from perdure.engine.run.result import WorkflowRunResult
-from perdure.engine.run.run import Run
+from perdure.engine.run.run import Run, WorkflowRunResult
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.inputs import check_message
 from perdure.engine.thread.live_threads import BUSY_POLL_SECONDS, LiveThreads

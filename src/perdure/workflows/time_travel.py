@@ -32,12 +32,11 @@ from perdure.checkpoints.history.time_travel import (
 from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
-from perdure.engine.delivery.scope import Journal, RunScope
+from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
 from perdure.engine.run.request import OnBusy, RunOptions, RunRequest, make_request
 from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.inputs import add_records
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.errors import NoStorage, ThreadExists, ThreadNotFound
 from perdure.events import WorkflowEvent

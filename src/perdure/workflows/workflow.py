@@ -14,8 +14,8 @@ from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock, SystemClock
 from perdure.codec import DeclaredTypes
 from perdure.engine.run.request import Durability, OnBusy, RunOptions, check_durability, make_request
-from perdure.engine.run.result import ResponseStream, WorkflowRunResult
-from perdure.engine.run.run import Run
+from perdure.engine.run.run import Run, WorkflowRunResult
+from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import LiveThreads
 from perdure.events import WorkflowEvent, WorkflowRunState

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.tools import tool
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
 from perdure.orchestrations.handoff.builder import HandoffBuilder
 from perdure.orchestrations.handoff.executor import HandoffAgentUserRequest, HandoffSentEvent

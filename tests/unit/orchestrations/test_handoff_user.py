@@ -10,7 +10,7 @@ from tests.unit.orchestrations.handoff_team import answer_question, question, re
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import AnswerRejected
 from perdure.orchestrations.handoff.executor import HandoffAgentUserRequest
 from perdure.testing.scripted import Call, ScriptedAgent

@@ -14,7 +14,7 @@ from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.views import EventViews
 from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome, flatten_outputs
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import (
     AlreadyAnswered,
     ExecutionNotFound,

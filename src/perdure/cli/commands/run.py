@@ -39,7 +39,7 @@ from perdure.cli.progress import (
     result_tree,
 )
 from perdure.engine.run.request import RunOptions
-from perdure.engine.run.result import ResponseStream
+from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.inputs import accepts
 from perdure.errors import ThreadConflict, type_name
 from perdure.events import WorkflowEvent

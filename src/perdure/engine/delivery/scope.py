@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from perdure.checkpoints.encoding.decode import decode_record
 from perdure.checkpoints.encoding.encode import encode_record
 from perdure.checkpoints.open_thread import TAKEN_BACK, OpenThread
@@ -21,7 +23,7 @@ from perdure.engine.watch import RunSpans, Watch
 from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.isolation import isolate
-from perdure.records import Record, WorkflowMessage
+from perdure.records import Record, SuspendedDelivery, WorkflowMessage
 
 
 async def _nothing() -> None:
@@ -219,3 +221,44 @@ def _committed_records(position: Position, delivery_id: int) -> list[Record]:
         if delivery_id in level.suspended:
             return list(level.suspended[delivery_id].records)
     return []
+
+
+def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
+    """A position in which deliveries have their records so far. `position` is not changed."""
+    after = hold_back(position, records)
+    running = {
+        message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
+        for message in after.mailbox
+        if message.delivery_id in records
+    }
+    after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
+    after.suspended = {**after.suspended, **running}
+    after.children = {key: child.at(add_records(child.position, records)) for key, child in position.children.items()}
+    return after
+
+
+def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
+    """A position in which deliveries that wait for their next attempt are suspended, and in which all suspended
+    deliveries have their records."""
+    waiting = {
+        key: msgspec.structs.replace(delivery, records=tuple(records[key])) if key in records else delivery
+        for key, delivery in position.suspended.items()
+    }
+    for message in position.mailbox:
+        recorded = records.get(message.delivery_id, ())
+        attempts = [record for record in recorded if record.kind == "attempt" and not record.key]
+        if attempts:
+            waiting[message.delivery_id] = SuspendedDelivery(message, attempts[-1].until, records=tuple(recorded))
+    after = position.successor()
+    after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
+    after.suspended = waiting
+    after.children = {key: child.at(hold_back(child.position, records)) for key, child in position.children.items()}
+    return after
+
+
+def absorb_records(thread: LiveThread) -> None:
+    """Add all records to suspended deliveries before an input arrives: an answer is recorded after them."""
+    if thread.records:
+        thread.position = hold_back(thread.position, thread.records)
+        waiting = {key for level in every_level(thread.position) for key in level.suspended}
+        thread.records = {key: records for key, records in thread.records.items() if key not in waiting}

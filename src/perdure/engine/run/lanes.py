@@ -13,9 +13,9 @@ from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.commit import Committer
 from perdure.engine.thread.effects import Effects
-from perdure.engine.thread.inputs import next_deadline, pass_deadlines
+from perdure.engine.thread.inputs import pass_deadlines
 from perdure.engine.thread.level import Level, child_level, start_child
-from perdure.engine.thread.position import Child, Position, every_level, next_wake_up
+from perdure.engine.thread.position import Child, Position, every_level, next_deadline, next_wake_up
 from perdure.errors import (
     DuplicateRequest,
     StateConflict,

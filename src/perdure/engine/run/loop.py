@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from perdure.cancelling import await_uncancelled
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
-from perdure.engine.delivery.scope import RunScope
+from perdure.engine.delivery.scope import RunScope, add_records
 from perdure.engine.run.commit import Committer
 from perdure.engine.run.lanes import Nesting, SleeperWait, lanes_in_conflict, run_child_lane, run_side_by_side
 from perdure.engine.run.superstep import apply, plan
 from perdure.engine.thread.effects import Effects, encode_effects
-from perdure.engine.thread.inputs import add_records, take_inbox
+from perdure.engine.thread.inputs import take_inbox
 from perdure.engine.thread.level import Level
 from perdure.engine.thread.position import Child, Position
 from perdure.errors import (

@@ -12,11 +12,10 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.clock import Clock
-from perdure.engine.delivery.scope import take_journal
+from perdure.engine.delivery.scope import absorb_records, take_journal
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.request import RunRequest
 from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.inputs import absorb_records
 from perdure.engine.thread.live_threads import (
     BUSY_POLL_SECONDS,
     NOT_IN_STEP,

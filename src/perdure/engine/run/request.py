@@ -200,7 +200,9 @@ def enter(
 
     Raises, without changing the thread, if the input cannot be accepted.
     """
-    position, expired = pass_deadlines(standing, now)
+    position, expired = (
+        (standing, []) if not standing.requests and not standing.children else pass_deadlines(standing, now)
+    )
     has_passed = position is not standing
     is_resume = is_restored or has_passed
     if request.message is not None:

@@ -1,29 +1,29 @@
-"""One run: a call that moves a thread forward, from its first check to its final status."""
+"""One run: a call that moves a thread forward, from its first check to its final status and its result."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
 from perdure.engine import tracing
-from perdure.engine.delivery.scope import Journal, RunScope
+from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.commit import Committer, resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
 from perdure.engine.run.request import Entry, RunRequest, enter
-from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.effects import own_event
-from perdure.engine.thread.inputs import add_message, add_records, next_deadline
+from perdure.engine.thread.inputs import add_message
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
-from perdure.engine.thread.position import Position
+from perdure.engine.thread.position import Position, next_deadline
 from perdure.engine.watch import Watch
 from perdure.errors import RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
@@ -37,6 +37,62 @@ PLAIN_STORAGE = (
     "This storage has only the six methods of CheckpointStorage, so the thread has no journal (a failed "
     "superstep runs again whole), no event log, and no protection against a second process moving it."
 )
+
+
+class WorkflowRunResult(list[WorkflowEvent]):
+    """The run's events in order, `status` events only on request. Contains all outputs since the last outside input;
+    those from before an interruption are marked `replayed`."""
+
+    def __init__(
+        self,
+        events: Iterable[WorkflowEvent],
+        status_events: list[WorkflowEvent],
+        outputs: list[WorkflowEvent],
+        requests: list[WorkflowEvent],
+        *,
+        thread_id: str,
+        run_id: str,
+        checkpoint_id: str | None,
+        usage: dict[str, int] | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(events)
+        self._status_events = status_events
+        # As committed: in the order of the deliveries, so that a resumed run returns the same.
+        self._outputs = outputs
+        self._requests = requests
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.checkpoint_id = checkpoint_id
+        """The thread's latest checkpoint; None without a storage."""
+        self.usage: dict[str, int] = usage or {}
+        """Usage of the thread's agents since it began, such as tokens, by name."""
+        self.about: dict[str, Any] = about or {}
+        """Metadata of the thread, set with `workflow.describe`."""
+
+    @property
+    def outputs(self) -> list[WorkflowEvent]:
+        """`output` and `intermediate` events since the last outside input, in the order of the deliveries."""
+        return list(self._outputs)
+
+    def get_outputs(self) -> list[Any]:
+        return [event.data for event in self._outputs if event.type == "output"]
+
+    def get_intermediate_outputs(self) -> list[Any]:
+        return [event.data for event in self._outputs if event.type == "intermediate"]
+
+    def get_request_info_events(self) -> list[WorkflowEvent]:
+        """All pending requests, those of earlier runs included."""
+        return list(self._requests)
+
+    def get_final_state(self) -> WorkflowRunState:
+        """The final state of the run."""
+        if not self._status_events or self._status_events[-1].state is None:
+            raise RuntimeError("This result has no final state: the run did not end.")
+        return self._status_events[-1].state
+
+    def status_timeline(self) -> list[WorkflowEvent]:
+        return list(self._status_events)
 
 
 class Run:

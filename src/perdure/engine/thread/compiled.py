@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -298,6 +299,8 @@ class Compiled:
             for executor_id, executor in graph.executors.items()
             if isinstance(executor, WorkflowExecutor)
         }
+        self.migrator = partial(Migrator, self.migrations, graph.name, self.signature, signature_hash)
+        """Makes the migrator of one run, which adapts stored data of its thread to this graph."""
         self.has_hooks: bool = bool(self.hooked) or any(child.has_hooks for child in self.children.values())
         """Here or in any sub-workflow."""
         codes = (executor.code for executor in graph.executors.values())
@@ -310,10 +313,6 @@ class Compiled:
             WorkflowCheckpoint(graph.name, self.signature_hash, graph_signature=self.signature, migrations=names)
         )
         """What all checkpoints of the workflow have in common, as they store it."""
-
-    def migrator(self, *, force: bool = False) -> Migrator:
-        """The migrator of one run: adapts stored data of its thread to this graph."""
-        return Migrator(self.migrations, self.graph.name, self.signature, signature_hash, force=force)
 
     @property
     def codec(self) -> Codec:

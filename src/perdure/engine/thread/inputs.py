@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine.thread.level import change_child, find_asking_level, request_at_source
-from perdure.engine.thread.live_threads import LiveThread
-from perdure.engine.thread.position import Position, every_level, next_wake_up
+from perdure.engine.thread.position import Position
 from perdure.errors import (
     AlreadyAnswered,
     AnswerRejected,
@@ -27,7 +26,7 @@ from perdure.events import RequestTerms, WorkflowEvent
 from perdure.graph.coercion import coerce
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
-from perdure.records import Answer, MessageType, Record, SuspendedDelivery, WorkflowMessage
+from perdure.records import Answer, MessageType, Record, WorkflowMessage
 
 
 def make_terms(
@@ -177,8 +176,6 @@ def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_i
 def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[WorkflowEvent]]:
     """Settle requests whose deadline has passed: deliver their default, or expire them with an `error` event."""
     expired: list[WorkflowEvent] = []
-    if not position.requests and not position.children:
-        return position, expired
     after = _pass_own_deadlines(position, now, expired, "")
     return _pass_below(after, now, expired, ""), expired
 
@@ -228,57 +225,6 @@ def _expire(
         return woken or level
 
     return _settle(position, request, Answer(deadline, expired_for=asker), change)
-
-
-def next_deadline(position: Position) -> datetime | None:
-    """When an idle thread continues without input: a request expires, or a sleeper is due."""
-    if not position.requests and not position.suspended and not position.children:
-        return None
-    requests = (request for level in every_level(position) for request in level.requests.values())
-    deadlines = [request.terms.deadline for request in requests if request.terms and request.terms.deadline]
-    wake_up = next_wake_up(position)
-    return min([*deadlines, wake_up] if wake_up is not None else deadlines, default=None)
-
-
-def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """A position in which deliveries have their records so far. `position` is not changed."""
-    after = hold_back(position, records)
-    running = {
-        message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
-        for message in after.mailbox
-        if message.delivery_id in records
-    }
-    after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
-    after.suspended = {**after.suspended, **running}
-    after.children = {key: child.at(add_records(child.position, records)) for key, child in position.children.items()}
-    return after
-
-
-def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """A position in which deliveries that wait for their next attempt are suspended, and in which all suspended
-    deliveries have their records."""
-    waiting = {
-        key: msgspec.structs.replace(delivery, records=tuple(records[key])) if key in records else delivery
-        for key, delivery in position.suspended.items()
-    }
-    for message in position.mailbox:
-        recorded = records.get(message.delivery_id, ())
-        attempts = [record for record in recorded if record.kind == "attempt" and not record.key]
-        if attempts:
-            waiting[message.delivery_id] = SuspendedDelivery(message, attempts[-1].until, records=tuple(recorded))
-    after = position.successor()
-    after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
-    after.suspended = waiting
-    after.children = {key: child.at(hold_back(child.position, records)) for key, child in position.children.items()}
-    return after
-
-
-def absorb_records(thread: LiveThread) -> None:
-    """Add all records to suspended deliveries before an input arrives: an answer is recorded after them."""
-    if thread.records:
-        thread.position = hold_back(thread.position, thread.records)
-        waiting = {key for level in every_level(thread.position) for key in level.suspended}
-        thread.records = {key: records for key, records in thread.records.items() if key not in waiting}
 
 
 def accepts(graph: Graph, message: Any) -> bool:

@@ -160,6 +160,16 @@ def next_wake_up(position: Position) -> datetime | None:
     return min(times, default=None)
 
 
+def next_deadline(position: Position) -> datetime | None:
+    """When an idle thread continues without input: a request expires, or a sleeper is due."""
+    if not position.requests and not position.suspended and not position.children:
+        return None
+    requests = (request for level in every_level(position) for request in level.requests.values())
+    deadlines = [request.terms.deadline for request in requests if request.terms and request.terms.deadline]
+    wake_up = next_wake_up(position)
+    return min([*deadlines, wake_up] if wake_up is not None else deadlines, default=None)
+
+
 def checkpoint_of(position: Position, **identity: Any) -> WorkflowCheckpoint:
     """The checkpoint of a thread at this position. `identity`: the fields that a position does not have."""
     return WorkflowCheckpoint(

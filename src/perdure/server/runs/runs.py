@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.engine.run.request import RunOptions
-from perdure.engine.run.result import WorkflowRunResult
-from perdure.engine.run.run import Run
+from perdure.engine.run.run import Run, WorkflowRunResult
 from perdure.engine.thread.inputs import accepts
 from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowRunState

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from perdure.checkpoints.any_storage import read_lineage
 from perdure.checkpoints.encoding.encode import encode_checkpoint, tool_codec
 from perdure.codec import Tree
-from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
 from perdure.testing.faults import Point, When
 from perdure.testing.survival.recorded import Doing

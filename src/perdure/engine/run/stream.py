@@ -1,71 +1,13 @@
-"""The result of a run, its stream of events, and `run_sync`."""
+"""The stream of a run's events, and `run_sync`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 from perdure.errors import InvalidRun, NotInAsyncCode
-from perdure.events import WorkflowEvent, WorkflowRunState
-
-
-class WorkflowRunResult(list[WorkflowEvent]):
-    """The run's events in order, `status` events only on request. Contains all outputs since the last outside input;
-    those from before an interruption are marked `replayed`."""
-
-    def __init__(
-        self,
-        events: Iterable[WorkflowEvent],
-        status_events: list[WorkflowEvent],
-        outputs: list[WorkflowEvent],
-        requests: list[WorkflowEvent],
-        *,
-        thread_id: str,
-        run_id: str,
-        checkpoint_id: str | None,
-        usage: dict[str, int] | None = None,
-        about: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(events)
-        self._status_events = status_events
-        # As committed: in the order of the deliveries, so that a resumed run returns the same.
-        self._outputs = outputs
-        self._requests = requests
-        self.thread_id = thread_id
-        self.run_id = run_id
-        self.checkpoint_id = checkpoint_id
-        """The thread's latest checkpoint; None without a storage."""
-        self.usage: dict[str, int] = usage or {}
-        """Usage of the thread's agents since it began, such as tokens, by name."""
-        self.about: dict[str, Any] = about or {}
-        """Metadata of the thread, set with `workflow.describe`."""
-
-    @property
-    def outputs(self) -> list[WorkflowEvent]:
-        """`output` and `intermediate` events since the last outside input, in the order of the deliveries."""
-        return list(self._outputs)
-
-    def get_outputs(self) -> list[Any]:
-        return [event.data for event in self._outputs if event.type == "output"]
-
-    def get_intermediate_outputs(self) -> list[Any]:
-        return [event.data for event in self._outputs if event.type == "intermediate"]
-
-    def get_request_info_events(self) -> list[WorkflowEvent]:
-        """All pending requests, those of earlier runs included."""
-        return list(self._requests)
-
-    def get_final_state(self) -> WorkflowRunState:
-        """The final state of the run."""
-        if not self._status_events or self._status_events[-1].state is None:
-            raise RuntimeError("This result has no final state: the run did not end.")
-        return self._status_events[-1].state
-
-    def status_timeline(self) -> list[WorkflowEvent]:
-        return list(self._status_events)
-
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
