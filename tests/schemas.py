@@ -90,8 +90,13 @@ class Schemas:
         """`server` starts one when the first schema is asked for; `beside` is above all folders of tests."""
         self._server, self._beside = server, beside
 
+    def begin_server(self) -> None:
+        """Have a server now, so that processes that are started from here on find it."""
+        if VARIABLE not in os.environ:
+            self.start()
+
     def start(self) -> str:
-        assert self._server is not None and self._beside is not None, "nobody has said which PostgreSQL to use"
+        assert self._server is not None and self._beside is not None, "only a process that runs tests starts a server"
         self._dsn, self._prefix = self._server().dsn, unique_name()
         line = f"{self._prefix} {self._dsn}"
         os.environ[VARIABLE] = line

@@ -38,6 +38,8 @@ def move_owner_elsewhere(kind: str, folder: Path, leased_until: float) -> None:
 
 @pytest.mark.parametrize("kind", ON_DISK)
 async def test_an_owner_that_died_elsewhere_is_listed_until_its_lease_expires(kind: str) -> None:
+    if kind == "postgres":
+        SCHEMAS.begin_server()
     async with open_location(find_maker(STORES[kind]), shared=True, chance=Random(1)) as place:
         process = await place.start_process()
         await process.do("open", "t", "run-1")
