@@ -73,7 +73,8 @@ class Lane:
         self.full_id: str = executor_id if level.parent is None else level.path + executor_id
         """The executor's id in events: with the path of its sub-workflow."""
         self._is_plain = level.parent is None and not level.position.suspended
-        """The common case: not in a sub-workflow, and no suspended deliveries."""
+        """The common case: not in a sub-workflow, and no suspended deliveries. It saves 0.4 us of 7.9 us per delivery
+        (benchmarks/engine.py, fan); test_plain_lanes_emit_what_other_lanes_emit compares both."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
 
