@@ -9,6 +9,7 @@ from tests.counting import watched
 from tests.server.routes.calling import Called, turn
 from tests.server.serving import project
 
+from perdure import isolation
 from perdure.checkpoints import follow
 from perdure.server import create_app
 
@@ -20,6 +21,7 @@ async def test_streamed_turn_stays_within_its_budgets(tmp_path: Path, monkeypatc
     folder = project(tmp_path)
     monkeypatch.chdir(folder)
     monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setattr(isolation, "_copied_otherwise", False)  # as in a new process: other tests have users' values
     monkeypatch.setattr(follow, "MIN_POLL_SECONDS", 60.0)  # a busy machine reads no more often
     with watched() as walk:
         app = create_app(str(folder / "perdure.json"))
