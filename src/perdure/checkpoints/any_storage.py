@@ -45,7 +45,7 @@ async def open_thread(
             storage.store,
             opened,
             declared,
-            storage.codec.for_types(declared.union(storage.declared)),
+            storage.codec_for(declared),
             storage._recent,
             graph=graph,
             max_lag=max_lag,
@@ -67,9 +67,10 @@ async def post_message(
     """
     if storage is None:
         return
-    codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
+    is_stored = isinstance(storage, StoreCheckpointStorage)
+    codec = storage.codec_for(declared) if is_stored else codec_for(storage, declared)
     tree = codec.encode(message, "message")
-    if isinstance(storage, StoreCheckpointStorage):
+    if is_stored:
         async with storage.access("post a message"):
             await storage.store.post(thread_id, item_id, MESSAGE, encode_item(tree, mark))
 
@@ -79,8 +80,8 @@ async def load_checkpoint(
 ) -> WorkflowCheckpoint:
     """The checkpoint, decoded for a workflow. Raises CheckpointNotFound, DamagedCheckpoint, or the migrator's error."""
     if isinstance(storage, StoreCheckpointStorage):
-        codec = codec_for(storage, declared.union(storage.declared))
-        return await read_stored(storage, checkpoint_id, codec, migrate=None if migrator is None else migrator.migrate)
+        migrate = None if migrator is None else migrator.migrate
+        return await read_stored(storage, checkpoint_id, storage.codec_for(declared), migrate=migrate)
     with storage_errors(storage, "load"):
         try:
             checkpoint: Any = await storage.load(checkpoint_id)

@@ -18,7 +18,6 @@ from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.encoding.commit import decode_events
 from perdure.checkpoints.feed import CommittedEvents, LiveEvent, WantedEvents, decode_live_event, lenient_codec
-from perdure.checkpoints.open_thread import codec_for
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import DamagedCheckpoint, UnreadableValue
@@ -325,7 +324,7 @@ def open_event_log(
 def log_codecs(storage: StoreCheckpointStorage, declared: DeclaredTypes | None) -> tuple[Codec, Codec]:
     """The codec of logged events, and the lenient one for those that it cannot decode, such as a type that the workflow
     no longer has: migrations do not change events."""
-    codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
+    codec = storage._tool_codec if declared is None else storage.codec_for(declared)
     return codec, storage._tool_codec
 
 

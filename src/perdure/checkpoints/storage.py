@@ -18,7 +18,7 @@ from perdure.checkpoints.history import pruning, time_travel
 from perdure.checkpoints.history.branches import Branches, build_branches
 from perdure.checkpoints.history.retention import Retention, as_retention
 from perdure.checkpoints.thread import Migrate, read_checkpoint
-from perdure.codec import Codec, declare
+from perdure.codec import Codec, DeclaredTypes, declare
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import (
     CheckpointNotFound,
@@ -62,10 +62,8 @@ class StoreCheckpointStorage:
         self.retention: Retention = as_retention(retention)
         if serializer is not None and not hasattr(serializer, "for_types"):
             raise TypeError(f"serializer expects a codec, such as PickleSerializer(), got {serializer!r}.")
-        for allowed in (*(allowed_types or ()), *(allowed_checkpoint_types or ())):
-            if not isinstance(allowed, type | str):
-                raise TypeError(f"allowed_types expects classes and 'module:Qualname' strings, got {allowed!r}.")
         self.declared = declare(allowed_types or (), allowed_checkpoint_types or ())
+        self._declares_types = self.declared != DeclaredTypes()
         self.codec: Codec = serializer if serializer is not None else JsonCodec()
         # Without a workflow any checkpoint is readable: undeclared types come back as Opaque.
         self._tool_codec: Codec = serializer if serializer is not None else JsonCodec(self.declared, lenient=True)
@@ -88,6 +86,10 @@ class StoreCheckpointStorage:
         if not self._has_checked_key:
             await refuse_missing_key(self.store)
             self._has_checked_key = True
+
+    def codec_for(self, declared: DeclaredTypes) -> Codec:
+        """The codec of a workflow that declares these types, beside the storage's own."""
+        return self.codec.for_types(declared.union(self.declared) if self._declares_types else declared)
 
     @asynccontextmanager
     async def access(self, action: str) -> AsyncIterator[None]:

@@ -238,7 +238,7 @@ class TimeTravel:
     async def _save_fork(self, fork: WorkflowCheckpoint) -> CheckpointInfo:
         storage, declared = self._request.storage, self._compiled.declared
         if isinstance(storage, StoreCheckpointStorage):
-            return await add_fork(storage.store, fork, codec_for(storage, declared.union(storage.declared)))
+            return await add_fork(storage.store, fork, storage.codec_for(declared))
         plain = PlainThread(storage, fork.thread_id, fork.workflow_name, codec_for(storage, declared))
         await plain.find_head()
         if plain.head_id is not None:
