@@ -67,10 +67,7 @@ class Committer:
         arrived meanwhile.
         """
         thread, stored_thread = self._thread, self._stored_thread
-        if stored_thread is None or (self._only_at_exit and completed is not None):
-            if stored_thread is not None and completed is not None:
-                self.backlog.append(completed)
-                self._is_unsaved = True
+        if stored_thread is None:
             self._move(after, is_ahead=True)
             for item_id in consumed:
                 thread.inbox.pop(item_id, None)
@@ -114,6 +111,16 @@ class Committer:
         last_seq = stored_thread.last_seq - 1 if is_final else stored_thread.last_seq
         self._emit_saved(info, last_seq)
         return info, last_seq
+
+    def keep(self, after: Position, completed: WorkflowEvent) -> bool:
+        """Make `after` the thread's position without a commit. False if each superstep is to be committed."""
+        if self._stored_thread is not None:
+            if not self._only_at_exit:
+                return False
+            self.backlog.append(completed)
+            self._is_unsaved = True
+        self._move(after, is_ahead=True)
+        return True
 
     def _emit_final_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         """The final status follows the superstep in the log, so the cursor excludes it: a follower must see it."""

@@ -270,7 +270,8 @@ class Run:
             thread,
             stored_thread,
             self.run_id,
-            self._emit,
+            # Without a listener and a storage an event costs one append.
+            self._events.append if self._listener is None and stored_thread is None else self._emit,
             self._first_request,
             self._retract,
             self._clock,

@@ -110,7 +110,9 @@ class _Merge:
         for executor_id, effects in done:
             source_id = effects.sent_as or executor_id
             for data, target_id in effects.sends:
-                await routes.send(sorter, source_id, data, target_id)
+                pending = routes.send(sorter, source_id, data, target_id)
+                if pending is not None:
+                    await pending
             if effects.outputs:
                 self.outputs += effects.outputs
             if effects.requests:

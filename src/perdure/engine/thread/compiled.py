@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -98,14 +98,37 @@ class Routes:
     def has_edges(self, executor_id: str) -> bool:
         return bool(self._ways[executor_id])
 
-    async def send(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
-        """Send a message along the sender's edges. Adds a warning if no edge applies."""
-        taken = False
-        for way in self._ways[source_id]:
+    def send(
+        self, sorter: Sorter, source_id: str, data: Any, target_id: str | None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Send a message along the sender's edges. Adds a warning if no edge applies. Returns what is left to await, if
+        an edge has a condition: a coroutine for each message costs 0.1 us of a superstep's 9."""
+        has_edge = False
+        ways = iter(self._ways[source_id])
+        for way in ways:
             answer = way(sorter, data, target_id)
-            if answer is not False and (answer is True or await answer):
-                taken = True
-        if not taken:
+            if answer is True:
+                has_edge = True
+            elif answer is not False:
+                return self._send_along(ways, answer, has_edge, (sorter, source_id, data, target_id))
+        if not has_edge:
+            self._warn(sorter, source_id, data, target_id)
+        return None
+
+    async def _send_along(
+        self,
+        ways: Iterator[Way | AsyncWay],
+        pending: Coroutine[Any, Any, bool],
+        has_edge: bool,
+        sent: tuple[Sorter, str, Any, str | None],
+    ) -> None:
+        """Await the condition of one edge, then send along the others."""
+        sorter, source_id, data, target_id = sent
+        has_edge |= await pending
+        for way in ways:
+            answer = way(sorter, data, target_id)
+            has_edge |= answer if isinstance(answer, bool) else await answer
+        if not has_edge:
             self._warn(sorter, source_id, data, target_id)
 
     def go_without(self, sorter: Sorter, source_id: str) -> None:
