@@ -70,6 +70,10 @@ class Door:
     async def shut(self) -> None:
         """Accept no more connections, and close all."""
         if self._listening is not None:
+            for accepting in self._listening.sockets:
+                asyncio.get_running_loop().remove_reader(accepting.fileno())
+            for _ in range(4):  # to let in what was accepted: a server that is closed before leaves its socket open
+                await asyncio.sleep(0)
             self._listening.close()
             self._listening = None
         await self.throw_out()
