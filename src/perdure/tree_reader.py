@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
@@ -64,7 +65,7 @@ def is_plain_text(value: Any) -> bool:
     return True
 
 
-class TreeReader:
+class TreeReader(ABC):
     """A subclass collects what `report` gets, and decides how paths and values are shown.
 
     `Annotated[int, msgspec.Meta(ge=1, description="a positive integer")]` is a range with its words.
@@ -72,15 +73,17 @@ class TreeReader:
 
     mapping_words = "an object"
 
+    @abstractmethod
     def report(self, path: str, problem: str) -> None:
-        raise NotImplementedError
+        """Collect a mistake; reading continues."""
 
+    @abstractmethod
     def at(self, path: str, key: str | int) -> str:
         """The path of a key or an index."""
-        raise NotImplementedError
 
+    @abstractmethod
     def quote_value(self, path: str, value: Any) -> str:
-        raise NotImplementedError
+        """The value as messages show it; a secret is not shown."""
 
     # ------------------------------------------------------------ what a subclass may word
 
