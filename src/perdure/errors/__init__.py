@@ -77,6 +77,8 @@ PerdureError
 
 from __future__ import annotations
 
+import re
+
 from perdure.errors.base import (
     AlreadyAnswered as AlreadyAnswered,
     AnswerRejected as AnswerRejected,
@@ -163,6 +165,14 @@ from perdure.errors.running import (
 
 __all__ = [name for name, value in globals().items() if callable(value) and not name.startswith("_")]
 
-# Tracebacks, spans and pickles name an error by its public module, wherever the class is defined.
+
+def _publish(name: str) -> None:
+    """Give an error its public module, which tracebacks, spans and pickles name, and the code of its name."""
+    value = globals()[name]
+    value.__module__ = __name__
+    if isinstance(value, type) and issubclass(value, PerdureError) and "code" not in vars(value):
+        value.code = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
 for _name in __all__:
-    globals()[_name].__module__ = __name__
+    _publish(_name)

@@ -11,7 +11,8 @@ class PerdureError(Exception):
     """The root: `except PerdureError` catches everything perdure raises on purpose."""
 
     code = "error"
-    """Stable name for machines; the sentence may change, this does not."""
+    """Stable name for machines; the sentence may change, this does not. A class of this package that does not set it
+    has its own name: `ThreadBusy` has `thread_busy`."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries and are copied. Calling the class would need its arguments, which are not
@@ -30,8 +31,6 @@ class WorkflowException(PerdureError):
 
 
 class MissingExtra(PerdureError, ImportError):
-    code = "missing_extra"
-
     def __init__(self, needed_by: str, package: str, extra: str) -> None:
         self.extra = extra
         super().__init__(
@@ -42,11 +41,9 @@ class MissingExtra(PerdureError, ImportError):
 class MissingProgram(PerdureError, RuntimeError):
     """A program that perdure needs is not installed, or failed."""
 
-    code = "missing_program"
-
 
 class NotInAsyncCode(PerdureError, RuntimeError):
-    code = "not_in_async_code"
+    """`run_sync` was called inside a running event loop."""
 
 
 class ValidationTypeEnum(Enum):
@@ -111,8 +108,6 @@ class GraphConnectivityError(WorkflowValidationError):
 
 
 class DuplicateExecutorId(WorkflowValidationError, ValueError):
-    code = "duplicate_executor_id"
-
     def __init__(self, executor_id: str) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -124,8 +119,6 @@ class DuplicateExecutorId(WorkflowValidationError, ValueError):
 
 class DefinitionNotFound(WorkflowException, LookupError):
     """No definition of a workflow of agents is stored under this name, or none of this version."""
-
-    code = "definition_not_found"
 
     def __init__(self, name: str, known: Iterable[str] = (), version: str | int | None = None) -> None:
         self.name = name
@@ -140,8 +133,6 @@ class DefinitionNotFound(WorkflowException, LookupError):
 class DamagedDefinition(WorkflowException):
     """A stored definition cannot be read. Others are not affected."""
 
-    code = "damaged_definition"
-
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
         self.reason = reason
@@ -154,8 +145,6 @@ class DamagedDefinition(WorkflowException):
 class InvalidDefinition(WorkflowException, ValueError):
     """A workflow of agents, or its document, is invalid. Lists every problem with its path in the document."""
 
-    code = "invalid_definition"
-
     def __init__(self, problems: Sequence[tuple[str, str]], source: str | None = None) -> None:
         self.problems = tuple(problems)
         """Pairs of a path, such as `agents.review.retry.max_attempts`, and a sentence."""
@@ -166,12 +155,10 @@ class InvalidDefinition(WorkflowException, ValueError):
 
 
 class InvalidRun(WorkflowException, ValueError):
-    code = "invalid_run"
+    """The arguments of a call of `run` have no meaning together."""
 
 
 class NoStorage(InvalidRun):
-    code = "no_storage"
-
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what} needs a checkpoint storage, and this workflow has none. Pass checkpoint_storage= to the "
@@ -180,8 +167,6 @@ class NoStorage(InvalidRun):
 
 
 class NoEventLog(InvalidRun):
-    code = "no_event_log"
-
     def __init__(self, storage: str) -> None:
         super().__init__(
             f"{storage} has only the six methods of CheckpointStorage, so it has no event log. Use one of "
@@ -190,8 +175,6 @@ class NoEventLog(InvalidRun):
 
 
 class UnknownExecutor(InvalidRun):
-    code = "unknown_executor"
-
     def __init__(self, executor_id: str, known: Iterable[str], what: str) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -205,8 +188,6 @@ class RequestError(WorkflowException):
 
 
 class NoPendingRequests(RequestError, RuntimeError):
-    code = "no_pending_requests"
-
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
@@ -216,8 +197,6 @@ class NoPendingRequests(RequestError, RuntimeError):
 
 
 class UnknownRequest(RequestError, ValueError):
-    code = "unknown_request"
-
     def __init__(self, request_id: str, thread_id: str, pending: Iterable[str]) -> None:
         self.request_id = request_id
         self.thread_id = thread_id
@@ -230,8 +209,6 @@ class UnknownRequest(RequestError, ValueError):
 
 
 class AlreadyAnswered(RequestError, ValueError):
-    code = "already_answered"
-
     def __init__(self, request_id: str, thread_id: str) -> None:
         self.request_id = request_id
         self.thread_id = thread_id
@@ -242,8 +219,6 @@ class AlreadyAnswered(RequestError, ValueError):
 
 
 class DuplicateRequest(RequestError, ValueError):
-    code = "duplicate_request"
-
     def __init__(self, request_id: str, first: str, second: str) -> None:
         self.request_id = request_id
         self.executors = (first, second)
@@ -254,8 +229,6 @@ class DuplicateRequest(RequestError, ValueError):
 
 
 class AnswerRejected(RequestError, ValueError):
-    code = "answer_rejected"
-
     def __init__(self, request_id: str, expected: object, answer: object, reason: str) -> None:
         self.request_id = request_id
         self.expected = expected
@@ -267,8 +240,6 @@ class AnswerRejected(RequestError, ValueError):
 
 
 class NoResponseHandler(RequestError, ValueError):
-    code = "no_response_handler"
-
     def __init__(self, executor_id: str, request_type: object, response_type: object) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -278,8 +249,6 @@ class NoResponseHandler(RequestError, ValueError):
 
 
 class RequestExpired(RequestError):
-    code = "request_expired"
-
     def __init__(self, request_id: str, executor_id: str, deadline: object) -> None:
         self.request_id = request_id
         self.executor_id = executor_id
@@ -291,8 +260,6 @@ class RequestExpired(RequestError):
 
 class RequestWithdrawn(RequestError):
     """The answer came too late: its delivery continued without it."""
-
-    code = "request_withdrawn"
 
     def __init__(self, request_id: str, thread_id: str) -> None:
         self.request_id = request_id

@@ -12,8 +12,6 @@ class WorkflowCheckpointException(WorkflowRunnerException):
 
 
 class CheckpointNotFound(WorkflowCheckpointException):
-    code = "checkpoint_not_found"
-
     def __init__(self, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
@@ -23,8 +21,6 @@ class CheckpointNotFound(WorkflowCheckpointException):
 
 
 class CheckpointPinned(WorkflowCheckpointException, ValueError):
-    code = "checkpoint_pinned"
-
     def __init__(self, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
@@ -34,8 +30,6 @@ class CheckpointPinned(WorkflowCheckpointException, ValueError):
 
 
 class ThreadNotFound(WorkflowCheckpointException):
-    code = "thread_not_found"
-
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
@@ -45,8 +39,6 @@ class ThreadNotFound(WorkflowCheckpointException):
 
 
 class ThreadExists(WorkflowCheckpointException, ValueError):
-    code = "thread_exists"
-
     def __init__(self, thread_id: str, reason: str = "the store has a thread with that id") -> None:
         self.thread_id = thread_id
         self.reason = reason
@@ -57,8 +49,6 @@ class ThreadExists(WorkflowCheckpointException, ValueError):
 
 
 class WrongStateType(WorkflowCheckpointException, TypeError):
-    code = "wrong_state_type"
-
     def __init__(self, key: str, expected: str, got: str, checkpoint_id: str) -> None:
         self.key = key
         super().__init__(
@@ -68,8 +58,6 @@ class WrongStateType(WorkflowCheckpointException, TypeError):
 
 
 class NoThreadFile(WorkflowCheckpointException, ValueError):
-    code = "no_thread_file"
-
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason
@@ -80,8 +68,6 @@ class NoThreadFile(WorkflowCheckpointException, ValueError):
 
 
 class IncompatibleWorkflow(WorkflowCheckpointException):
-    code = "incompatible_workflow"
-
     def __init__(self, checkpoint_id: str, workflow_name: str, differences: Sequence[str]) -> None:
         self.checkpoint_id = checkpoint_id
         self.differences = list(differences)
@@ -94,8 +80,6 @@ class IncompatibleWorkflow(WorkflowCheckpointException):
 
 
 class MigrationFailed(WorkflowCheckpointException):
-    code = "migration_failed"
-
     def __init__(self, migration: str, checkpoint_id: str, thread_id: str, reason: str) -> None:
         self.migration = migration
         self.checkpoint_id = checkpoint_id
@@ -107,8 +91,6 @@ class MigrationFailed(WorkflowCheckpointException):
 
 
 class DamagedCheckpoint(WorkflowCheckpointException):
-    code = "damaged_checkpoint"
-
     def __init__(self, checkpoint_id: str, reason: str, thread_id: str | None = None) -> None:
         self.checkpoint_id = checkpoint_id
         self.thread_id = thread_id
@@ -123,8 +105,6 @@ class DamagedCheckpoint(WorkflowCheckpointException):
 class DamagedStore(WorkflowCheckpointException):
     """A whole store, or one of its files, cannot be read, rather than one checkpoint in it."""
 
-    code = "damaged_store"
-
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason
@@ -135,8 +115,6 @@ class DamagedStore(WorkflowCheckpointException):
 
 
 class NewerFormat(WorkflowCheckpointException):
-    code = "newer_format"
-
     def __init__(self, path: str, found: object, known: object) -> None:
         self.path = path
         super().__init__(
@@ -146,8 +124,6 @@ class NewerFormat(WorkflowCheckpointException):
 
 
 class CheckpointHookFailed(WorkflowCheckpointException):
-    code = "checkpoint_hook_failed"
-
     def __init__(self, executor_id: str, hook: str, reason: str) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -157,8 +133,6 @@ class CheckpointHookFailed(WorkflowCheckpointException):
 
 
 class StorageFailed(WorkflowCheckpointException):
-    code = "storage_failed"
-
     def __init__(self, storage: str, action: str, reason: str) -> None:
         super().__init__(
             f"{storage} failed to {action}: {reason}. Nothing was changed; the thread is at its last checkpoint "
@@ -169,18 +143,12 @@ class StorageFailed(WorkflowCheckpointException):
 class StoreUnavailable(StorageFailed, ConnectionError):
     """The server of a store cannot be reached, or does not answer."""
 
-    code = "store_unavailable"
-
 
 class PoolExhausted(StorageFailed, TimeoutError):
     """All connections to the server of a store were in use for too long."""
 
-    code = "pool_exhausted"
-
 
 class UnsupportedId(WorkflowCheckpointException, ValueError):
-    code = "unsupported_id"
-
     def __init__(self, name: str, value: str, reason: str) -> None:
         self.value = value
         super().__init__(f"The {name} {value!r} cannot be stored here: {reason}. Nothing was written. Choose another.")
@@ -188,8 +156,6 @@ class UnsupportedId(WorkflowCheckpointException, ValueError):
 
 class MissingKey(WorkflowCheckpointException):
     """The store is encrypted, and the key that it needs is missing."""
-
-    code = "missing_key"
 
     def __init__(self, place: str, key_id: str | None = None) -> None:
         self.place = place
@@ -202,8 +168,6 @@ class MissingKey(WorkflowCheckpointException):
 class PlaintextRefused(WorkflowCheckpointException):
     """An encrypted store contains plaintext, which was written without the key."""
 
-    code = "plaintext_refused"
-
     def __init__(self, place: str, remedy: str = "") -> None:
         self.place = place
         super().__init__(
@@ -214,8 +178,6 @@ class PlaintextRefused(WorkflowCheckpointException):
 
 class UnsavableValue(WorkflowCheckpointException, TypeError):
     """A value could not be read back later, so it was rejected before anything was written."""
-
-    code = "unsavable_value"
 
     def __init__(self, path: str, reason: str, remedy: str = "") -> None:
         self.path = path
@@ -231,8 +193,6 @@ class UnsavableValue(WorkflowCheckpointException, TypeError):
 class StepArgumentsUnsavable(UnsavableValue):
     """The arguments of a step have no digest, so they cannot identify it. The step was not called."""
 
-    code = "step_arguments_unsavable"
-
     def __init__(self, name: str, error: UnsavableValue) -> None:
         self.name = name
         remedy = "The step was not called. Pass key='...' to identify the call: ctx.step(..., key='...')."
@@ -242,8 +202,6 @@ class StepArgumentsUnsavable(UnsavableValue):
 class UnreadableValue(WorkflowCheckpointException):
     """Stored data is not a value that may be built here."""
 
-    code = "unreadable_value"
-
     def __init__(self, path: str, reason: str, remedy: str = "") -> None:
         self.path = path
         super().__init__(f"Cannot read {path}: {reason}.{' ' + remedy if remedy else ''}")
@@ -251,8 +209,6 @@ class UnreadableValue(WorkflowCheckpointException):
 
 class ExecutionNotFound(ThreadNotFound):
     """An execution of a workflow of agents does not exist, or no longer does."""
-
-    code = "execution_not_found"
 
     def __init__(self, execution_id: str, workflow_name: str, *, is_kept: bool) -> None:
         WorkflowCheckpointException.__init__(
@@ -266,8 +222,6 @@ class ExecutionNotFound(ThreadNotFound):
 
 class ConversationNotFound(WorkflowCheckpointException):
     """A checkpoint refers to a version of a conversation that the session store does not have."""
-
-    code = "conversation_not_found"
 
     def __init__(self, session_id: str, version: str) -> None:
         self.session_id = session_id

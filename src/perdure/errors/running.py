@@ -12,8 +12,6 @@ class WorkflowRunnerException(WorkflowException):
 
 
 class ContextEnded(WorkflowRunnerException, RuntimeError):
-    code = "context_ended"
-
     def __init__(self, executor_id: str) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -23,8 +21,6 @@ class ContextEnded(WorkflowRunnerException, RuntimeError):
 
 
 class HandlerCancelled(WorkflowRunnerException, RuntimeError):
-    code = "handler_cancelled"
-
     def __init__(self, executor_id: str) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -36,8 +32,6 @@ class HandlerCancelled(WorkflowRunnerException, RuntimeError):
 
 class TimedOut(WorkflowRunnerException, TimeoutError):
     """An executor or a step took longer than its `timeout`. It was cancelled and has ended."""
-
-    code = "timed_out"
 
     def __init__(self, executor_id: str, seconds: float) -> None:
         self.executor_id = executor_id
@@ -51,8 +45,6 @@ class TimedOut(WorkflowRunnerException, TimeoutError):
 class SubWorkflowFailed(WorkflowRunnerException):
     """A sub-workflow failed, and with it the executor that runs it. `__cause__` is the error raised inside."""
 
-    code = "sub_workflow_failed"
-
     def __init__(self, executor_id: str, workflow_name: str, error: BaseException) -> None:
         self.executor_id = executor_id
         self.workflow_name = workflow_name
@@ -65,8 +57,6 @@ class SubWorkflowFailed(WorkflowRunnerException):
 
 
 class StepOutsideWorkflow(WorkflowRunnerException, RuntimeError):
-    code = "step_outside_workflow"
-
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
@@ -76,8 +66,6 @@ class StepOutsideWorkflow(WorkflowRunnerException, RuntimeError):
 
 
 class StepNameTaken(WorkflowRunnerException, ValueError):
-    code = "step_name_taken"
-
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
@@ -87,8 +75,6 @@ class StepNameTaken(WorkflowRunnerException, ValueError):
 
 
 class WrongInputType(WorkflowRunnerException, RuntimeError):
-    code = "wrong_input_type"
-
     def __init__(self, executor_id: str, value: object, accepted: Sequence[object]) -> None:
         self.executor_id = executor_id
         super().__init__(
@@ -98,7 +84,7 @@ class WrongInputType(WorkflowRunnerException, RuntimeError):
 
 
 class InvalidSelection(WorkflowRunnerException, RuntimeError):
-    code = "invalid_selection"
+    """A selection function or an orchestrator chose something other than its targets."""
 
 
 class WorkflowConvergenceException(WorkflowRunnerException):
@@ -116,8 +102,6 @@ class WorkflowConvergenceException(WorkflowRunnerException):
 
 
 class StateConflict(WorkflowRunnerException):
-    code = "state_conflict"
-
     def __init__(self, key: str, first: str, second: str) -> None:
         self.key = key
         self.executors = (first, second)
@@ -129,8 +113,6 @@ class StateConflict(WorkflowRunnerException):
 
 
 class MissingSecret(WorkflowRunnerException):
-    code = "missing_secret"
-
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
@@ -140,8 +122,6 @@ class MissingSecret(WorkflowRunnerException):
 
 
 class ThreadBusy(WorkflowRunnerException, RuntimeError):
-    code = "thread_busy"
-
     def __init__(self, thread_id: str, run_id: str | None = None, *, is_here: bool = False) -> None:
         self.thread_id = thread_id
         self.run_id = run_id
@@ -156,8 +136,6 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
 
 
 class RunInterrupted(WorkflowRunnerException, RuntimeError):
-    code = "run_interrupted"
-
     def __init__(self, run_id: str, thread_id: str, *, has_begun: bool = False) -> None:
         self.run_id = run_id
         self.thread_id = thread_id
@@ -174,8 +152,6 @@ class RunInterrupted(WorkflowRunnerException, RuntimeError):
 
 
 class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
-    code = "thread_not_idle"
-
     def __init__(self, thread_id: str, due: int) -> None:
         self.thread_id = thread_id
         super().__init__(
@@ -186,8 +162,6 @@ class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
 
 
 class ThreadConflict(WorkflowRunnerException):
-    code = "thread_conflict"
-
     def __init__(self, thread_id: str, tried: str, found: str) -> None:
         self.thread_id = thread_id
         super().__init__(
@@ -197,8 +171,6 @@ class ThreadConflict(WorkflowRunnerException):
 
 
 class CursorExpired(WorkflowRunnerException):
-    code = "cursor_expired"
-
     def __init__(self, thread_id: str, after: int, oldest: int) -> None:
         self.thread_id = thread_id
         self.oldest = oldest
@@ -211,8 +183,6 @@ class CursorExpired(WorkflowRunnerException):
 class AgentFailed(PerdureError, RuntimeError):
     """A turn of an agent did not finish: its model failed, or returned nothing usable."""
 
-    code = "agent_failed"
-
     def __init__(self, agent_name: str, problem: str, advice: str) -> None:
         self.agent_name = agent_name
         super().__init__(f"Agent {agent_name!r}: {problem} {advice}")
@@ -221,7 +191,6 @@ class AgentFailed(PerdureError, RuntimeError):
 class AnswerNotUsable(AgentFailed, ValueError):
     """The agent's answer lacks the value of the requested type, or the handoff."""
 
-    code = "answer_not_usable"
     asks_again = True
     """The next attempt calls the model again, although its answer is recorded."""
 
@@ -231,13 +200,11 @@ class AnswerNotUsable(AgentFailed, ValueError):
 
 
 class UsageLimitReached(AgentFailed):
-    code = "usage_limit_reached"
+    """A turn of an agent used more than its limit."""
 
 
 class ApprovalTimedOut(WorkflowRunnerException, TimeoutError):
     """An agent's output was not approved in time."""
-
-    code = "approval_timed_out"
 
     def __init__(self, node: str, seconds: float) -> None:
         self.node = node
@@ -248,13 +215,9 @@ class ApprovalTimedOut(WorkflowRunnerException, TimeoutError):
 class PredicateFailed(WorkflowRunnerException, ValueError):
     """A predicate of an edge, or of an approval, raised an error. The message has its path in the definition."""
 
-    code = "predicate_failed"
-
 
 class InputMismatch(WorkflowRunnerException, ValueError):
     """An execution exists already, with another input."""
-
-    code = "input_mismatch"
 
     def __init__(self, execution_id: str, workflow_name: str, known: object, given: object) -> None:
         self.execution_id = execution_id
