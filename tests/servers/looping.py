@@ -96,7 +96,8 @@ class Door:
             pass  # either side may go at any time
 
     def _let_out(self, task: asyncio.Task[None]) -> None:
-        self._inside.pop(task).transport.abort()
+        writer = self._inside.pop(task)
+        writer.transport.abort()  # a writer that is deleted before warns that it is open
 
 
 def at_port(url: str, port: int) -> str:

@@ -112,12 +112,19 @@ class Backend:
     async def login(cls, dsn: str) -> Backend:
         target = urlsplit(dsn)
         self = cls(*await asyncio.open_connection(target.hostname, target.port))
-        database = target.path[1:]
-        self.writer.write(wire.startup({"user": target.username or "", "database": database}))
+        try:
+            await self._log_in(target.username or "", unquote(target.password or ""), target.path[1:])
+        except BaseException:  # also if the client goes meanwhile
+            self.writer.transport.abort()
+            raise
+        return self
+
+    async def _log_in(self, user: str, password: str, database: str) -> None:
+        self.writer.write(wire.startup({"user": user, "database": database}))
         while True:
             for frame in self.frames.feed(await self.reader.read(65536)):
                 if frame[:1] == b"R" and frame[5:9] == struct.pack("!I", 3):
-                    self.writer.write(wire.message(b"p", unquote(target.password or "").encode() + b"\0"))
+                    self.writer.write(wire.message(b"p", password.encode() + b"\0"))
                 elif frame[:1] == b"S":
                     self.greeting += frame
                 elif frame[:1] == b"K":
@@ -125,7 +132,7 @@ class Backend:
                 elif frame[:1] == b"E":
                     raise ConnectionError(frame)
                 elif frame[:1] == b"Z":
-                    return self
+                    return
 
 
 class Client:
