@@ -19,7 +19,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # ---------------------------------------------------------------- who may import whom
 
 FLOOR = {
-    *("cancelling", "errors", "events", "isolation", "lazy", "log", "names", "platform"),
+    *("cancelling", "errors", "events", "isolation", "log", "names", "platform"),
     *("observing", "records", "tree_reader", "valkey_client"),
 }
 """Open to all, and importing nothing but each other."""

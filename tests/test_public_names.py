@@ -26,6 +26,11 @@ def names_shown_to_type_checkers() -> dict[str, str]:
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         assert node.module
+        if node.names[0].name == "*":
+            home = parse((Path(perdure.__file__).parents[1] / f"{node.module.replace('.', '/')}.py").read_text("utf-8"))
+            own = [item.name for item in home.body if isinstance(item, ast.ClassDef | ast.FunctionDef)]
+            shown |= {name: errors.__name__ for name in own if not name.startswith("_")}
+            continue
         for alias in node.names:
             assert alias.name == alias.asname, f"write `{alias.name} as {alias.name}`: that makes it public"
             shown[alias.name] = node.module

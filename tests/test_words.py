@@ -54,9 +54,8 @@ PARTICIPLES_THAT_STAY = {
 """A word for any function of that name, or `Qualname`."""
 VAGUE_VARIABLES = {"one", "ones", "found", "given", "told"}
 PUBLIC_PARAMETERS = {
-    "src/perdure/errors/checkpoints.py: found",  # NewerFormat
-    "src/perdure/errors/running.py: found",  # ThreadConflict
-    "src/perdure/errors/running.py: given",  # InputMismatch
+    "src/perdure/errors/running.py: found",  # ThreadConflict, NewerFormat
+    "src/perdure/errors/base.py: given",  # InputMismatch
 }
 """Parameters of public errors, which users may pass by keyword."""
 LOGGERS = {"logger", "log", "_log", "_logger"}

@@ -114,82 +114,8 @@ if TYPE_CHECKING:
     from perdure.engine.run.stream import ResponseStream as ResponseStream, run_sync as run_sync
     from perdure.engine.thread.arguments import Secret as Secret
     from perdure.engine.tracing import configure_tracing as configure_tracing
-    from perdure.errors import (
-        AgentFailed as AgentFailed,
-        AlreadyAnswered as AlreadyAnswered,
-        AnswerNotUsable as AnswerNotUsable,
-        AnswerRejected as AnswerRejected,
-        ApprovalTimedOut as ApprovalTimedOut,
-        CheckpointHookFailed as CheckpointHookFailed,
-        CheckpointNotFound as CheckpointNotFound,
-        CheckpointPinned as CheckpointPinned,
-        ContextEnded as ContextEnded,
-        ConversationNotFound as ConversationNotFound,
-        CursorExpired as CursorExpired,
-        DamagedCheckpoint as DamagedCheckpoint,
-        DamagedDefinition as DamagedDefinition,
-        DamagedStore as DamagedStore,
-        DefinitionNotFound as DefinitionNotFound,
-        DuplicateExecutorId as DuplicateExecutorId,
-        DuplicateRequest as DuplicateRequest,
-        EdgeDuplicationError as EdgeDuplicationError,
-        ExecutionNotFound as ExecutionNotFound,
-        GraphConnectivityError as GraphConnectivityError,
-        HandlerCancelled as HandlerCancelled,
-        IncompatibleWorkflow as IncompatibleWorkflow,
-        InputMismatch as InputMismatch,
-        InvalidDefinition as InvalidDefinition,
-        InvalidRun as InvalidRun,
-        InvalidSelection as InvalidSelection,
-        MigrationFailed as MigrationFailed,
-        MissingExtra as MissingExtra,
-        MissingKey as MissingKey,
-        MissingProgram as MissingProgram,
-        MissingSecret as MissingSecret,
-        NewerFormat as NewerFormat,
-        NoEventLog as NoEventLog,
-        NoPendingRequests as NoPendingRequests,
-        NoResponseHandler as NoResponseHandler,
-        NoStorage as NoStorage,
-        NoThreadFile as NoThreadFile,
-        NotInAsyncCode as NotInAsyncCode,
-        PerdureError as PerdureError,
-        PlaintextRefused as PlaintextRefused,
-        PoolExhausted as PoolExhausted,
-        PredicateFailed as PredicateFailed,
-        RequestError as RequestError,
-        RequestExpired as RequestExpired,
-        RequestWithdrawn as RequestWithdrawn,
-        RunInterrupted as RunInterrupted,
-        StateConflict as StateConflict,
-        StepArgumentsUnsavable as StepArgumentsUnsavable,
-        StepNameTaken as StepNameTaken,
-        StepOutsideWorkflow as StepOutsideWorkflow,
-        StorageFailed as StorageFailed,
-        StoreUnavailable as StoreUnavailable,
-        SubWorkflowFailed as SubWorkflowFailed,
-        ThreadBusy as ThreadBusy,
-        ThreadConflict as ThreadConflict,
-        ThreadExists as ThreadExists,
-        ThreadNotFound as ThreadNotFound,
-        ThreadNotIdle as ThreadNotIdle,
-        TimedOut as TimedOut,
-        TypeCompatibilityError as TypeCompatibilityError,
-        UnknownExecutor as UnknownExecutor,
-        UnknownRequest as UnknownRequest,
-        UnreadableValue as UnreadableValue,
-        UnsavableValue as UnsavableValue,
-        UnsupportedId as UnsupportedId,
-        UsageLimitReached as UsageLimitReached,
-        ValidationTypeEnum as ValidationTypeEnum,
-        WorkflowCheckpointException as WorkflowCheckpointException,
-        WorkflowConvergenceException as WorkflowConvergenceException,
-        WorkflowException as WorkflowException,
-        WorkflowRunnerException as WorkflowRunnerException,
-        WorkflowValidationError as WorkflowValidationError,
-        WrongInputType as WrongInputType,
-        WrongStateType as WrongStateType,
-    )
+    from perdure.errors.base import *  # noqa: F403  # each error is public
+    from perdure.errors.running import *  # noqa: F403  # as above
     from perdure.events import (
         RequestTerms as RequestTerms,
         WorkflowErrorDetails as WorkflowErrorDetails,
@@ -365,16 +291,10 @@ __all__ = list(_HOME)
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
 
     def __getattr__(name: str) -> object:
-        home = _HOME.get(name)
-        if home is None:
-            from perdure.errors import did_you_mean
+        from perdure.names import lazy_exports
 
-            raise AttributeError(f"module 'perdure' has no attribute {name!r}{did_you_mean(name, _HOME)}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(home), name)
-        globals()[name] = value  # found directly from now on
-        return value
+        find, _ = lazy_exports(__name__, _HOME)
+        return find(name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Names that are stable across processes: of types, of functions, of new threads, of content.
+"""Names: stable ones of types, functions, new threads and content, and those that a package imports on first use.
 
 Stored data refers to code by these names, so a class of a script must be called the same whether the
 script was run (`python app.py`, module `__main__`) or imported (`import app`).
@@ -10,10 +10,12 @@ import os
 import sys
 import time
 from binascii import b2a_base64
+from collections.abc import Callable, Mapping
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 
-from perdure.errors import InvalidRun
+from perdure.errors import InvalidRun, did_you_mean
 
 OWN_PACKAGE = "perdure"
 
@@ -109,3 +111,26 @@ SHORT = 6
 def digest_of(data: bytes) -> str:
     """128 bits of SHA-256, as 22 characters: the name of a chunk, the checksum of a line."""
     return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")
+
+
+# ---------------------------------------------------------------- names of a package
+
+
+def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package that imports its names on first use. `homes`: name -> module."""
+    module = sys.modules[package]
+
+    def find(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{did_you_mean(name, homes)}")
+        value: object = getattr(import_module(home), name)
+        setattr(module, name, value)  # the next access needs no `__getattr__`
+        return value
+
+    return find, lambda: sorted([*vars(module), *homes])
+
+
+def homes_of(names: Mapping[str, str]) -> dict[str, str]:
+    """name -> module, in the order of the names, from module -> names with spaces between them."""
+    return dict(sorted((name, module) for module, listed in names.items() for name in listed.split()))

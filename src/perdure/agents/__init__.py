@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import homes_of, lazy_exports
+from perdure.names import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from perdure.agents.base import (

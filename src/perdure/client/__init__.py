@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure.errors import MissingExtra
-from perdure.lazy import homes_of, lazy_exports
+from perdure.names import homes_of, lazy_exports
 
 try:
     import httpx  # noqa: F401  # every module below imports it; the error here names the extra

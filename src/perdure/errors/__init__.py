@@ -79,98 +79,22 @@ from __future__ import annotations
 
 import re
 
-from perdure.errors.base import (
-    AlreadyAnswered as AlreadyAnswered,
-    AnswerRejected as AnswerRejected,
-    DamagedDefinition as DamagedDefinition,
-    DefinitionNotFound as DefinitionNotFound,
-    DuplicateExecutorId as DuplicateExecutorId,
-    DuplicateRequest as DuplicateRequest,
-    EdgeDuplicationError as EdgeDuplicationError,
-    GraphConnectivityError as GraphConnectivityError,
-    InvalidDefinition as InvalidDefinition,
-    InvalidRun as InvalidRun,
-    MissingExtra as MissingExtra,
-    MissingProgram as MissingProgram,
-    NoEventLog as NoEventLog,
-    NoPendingRequests as NoPendingRequests,
-    NoResponseHandler as NoResponseHandler,
-    NoStorage as NoStorage,
-    NotInAsyncCode as NotInAsyncCode,
-    PerdureError as PerdureError,
-    RequestError as RequestError,
-    RequestExpired as RequestExpired,
-    RequestWithdrawn as RequestWithdrawn,
-    TypeCompatibilityError as TypeCompatibilityError,
-    UnknownExecutor as UnknownExecutor,
-    UnknownRequest as UnknownRequest,
-    ValidationTypeEnum as ValidationTypeEnum,
-    WorkflowException as WorkflowException,
-    WorkflowValidationError as WorkflowValidationError,
-    did_you_mean as did_you_mean,
-    type_name as type_name,
-    type_names as type_names,
-)
-from perdure.errors.checkpoints import (
-    CheckpointHookFailed as CheckpointHookFailed,
-    CheckpointNotFound as CheckpointNotFound,
-    CheckpointPinned as CheckpointPinned,
-    ConversationNotFound as ConversationNotFound,
-    DamagedCheckpoint as DamagedCheckpoint,
-    DamagedStore as DamagedStore,
-    ExecutionNotFound as ExecutionNotFound,
-    IncompatibleWorkflow as IncompatibleWorkflow,
-    MigrationFailed as MigrationFailed,
-    MissingKey as MissingKey,
-    NewerFormat as NewerFormat,
-    NoThreadFile as NoThreadFile,
-    PlaintextRefused as PlaintextRefused,
-    PoolExhausted as PoolExhausted,
-    StepArgumentsUnsavable as StepArgumentsUnsavable,
-    StorageFailed as StorageFailed,
-    StoreUnavailable as StoreUnavailable,
-    ThreadExists as ThreadExists,
-    ThreadNotFound as ThreadNotFound,
-    UnreadableValue as UnreadableValue,
-    UnsavableValue as UnsavableValue,
-    UnsupportedId as UnsupportedId,
-    WorkflowCheckpointException as WorkflowCheckpointException,
-    WrongStateType as WrongStateType,
-)
-from perdure.errors.running import (
-    AgentFailed as AgentFailed,
-    AnswerNotUsable as AnswerNotUsable,
-    ApprovalTimedOut as ApprovalTimedOut,
-    ContextEnded as ContextEnded,
-    CursorExpired as CursorExpired,
-    HandlerCancelled as HandlerCancelled,
-    InputMismatch as InputMismatch,
-    InvalidSelection as InvalidSelection,
-    MissingSecret as MissingSecret,
-    PredicateFailed as PredicateFailed,
-    RunInterrupted as RunInterrupted,
-    StateConflict as StateConflict,
-    StepNameTaken as StepNameTaken,
-    StepOutsideWorkflow as StepOutsideWorkflow,
-    SubWorkflowFailed as SubWorkflowFailed,
-    ThreadBusy as ThreadBusy,
-    ThreadConflict as ThreadConflict,
-    ThreadNotIdle as ThreadNotIdle,
-    TimedOut as TimedOut,
-    UsageLimitReached as UsageLimitReached,
-    WorkflowConvergenceException as WorkflowConvergenceException,
-    WorkflowRunnerException as WorkflowRunnerException,
-    WrongInputType as WrongInputType,
-)
+from perdure.errors.base import *  # noqa: F403  # each error is public
+from perdure.errors.running import *  # noqa: F403  # as above
+from perdure.errors.wording import did_you_mean as did_you_mean, type_name as type_name, type_names as type_names
 
-__all__ = [name for name, value in globals().items() if callable(value) and not name.startswith("_")]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if not name.startswith("_") and getattr(value, "__module__", "").startswith(f"{__name__}.")
+]
 
 
 def _publish(name: str) -> None:
     """Give an error its public module, which tracebacks, spans and pickles name, and the code of its name."""
     value = globals()[name]
     value.__module__ = __name__
-    if isinstance(value, type) and issubclass(value, PerdureError) and "code" not in vars(value):
+    if isinstance(value, type) and issubclass(value, PerdureError) and "code" not in vars(value):  # noqa: F405
         value.code = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 

@@ -1,10 +1,11 @@
-"""The root of all errors, and errors of what a caller passes: a graph, a definition, arguments to `run`, an answer."""
+"""The root of all errors, and errors of what users write: a graph, a definition, a step, an answer, an agent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from enum import Enum
+
+from perdure.errors.wording import did_you_mean, type_name, type_names
 
 
 class PerdureError(Exception):
@@ -28,6 +29,10 @@ def _rebuild(kind: type[PerdureError], args: tuple[object, ...], attributes: dic
 
 class WorkflowException(PerdureError):
     code = "workflow"
+
+
+class WorkflowRunnerException(WorkflowException):
+    code = "runner"
 
 
 class MissingExtra(PerdureError, ImportError):
@@ -270,19 +275,85 @@ class RequestWithdrawn(RequestError):
         )
 
 
-def type_name(annotation: object) -> str:
-    """The type as messages print it: `str`, `list[int]`, `Ticket`."""
-    if annotation is None or annotation is type(None):
-        return "None"
-    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
-        return annotation.__qualname__
-    return str(annotation).replace("typing.", "")
+class StepOutsideWorkflow(WorkflowRunnerException, RuntimeError):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Step {name!r} was called outside of a workflow, where nothing can record its result. Call it from a "
+            f"function marked @workflow or from a handler; to call the plain function use {name}.function(...)."
+        )
 
 
-def type_names(types: Sequence[object]) -> str:
-    return ", ".join(map(type_name, types)) or "nothing"
+class StepNameTaken(WorkflowRunnerException, ValueError):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Two different functions are called as step {name!r}. Results are found by name, so one function "
+            "could get the other's result. Give one of them another name: @step(name=...) or ctx.step(..., name=...)."
+        )
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+class WrongInputType(WorkflowRunnerException, RuntimeError):
+    def __init__(self, executor_id: str, value: object, accepted: Sequence[object]) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"The start executor {executor_id!r} does not accept {type_name(type(value))}; it accepts "
+            f"{type_names(accepted)}. Nothing was written. Send one of these types, or add a handler."
+        )
+
+
+class InvalidSelection(WorkflowRunnerException, RuntimeError):
+    """A selection function or an orchestrator chose something other than its targets."""
+
+
+class AgentFailed(PerdureError, RuntimeError):
+    """A turn of an agent did not finish: its model failed, or returned nothing usable."""
+
+    def __init__(self, agent_name: str, problem: str, advice: str) -> None:
+        self.agent_name = agent_name
+        super().__init__(f"Agent {agent_name!r}: {problem} {advice}")
+
+
+class AnswerNotUsable(AgentFailed, ValueError):
+    """The agent's answer lacks the value of the requested type, or the handoff."""
+
+    asks_again = True
+    """The next attempt calls the model again, although its answer is recorded."""
+
+    def __init__(self, agent_name: str, problem: str) -> None:
+        advice = "Calls of tools are recorded; a further attempt asks the model again."
+        super().__init__(agent_name, problem if problem.endswith((".", "'", '"')) else f"{problem}.", advice)
+
+
+class UsageLimitReached(AgentFailed):
+    """A turn of an agent used more than its limit."""
+
+
+class ApprovalTimedOut(WorkflowRunnerException, TimeoutError):
+    """An agent's output was not approved in time."""
+
+    def __init__(self, node: str, seconds: float) -> None:
+        self.node = node
+        self.seconds = seconds
+        super().__init__(f"The output of {node!r} was not approved within {seconds:g} s, so it was not used.")
+
+
+class PredicateFailed(WorkflowRunnerException, ValueError):
+    """A predicate of an edge, or of an approval, raised an error. The message has its path in the definition."""
+
+
+class InputMismatch(WorkflowRunnerException, ValueError):
+    """An execution exists already, with another input."""
+
+    def __init__(self, execution_id: str, workflow_name: str, known: object, given: object) -> None:
+        self.execution_id = execution_id
+        super().__init__(
+            f"Execution {execution_id!r} of {workflow_name!r} has another input: it began with {_short(known)}, and "
+            f"this call has {_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose "
+            "another id."
+        )
+
+
+def _short(value: object, max_length: int = 100) -> str:
+    text = repr(value)
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."

@@ -45,7 +45,7 @@ __all__ = list(_HOME)
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
 
     def __getattr__(name: str) -> object:
-        from perdure.lazy import lazy_exports
+        from perdure.names import lazy_exports
 
         find, _ = lazy_exports(__name__, _HOME)
         return find(name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import homes_of, lazy_exports
+from perdure.names import homes_of, lazy_exports
 
 if TYPE_CHECKING:
     from perdure.testing.conformance.suite import (

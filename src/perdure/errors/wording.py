@@ -1,0 +1,24 @@
+"""Names and types as messages show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+def type_name(annotation: object) -> str:
+    """The type as messages print it: `str`, `list[int]`, `Ticket`."""
+    if annotation is None or annotation is type(None):
+        return "None"
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def type_names(types: Sequence[object]) -> str:
+    return ", ".join(map(type_name, types)) or "nothing"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
