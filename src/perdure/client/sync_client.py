@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
-from msgspec import UNSET
 
-from perdure.client import models
 from perdure.client.async_client import Client
-from perdure.client.calls import PAGE, AnyCheckpoint, MessagesIn, OnBusy, TurnArguments
 from perdure.client.connection import LIMITS, Connection, Patience, Token, load_certificates, read_pieces
 
 T = TypeVar("T")
@@ -80,6 +76,30 @@ async def _next(items: AsyncGenerator[T, None]) -> T:
     return await anext(items)
 
 
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncClient, P], T]:
+    """The method of `Client` for callers that block."""
+
+    @functools.wraps(method)
+    def call(self: SyncClient, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return _run(method(self._client, *arguments, **options))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[Client, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[SyncClient, P], Generator[T, None, None]]:
+    """The same for a method that returns a generator."""
+
+    @functools.wraps(method)
+    def call(self: SyncClient, /, *arguments: P.args, **options: P.kwargs) -> Generator[T, None, None]:
+        return _iterate(method(self._client, *arguments, **options))
+
+    return call
+
+
 class _BlockingClient(Client):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -127,153 +147,44 @@ class SyncClient:
         """Close its connections. Runs continue."""
         _run(self._client.aclose())
 
-    # ------------------------------------------------------------ the server and what it serves
+    ping = _blocking(Client.ping)
+    ready = _blocking(Client.ready)
+    workflows = _blocking(Client.workflows)
+    workflow = _blocking(Client.workflow)
+    graph = _blocking(Client.graph)
+    tools = _blocking(Client.tools)
+    state_schema = _blocking(Client.state_schema)
 
-    def ping(self) -> str:
-        return _run(self._client.ping())
+    invoke = _blocking(Client.invoke)
+    stream = _iterating(Client.stream)
+    stop = _blocking(Client.stop)
 
-    def ready(self) -> models.Ready:
-        return _run(self._client.ready())
+    run = _blocking(Client.run)
+    get_run = _blocking(Client.get_run)
+    cancel = _blocking(Client.cancel)
+    events = _iterating(Client.events)
+    requests = _blocking(Client.requests)
+    answer = _blocking(Client.answer)
 
-    def workflows(self) -> list[models.Workflow]:
-        return _run(self._client.workflows())
+    threads = _iterating(Client.threads)
+    thread = _blocking(Client.thread)
+    delete_thread = _blocking(Client.delete_thread)
+    state = _blocking(Client.state)
+    update_state = _blocking(Client.update_state)
+    clear_state = _blocking(Client.clear_state)
+    patch_state = _blocking(Client.patch_state)
+    messages = _iterating(Client.messages)
+    add_messages = _blocking(Client.add_messages)
+    message = _blocking(Client.message)
+    delete_message = _blocking(Client.delete_message)
 
-    def workflow(self, name: str) -> models.Workflow:
-        return _run(self._client.workflow(name))
+    checkpoints = _iterating(Client.checkpoints)
+    checkpoint = _blocking(Client.checkpoint)
+    diff = _blocking(Client.diff)
+    fork = _blocking(Client.fork)
+    rewind = _blocking(Client.rewind)
+    pin = _blocking(Client.pin)
+    unpin = _blocking(Client.unpin)
 
-    def graph(self) -> models.Graph:
-        return _run(self._client.graph())
-
-    def tools(self) -> list[models.NodeTools]:
-        return _run(self._client.tools())
-
-    def state_schema(self) -> dict[str, Any]:
-        return _run(self._client.state_schema())
-
-    # ------------------------------------------------------------ turns
-
-    def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
-        return _run(self._client.invoke(messages, **options))
-
-    def stream(
-        self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]
-    ) -> Generator[models.Chunk, None, None]:
-        return _iterate(self._client.stream(messages, **options))
-
-    def stop(self, thread_id: str) -> models.Stopped:
-        return _run(self._client.stop(thread_id))
-
-    # ------------------------------------------------------------ runs
-
-    def run(
-        self,
-        thread_id: str,
-        input: Any = UNSET,
-        *,
-        responses: Mapping[str, Any] | None = None,
-        workflow: str | None = None,
-        on_busy: OnBusy = "reject",
-        wait: float | None = None,
-    ) -> models.Run:
-        return _run(
-            self._client.run(thread_id, input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait)
-        )
-
-    def get_run(self, thread_id: str, run_id: str) -> models.Run:
-        return _run(self._client.get_run(thread_id, run_id))
-
-    def cancel(self, thread_id: str, run_id: str) -> models.Cancelled:
-        return _run(self._client.cancel(thread_id, run_id))
-
-    def events(
-        self, thread_id: str, after: int | None = None, *, live: bool = True, reconnect: bool = True
-    ) -> Generator[models.Event, None, None]:
-        return _iterate(self._client.events(thread_id, after, live=live, reconnect=reconnect))
-
-    def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[models.Request]:
-        return _run(self._client.requests(thread_id, limit=limit))
-
-    def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> models.Run:
-        return _run(self._client.answer(thread_id, request_id, value, wait=wait))
-
-    # ------------------------------------------------------------ threads
-
-    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> Generator[models.Thread, None, None]:
-        return _iterate(self._client.threads(search, page_size=page_size))
-
-    def thread(self, thread_id: str) -> models.Thread:
-        return _run(self._client.thread(thread_id))
-
-    def delete_thread(self, thread_id: str) -> None:
-        _run(self._client.delete_thread(thread_id))
-
-    def state(self, thread_id: str) -> dict[str, Any]:
-        return _run(self._client.state(thread_id))
-
-    def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        return _run(self._client.update_state(thread_id, values))
-
-    def clear_state(self, thread_id: str) -> None:
-        _run(self._client.clear_state(thread_id))
-
-    def patch_state(
-        self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
-    ) -> models.Checkpoint:
-        return _run(self._client.patch_state(thread_id, update_state, remove_state=remove_state))
-
-    def messages(
-        self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
-    ) -> Generator[models.Message, None, None]:
-        return _iterate(self._client.messages(thread_id, search, page_size=page_size))
-
-    def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
-        return _run(self._client.add_messages(thread_id, messages))
-
-    def message(self, thread_id: str, message_id: str) -> models.Message:
-        return _run(self._client.message(thread_id, message_id))
-
-    def delete_message(self, thread_id: str, message_id: str) -> None:
-        _run(self._client.delete_message(thread_id, message_id))
-
-    # ------------------------------------------------------------ time travel
-
-    def checkpoints(
-        self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
-    ) -> Generator[models.Checkpoint, None, None]:
-        return _iterate(self._client.checkpoints(thread_id, before=before, page_size=page_size))
-
-    def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.CheckpointState:
-        return _run(self._client.checkpoint(thread_id, checkpoint))
-
-    def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> models.Diff:
-        return _run(self._client.diff(thread_id, before, after))
-
-    def fork(
-        self,
-        thread_id: str,
-        checkpoint: AnyCheckpoint | None = None,
-        *,
-        to: str | None = None,
-        update_state: Mapping[str, Any] | None = None,
-        remove_state: Iterable[str] = (),
-    ) -> models.Checkpoint:
-        return _run(
-            self._client.fork(thread_id, checkpoint, to=to, update_state=update_state, remove_state=remove_state)
-        )
-
-    def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.Checkpoint:
-        return _run(self._client.rewind(thread_id, checkpoint))
-
-    def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
-        return _run(self._client.pin(thread_id, checkpoint))
-
-    def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
-        return _run(self._client.unpin(thread_id, checkpoint))
-
-    # ------------------------------------------------------------ transfer
-
-    def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
-        return _run(self._client.export_thread(thread_id, path))
-
-    def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:
-        return _run(self._client.import_thread(path, thread_id))
+    export_thread = _blocking(Client.export_thread)
+    import_thread = _blocking(Client.import_thread)
