@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from perdure.server.http.app import ServerApp, create_app
+from perdure.server import ServerApp, create_app
 
 FLOW = """
 from perdure import WorkflowBuilder, WorkflowContext, executor

@@ -16,9 +16,9 @@ import pytest
 from tests.server.hostile.in_process import HERE, app_of, bearer, client_of, config, talk
 from tests.server.hostile.served import SECRET, token
 
+from perdure.server import ServerApp, create_app
 from perdure.server.auth.api_keys import KeyFile, make_key
 from perdure.server.config.files import config_from
-from perdure.server.http.app import ServerApp, create_app
 
 JWT_SECRET = random.Random(1).randbytes(48).hex()
 CHAT = {"messages": [{"content": "hello"}], "config": {"thread_id": "t"}}

@@ -12,7 +12,7 @@ from tests.server.hostile.in_process import app_of, bearer, client_of, talk
 from tests.server.hostile.owners import Owner, done
 from tests.server.hostile.table import TABLE, Call, Ids, path_of, routes_of, sent_by
 
-from perdure.server.http.app import ServerApp
+from perdure.server import ServerApp
 
 ALIKE = [
     ("alice", "al"),

@@ -16,8 +16,8 @@ from tests.server.serving import Server, done, eventually, flows_project, turn
 from tests.servers.postgres import Databases
 from tests.servers.valkey import ValkeyServer
 
+from perdure.server import ServerApp, create_app
 from perdure.server.app import service as service_module
-from perdure.server.http.app import ServerApp, create_app
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hashlib import sha256
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -239,15 +239,16 @@ def configure_from_environment() -> None:
         logger.warning("%s=%s is not 1, 0 or sensitive; tracing stays off", ENVIRONMENT_VARIABLE, wanted)
 
 
-@contextmanager
-def link_to_caller(headers: Mapping[str, str]) -> Iterator[None]:
+def link_to_caller(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """Link runs that begin inside to the caller that `traceparent` names. Header names are in lower case.
 
     A current span, such as that of an instrumented web framework, takes precedence as the caller.
     """
-    if active is None:
-        yield
-        return
+    return nullcontext() if active is None else _link(headers)
+
+
+@contextmanager
+def _link(headers: Mapping[str, str]) -> Iterator[None]:
     from opentelemetry import trace
     from opentelemetry.context import attach, detach
     from opentelemetry.propagate import extract

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         NotServable as NotServable,
         ServerConfig as ServerConfig,
     )
-    from perdure.server.http.app import ServerApp as ServerApp, create_app as create_app
+    from perdure.server.http.app import create_app as create_app
+    from perdure.server.http.middleware import ServerApp as ServerApp
     from perdure.server.metrics import Metrics as Metrics
     from perdure.server.rate_limit import client_address as client_address
 
@@ -47,7 +48,8 @@ _HOME = homes_of(
         "perdure.server.config.schema": (
             "AuthConfig AuthorizationConfig InvalidConfig NotImportable NotServable ServerConfig"
         ),
-        "perdure.server.http.app": "ServerApp create_app",
+        "perdure.server.http.app": "create_app",
+        "perdure.server.http.middleware": "ServerApp",
         "perdure.server.metrics": "Metrics",
         "perdure.server.rate_limit": "client_address",
     }

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from tests.server.hostile.served import token
 
-from perdure.server.http.app import ServerApp, create_app
+from perdure.server import ServerApp, create_app
 
 HERE = "tests.server.hostile.served"
 URL = "http://localhost"

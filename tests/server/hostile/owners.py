@@ -10,7 +10,7 @@ import httpx
 from tests.server.hostile.in_process import client_of
 from tests.server.hostile.table import Ids
 
-from perdure.server.http.app import ServerApp
+from perdure.server import ServerApp
 
 
 class Owner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, NamedTuple
 
-from perdure.server.http.app import ServerApp
+from perdure.server import ServerApp
 
 Outcome = Literal["public", "general", "list", "missing", "own"]
 """The answer to another user: no content of any user (`public`, `general`), a list without the thread (`list`), 404

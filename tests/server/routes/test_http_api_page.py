@@ -16,7 +16,7 @@ from tests.docs.following import Block, blocks_of, python_blocks
 from tests.server.routes.calling import called
 from tests.server.serving import Server, project
 
-from perdure.server.http.responses import errors
+from perdure.server.http.responses import COMMON_ERRORS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http-api.md"
 SHOWN_URL = "http://127.0.0.1:8000"
@@ -104,7 +104,7 @@ async def test_tables_of_the_page_list_every_route_with_scope_and_statuses() -> 
     text = PAGE.read_text(encoding="utf-8")
     [sentence] = ALWAYS.findall(text)
     always = {int(status) for status in re.findall(r"\d+", sentence)}
-    assert always == set(errors())
+    assert always == set(COMMON_ERRORS)
     written = {
         (row["method"], row["path"]): (row["scope"], {int(status) for status in re.findall(r"\d+", row["answers"])})
         for row in ROW.finditer(text)

@@ -17,7 +17,7 @@ from perdure.errors import MissingExtra
 from perdure.server.config.schema import ServerConfig
 
 if TYPE_CHECKING:
-    from perdure.server.http.app import ServerApp
+    from perdure.server.http.middleware import ServerApp
 
 
 try:

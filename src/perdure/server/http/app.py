@@ -1,19 +1,21 @@
-"""The ASGI app: every route behind the middleware, the OpenAPI document and the documentation page."""
+"""The app: all routes behind the middleware, among them health, metrics, the OpenAPI document and its page."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from litestar import Litestar, Response, get
 from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Server
 from litestar.types import Scope
 
@@ -21,59 +23,57 @@ from perdure.errors import PerdureError
 from perdure.server.app.factory import make_service
 from perdure.server.app.service import Service
 from perdure.server.config.schema import ServerConfig
-from perdure.server.http.middleware import EXPOSED, Gate, OwnVisit, authorize, provide_threads, provide_visit
-from perdure.server.http.responses import answer_http, answer_perdure, answer_problem, answer_unknown
-from perdure.server.http.routes import graph, history, operations, runs, threads
+from perdure.server.http.middleware import EXPOSED, OwnVisit, ServerApp, authorize, handlers_of, provide_visit
+from perdure.server.http.responses import (
+    Reply,
+    answer_http,
+    answer_perdure,
+    answer_problem,
+    answer_unknown,
+    reply,
+    route_options,
+)
+from perdure.server.http.routes import graph, history, runs, threads
 from perdure.server.problems import HttpProblem
 
-ROUTES = [
-    *operations.ROUTES,
-    *graph.ROUTES,
-    *threads.ROUTES,
-    *runs.ROUTES,
-    *history.ROUTES,
-]
+# ---------------------------------------------------------------- routes of the server itself
 
 
-class ServerApp:
-    """An ASGI app, to serve or to mount. Without lifespan events, the first request starts it."""
+class Readiness(msgspec.Struct, frozen=True):
+    is_ready: bool
+    checks: dict[str, str]
+    """`ok` or `unavailable` for the storage and for Redis."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self.routes = make_routes(service)
-        public = frozenset(
-            route.path
-            for route in self.routes.routes
-            for handler in _handlers(route)
-            if handler.opt.get("scope") == "public"
-        )
-        self._gate = Gate(service, self.routes, public)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-            return
-        self.service.start()
-        root_path = self.service.config.root_path
-        if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may strip the prefix or keep it
-            path = scope["path"][len(root_path) :]
-            scope = {**scope, "path": path, "raw_path": path.encode()}
-        await self._gate(scope, receive, send)
+@get("/ping", **route_options("public", "Operations", "Check that the server answers"))
+async def ping(visit: OwnVisit) -> Response[Reply]:
+    return reply(visit.request_id, "pong")
 
-    async def _live(self, receive: Any, send: Any) -> None:
-        await receive()
-        self.service.start()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.aclose()
-        await send({"type": "lifespan.shutdown.complete"})
 
-    async def aclose(self) -> None:
-        """Accept no more work, let supersteps finish, and close files and connections.
+@get("/healthz", **route_options("public", "Operations", "Liveness of the process"))
+async def healthz(visit: OwnVisit) -> Response[Reply]:
+    return reply(visit.request_id, {"status": "ok"})
 
-        An app that mounts this one calls it when it stops.
-        """
-        await self.service.stop()
+
+_NOT_READY = {503: ResponseSpec(Reply, description="A dependency is not available.", generate_examples=False)}
+
+
+@get("/readyz", **route_options("public", "Operations", "Readiness: the storage can be reached", also=_NOT_READY))
+async def readyz(visit: OwnVisit) -> Response[Reply]:
+    checks = dict(await visit.service.readiness())
+    # Redis is optional: without it the server is slower but works.
+    is_ready = all(verdict == "ok" for name, verdict in checks.items() if name != "redis")
+    body = Readiness(is_ready, checks)
+    return reply(visit.request_id, body, status=200 if is_ready else 503, message="OK" if is_ready else "Not ready")
+
+
+@get("/metrics", media_type="text/plain", **route_options("metrics:read", "Operations", "Metrics in Prometheus format"))
+async def metrics(visit: OwnVisit) -> Response[str]:
+    text = visit.service.metrics.render()
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")  # type: ignore[arg-type]  # encoded
+
+
+ROUTES = [*(ping, healthz, readyz, metrics), *graph.ROUTES, *threads.ROUTES, *runs.ROUTES, *history.ROUTES]
 
 
 def create_app(
@@ -85,7 +85,7 @@ def create_app(
     """
     if service is None:
         service = make_service(_load(config))
-    return ServerApp(service)
+    return ServerApp(service, make_routes(service))
 
 
 def _load(config: Any) -> ServerConfig:
@@ -110,11 +110,8 @@ def make_routes(service: Service) -> Litestar:
     )
     routes = Litestar(
         [*ROUTES, *((openapi_json, documentation) if has_page else (openapi_json,))],
-        dependencies={
-            "visit": Provide(provide_visit),
-            "threads": Provide(provide_threads),
-        },
-        guards=[authorize],
+        dependencies={"visit": Provide(provide_visit)},
+        before_request=authorize,
         exception_handlers={
             HttpProblem: answer_problem,
             PerdureError: answer_perdure,
@@ -128,16 +125,12 @@ def make_routes(service: Service) -> Litestar:
         debug=False,
     )
     for route in routes.routes:
-        for handler in _handlers(route):
+        for handler in handlers_of(route):
             if "scope" not in handler.opt:
                 raise RuntimeError(f"The route {route.path} declares no scope. Add opt={{'scope': ...}}.")
+            if getattr(handler, "before_request", None) is not None:
+                raise RuntimeError(f"The route {route.path} replaces the check of its scope. Remove before_request.")
     return routes
-
-
-def _handlers(route: Any) -> list[Any]:
-    """The handlers of a route, without the OPTIONS handlers that Litestar adds."""
-    handlers = getattr(route, "route_handlers", None) or [route.route_handler]
-    return [handler for handler in handlers if getattr(handler, "http_methods", None) != {"OPTIONS"}]
 
 
 @cache
@@ -153,10 +146,9 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
         description="Durable agent workflows: conversations, runs, events, time travel.",
         servers=[Server(url=root_path or "/")],
     )
-    dependencies = {"visit": Provide(provide_visit), "threads": Provide(provide_threads)}
-    document: dict[str, Any] = Litestar(
-        ROUTES, dependencies=dependencies, openapi_config=config, logging_config=None
-    ).openapi_schema.to_schema()
+    dependencies = {"visit": Provide(provide_visit)}
+    app = Litestar(ROUTES, dependencies=dependencies, openapi_config=config, logging_config=None)
+    document: dict[str, Any] = app.openapi_schema.to_schema()
     return document
 
 

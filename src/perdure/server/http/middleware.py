@@ -1,5 +1,5 @@
-"""What every request passes: host and size checks, authentication, rate limit, security headers, metrics. Routes get a
-request as its Visit.
+"""The ASGI app, and what every request passes before its route: host and size checks, authentication, rate limit,
+security headers, metrics. Routes get a request as its Visit.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import msgspec
-from litestar.connection import ASGIConnection
+from litestar import Litestar, Request
 from litestar.di import NamedDependency
-from litestar.enums import ScopeType
-from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Scope
 
 from perdure.engine.tracing import link_to_caller
@@ -39,6 +37,11 @@ class Visit(msgspec.Struct):
     limit_key: str | None = None
     """The key of the rate limit."""
 
+    @property
+    def threads(self) -> Threads:
+        """The threads of the principal."""
+        return Threads(self.service, self.space)
+
     async def require_scope(self, scope: str, thread_id: str | None) -> None:
         """Raises HttpProblem unless the principal has the scope for this thread, which a body or a query names."""
         if not await self.service.authorizer.may(self.principal, scope, thread_id):
@@ -50,28 +53,22 @@ def visit_of(scope: Any) -> Visit:
     return visit
 
 
-Connection = ASGIConnection[Any, Any, Any, Any]
-
-
 OwnVisit = NamedDependency[Visit]
-OwnThreads = NamedDependency[Threads]
-"""Dependencies of routes: the current request, and the threads of its principal."""
+"""The dependency of routes: the current request."""
 
 
 async def provide_visit(scope: Scope) -> Visit:
     return visit_of(scope)
 
 
-async def provide_threads(visit: OwnVisit) -> Threads:
-    return Threads(visit.service, visit.space)
+async def authorize(request: Request[Any, Any, Any]) -> None:
+    """Runs before every route but the socket, which does it itself: checks the scope that the route declares.
 
-
-async def authorize(connection: Connection, handler: BaseRouteHandler) -> None:
-    """The guard of every route: checks the scope that the route declares. Raises HttpProblem."""
-    required = handler.opt.get("scope", "public")  # only Litestar's OPTIONS handlers have none: see `make_routes`
-    if required == "public" or connection.scope["type"] == ScopeType.WEBSOCKET:  # a socket checks its scope itself
-        return
-    await visit_of(connection.scope).require_scope(required, connection.path_params.get("thread_id"))
+    Not a guard, for which Litestar copies the route at each request. Raises HttpProblem.
+    """
+    required = request.route_handler.opt.get("scope", "public")  # only Litestar's OPTIONS handlers have none
+    if required != "public":
+        await visit_of(request.scope).require_scope(required, request.path_params.get("thread_id"))
 
 
 logger = get_logger("server")
@@ -93,21 +90,36 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BEARER = "agentflow-bearer"
 
 
-class Gate:
-    """The outermost layer. `inner`: the app with the routes; `public`: the paths that need no credentials."""
+class ServerApp:
+    """An ASGI app, to serve or to mount. Without lifespan events, the first request starts it."""
 
-    def __init__(self, service: Service, inner: Any, public: frozenset[str]) -> None:
-        self._service = service
-        self._inner = inner
-        self._public = public
+    def __init__(self, service: Service, routes: Litestar) -> None:
+        self.service = service
+        self.routes = routes
+        self._public = frozenset(
+            route.path
+            for route in routes.routes
+            for handler in handlers_of(route)
+            if handler.opt.get("scope") == "public"
+        )
+        """The paths that need no credentials."""
 
     async def __call__(self, scope: AsgiScope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        service = self.service
+        service.start()
+        limits, root_path = service.config.limits, service.config.root_path
+        if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may strip the prefix or keep it
+            path = scope["path"][len(root_path) :]
+            scope = {**scope, "path": path, "raw_path": path.encode()}
         headers = _headers(scope)
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = random_digits() + random_digits()
-        visit = scope[KEY] = Visit(request_id, self._service)
-        answer = _Answer(scope, send, request_id, self._service, headers.get("origin"))
+        visit = scope[KEY] = Visit(request_id, service)
+        answer = _Answer(scope, send, request_id, service, headers.get("origin"))
         if scope.get("method") == "HEAD" and _path(scope) in self._public:  # load balancers send it
             scope, answer.is_head = {**scope, "method": "GET"}, True
         try:
@@ -115,19 +127,33 @@ class Gate:
         except HttpProblem as problem:
             await answer.refuse(problem)
             return
-        limits = self._service.config.limits
         if scope["type"] == "http":
             receive = _RequestBody(receive, answer, limits.max_request_bytes, limits.body_seconds).receive
         try:
             with link_to_caller(headers):  # a run that begins here links its trace to the caller's
-                await self._inner(scope, receive, answer.send)
+                await self.routes(scope, receive, answer.send)  # type: ignore[arg-type]  # the types of ASGI by another name
         finally:
             answer.count()
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        self.service.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def aclose(self) -> None:
+        """Accept no more work, let supersteps finish, and close files and connections.
+
+        An app that mounts this one calls it when it stops.
+        """
+        await self.service.stop()
 
     async def _admit(self, scope: AsgiScope, headers: dict[str, str], visit: Visit, answer: _Answer) -> None:
         """Raises HttpProblem."""
         path = _path(scope)
-        service = self._service
+        service = self.service
         _check_host(headers, service)
         if scope["type"] == "http":
             _check_length(headers, service.config.limits.max_request_bytes)
@@ -142,14 +168,14 @@ class Gate:
         await self._count(headers, path, peer, visit, answer)
 
     async def _authenticate(self, scope: AsgiScope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
-        if self._service.authenticator is None:
+        if self.service.authenticator is None:
             return ANYBODY
         token, api_key = _token(scope, headers), headers.get("x-api-key")
         if token is not None and api_key is not None and token != api_key:
             raise HttpProblem(401, "not_authenticated", "The request has two different credentials. Send one.")
         credentials = Credentials(headers, token, api_key, scope.get("method", "GET"), path, peer)
         try:
-            return await self._service.authenticator.authenticate(credentials)
+            return await self.service.authenticator.authenticate(credentials)
         except NotAuthenticated as error:
             raise HttpProblem(401, "not_authenticated", str(error), headers={"WWW-Authenticate": "Bearer"}) from None
         except AuthUnavailable as error:
@@ -162,12 +188,12 @@ class Gate:
             ) from None
 
     async def _count(self, headers: dict[str, str], path: str, peer: str | None, visit: Visit, answer: _Answer) -> None:
-        limit = self._service.config.rate_limit
-        if self._service.limiter is None or limit is None or path in _EXEMPT or path in limit.exclude_paths:
+        limit = self.service.config.rate_limit
+        if self.service.limiter is None or limit is None or path in _EXEMPT or path in limit.exclude_paths:
             return
         address = client_address(peer, headers, limit.trusted_proxies)
         visit.limit_key = limit_key(limit.by, address, visit.principal.user_id)
-        verdict = await self._service.limiter.take(visit.limit_key)
+        verdict = await self.service.limiter.take(visit.limit_key)
         answer.limits = [
             (b"x-ratelimit-limit", b"%d" % verdict.limit),
             (b"x-ratelimit-remaining", b"%d" % verdict.remaining),
@@ -175,6 +201,12 @@ class Gate:
         ]
         if not verdict.is_allowed:
             raise too_often(verdict.limit, limit.window, verdict.seconds)
+
+
+def handlers_of(route: Any) -> list[Any]:
+    """The handlers of a route, without the OPTIONS handlers that Litestar adds."""
+    handlers = getattr(route, "route_handlers", None) or [route.route_handler]
+    return [handler for handler in handlers if getattr(handler, "http_methods", None) != {"OPTIONS"}]
 
 
 class _Answer:

@@ -7,7 +7,7 @@ closing frame that holds the cursor.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -72,22 +72,37 @@ _MEANINGS = {
     503: "The storage cannot be reached, or the server is stopping.",
     504: "The run is still running; the request waited long enough.",
 }
+COMMON_ERRORS = (400, 401, 403, 408, 413, 422, 429, 503)
+"""Statuses that every route may answer."""
 
 
-def errors(*statuses: int) -> dict[int, ResponseSpec]:
-    """The error responses of a route, for the OpenAPI document."""
-    always = (400, 401, 403, 408, 413, 422, 429, 503)
+def route_options(
+    scope: str, tag: str, summary: str, *errors: int, status: int = 200, also: Mapping[int, ResponseSpec] | None = None
+) -> dict[str, Any]:
+    """What a route declares beside its path: the scope that it needs, and its entry in the OpenAPI document.
+
+    `errors`: statuses beside those that every route may answer. `also`: further responses.
+    """
+    responses = {error: _error_spec(error, ErrorReply) for error in sorted({*COMMON_ERRORS, *errors})}
     return {
-        status: ResponseSpec(ErrorReply, description=_MEANINGS[status], generate_examples=False)
-        for status in sorted({*always, *statuses})
+        "opt": {"scope": scope},
+        "responses": {**responses, **(also or {})},
+        "tags": [tag],
+        "summary": summary,
+        "status_code": status,
     }
 
 
-def errors_of_agentflow(*statuses: int) -> dict[int, ResponseSpec]:
+def agentflow_options(scope: str, tag: str, summary: str, *errors: int) -> dict[str, Any]:
     """The same, with AgentFlow's format of a conflict."""
-    specs = errors(*statuses)
-    specs[409] = ResponseSpec(StateConflictResponse, description=_MEANINGS[409], generate_examples=False)
-    return specs
+    options = route_options(scope, tag, summary, *errors)
+    options["opt"]["agentflow"] = True
+    options["responses"][409] = _error_spec(409, StateConflictResponse)
+    return options
+
+
+def _error_spec(status: int, body: type[msgspec.Struct]) -> ResponseSpec:
+    return ResponseSpec(body, description=_MEANINGS[status], generate_examples=False)
 
 
 logger = get_logger("server")

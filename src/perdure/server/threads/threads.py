@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import CheckpointNotFound
 from perdure.names import new_thread_id
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
@@ -58,13 +59,15 @@ class Views:
             self._bytes -= len(self._views.popitem(last=False)[1][1]) + ENTRY_BYTES
 
 
-class Threads:
+class Threads(msgspec.Struct, frozen=True):
     """The threads of one user. Every id passes through the user's space, so other users' threads are unreachable."""
 
-    def __init__(self, service: Service, space: Space) -> None:
-        self.service = service
-        self.space = space
-        self.storage = service.storage
+    service: Service
+    space: Space
+
+    @property
+    def storage(self) -> StoreCheckpointStorage:
+        return self.service.storage
 
     async def find(self, thread_id: str) -> ThreadInfo:
         """Raises HttpProblem if this user has no such thread."""

@@ -1,73 +1,66 @@
-"""AgentFlow's routes: graph, tools, invoke, stream, stop, and the socket."""
+"""Routes of graphs: AgentFlow's graph, tools, invoke, stream, stop and socket; and the served workflows."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 from litestar import Response, WebSocket, get, post, websocket
 from litestar.exceptions import WebSocketDisconnect
-from litestar.params import JSONBody
+from litestar.params import FromPath, JSONBody
 from litestar.response import Stream
 from msgspec import UNSET, UnsetType
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.http.middleware import OwnThreads, OwnVisit, Visit, visit_of
-from perdure.server.http.responses import Reply, errors_of_agentflow, event_stream, reply
+from perdure.server.http.middleware import OwnVisit, Visit, visit_of
+from perdure.server.http.responses import Reply, agentflow_options, event_stream, reply, route_options
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream
 from perdure.server.threads.agentflow import STATE_SCHEMA, graph_to_client, tools_to_client
-from perdure.server.threads.threads import Threads
+from perdure.server.threads.to_json import schema_of_any
+from perdure.workflows.workflow import Workflow
 
 logger = get_logger("server")
 
-READ = {"scope": "graph:read", "agentflow": True}
-TAGS = ["Graph"]
+read_options = partial(agentflow_options, "graph:read", "Graph")
 
 
-@get("/v1/graph", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="Get the default workflow as a graph")
+@get("/v1/graph", **read_options("Get the default workflow as a graph"))
 async def graph(visit: OwnVisit) -> Response[Reply]:
     return reply(visit.request_id, graph_to_client(visit.service.workflow(None), visit.service.storage))
 
 
-@get("/v1/graph/tools", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="List the tools of its agents")
+@get("/v1/graph/tools", **read_options("List the tools of its agents"))
 async def tools(visit: OwnVisit) -> Response[Reply]:
     return reply(visit.request_id, tools_to_client(visit.service.workflow(None)))
 
 
-@get("/v1/graph:StateSchema", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="Get the schema of a state")
+@get("/v1/graph:StateSchema", **read_options("Get the schema of a state"))
 async def state_schema(visit: OwnVisit) -> Response[Reply]:
     return reply(visit.request_id, STATE_SCHEMA)
 
 
 @post(
     "/v1/graph/invoke",
-    status_code=200,
-    opt={"scope": "graph:invoke", "agentflow": True},
-    responses=errors_of_agentflow(404, 502, 504),
-    tags=TAGS,
-    summary="Run one turn and return its messages",
+    **agentflow_options("graph:invoke", "Graph", "Run one turn and return its messages", 404, 502, 504),
 )
-async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    turn = InvokedTurn(threads, data)
+async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit) -> Response[Reply]:
+    turn = InvokedTurn(visit.threads, data)
     await visit.require_scope("graph:invoke", turn.thread_id)
     return reply(visit.request_id, await turn.invoke())
 
 
 @post(
     "/v1/graph/stream",
-    status_code=200,
     media_type="text/event-stream",
-    opt={"scope": "graph:stream", "agentflow": True},
-    responses=errors_of_agentflow(404, 504),
-    tags=TAGS,
-    summary="Run one turn and stream its chunks",
+    **agentflow_options("graph:stream", "Graph", "Run one turn and stream its chunks", 404, 504),
 )
-async def stream(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThreads) -> Stream:
-    turn = InvokedTurn(threads, data)
+async def stream(data: JSONBody[InvokeBody], visit: OwnVisit) -> Stream:
+    turn = InvokedTurn(visit.threads, data)
     await visit.require_scope("graph:stream", turn.thread_id)
     service = visit.service
     async with AsyncExitStack() as stack:
@@ -82,15 +75,9 @@ class StopBody(msgspec.Struct, frozen=True):
     config: dict[str, Any] | None = None
 
 
-@post(
-    "/v1/graph/stop",
-    status_code=200,
-    opt={"scope": "graph:stop", "agentflow": True},
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Stop the run of a thread",
-)
-async def stop(data: JSONBody[StopBody], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
+@post("/v1/graph/stop", **agentflow_options("graph:stop", "Graph", "Stop the run of a thread", 404))
+async def stop(data: JSONBody[StopBody], visit: OwnVisit) -> Response[Reply]:
+    threads = visit.threads
     await visit.require_scope("graph:stop", data.thread_id)
     info, workflow = await threads.workflow(data.thread_id)
     was_running = await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
@@ -98,6 +85,51 @@ async def stop(data: JSONBody[StopBody], visit: OwnVisit, threads: OwnThreads) -
     if not was_running:
         body["reason"] = "No run owns this thread."
     return reply(visit.request_id, body)
+
+
+# ---------------------------------------------------------------- workflows
+
+
+workflow_options = partial(route_options, "graph:read", "Workflows")
+
+
+def workflow_to_json(name: str, workflow: Workflow, *, is_default: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "workflow_name": workflow.name,
+        "description": workflow.description,
+        "is_default": is_default,
+        "executors": list(workflow.executors),
+        "start": workflow.start_executor_id,
+        "signature": workflow.graph_signature_hash,
+    }
+
+
+@get("/v1/workflows", **workflow_options("List workflows"))
+async def list_workflows(visit: OwnVisit) -> Response[Reply]:
+    registry = visit.service.registry
+    bodies = [
+        workflow_to_json(served.name, served.workflow, is_default=served is registry.default) for served in registry
+    ]
+    return reply(visit.request_id, {"workflows": bodies})
+
+
+@get("/v1/workflows/{name:str}", **workflow_options("Get a workflow with its schemas", 404))
+async def get_workflow(name: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    workflow = visit.service.workflow(name)
+    is_default = visit.service.registry.default is not None and visit.service.registry.default.workflow is workflow
+    body = workflow_to_json(name, workflow, is_default=is_default)
+    body["input_schema"] = schema_of_any(workflow.input_types)
+    body["output_schema"] = schema_of_any(workflow.output_types)
+    body["mermaid"] = workflow.to_mermaid()
+    return reply(visit.request_id, {"workflow": body})
+
+
+@get(
+    "/v1/workflows/{name:str}/graph.svg", media_type="image/svg+xml", **workflow_options("Draw a workflow as SVG", 404)
+)
+async def drawing(name: FromPath[str], visit: OwnVisit) -> Response[str]:
+    return Response(visit.service.workflow(name).to_svg(), media_type="image/svg+xml")
 
 
 # ---------------------------------------------------------------- the socket
@@ -151,7 +183,7 @@ async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> No
     """Run one turn. A rejected frame gets an error reply, and the socket stays open."""
     try:
         await visit.service.count_turn(visit.limit_key)
-        turn = InvokedTurn(Threads(visit.service, visit.space), _body(text))
+        turn = InvokedTurn(visit.threads, _body(text))
         await visit.require_scope("graph:stream", turn.thread_id)
         async with turn.follow() as follower:
             chunks = TurnStream(turn, await turn.begin(stream=True), follower)
@@ -192,4 +224,7 @@ async def _send(socket: WebSocket[Any, Any, Any], data: Any) -> None:
     await socket.send_data(msgspec.json.encode(data).decode(), mode="text")
 
 
-ROUTES = [graph, tools, state_schema, invoke, stream, stop, graph_socket]
+ROUTES = [
+    *(graph, tools, state_schema, invoke, stream, stop, graph_socket),
+    *(list_workflows, get_workflow, drawing),
+]

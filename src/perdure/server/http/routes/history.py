@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -15,15 +16,14 @@ from litestar.response import Stream
 
 from perdure.errors import NoThreadFile
 from perdure.names import new_thread_id
-from perdure.server.http.middleware import OwnThreads, OwnVisit
-from perdure.server.http.responses import Reply, errors, reply
+from perdure.server.http.middleware import OwnVisit
+from perdure.server.http.responses import Reply, reply, route_options
 from perdure.server.http.routes.threads import Limit
 from perdure.server.problems import HttpProblem
 from perdure.server.threads.to_json import thread_to_json
 
-READ = {"scope": "checkpointer:read"}
-WRITE = {"scope": "checkpointer:write"}
-TAGS = ["Time travel"]
+read_options = partial(route_options, "checkpointer:read", "Time travel")
+write_options = partial(route_options, "checkpointer:write", "Time travel")
 HERE = "/v1/threads/{thread_id:str}"
 
 Before = Annotated[str | None, QueryParameter(name="before", max_length=255)]
@@ -48,75 +48,45 @@ class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_pinned: bool = True
 
 
-@get(f"{HERE}/checkpoints", opt=READ, responses=errors(404), tags=TAGS, summary="List checkpoints, newest first")
+@get(f"{HERE}/checkpoints", **read_options("List checkpoints, newest first", 404))
 async def list_checkpoints(
-    thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads, limit: Limit = 100, before: Before = None
+    thread_id: FromPath[str], visit: OwnVisit, limit: Limit = 100, before: Before = None
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"checkpoints": await threads.checkpoints(thread_id, limit, before)})
+    return reply(visit.request_id, {"checkpoints": await visit.threads.checkpoints(thread_id, limit, before)})
+
+
+@get(f"{HERE}/checkpoints/{{checkpoint_id:str}}", **read_options("Get the state at a checkpoint", 404, 409))
+async def get_checkpoint(thread_id: FromPath[str], checkpoint_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    return reply(visit.request_id, {"checkpoint": await visit.threads.checkpoint(thread_id, checkpoint_id)})
 
 
 @get(
-    f"{HERE}/checkpoints/{{checkpoint_id:str}}",
-    opt=READ,
-    responses=errors(404, 409),
-    tags=TAGS,
-    summary="Get the state at a checkpoint",
-)
-async def get_checkpoint(
-    thread_id: FromPath[str], checkpoint_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
-    return reply(visit.request_id, {"checkpoint": await threads.checkpoint(thread_id, checkpoint_id)})
-
-
-@get(
-    f"{HERE}/checkpoints/{{checkpoint_id:str}}/diff/{{other:str}}",
-    opt=READ,
-    responses=errors(404, 409),
-    tags=TAGS,
-    summary="Compare two checkpoints",
+    f"{HERE}/checkpoints/{{checkpoint_id:str}}/diff/{{other:str}}", **read_options("Compare two checkpoints", 404, 409)
 )
 async def diff(
-    thread_id: FromPath[str], checkpoint_id: FromPath[str], other: FromPath[str], visit: OwnVisit, threads: OwnThreads
+    thread_id: FromPath[str], checkpoint_id: FromPath[str], other: FromPath[str], visit: OwnVisit
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"diff": await threads.diff(thread_id, checkpoint_id, other)})
+    return reply(visit.request_id, {"diff": await visit.threads.diff(thread_id, checkpoint_id, other)})
 
 
-@post(f"{HERE}/fork", opt=WRITE, responses=errors(404, 409), tags=TAGS, summary="Fork a new thread from a checkpoint")
-async def fork(
-    thread_id: FromPath[str], data: JSONBody[ForkBody], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+@post(f"{HERE}/fork", **write_options("Fork a new thread from a checkpoint", 404, 409, status=201))
+async def fork(thread_id: FromPath[str], data: JSONBody[ForkBody], visit: OwnVisit) -> Response[Reply]:
     if data.thread_id is not None:
         await visit.require_scope("checkpointer:write", data.thread_id)
-    checkpoint = await threads.fork(thread_id, data.checkpoint_id, data.thread_id, data.update_state, data.remove_state)
+    checkpoint = await visit.threads.fork(
+        thread_id, data.checkpoint_id, data.thread_id, data.update_state, data.remove_state
+    )
     return reply(visit.request_id, {"checkpoint": checkpoint}, status=201)
 
 
-@post(
-    f"{HERE}/rewind",
-    status_code=200,
-    opt=WRITE,
-    responses=errors(404, 409),
-    tags=TAGS,
-    summary="Rewind to a checkpoint; later checkpoints stay as a branch",
-)
-async def rewind(
-    thread_id: FromPath[str], data: JSONBody[RewindBody], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
-    return reply(visit.request_id, {"checkpoint": await threads.rewind(thread_id, data.checkpoint_id)})
+@post(f"{HERE}/rewind", **write_options("Rewind to a checkpoint; later checkpoints stay as a branch", 404, 409))
+async def rewind(thread_id: FromPath[str], data: JSONBody[RewindBody], visit: OwnVisit) -> Response[Reply]:
+    return reply(visit.request_id, {"checkpoint": await visit.threads.rewind(thread_id, data.checkpoint_id)})
 
 
-@post(
-    f"{HERE}/pin",
-    status_code=200,
-    opt=WRITE,
-    responses=errors(404, 409),
-    tags=TAGS,
-    summary="Pin a checkpoint, so that pruning keeps it",
-)
-async def pin(
-    thread_id: FromPath[str], data: JSONBody[PinBody], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
-    pinned = await threads.pin(thread_id, data.checkpoint_id, is_pinned=data.is_pinned)
+@post(f"{HERE}/pin", **write_options("Pin a checkpoint, so that pruning keeps it", 404, 409))
+async def pin(thread_id: FromPath[str], data: JSONBody[PinBody], visit: OwnVisit) -> Response[Reply]:
+    pinned = await visit.threads.pin(thread_id, data.checkpoint_id, is_pinned=data.is_pinned)
     return reply(visit.request_id, {"checkpoint": pinned})
 
 
@@ -129,14 +99,11 @@ PIECE_BYTES = 256 * 1024
 
 @post(
     f"{HERE}/export",
-    status_code=200,
     media_type=NDJSON,
-    opt={"scope": "checkpointer:read"},
-    responses=errors(404, 409),
-    tags=["Moving"],
-    summary="Export a thread with its history as one file",
+    **route_options("checkpointer:read", "Moving", "Export a thread with its history as one file", 404, 409),
 )
-async def export_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Stream:
+async def export_thread(thread_id: FromPath[str], visit: OwnVisit) -> Stream:
+    threads = visit.threads
     info = await threads.find(thread_id)
     with tempfile.TemporaryDirectory(prefix="perdure-export-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "thread.jsonl"
@@ -154,18 +121,16 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 @post(
     "/v1/threads/import",
-    status_code=201,
-    opt={"scope": "checkpointer:write"},
-    responses=errors(404, 409),
-    tags=["Moving"],
-    summary="Import the thread of such a file, atomically",
+    **route_options(
+        "checkpointer:write", "Moving", "Import the thread of such a file, atomically", 404, 409, status=201
+    ),
 )
 async def import_thread(
     request: Request[Any, Any, Any],
     visit: OwnVisit,
-    threads: OwnThreads,
     thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
 ) -> Response[Reply]:
+    threads = visit.threads
     stored_id = threads.space.stored_id(thread or new_thread_id())
     if thread is not None:
         await visit.require_scope("checkpointer:write", thread)

@@ -19,8 +19,8 @@ from perdure.errors import CheckpointNotFound, RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.server.auth.principal import check_id
 from perdure.server.http import responses
-from perdure.server.http.middleware import OwnThreads, OwnVisit
-from perdure.server.http.responses import Reply, errors, event_stream, reply
+from perdure.server.http.middleware import OwnVisit, Visit
+from perdure.server.http.responses import Reply, event_stream, reply, route_options
 from perdure.server.http.routes.history import HERE
 from perdure.server.http.routes.threads import Limit
 from perdure.server.problems import HttpProblem
@@ -30,11 +30,10 @@ from perdure.server.threads.conversation import EVENTS_PER_TURN, count_output_me
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import error_to_json, request_to_json, to_json
 
-TAGS = ["Runs"]
-READ = {"scope": "checkpointer:read"}
 _AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
 ENDED = {200: ResponseSpec(Reply, description="The run has ended.", generate_examples=False)}
+run_options = partial(route_options, status=202, also=ENDED)
 
 Wait = Annotated[
     float | None,
@@ -62,19 +61,17 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post(
     f"{HERE}/runs",
-    status_code=202,
-    opt={"scope": "graph:invoke"},
-    responses=ENDED | errors(404, 409, 504),
-    tags=TAGS,
-    summary="Start or resume a thread: with an input, with answers, or with neither",
+    **run_options(
+        "graph:invoke", "Runs", "Start or resume a thread: with an input, with answers, or with neither", 404, 409, 504
+    ),
 )
 async def create_run(
-    thread_id: FromPath[str], data: JSONBody[RunBody], visit: OwnVisit, threads: OwnThreads, wait: Wait = None
+    thread_id: FromPath[str], data: JSONBody[RunBody], visit: OwnVisit, wait: Wait = None
 ) -> Response[Reply]:
     if data.input is not UNSET and data.responses is not None:
         raise HttpProblem(422, "invalid_body", "Send input or responses, not both. Nothing was started.", field="input")
     served = await start_run(
-        threads,
+        visit.threads,
         thread_id,
         value=data.input,
         has_input=data.input is not UNSET,
@@ -83,31 +80,23 @@ async def create_run(
         on_busy=data.on_busy,
         run_id=data.run_id,
     )
-    return await reply_when_ended(visit, threads, served, wait)
+    return await reply_when_ended(visit, served, wait)
 
 
-async def reply_when_ended(
-    visit: OwnVisit, threads: OwnThreads, served: ServedRun, wait: float | None
-) -> Response[Reply]:
+async def reply_when_ended(visit: Visit, served: ServedRun, wait: float | None) -> Response[Reply]:
     """200 with the result if the run ended within `wait`; otherwise 202 with its state."""
+    threads = visit.threads
     has_ended = bool(wait) and await served.wait_ended(wait)
     if has_ended and isinstance(served.error, RunInterrupted):
         raise failure_of(threads, served)
     return reply(visit.request_id, {"run": await run_to_json(threads, served)}, status=200 if has_ended else 202)
 
 
-@get(
-    f"{HERE}/runs/{{run_id:str}}",
-    opt=READ,
-    responses=errors(404),
-    tags=TAGS,
-    summary="Get a run of any instance",
-)
-async def get_run(
-    thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+@get(f"{HERE}/runs/{{run_id:str}}", **route_options("checkpointer:read", "Runs", "Get a run of any instance", 404))
+async def get_run(thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    threads = visit.threads
     check_id("run_id", run_id)
-    served = _own(visit, threads, thread_id, run_id)
+    served = _own(threads, thread_id, run_id)
     if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
         info = await threads.find(thread_id)
         was_ended = info.run_id is None and info.status == "CANCELLED"
@@ -119,23 +108,18 @@ async def get_run(
     return reply(visit.request_id, {"run": body})
 
 
-def _own(visit: OwnVisit, threads: OwnThreads, thread_id: str, run_id: str) -> ServedRun | None:
-    return visit.service.runs.find(threads.space.stored_id(thread_id), run_id)
+def _own(threads: Threads, thread_id: str, run_id: str) -> ServedRun | None:
+    return threads.service.runs.find(threads.space.stored_id(thread_id), run_id)
 
 
 @post(
     f"{HERE}/runs/{{run_id:str}}/cancel",
-    status_code=200,
-    opt={"scope": "graph:stop"},
-    responses=errors(404, 409),
-    tags=TAGS,
-    summary="Cancel a run of any instance; its thread can be resumed",
+    **route_options("graph:stop", "Runs", "Cancel a run of any instance; its thread can be resumed", 404, 409),
 )
-async def cancel_run(
-    thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    threads = visit.threads
     check_id("run_id", run_id)
-    served = _own(visit, threads, thread_id, run_id)
+    served = _own(threads, thread_id, run_id)
     if served is not None and not served.has_begun:
         served.task.cancel()  # queued: nothing is stored yet
         return reply(visit.request_id, {"run_id": run_id, "was_running": True})
@@ -220,21 +204,20 @@ def _add_event(body: dict[str, Any], event: WorkflowEvent, threads: Threads) -> 
 
 @get(
     f"{HERE}/events",
-    opt=READ,
     media_type="text/event-stream",
-    responses=errors(404, 410),
-    tags=TAGS,
-    summary="Stream events; committed events have an id for reconnecting",
+    **route_options(
+        "checkpointer:read", "Runs", "Stream events; committed events have an id for reconnecting", 404, 410
+    ),
 )
 async def events(
     thread_id: FromPath[str],
     request: Request[Any, Any, Any],
     visit: OwnVisit,
-    threads: OwnThreads,
     after: After = None,
     live: Annotated[bool, QueryParameter(name="live")] = True,
     chunks: Annotated[bool, QueryParameter(name="chunks", description="As the chunks of /v1/graph/stream.")] = False,
 ) -> Stream:
+    threads = visit.threads
     info = await threads.find(thread_id)
     last_event_id = _last_event_id(request.headers.get("last-event-id"))
     cursors = [number for number in (after, last_event_id) if number is not None]
@@ -284,40 +267,27 @@ def _last_event_id(text: str | None) -> int | None:
 
 @get(
     "/v1/requests",
-    opt={"scope": "requests:read"},
-    responses=errors(404),
-    tags=["Requests"],
-    summary="List pending requests across threads, the oldest first",
+    **route_options("requests:read", "Requests", "List pending requests across threads, the oldest first", 404),
 )
 async def list_requests(
     visit: OwnVisit,
-    threads: OwnThreads,
     limit: Limit = 100,
     thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
 ) -> Response[Reply]:
     if thread is not None:
         await visit.require_scope("requests:read", thread)
-    return reply(visit.request_id, {"requests": await threads.requests(thread, limit)})
+    return reply(visit.request_id, {"requests": await visit.threads.requests(thread, limit)})
 
 
 @post(
     f"{HERE}/requests/{{request_id:str}}/answer",
-    status_code=202,
-    opt={"scope": "requests:answer"},
-    responses=ENDED | errors(404, 409, 504),
-    tags=["Requests"],
-    summary="Answer a request and resume its thread",
+    **run_options("requests:answer", "Requests", "Answer a request and resume its thread", 404, 409, 504),
 )
 async def answer(
-    thread_id: FromPath[str],
-    request_id: FromPath[str],
-    data: JSONBody[AnswerBody],
-    visit: OwnVisit,
-    threads: OwnThreads,
-    wait: Wait = None,
+    thread_id: FromPath[str], request_id: FromPath[str], data: JSONBody[AnswerBody], visit: OwnVisit, wait: Wait = None
 ) -> Response[Reply]:
     served = await start_run(
-        threads,
+        visit.threads,
         thread_id,
         value=None,
         has_input=False,
@@ -325,7 +295,7 @@ async def answer(
         on_busy="enqueue",
         run_id=data.run_id,
     )
-    return await reply_when_ended(visit, threads, served, wait)
+    return await reply_when_ended(visit, served, wait)
 
 
 ROUTES = [create_run, get_run, cancel_run, events, list_requests, answer]

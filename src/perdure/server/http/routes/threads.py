@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from perdure.server.http.middleware import OwnThreads, OwnVisit
-from perdure.server.http.responses import Reply, errors, errors_of_agentflow, reply
+from perdure.server.http.middleware import OwnVisit
+from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
 from perdure.server.problems import HttpProblem
 from perdure.server.threads.agentflow import (
     MessageBody,
@@ -28,11 +29,11 @@ from perdure.server.threads.conversation import (
     with_ids,
     with_messages,
 )
+from perdure.server.threads.threads import Threads
 
-READ = {"scope": "checkpointer:read", "agentflow": True}
-WRITE = {"scope": "checkpointer:write", "agentflow": True}
-DELETE = {"scope": "checkpointer:delete", "agentflow": True}
-TAGS = ["Threads"]
+read_options = partial(agentflow_options, "checkpointer:read", "Threads")
+write_options = partial(agentflow_options, "checkpointer:write", "Threads")
+delete_options = partial(agentflow_options, "checkpointer:delete", "Threads")
 
 Search = Annotated[str | None, QueryParameter(name="search", max_length=255)]
 Offset = Annotated[int, QueryParameter(name="offset", ge=0, le=1_000_000)]
@@ -59,34 +60,21 @@ class PatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove_state: list[str] = []
 
 
-@get(
-    "/v1/threads",
-    opt=READ,
-    responses=errors_of_agentflow(),
-    tags=TAGS,
-    summary="List threads, the latest updated first",
-)
+@get("/v1/threads", **read_options("List threads, the latest updated first"))
 async def list_threads(
-    visit: OwnVisit, threads: OwnThreads, search: Search = None, offset: Offset = 0, limit: Limit = 100
+    visit: OwnVisit, search: Search = None, offset: Offset = 0, limit: Limit = 100
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"threads": await threads.list_page(search, offset, limit)})
+    return reply(visit.request_id, {"threads": await visit.threads.list_page(search, offset, limit)})
 
 
-@get("/v1/threads/{thread_id:str}", opt=READ, responses=errors_of_agentflow(404), tags=TAGS, summary="Get a thread")
-async def get_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    return reply(visit.request_id, {"thread": await threads.get(thread_id)})
+@get("/v1/threads/{thread_id:str}", **read_options("Get a thread", 404))
+async def get_thread(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    return reply(visit.request_id, {"thread": await visit.threads.get(thread_id)})
 
 
-@delete(
-    "/v1/threads/{thread_id:str}",
-    status_code=200,
-    opt=DELETE,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Delete a thread and its history",
-)
-async def delete_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    await threads.delete(thread_id)
+@delete("/v1/threads/{thread_id:str}", **delete_options("Delete a thread and its history", 404))
+async def delete_thread(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    await visit.threads.delete(thread_id)
     return reply(visit.request_id, _success("The thread was deleted."))
 
 
@@ -97,27 +85,14 @@ def _success(message: str, data: Any = None) -> dict[str, Any]:
 # ---------------------------------------------------------------- state
 
 
-@get(
-    "/v1/threads/{thread_id:str}/state",
-    opt=READ,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Get context, execution_meta and the shared state",
-)
-async def get_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
-    return reply(visit.request_id, {"state": await threads.state_view(thread_id)})
+@get("/v1/threads/{thread_id:str}/state", **read_options("Get context, execution_meta and the shared state", 404))
+async def get_state(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    return reply(visit.request_id, {"state": await visit.threads.state_view(thread_id)})
 
 
-@put(
-    "/v1/threads/{thread_id:str}/state",
-    opt=WRITE,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Merge into the state",
-)
-async def put_state(
-    thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+@put("/v1/threads/{thread_id:str}/state", **write_options("Merge into the state", 404))
+async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit) -> Response[Reply]:
+    threads = visit.threads
     info, workflow = await threads.workflow(thread_id)
     context = context_of(data.state, "state.context")
     agent_id = speaker(workflow)
@@ -141,13 +116,10 @@ async def put_state(
 
 @delete(
     "/v1/threads/{thread_id:str}/state",
-    status_code=200,
-    opt=DELETE,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Clear the state and the agent's memory; the history stays",
+    **delete_options("Clear the state and the agent's memory; the history stays", 404),
 )
-async def delete_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
+async def delete_state(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    threads = visit.threads
     info, workflow = await threads.workflow(thread_id)
     await workflow.clear(info.thread_id, checkpoint_storage=threads.storage)
     return reply(visit.request_id, _success("The state was cleared."))
@@ -155,54 +127,35 @@ async def delete_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnTh
 
 @patch(
     "/v1/threads/{thread_id:str}/state",
-    opt={"scope": "checkpointer:write"},
-    responses=errors(404, 409),
-    tags=["Time travel"],
-    summary="Change keys of the shared state, as the thread's next checkpoint",
+    **route_options(
+        "checkpointer:write",
+        "Time travel",
+        "Change keys of the shared state, as the thread's next checkpoint",
+        404,
+        409,
+    ),
 )
-async def patch_state(
-    thread_id: FromPath[str], data: JSONBody[PatchBody], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
-    checkpoint = await threads.patch_state(thread_id, data.update_state, data.remove_state)
+async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], visit: OwnVisit) -> Response[Reply]:
+    checkpoint = await visit.threads.patch_state(thread_id, data.update_state, data.remove_state)
     return reply(visit.request_id, {"checkpoint": checkpoint})
 
 
 # ---------------------------------------------------------------- messages
 
 
-@get(
-    "/v1/threads/{thread_id:str}/messages",
-    opt=READ,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="List messages",
-)
+@get("/v1/threads/{thread_id:str}/messages", **read_options("List messages", 404))
 async def list_messages(
-    thread_id: FromPath[str],
-    visit: OwnVisit,
-    threads: OwnThreads,
-    search: Search = None,
-    offset: Offset = 0,
-    limit: Limit = 100,
+    thread_id: FromPath[str], visit: OwnVisit, search: Search = None, offset: Offset = 0, limit: Limit = 100
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"messages": await threads.messages_view(thread_id, search, offset, limit)})
+    return reply(visit.request_id, {"messages": await visit.threads.messages_view(thread_id, search, offset, limit)})
 
 
-@post(
-    "/v1/threads/{thread_id:str}/messages",
-    status_code=200,
-    opt=WRITE,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Add messages without a turn",
-)
-async def add_messages(
-    thread_id: FromPath[str], data: JSONBody[MessagesBody], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+@post("/v1/threads/{thread_id:str}/messages", **write_options("Add messages without a turn", 404))
+async def add_messages(thread_id: FromPath[str], data: JSONBody[MessagesBody], visit: OwnVisit) -> Response[Reply]:
     added = messages_from_client(_with_metadata(message, data.metadata) for message in data.messages)
     if not added:
         raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
-    await _change_messages(threads, thread_id, lambda messages: merge_messages(messages, added))
+    await _change_messages(visit.threads, thread_id, lambda messages: merge_messages(messages, added))
     return reply(visit.request_id, _success("The messages were added.", [message.message_id for message in added]))
 
 
@@ -211,7 +164,7 @@ def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> Messag
     return msgspec.structs.replace(body, metadata={**metadata, **(body.metadata or {})}) if metadata else body
 
 
-async def _change_messages(threads: OwnThreads, thread_id: str, change: Any) -> None:
+async def _change_messages(threads: Threads, thread_id: str, change: Any) -> None:
     info, workflow = await threads.workflow(thread_id)
     agent_id = speaker(workflow)
     if agent_id is None:
@@ -223,16 +176,9 @@ async def _change_messages(threads: OwnThreads, thread_id: str, change: Any) -> 
     )
 
 
-@get(
-    "/v1/threads/{thread_id:str}/messages/{message_id:str}",
-    opt=READ,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Get a message",
-)
-async def get_message(
-    thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+@get("/v1/threads/{thread_id:str}/messages/{message_id:str}", **read_options("Get a message", 404))
+async def get_message(thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+    threads = visit.threads
     _, workflow, head = await threads.head(thread_id)
     _, message = find_message(await conversation(threads.storage, workflow, head), message_id)
     return reply(visit.request_id, {"message": message_to_client(message, message_id)})
@@ -240,21 +186,15 @@ async def get_message(
 
 @delete(
     "/v1/threads/{thread_id:str}/messages/{message_id:str}",
-    status_code=200,
-    opt=DELETE,
-    responses=errors_of_agentflow(404),
-    tags=TAGS,
-    summary="Delete a message from the agent's memory",
+    **delete_options("Delete a message from the agent's memory", 404),
 )
-async def delete_message(
-    thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
-) -> Response[Reply]:
+async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
     def without(messages: list[Any]) -> list[Any]:
         at, _ = find_message(messages, message_id)
         remaining = with_ids(messages)
         return [*remaining[:at], *remaining[at + 1 :]]
 
-    await _change_messages(threads, thread_id, without)
+    await _change_messages(visit.threads, thread_id, without)
     return reply(visit.request_id, _success("The message was deleted."))
 
 
