@@ -17,11 +17,10 @@ from tests.unit.orchestrations import handoff_team, magentic_team
 
 from perdure.agents.tools import tool
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.concurrent import ConcurrentBuilder
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.types import GroupChatState
-from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.sequential import SequentialBuilder
+from perdure.orchestrations.fixed_order import ConcurrentBuilder, SequentialBuilder
+from perdure.orchestrations.group_chat import GroupChatState
+from perdure.orchestrations.group_chat_builder import GroupChatBuilder
+from perdure.orchestrations.magentic_builder import MagenticBuilder
 from perdure.records import JournalEntry
 from perdure.testing import Faults
 from perdure.testing.scripted import Call, ScriptedAgent

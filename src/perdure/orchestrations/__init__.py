@@ -60,15 +60,14 @@ if TYPE_CHECKING:
         MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
         StoredDefinition as StoredDefinition,
     )
-    from perdure.orchestrations.concurrent import ConcurrentBuilder as ConcurrentBuilder
-    from perdure.orchestrations.group_chat.builder import GroupChatBuilder as GroupChatBuilder
-    from perdure.orchestrations.group_chat.orchestrator import (
-        AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
+    from perdure.orchestrations.fixed_order import (
+        ConcurrentBuilder as ConcurrentBuilder,
+        SequentialBuilder as SequentialBuilder,
+    )
+    from perdure.orchestrations.group_chat import (
+        AgentOrchestrationOutput as AgentOrchestrationOutput,
         BaseGroupChatOrchestrator as BaseGroupChatOrchestrator,
         GroupChatOrchestrator as GroupChatOrchestrator,
-    )
-    from perdure.orchestrations.group_chat.types import (
-        AgentOrchestrationOutput as AgentOrchestrationOutput,
         GroupChatParticipantMessage as GroupChatParticipantMessage,
         GroupChatRequestMessage as GroupChatRequestMessage,
         GroupChatRequestSentEvent as GroupChatRequestSentEvent,
@@ -80,32 +79,23 @@ if TYPE_CHECKING:
         ParticipantRegistry as ParticipantRegistry,
         TerminationCondition as TerminationCondition,
     )
-    from perdure.orchestrations.handoff.builder import (
-        HandoffBuilder as HandoffBuilder,
-        get_handoff_tool_name as get_handoff_tool_name,
+    from perdure.orchestrations.group_chat_builder import (
+        AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
+        GroupChatBuilder as GroupChatBuilder,
     )
-    from perdure.orchestrations.handoff.executor import (
+    from perdure.orchestrations.handoff import (
         HandoffAgentExecutor as HandoffAgentExecutor,
         HandoffAgentUserRequest as HandoffAgentUserRequest,
         HandoffSentEvent as HandoffSentEvent,
     )
-    from perdure.orchestrations.magentic.builder import MagenticBuilder as MagenticBuilder
-    from perdure.orchestrations.magentic.manager import (
-        ORCHESTRATOR_FINAL_ANSWER_PROMPT as ORCHESTRATOR_FINAL_ANSWER_PROMPT,
-        ORCHESTRATOR_PROGRESS_LEDGER_PROMPT as ORCHESTRATOR_PROGRESS_LEDGER_PROMPT,
-        ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT as ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT,
-        ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT,
-        ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT as ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT,
-        ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT,
-        ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT,
-        MagenticManagerBase as MagenticManagerBase,
-        StandardMagenticManager as StandardMagenticManager,
+    from perdure.orchestrations.handoff_builder import (
+        HandoffBuilder as HandoffBuilder,
+        get_handoff_tool_name as get_handoff_tool_name,
     )
-    from perdure.orchestrations.magentic.orchestrator import MagenticOrchestrator as MagenticOrchestrator
-    from perdure.orchestrations.magentic.types import (
+    from perdure.orchestrations.magentic import (
         MAGENTIC_MANAGER_NAME as MAGENTIC_MANAGER_NAME,
-        MagenticAgentExecutor as MagenticAgentExecutor,
         MagenticContext as MagenticContext,
+        MagenticManagerBase as MagenticManagerBase,
         MagenticOrchestratorEvent as MagenticOrchestratorEvent,
         MagenticOrchestratorEventType as MagenticOrchestratorEventType,
         MagenticPlanReviewRequest as MagenticPlanReviewRequest,
@@ -115,13 +105,27 @@ if TYPE_CHECKING:
         MagenticResetSignal as MagenticResetSignal,
         MagenticTaskLedger as MagenticTaskLedger,
     )
+    from perdure.orchestrations.magentic_builder import (
+        MagenticAgentExecutor as MagenticAgentExecutor,
+        MagenticBuilder as MagenticBuilder,
+        MagenticOrchestrator as MagenticOrchestrator,
+    )
+    from perdure.orchestrations.magentic_manager import (
+        ORCHESTRATOR_FINAL_ANSWER_PROMPT as ORCHESTRATOR_FINAL_ANSWER_PROMPT,
+        ORCHESTRATOR_PROGRESS_LEDGER_PROMPT as ORCHESTRATOR_PROGRESS_LEDGER_PROMPT,
+        ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT as ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT,
+        ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT,
+        ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT as ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT,
+        ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT,
+        ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT,
+        StandardMagenticManager as StandardMagenticManager,
+    )
     from perdure.orchestrations.participants import (
         AgentApprovalExecutor as AgentApprovalExecutor,
         AgentRequestInfoResponse as AgentRequestInfoResponse,
         clean_conversation_for_handoff as clean_conversation_for_handoff,
         create_completion_message as create_completion_message,
     )
-    from perdure.orchestrations.sequential import SequentialBuilder as SequentialBuilder
 
 _HOME = homes_of(
     {
@@ -147,35 +151,30 @@ _HOME = homes_of(
         "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
         "perdure.agent_workflow.instance": "AgentWorkflowInstance",
         "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
-        "perdure.orchestrations.concurrent": "ConcurrentBuilder",
-        "perdure.orchestrations.group_chat.builder": "GroupChatBuilder",
-        "perdure.orchestrations.group_chat.orchestrator": (
-            "AgentBasedGroupChatOrchestrator BaseGroupChatOrchestrator GroupChatOrchestrator"
+        "perdure.orchestrations.fixed_order": "ConcurrentBuilder SequentialBuilder",
+        "perdure.orchestrations.group_chat": (
+            "AgentOrchestrationOutput BaseGroupChatOrchestrator GroupChatOrchestrator GroupChatParticipantMessage "
+            "GroupChatRequestMessage GroupChatRequestSentEvent GroupChatResponseMessage GroupChatResponseReceivedEvent "
+            "GroupChatSelectionFunction GroupChatState OrchestrationState ParticipantRegistry TerminationCondition"
         ),
-        "perdure.orchestrations.group_chat.types": (
-            "AgentOrchestrationOutput GroupChatParticipantMessage GroupChatRequestMessage GroupChatRequestSentEvent "
-            "GroupChatResponseMessage GroupChatResponseReceivedEvent GroupChatSelectionFunction GroupChatState "
-            "OrchestrationState ParticipantRegistry TerminationCondition"
+        "perdure.orchestrations.group_chat_builder": "AgentBasedGroupChatOrchestrator GroupChatBuilder",
+        "perdure.orchestrations.handoff": "HandoffAgentExecutor HandoffAgentUserRequest HandoffSentEvent",
+        "perdure.orchestrations.handoff_builder": "HandoffBuilder get_handoff_tool_name",
+        "perdure.orchestrations.magentic": (
+            "MAGENTIC_MANAGER_NAME MagenticContext MagenticManagerBase MagenticOrchestratorEvent "
+            "MagenticOrchestratorEventType MagenticPlanReviewRequest MagenticPlanReviewResponse MagenticProgressLedger "
+            "MagenticProgressLedgerItem MagenticResetSignal MagenticTaskLedger"
         ),
-        "perdure.orchestrations.handoff.builder": "HandoffBuilder get_handoff_tool_name",
-        "perdure.orchestrations.handoff.executor": "HandoffAgentExecutor HandoffAgentUserRequest HandoffSentEvent",
-        "perdure.orchestrations.magentic.builder": "MagenticBuilder",
-        "perdure.orchestrations.magentic.manager": (
-            "MagenticManagerBase ORCHESTRATOR_FINAL_ANSWER_PROMPT ORCHESTRATOR_PROGRESS_LEDGER_PROMPT "
+        "perdure.orchestrations.magentic_builder": "MagenticAgentExecutor MagenticBuilder MagenticOrchestrator",
+        "perdure.orchestrations.magentic_manager": (
+            "ORCHESTRATOR_FINAL_ANSWER_PROMPT ORCHESTRATOR_PROGRESS_LEDGER_PROMPT "
             "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT "
             "ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT "
             "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT StandardMagenticManager"
         ),
-        "perdure.orchestrations.magentic.orchestrator": "MagenticOrchestrator",
-        "perdure.orchestrations.magentic.types": (
-            "MAGENTIC_MANAGER_NAME MagenticAgentExecutor MagenticContext MagenticOrchestratorEvent "
-            "MagenticOrchestratorEventType MagenticPlanReviewRequest MagenticPlanReviewResponse "
-            "MagenticProgressLedger MagenticProgressLedgerItem MagenticResetSignal MagenticTaskLedger"
-        ),
         "perdure.orchestrations.participants": (
             "AgentApprovalExecutor AgentRequestInfoResponse clean_conversation_for_handoff create_completion_message"
         ),
-        "perdure.orchestrations.sequential": "SequentialBuilder",
     }
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
@@ -227,34 +227,51 @@ MAX_NAME_CHARACTERS = 60
 """Of participants' names in the name of a team."""
 
 
+class TeamSettings(TypedDict, total=False):
+    """The settings that the builders of all orchestrations accept."""
+
+    name: str | None
+    """The workflow's name; by default the kind of orchestration and the participants' names."""
+    description: str | None
+    checkpoint_storage: Any
+    """Saves threads, so that any process can resume them."""
+    durability: Durability
+    allowed_types: Iterable[type | str]
+    output_from: OutputFrom
+    intermediate_output_from: IntermediateOutputFrom
+
+
+def check_options(owner: object, options: Mapping[str, Any], known: type) -> None:
+    """Raises TypeError for a key that the TypedDict does not have."""
+    for name in options.keys() - known.__annotations__.keys():
+        hint = did_you_mean(name, known.__annotations__)
+        raise TypeError(f"{type(owner).__name__}() got an unexpected keyword argument {name!r}{hint}")
+
+
 class TeamBuilder:
     """Base of the builders of orchestrations: the settings of the workflow, checked on creation."""
 
     KIND: ClassVar[str]
     """The kind of orchestration: with the participants' names, the default name."""
 
-    def __init__(
-        self,
-        name: str | None,
-        description: str | None,
-        checkpoint_storage: Any,
-        durability: Durability,
-        allowed_types: Iterable[type | str],
-    ) -> None:
-        check_identifier("name", name)
-        self._name = name
-        self._description = description
-        self._durability = durability
-        self._allowed_types = tuple(allowed_types)
-        self._checkpoint_storage: Any = None
-        if checkpoint_storage is not None:
-            self.with_checkpointing(checkpoint_storage)
+    def __init__(self, settings: TeamSettings) -> None:
+        check_options(self, settings, TeamSettings)
+        check_identifier("name", settings.get("name"))
+        self._settings: TeamSettings = {**settings, "allowed_types": tuple(settings.get("allowed_types", ()))}
+        if settings.get("checkpoint_storage") is not None:
+            self.with_checkpointing(settings["checkpoint_storage"])
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
         """Save threads in a storage, so that any process can resume them."""
         check_storage(checkpoint_storage)
-        self._checkpoint_storage = checkpoint_storage
+        self._settings["checkpoint_storage"] = checkpoint_storage
         return self
+
+    def _designate(
+        self, team: Sequence[Participant], *, default: Sequence[str] = (), always: Sequence[str] = ()
+    ) -> Designation:
+        outputs, intermediates = self._settings.get("output_from"), self._settings.get("intermediate_output_from")
+        return designate(team, outputs, intermediates, default=default, always=always)
 
     def _workflow_builder(
         self,
@@ -264,16 +281,9 @@ class TeamBuilder:
         *,
         max_iterations: int = DEFAULT_MAX_ITERATIONS,
     ) -> WorkflowBuilder:
-        return WorkflowBuilder(
-            max_iterations,
-            _team_name(self.KIND, team) if self._name is None else self._name,
-            self._description,
-            start_executor=start,
-            checkpoint_storage=self._checkpoint_storage,
-            durability=self._durability,
-            allowed_types=self._allowed_types,
-            **designation,
-        )
+        settings: dict[str, Any] = {**self._settings, **designation}
+        settings["name"] = self._settings.get("name") or _team_name(self.KIND, team)
+        return WorkflowBuilder(max_iterations, start_executor=start, **settings)
 
 
 def _team_name(kind: str, team: Sequence[Participant]) -> str:

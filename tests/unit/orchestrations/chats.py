@@ -8,9 +8,13 @@ from typing import Any
 from tests.unit.orchestrations.teams import kept_by, texts
 
 from perdure import Workflow, WorkflowContext
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.orchestrator import BaseGroupChatOrchestrator
-from perdure.orchestrations.group_chat.types import AgentOrchestrationOutput, GroupChatState, OrchestrationState
+from perdure.orchestrations.group_chat import (
+    AgentOrchestrationOutput,
+    BaseGroupChatOrchestrator,
+    GroupChatState,
+    OrchestrationState,
+)
+from perdure.orchestrations.group_chat_builder import GroupChatBuilder
 from perdure.testing.scripted import ScriptedAgent
 
 OVER = "The group chat has reached its termination condition."

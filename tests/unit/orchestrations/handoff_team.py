@@ -12,8 +12,8 @@ from perdure.agents.conversation.message import Message
 from perdure.agents.tools import tool
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.handoff.builder import HandoffBuilder
-from perdure.orchestrations.handoff.executor import HandoffAgentUserRequest, HandoffSentEvent
+from perdure.orchestrations.handoff import HandoffAgentUserRequest, HandoffSentEvent
+from perdure.orchestrations.handoff_builder import HandoffBuilder
 from perdure.testing.scripted import Call, ScriptedAgent
 from perdure.workflows.workflow import Workflow
 

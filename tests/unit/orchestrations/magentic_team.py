@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from perdure.agents.conversation.message import Message
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.orchestrator import MagenticState
+from perdure.orchestrations.magentic import MagenticState
+from perdure.orchestrations.magentic_builder import MagenticBuilder
 from perdure.testing.scripted import ScriptedAgent
 from perdure.workflows.workflow import Workflow
 

@@ -25,7 +25,7 @@ from perdure import (
     handler,
 )
 from perdure.errors import DuplicateExecutorId
-from perdure.orchestrations.concurrent import ConcurrentBuilder
+from perdure.orchestrations.fixed_order import ConcurrentBuilder
 from perdure.testing.scripted import Call, ScriptedAgent
 
 

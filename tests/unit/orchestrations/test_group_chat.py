@@ -32,9 +32,8 @@ from perdure import (
 )
 from perdure.agents.tools import tool
 from perdure.errors import WorkflowConvergenceException
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.orchestrator import BaseGroupChatOrchestrator
-from perdure.orchestrations.group_chat.types import (
+from perdure.orchestrations.group_chat import (
+    BaseGroupChatOrchestrator,
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatRequestSentEvent,
@@ -43,6 +42,7 @@ from perdure.orchestrations.group_chat.types import (
     GroupChatState,
     OrchestrationState,
 )
+from perdure.orchestrations.group_chat_builder import GroupChatBuilder
 from perdure.orchestrations.participants import AgentRequestInfoResponse
 from perdure.testing.scripted import Call, ScriptedAgent
 

@@ -14,9 +14,8 @@ from tests.unit.orchestrations.teams import Recorder, assert_no_request_is_repea
 from perdure import AgentSession, InMemoryCheckpointStorage, Message, Workflow
 from perdure.agents.pydantic.agent import Agent
 from perdure.errors import InvalidSelection
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.orchestrator import AgentBasedGroupChatOrchestrator
-from perdure.orchestrations.group_chat.types import OrchestrationState
+from perdure.orchestrations.group_chat import OrchestrationState
+from perdure.orchestrations.group_chat_builder import AgentBasedGroupChatOrchestrator, GroupChatBuilder
 from perdure.testing.scripted import ScriptedAgent
 
 LEADER = GroupChatBuilder.DEFAULT_ORCHESTRATOR_ID

@@ -10,9 +10,8 @@ from tests.unit.orchestrations.chats import LEADER, LONG_ENOUGH, AsksTheShortest
 
 from perdure import InMemoryCheckpointStorage, Message
 from perdure.errors import InvalidSelection
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.orchestrator import BaseGroupChatOrchestrator
-from perdure.orchestrations.group_chat.types import GroupChatState
+from perdure.orchestrations.group_chat import BaseGroupChatOrchestrator, GroupChatState
+from perdure.orchestrations.group_chat_builder import GroupChatBuilder
 from perdure.testing.scripted import ScriptedAgent
 
 

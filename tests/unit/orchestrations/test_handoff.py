@@ -25,8 +25,8 @@ from perdure import InMemoryCheckpointStorage, WorkflowRunState
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.orchestrations.handoff import executor as handoff_executor
-from perdure.orchestrations.handoff.executor import HandoffSentEvent
+from perdure.orchestrations import handoff as handoff_executor
+from perdure.orchestrations.handoff import HandoffSentEvent
 from perdure.orchestrations.participants import clean_conversation_for_handoff
 from perdure.testing.scripted import Call, ScriptedAgent
 

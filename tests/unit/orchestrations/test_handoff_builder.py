@@ -9,7 +9,7 @@ import pytest
 from perdure import Executor, InMemoryCheckpointStorage, WorkflowContext, handler
 from perdure.agents.tools import tool
 from perdure.errors import DuplicateExecutorId
-from perdure.orchestrations.handoff.builder import HandoffBuilder, get_handoff_tool_name
+from perdure.orchestrations.handoff_builder import HandoffBuilder, get_handoff_tool_name
 from perdure.testing.scripted import ScriptedAgent
 
 

@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableLambda
 from tests.unit.orchestrations.handoff_team import talked, to_public
 
 from perdure import InMemoryCheckpointStorage
-from perdure.orchestrations.handoff.builder import HandoffBuilder
+from perdure.orchestrations.handoff_builder import HandoffBuilder
 from perdure.testing.scripted import Call, ScriptedAgent
 from perdure.workflows.workflow import Workflow
 

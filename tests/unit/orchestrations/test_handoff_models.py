@@ -10,8 +10,8 @@ from tests.unit.orchestrations.handoff_team import refund, talked, to_public
 
 from perdure import InMemoryCheckpointStorage
 from perdure.agents.pydantic.agent import Agent
-from perdure.orchestrations.handoff.builder import HandoffBuilder
-from perdure.orchestrations.handoff.executor import HandoffSentEvent
+from perdure.orchestrations.handoff import HandoffSentEvent
+from perdure.orchestrations.handoff_builder import HandoffBuilder
 from perdure.workflows.workflow import Workflow
 
 

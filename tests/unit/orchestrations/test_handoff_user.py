@@ -12,7 +12,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import AnswerRejected
-from perdure.orchestrations.handoff.executor import HandoffAgentUserRequest
+from perdure.orchestrations.handoff import HandoffAgentUserRequest
 from perdure.testing.scripted import Call, ScriptedAgent
 from perdure.workflows.workflow import Workflow
 

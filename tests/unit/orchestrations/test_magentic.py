@@ -28,12 +28,12 @@ from perdure.agents.tools import tool
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
-from perdure.orchestrations.group_chat.types import (
+from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatResponseMessage,
 )
-from perdure.orchestrations.magentic.types import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
+from perdure.orchestrations.magentic import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
 from perdure.testing.scripted import Call, ScriptedAgent
 
 

@@ -11,9 +11,14 @@ from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, 
 from perdure import InMemoryCheckpointStorage
 from perdure.agents.conversation.message import Message
 from perdure.errors import DuplicateExecutorId, WorkflowRunnerException
-from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.manager import DEFAULTS, MagenticManagerBase, StandardMagenticManager
-from perdure.orchestrations.magentic.types import MagenticContext, MagenticProgressLedger, MagenticProgressLedgerItem
+from perdure.orchestrations.magentic import (
+    MagenticContext,
+    MagenticManagerBase,
+    MagenticProgressLedger,
+    MagenticProgressLedgerItem,
+)
+from perdure.orchestrations.magentic_builder import MagenticBuilder
+from perdure.orchestrations.magentic_manager import DEFAULTS, StandardMagenticManager
 from perdure.testing import Faults, ProcessGone
 from perdure.testing.scripted import ScriptedAgent
 

@@ -11,7 +11,7 @@ from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, cre
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent
 from perdure.agents.tools import tool
-from perdure.orchestrations.magentic.types import MagenticPlanReviewResponse
+from perdure.orchestrations.magentic import MagenticPlanReviewResponse
 from perdure.testing import Faults, ProcessGone, assert_survives_crash
 from perdure.testing.scripted import Call, Reply, ScriptedAgent
 from perdure.testing.survival.compare import Ending, take_to_the_end

@@ -13,8 +13,8 @@ from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, 
 from perdure import InMemoryCheckpointStorage
 from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.agent import Agent
-from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.types import ProgressAnswer
+from perdure.orchestrations.magentic import ProgressAnswer
+from perdure.orchestrations.magentic_builder import MagenticBuilder
 
 
 class Model:

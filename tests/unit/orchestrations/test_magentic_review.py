@@ -22,8 +22,8 @@ from perdure import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, 
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.graph.sub_workflow import WorkflowExecutor
-from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.types import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from perdure.orchestrations.magentic import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from perdure.orchestrations.magentic_builder import MagenticBuilder
 from perdure.testing.scripted import ScriptedAgent
 from perdure.workflows.builder import WorkflowBuilder
 

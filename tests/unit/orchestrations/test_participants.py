@@ -12,6 +12,14 @@ from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
 from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutor
 from perdure.errors import DuplicateExecutorId
+from perdure.orchestrations import (
+    ConcurrentBuilder,
+    GroupChatBuilder,
+    HandoffBuilder,
+    MagenticBuilder,
+    SequentialBuilder,
+    StandardMagenticManager,
+)
 from perdure.orchestrations.participants import (
     InputConversation,
     Participant,
@@ -187,3 +195,19 @@ async def test_any_run_input_becomes_a_conversation(run_input: Any) -> None:
     start, end = InputConversation(), Loud("end")
     workflow = WorkflowBuilder(start_executor=start, name="input").add_edge(start, end).build()
     assert (await workflow.run(run_input)).get_outputs() == [[Message("user", "Hello")]]
+
+
+@pytest.mark.parametrize("builder", [SequentialBuilder, ConcurrentBuilder, GroupChatBuilder, HandoffBuilder])
+def test_a_misspelt_setting_names_the_builder_and_the_setting(builder: Any) -> None:
+    team: dict[str, Any] = {"participants": [agent("ann"), agent("ben")]}
+    more = {"selection_func": lambda state: "ann"} if builder is GroupChatBuilder else {}
+    with pytest.raises(TypeError, match=rf"{builder.__name__}\(\) got an unexpected .* 'nam'.*'name'"):
+        builder(**team, **more, nam="team")
+
+
+def test_a_misspelt_option_of_a_magentic_team_is_rejected() -> None:
+    misspelt: dict[str, Any] = {"max_rounds": 3}
+    with pytest.raises(TypeError, match=r"MagenticBuilder\(\) got an unexpected .* 'max_rounds'"):
+        MagenticBuilder(participants=[agent("ann")], manager_agent=agent("lead"), **misspelt)
+    with pytest.raises(TypeError, match=r"StandardMagenticManager\(\) got an unexpected .* 'max_rounds'"):
+        StandardMagenticManager(agent("lead"), **misspelt)

@@ -24,11 +24,10 @@ from perdure import (
     handler,
 )
 from perdure.errors import AnswerRejected
-from perdure.orchestrations.concurrent import ConcurrentBuilder
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.types import GroupChatState
+from perdure.orchestrations.fixed_order import ConcurrentBuilder, SequentialBuilder
+from perdure.orchestrations.group_chat import GroupChatState
+from perdure.orchestrations.group_chat_builder import GroupChatBuilder
 from perdure.orchestrations.participants import AgentRequestInfoResponse
-from perdure.orchestrations.sequential import SequentialBuilder
 from perdure.testing.scripted import ScriptedAgent
 
 approve = AgentRequestInfoResponse.approve

@@ -22,8 +22,8 @@ from perdure import (
 )
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.errors import DuplicateExecutorId, InvalidRun
+from perdure.orchestrations.fixed_order import SequentialBuilder
 from perdure.orchestrations.participants import AgentRequestInfoResponse
-from perdure.orchestrations.sequential import SequentialBuilder
 from perdure.testing.scripted import Call, ScriptedAgent
 
 

@@ -11,8 +11,8 @@ from tests.promises.processes import Place
 from tests.schemas import SCHEMAS
 
 from perdure import Workflow
-from perdure.orchestrations.group_chat.builder import GroupChatBuilder
-from perdure.orchestrations.group_chat.types import GroupChatState, OrchestrationState
+from perdure.orchestrations.group_chat import GroupChatState, OrchestrationState
+from perdure.orchestrations.group_chat_builder import GroupChatBuilder
 from perdure.testing.scripted import ScriptedAgent
 
 TURNS, KB, NAMES = 40, 1024, ("ann", "bob", "cy")

@@ -1,39 +1,144 @@
-"""GroupChatBuilder: participants speak one at a time, and an orchestrator selects the next speaker."""
+"""GroupChatBuilder: participants speak one at a time, and an orchestrator selects the next speaker: also an agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, Unpack
 
 from perdure.agents.adapters import adapt_agent
-from perdure.agents.executor import AgentExecutor
-from perdure.engine.run.request import Durability
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse, value_in
+from perdure.agents.executor import AgentExecutor, run_arguments, session_id_for
+from perdure.agents.tools import types_of
+from perdure.agents.turn import take_turn
+from perdure.errors import InvalidSelection
+from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.sub_workflow import agent_name, is_agent
-from perdure.orchestrations.group_chat.orchestrator import (
+from perdure.orchestrations.group_chat import (
     ORCHESTRATOR_ID,
-    AgentBasedGroupChatOrchestrator,
+    AgentOrchestrationOutput,
     BaseGroupChatOrchestrator,
     GroupChatOrchestrator,
-    check_condition,
-    check_rounds,
-)
-from perdure.orchestrations.group_chat.types import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatSelectionFunction,
+    GroupChatState,
     ParticipantRegistry,
     TerminationCondition,
+    check_condition,
+    check_rounds,
 )
-from perdure.orchestrations.participants import (
-    IntermediateOutputFrom,
-    OutputFrom,
-    ReviewedTeamBuilder,
-    designate,
-    read_participants,
-)
+from perdure.orchestrations.participants import ReviewedTeamBuilder, TeamSettings, read_participants
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
+
+INSTRUCTION = """\
+Decide how the conversation continues. Answer with a JSON object, and nothing else:
+{{
+  "terminate": <true if it should end now, else false>,
+  "reason": "<why>",
+  "next_speaker": "<who speaks next; null if it ends>",
+  "final_message": "<what to end with, if it ends; else null>"
+}}
+These may speak. Write a name exactly as it stands here:
+{participants}"""
+
+
+class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
+    """Selects the next speaker by an agent, which gets new messages and returns an AgentOrchestrationOutput.
+
+    An unusable answer, such as an unknown name, is returned to the agent with the reason, `retry_attempts` times. Then
+    the run fails with InvalidSelection; a resume asks again.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        participant_registry: ParticipantRegistry | None = None,
+        *,
+        max_rounds: int | None = None,
+        termination_condition: TerminationCondition | None = None,
+        retry_attempts: int | None = 2,
+        session: AgentSession | None = None,
+        id: str = ORCHESTRATOR_ID,
+    ) -> None:
+        super().__init__(
+            id,
+            participant_registry,
+            name=agent_name(agent),
+            max_rounds=max_rounds,
+            termination_condition=termination_condition,
+        )
+        self.agent = agent
+        self.value_types = types_of(agent)
+        self.retry_attempts = retry_attempts or 0
+        self._session = session
+
+    async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
+        session = self._session_of(ctx)
+        seen = ctx.private.get("seen_messages", 0)
+        listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
+        # The agent's session has its own last message.
+        new = [message for message in state.conversation[seen:] if message.author_name != self.name]
+        messages = [*new, Message("user", INSTRUCTION.format(participants=listed))]
+        answers = new_answers = 0
+        while True:
+            response = await take_turn(
+                self.agent, messages, session, response_format=AgentOrchestrationOutput, **run_arguments(ctx)
+            )
+            try:
+                decision = _usable_decision(response, state.participants)
+            except ValueError as problem:
+                answers += 1
+                new_answers += await _is_new(ctx, answers)
+                if new_answers > self.retry_attempts:
+                    raise self._describe_failure(new_answers, problem, ctx) from problem
+                again = f"That answer cannot be used: {problem} Answer again, with the JSON object and nothing else."
+                messages = [Message("user", again)]
+                continue
+            ctx.private["session"], ctx.private["seen_messages"] = session, len(state.conversation)
+            return decision
+
+    def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
+        session: AgentSession | None = ctx.private.get("session")
+        if session is not None:
+            return session
+        if self._session is not None:
+            return self._session.copy(session_id=session_id_for(ctx))
+        return AgentSession(session_id=session_id_for(ctx))
+
+    def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
+        return InvalidSelection(
+            f"Agent {self.name!r}, which leads the group chat, gave {answers} unusable answers. The last: {problem} "
+            f"Nothing of this round was written. Correct the agent or the team, and resume thread "
+            f"{ctx.thread_id!r}: the agent is asked again."
+        )
+
+
+def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
+    """Raises ValueError with the problem of the answer."""
+    decision = value_in(response, AgentOrchestrationOutput)
+    if not decision.terminate and decision.next_speaker not in participants:
+        raise ValueError(
+            f"next_speaker is {decision.next_speaker!r}, which is not a participant. Participants: "
+            f"{', '.join(participants)}."
+        )
+    return decision
+
+
+async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
+    """Whether this answer is new. Replayed answers of an earlier run do not count as attempts: a resumed run gets all
+    its attempts."""
+    is_new = False
+
+    async def note() -> None:
+        nonlocal is_new
+        is_new = True
+
+    await ctx.step(note, name="unusable answer", key=str(number))
+    return is_new
+
 
 MAX_SUPERSTEPS = 1_000_000
 
@@ -61,15 +166,9 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         orchestrator_name: str | None = None,
         termination_condition: TerminationCondition | None = None,
         max_rounds: int | None = None,
-        checkpoint_storage: Any = None,
-        output_from: OutputFrom = None,
-        intermediate_output_from: IntermediateOutputFrom = None,
-        name: str | None = None,
-        description: str | None = None,
-        durability: Durability = "sync",
-        allowed_types: Iterable[type | str] = (),
+        **settings: Unpack[TeamSettings],
     ) -> None:
-        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
+        super().__init__(settings)
         if participant_factories is None:
             read_participants(participants)
         elif participants is not None:
@@ -87,7 +186,6 @@ class GroupChatBuilder(ReviewedTeamBuilder):
         self._orchestrator_name = orchestrator_name
         self._condition = check_condition(termination_condition)
         self._max_rounds = check_rounds(max_rounds)
-        self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
         """A function of the conversation, called after every message."""
@@ -107,7 +205,7 @@ class GroupChatBuilder(ReviewedTeamBuilder):
             _check_handlers(executor)
         leader = self._leader(ParticipantRegistry(executors))
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
-        designation = designate(team, self._output_from, self._intermediate_output_from, always=[leader.id])
+        designation = self._designate(team, always=[leader.id])
         builder = self._workflow_builder(
             team,
             leader,

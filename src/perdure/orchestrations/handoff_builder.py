@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, Unpack
 
 from perdure.agents.base import RecordingAgent
-from perdure.engine.run.request import Durability
-from perdure.orchestrations.group_chat.types import TerminationCondition
-from perdure.orchestrations.handoff.executor import (
+from perdure.orchestrations.group_chat import TerminationCondition
+from perdure.orchestrations.handoff import (
     COORDINATOR_ID,
     MAX_HANDOFFS,
     Autonomy,
@@ -19,11 +18,9 @@ from perdure.orchestrations.handoff.executor import (
     HandoffRoute,
 )
 from perdure.orchestrations.participants import (
-    IntermediateOutputFrom,
-    OutputFrom,
     Participant,
     TeamBuilder,
-    designate,
+    TeamSettings,
     find_participant,
     read_participants,
 )
@@ -56,19 +53,11 @@ class HandoffBuilder(TeamBuilder):
     def __init__(
         self,
         *,
-        name: str | None = None,
         participants: Sequence[Any] | None = None,
-        description: str | None = None,
-        checkpoint_storage: Any = None,
         termination_condition: TerminationCondition | None = None,
-        durability: Durability = "sync",
-        allowed_types: Iterable[type | str] = (),
-        output_from: OutputFrom = None,
-        intermediate_output_from: IntermediateOutputFrom = None,
+        **settings: Unpack[TeamSettings],
     ) -> None:
-        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
-        self._output_from = output_from
-        self._intermediate_output_from = intermediate_output_from
+        super().__init__(settings)
         self._team: list[Participant] = []
         self._start: str | None = None
         self._returns_to_previous = True
@@ -158,7 +147,7 @@ class HandoffBuilder(TeamBuilder):
             self._termination_condition,
             returns_to_previous=self._returns_to_previous,
         )
-        designation = designate(self._team, self._output_from, self._intermediate_output_from, default=names)
+        designation = self._designate(self._team, default=names)
         builder = self._workflow_builder(self._team, coordinator, designation, max_iterations=self._max_iterations())
         for participant in self._team:
             executor = HandoffAgentExecutor(participant.agent, self._routes_of(participant))

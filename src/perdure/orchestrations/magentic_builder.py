@@ -1,155 +1,90 @@
-"""The executor that leads a Magentic team: plan, progress, stalls and replanning, all stored."""
+"""MagenticBuilder: a manager plans, instructs participants, judges their progress, and replans after stalls."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeAlias, Unpack
 
-import msgspec
-
-from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.adapters import adapt_agent
+from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from perdure.agents.recording import current_delivery, record_call
+from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse, session_id_for
+from perdure.agents.recording import current_delivery
 from perdure.errors import WorkflowRunnerException
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor
+from perdure.graph.executor import Executor, accepts
 from perdure.graph.handlers import handler, response_handler
-from perdure.orchestrations.group_chat.types import (
+from perdure.graph.sub_workflow import is_agent
+from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatResponseMessage,
 )
-from perdure.orchestrations.magentic.manager import MagenticManagerBase
-from perdure.orchestrations.magentic.types import (
+from perdure.orchestrations.magentic import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,
+    MagenticManagerBase,
     MagenticOrchestratorEvent,
     MagenticOrchestratorEventType,
     MagenticPlanReviewRequest,
     MagenticPlanReviewResponse,
     MagenticProgressLedger,
     MagenticResetSignal,
-    Member,
+    MagenticState,
+    MagenticTaskLedger,
+    ManagerCalls,
 )
-from perdure.orchestrations.participants import UserInput
+from perdure.orchestrations.magentic_manager import ManagerOptions, StandardMagenticManager
+from perdure.orchestrations.participants import TeamBuilder, TeamSettings, UserInput, check_options, read_participants
+from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
+from perdure.workflows.workflow import Workflow
 
-T = TypeVar("T")
-
-
-class MagenticState(msgspec.Struct):
-    """The state of a thread, in the orchestrator's private state."""
-
-    context: MagenticContext
-    plan: Message | None = None
-    """The newest plan; part of the conversation once the team works on it."""
-    progress: MagenticProgressLedger | None = None
-    manager: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The manager's state."""
-    begins_at: int = 0
-    """The index of the plan in the conversation: participants get the messages from there on."""
-    seen: dict[str, int] = msgspec.field(default_factory=dict)
-    """How many messages of the conversation each participant has seen."""
-    has_begun: bool = False
-    """Whether a participant has spoken since the last plan."""
-    resets: int = 0
-    """Over all tasks of the thread."""
-    dialogue: list[Message] = msgspec.field(default_factory=list)
-    """Messages of people to the team, and its answers: tasks, remarks, reviews. A reset keeps them."""
-    is_done: bool = False
-
-    def add_from_user(self, messages: list[Message]) -> None:
-        self.context.chat_history += messages
-        self.dialogue += messages
-
-    def enter_plan(self) -> None:
-        """The team works on the plan from here on."""
-        self.begins_at = len(self.context.chat_history)
-        self.seen, self.has_begun = {}, False
-        if self.plan is not None:
-            self.context.chat_history.append(self.plan)
-
-    def messages_not_seen_by(self, name: str) -> list[Message]:
-        return self.context.chat_history[self.seen.get(name, self.begins_at) :]
-
-    def reset(self, planning: list[Message]) -> None:
-        """Remove the team's messages; keep those of people, and the planning of the new plan."""
-        self.context.reset()
-        self.context.chat_history += [*self.dialogue, *planning]
-        self.resets += 1
+NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
-class ManagerOutcome(msgspec.Struct, frozen=True):
-    """The recorded result of a call of the manager."""
+class MagenticAgentExecutor(AgentExecutor):
+    """An agent of the team. A reset gives it a new session without earlier messages."""
 
-    value: Any
-    unchanged: int
-    """How many messages of the conversation are unchanged."""
-    added: list[Message]
-    manager: dict[str, Any]
+    @handler
+    async def forget(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
+        ctx.private.clear()
+        # A new id too: services that store conversations by id must not find the old one.
+        ctx.private["session"] = AgentSession(session_id=f"{session_id_for(ctx)}/{signal.reset_count}")
 
 
-class ManagerCalls:
-    """A manager with the state of one thread, for one delivery."""
+@dataclass(frozen=True)
+class Member:
+    """A participant, for the orchestrator."""
 
-    def __init__(self, manager: MagenticManagerBase, state: MagenticState) -> None:
-        # A copy, so that its state does not reach another delivery or thread.
-        self.manager = copy.copy(manager)
-        self._state = state
-        self._calls = 0
-        if state.manager:
-            self.manager.on_checkpoint_restore(dict(state.manager))
+    name: str
+    description: str
+    takes_requests: bool
+    """Whether it gets one AgentExecutorRequest. Others get the messages first, and then the request to speak."""
+    can_reset: bool
 
-    async def plan(self) -> Message:
-        return await self._record(self.manager.plan, Message)
+    async def ask(self, new: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
+        if self.takes_requests:
+            request = Message("user", instruction, MAGENTIC_MANAGER_NAME)
+            await ctx.send_message(AgentExecutorRequest([*new, request]), target_id=self.name)
+            return
+        await ctx.send_message(GroupChatParticipantMessage(list(new)), target_id=self.name)
+        await ctx.send_message(GroupChatRequestMessage(instruction), target_id=self.name)
 
-    async def replan(self) -> Message:
-        return await self._record(self.manager.replan, Message)
 
-    async def judge(self) -> MagenticProgressLedger:
-        return await self._record(self.manager.create_progress_ledger, MagenticProgressLedger)
-
-    async def answer(self) -> Message:
-        return await self._record(self.manager.prepare_final_answer, Message)
-
-    async def _record(self, method: Callable[[MagenticContext], Any], expected: type[T]) -> T:
-        """The manager's result, recorded with its changes of the conversation and of its own state."""
-        self._calls += 1
-
-        async def call() -> ManagerOutcome:
-            return await self._call(method, expected)
-
-        name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
-        outcome = await record_call(call, name=name, key=str(self._calls))
-        self.manager.on_checkpoint_restore(dict(outcome.manager))
-        context = self._state.context
-        context.chat_history = [*context.chat_history[: outcome.unchanged], *outcome.added]
-        self._state.manager = outcome.manager
-        value: T = outcome.value
-        return value
-
-    async def _call(self, method: Callable[[MagenticContext], Any], expected: type) -> ManagerOutcome:
-        before = self._state.context.chat_history
-        context = self._state.context.clone(deep=True)
-        value = await method(context)
-        self._check(value, expected, method.__name__)  # before it is recorded: a resumed run asks again
-        after = context.chat_history
-        unchanged = 0
-        while unchanged < min(len(before), len(after)) and before[unchanged] == after[unchanged]:
-            unchanged += 1
-        return ManagerOutcome(value, unchanged, after[unchanged:], dict(self.manager.on_checkpoint_save()))
-
-    def _check(self, value: object, expected: type, method_name: str) -> None:
-        source = f"{type(self.manager).__name__}.{method_name}"
-        if not isinstance(value, expected):
-            raise TypeError(f"{source} returned {value!r}, expected a {expected.__name__}.")
-        if isinstance(value, Message) and not value.text.strip():
-            raise WorkflowRunnerException(
-                f"{source} returned a message without text for the task {self._state.context.task!r}. Nothing was "
-                "sent to the team, and the thread is unchanged. Correct the manager, then resume."
-            )
+def member_of(executor: Executor, description: str | None) -> Member:
+    """Raises TypeError for an executor without the handlers."""
+    takes_requests = accepts(executor, AgentExecutorRequest)
+    in_turns = (GroupChatParticipantMessage, GroupChatRequestMessage)
+    if not takes_requests and not all(accepts(executor, kind) for kind in in_turns):
+        raise TypeError(
+            f"Executor {executor.id!r} has no handler for AgentExecutorRequest, which a Magentic team sends, "
+            "nor for GroupChatParticipantMessage and GroupChatRequestMessage in its place."
+        )
+    return Member(executor.id, description or NO_DESCRIPTION, takes_requests, accepts(executor, MagenticResetSignal))
 
 
 ORCHESTRATOR_ID = "magentic_orchestrator"
@@ -367,3 +302,98 @@ def _text_messages(name: str, messages: Sequence[Message]) -> list[Message]:
         )
         texts.append(message if is_plain else Message("assistant", message.text, message.author_name or name))
     return texts or [Message("assistant", f"({name} gave no answer.)", name)]
+
+
+class MagenticOptions(TeamSettings, ManagerOptions, total=False):
+    """The settings of the team, and the options of a manager that asks an agent."""
+
+
+class MagenticBuilder(TeamBuilder):
+    """`MagenticBuilder(participants=[researcher, writer], manager_agent=manager).build()`.
+
+    The manager is an agent, a MagenticManagerBase, or a function that makes one of these: exactly one of the four. The
+    prompts, `task_ledger` and the limits apply to an agent; a manager has its own. The output is the manager's final
+    answer, an AgentResponse. With `enable_plan_review` each plan waits for approval.
+    """
+
+    KIND = "magentic"
+
+    def __init__(
+        self,
+        *,
+        participants: Sequence[Any],
+        manager: MagenticManagerBase | None = None,
+        manager_factory: Callable[[], MagenticManagerBase] | None = None,
+        manager_agent: Any = None,
+        manager_agent_factory: Callable[[], Any] | None = None,
+        task_ledger: MagenticTaskLedger | None = None,
+        enable_plan_review: bool = False,
+        **options: Unpack[MagenticOptions],
+    ) -> None:
+        check_options(self, options, MagenticOptions)
+        manager_options: dict[str, Any] = dict(options)
+        settings: Any = {name: manager_options.pop(name) for name in options if name in TeamSettings.__annotations__}
+        super().__init__(settings)
+        self._team = read_participants(participants)
+        self._enable_plan_review = enable_plan_review
+        managers = {
+            "manager": manager,
+            "manager_factory": manager_factory,
+            "manager_agent": manager_agent,
+            "manager_agent_factory": manager_agent_factory,
+        }
+        if (
+            manager_options.get("max_stall_count") == 3
+        ):  # the default, so a manager of the caller's own may come with it
+            del manager_options["max_stall_count"]
+        manager_options["task_ledger"] = task_ledger
+        set_options = {name: option for name, option in manager_options.items() if option is not None}
+        self._make_manager = _choose_manager(managers, set_options)
+
+    def with_plan_review(self, enable: bool = True) -> Self:
+        """Request approval of each plan before the team works on it."""
+        self._enable_plan_review = enable
+        return self
+
+    def build(self) -> Workflow:
+        """Raises WorkflowValidationError or ValueError."""
+        executors = {participant.name: participant.executor(MagenticAgentExecutor) for participant in self._team}
+        members = [member_of(executors[participant.name], participant.description) for participant in self._team]
+        orchestrator = MagenticOrchestrator(self._make_manager, members, enable_plan_review=self._enable_plan_review)
+        designation = self._designate(self._team, always=[ORCHESTRATOR_ID])
+        rounds = orchestrator.manager.max_round_count
+        iterations = DEFAULT_MAX_ITERATIONS if rounds is None else max(DEFAULT_MAX_ITERATIONS, 2 * rounds + 2)
+        builder = self._workflow_builder(self._team, orchestrator, designation, max_iterations=iterations)
+        for executor in executors.values():
+            builder.add_edge(orchestrator, executor).add_edge(executor, orchestrator)
+        return builder.build()
+
+
+def _choose_manager(managers: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase]:
+    """A function that makes a manager. Raises ValueError or TypeError for invalid arguments."""
+    [*named] = [name for name, manager in managers.items() if manager is not None]
+    if len(named) != 1:
+        got = " and ".join(named) or "none"
+        raise ValueError(f"Give exactly one of {', '.join(managers)}; {got} was given.")
+    name, chosen = named[0], managers[named[0]]
+    if name in ("manager", "manager_factory") and options:
+        raise ValueError(f"{', '.join(options)} applies to an agent: a {name} has its own. Set it there.")
+    if name == "manager":
+        if not isinstance(chosen, MagenticManagerBase):
+            raise TypeError(f"manager= expects a MagenticManagerBase, got {chosen!r}. For an agent: manager_agent=.")
+        return partial(copy.copy, chosen)
+    if name.endswith("factory") and not callable(chosen):
+        raise TypeError(f"{name}= expects a function, got {chosen!r}.")
+    if name == "manager_factory":
+        return chosen  # type: ignore[no-any-return]  # the orchestrator checks its result
+    make_agent: Callable[[], Any] = chosen if name == "manager_agent_factory" else lambda: chosen
+
+    def make() -> MagenticManagerBase:
+        agent = adapt_agent(make_agent())
+        if not is_agent(agent):
+            raise TypeError(f"{name}= expects an agent (something with run() and a name), got {agent!r}.")
+        return StandardMagenticManager(agent, **options)
+
+    if name == "manager_agent":
+        make()  # reports invalid prompts or limits early
+    return make

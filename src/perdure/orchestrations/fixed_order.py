@@ -1,33 +1,81 @@
-"""ConcurrentBuilder: participants run concurrently, and an aggregator joins their answers."""
+"""SequentialBuilder and ConcurrentBuilder: teams that run one after another, or all at the same time."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Never, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Never, Self, Unpack
 
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
 from perdure.cancelling import await_uncancelled
-from perdure.engine.run.request import Durability
 from perdure.graph.context import WorkflowContext
-from perdure.graph.executor import Executor, is_async
+from perdure.graph.executor import Executor, accepts, is_async
 from perdure.graph.handlers import handler
 from perdure.orchestrations.participants import (
     Designation,
-    IntermediateOutputFrom,
-    OutputFrom,
+    InputConversation,
     ReviewedTeamBuilder,
+    TeamSettings,
     UserInput,
-    designate,
     read_participants,
 )
+from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
 DISPATCHER_ID = "dispatcher"
 AGGREGATOR_ID = "aggregator"
+
+
+class SequentialBuilder(ReviewedTeamBuilder):
+    """`SequentialBuilder(participants=[writer, editor]).build()`.
+
+    Each participant gets the whole conversation, or with `chain_only_agent_responses` only the messages of the agent
+    before it. The output is the AgentResponse of the last one. An executor gets an AgentExecutorResponse or, without a
+    handler for it, the conversation as `list[Message]`, which it may also send on.
+    """
+
+    KIND = "sequential"
+
+    def __init__(
+        self, *, participants: Sequence[Any], chain_only_agent_responses: bool = False, **settings: Unpack[TeamSettings]
+    ) -> None:
+        super().__init__(settings)
+        self._team = read_participants(participants)
+        last = self._team[-1].name
+        self._designation = self._designate(self._team, default=[last])
+        self._context_mode = "last_agent" if chain_only_agent_responses else None
+
+    def build(self) -> Workflow:
+        """Raises WorkflowValidationError or ValueError."""
+        executors = self._executors(self._team, context_mode=self._context_mode)
+        start = InputConversation()
+        longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(executors) + 1)
+        builder = self._workflow_builder(self._team, start, self._designation, max_iterations=longest)
+        before: Executor = start
+        for executor in executors.values():
+            if _takes_only_a_conversation(executor, before):
+                between = ResponseToConversation(f"conversation-for-{executor.id}")
+                builder.add_edge(before, between)
+                before = between
+            builder.add_edge(before, executor)
+            before = executor
+        return builder.build()
+
+
+def _takes_only_a_conversation(executor: Executor, before: Executor) -> bool:
+    sends_response = AgentExecutorResponse in before.output_types
+    return sends_response and not accepts(executor, AgentExecutorResponse) and accepts(executor, list[Message])
+
+
+class ResponseToConversation(Executor):
+    """Unpacks the conversation for an executor without a handler for AgentExecutorResponse."""
+
+    @handler
+    async def unpack(self, response: AgentExecutorResponse, ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message(response.full_conversation)
 
 
 class ConcurrentBuilder(ReviewedTeamBuilder):
@@ -39,21 +87,10 @@ class ConcurrentBuilder(ReviewedTeamBuilder):
 
     KIND = "concurrent"
 
-    def __init__(
-        self,
-        *,
-        participants: Sequence[Any],
-        checkpoint_storage: Any = None,
-        output_from: OutputFrom = None,
-        intermediate_output_from: IntermediateOutputFrom = None,
-        name: str | None = None,
-        description: str | None = None,
-        durability: Durability = "sync",
-        allowed_types: Iterable[type | str] = (),
-    ) -> None:
-        super().__init__(name, description, checkpoint_storage, durability, allowed_types)
+    def __init__(self, *, participants: Sequence[Any], **settings: Unpack[TeamSettings]) -> None:
+        super().__init__(settings)
         self._team = read_participants(participants, minimum=2)
-        self._designation = designate(self._team, output_from, intermediate_output_from)
+        self._designation = self._designate(self._team)
         self._aggregator: Executor | None = None
 
     def with_aggregator(self, aggregator: Executor | Callable[..., Any]) -> Self:

@@ -19,7 +19,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler, response_handler
 from perdure.graph.sub_workflow import agent_name
-from perdure.orchestrations.group_chat.types import TerminationCondition
+from perdure.orchestrations.group_chat import TerminationCondition
 from perdure.orchestrations.participants import UserInput, clean_conversation_for_handoff
 
 UserAnswer: TypeAlias = list[str | Message] | Message | str

@@ -1,10 +1,10 @@
-"""Managers of a Magentic team: the base class, and a manager that asks an agent, with its prompts."""
+"""A manager of a Magentic team that asks an agent, with its prompts."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from string import Formatter
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from perdure.agents.adapters import adapt_agent
 from perdure.agents.conversation.message import Message
@@ -15,71 +15,19 @@ from perdure.agents.tools import types_of
 from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import WorkflowRunnerException
 from perdure.graph.sub_workflow import agent_name
-from perdure.orchestrations.magentic.types import (
+from perdure.orchestrations.magentic import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,
+    MagenticManagerBase,
     MagenticProgressLedger,
     MagenticTaskLedger,
     ProgressAnswer,
+    check_number,
 )
+from perdure.orchestrations.participants import check_options
 
 T = TypeVar("T")
-
 RETRY_COUNT = 3
-
-
-class MagenticManagerBase(ABC):
-    """Base of managers: a subclass plans, judges the progress and gives the answer.
-
-    Each method gets its own copy of the context. Its changes of `chat_history` are stored; the orchestrator keeps the
-    counts. State in `self` between calls is saved by `on_checkpoint_save` and `on_checkpoint_restore`, as plain data:
-    one manager serves many threads. Each call is recorded as a whole, and a recorded call is not repeated.
-    """
-
-    value_types: tuple[Any, ...] = ()
-    """Types of its state, and of results of its agent's tools: a checkpoint may hold them."""
-
-    def __init__(
-        self, *, max_stall_count: int = 3, max_reset_count: int | None = None, max_round_count: int | None = None
-    ) -> None:
-        self.max_stall_count = _at_least("max_stall_count", max_stall_count, minimum=0)
-        self.max_reset_count = (
-            None if max_reset_count is None else _at_least("max_reset_count", max_reset_count, minimum=0)
-        )
-        self.max_round_count = (
-            None if max_round_count is None else _at_least("max_round_count", max_round_count, minimum=1)
-        )
-
-    @abstractmethod
-    async def plan(self, magentic_context: MagenticContext) -> Message:
-        """A first plan, for the team."""
-
-    @abstractmethod
-    async def replan(self, magentic_context: MagenticContext) -> Message:
-        """Another plan, after a stall or a review. The conversation is complete."""
-
-    @abstractmethod
-    async def create_progress_ledger(self, magentic_context: MagenticContext) -> MagenticProgressLedger:
-        """The state of the work, and the next speaker."""
-
-    @abstractmethod
-    async def prepare_final_answer(self, magentic_context: MagenticContext) -> Message:
-        """The answer from the conversation so far."""
-
-    def on_checkpoint_save(self) -> dict[str, Any]:
-        """The state of `self` to save in this thread."""
-        return {}
-
-    def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        """Restore the saved state."""
-        return
-
-
-def _at_least(name: str, value: int, *, minimum: int) -> int:
-    if type(value) is not int or value < minimum:
-        raise ValueError(f"{name} is a number of at least {minimum}, got {value!r}.")
-    return value
-
 
 ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT = """\
 Here is a task:
@@ -174,17 +122,6 @@ The work on this task has ended:
 Give the one who set the task their answer now, from what the conversation brought to light. Speak to them directly, and
 do not write about the team or about how the work went, unless they asked for that."""
 
-FIELDS: dict[str, tuple[str, ...]] = {
-    "task_ledger_facts_prompt": ("task",),
-    "task_ledger_plan_prompt": ("team",),
-    "task_ledger_full_prompt": ("task", "team", "facts", "plan"),
-    "task_ledger_facts_update_prompt": ("task", "old_facts"),
-    "task_ledger_plan_update_prompt": ("team",),
-    "progress_ledger_prompt": ("task", "team", "names"),
-    "final_answer_prompt": ("task",),
-}
-"""Prompt -> the fields that it may name in braces."""
-
 DEFAULTS: dict[str, str] = {
     "task_ledger_facts_prompt": ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT,
     "task_ledger_plan_prompt": ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT,
@@ -196,15 +133,31 @@ DEFAULTS: dict[str, str] = {
 }
 
 
+class ManagerOptions(TypedDict, total=False):
+    """Prompts that replace the default ones, and the limits of the work."""
+
+    task_ledger_facts_prompt: str | None
+    task_ledger_plan_prompt: str | None
+    task_ledger_full_prompt: str | None
+    task_ledger_facts_update_prompt: str | None
+    task_ledger_plan_update_prompt: str | None
+    progress_ledger_prompt: str | None
+    final_answer_prompt: str | None
+    max_stall_count: int
+    max_reset_count: int | None
+    max_round_count: int | None
+
+
 def choose_prompt(name: str, prompt: str | None) -> str:
-    """The prompt, or the default. Raises ValueError or TypeError for a prompt that cannot be filled in."""
+    """The prompt, or the default. It may name the fields that the default names. Raises ValueError or TypeError for a
+    prompt that cannot be filled in."""
     if prompt is None:
         return DEFAULTS[name]
     if not isinstance(prompt, str):
         raise TypeError(f"{name} is a text, got {prompt!r}.")
-    fields = FIELDS[name]
+    fields = dict.fromkeys((field for _, field, _, _ in Formatter().parse(DEFAULTS[name]) if field), "")
     try:
-        prompt.format(**dict.fromkeys(fields, ""))
+        prompt.format(**fields)
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         known = ", ".join(f"{{{field}}}" for field in fields)
         raise ValueError(
@@ -237,25 +190,15 @@ class StandardMagenticManager(MagenticManagerBase):
         agent: Any,
         task_ledger: MagenticTaskLedger | None = None,
         *,
-        task_ledger_facts_prompt: str | None = None,
-        task_ledger_plan_prompt: str | None = None,
-        task_ledger_full_prompt: str | None = None,
-        task_ledger_facts_update_prompt: str | None = None,
-        task_ledger_plan_update_prompt: str | None = None,
-        progress_ledger_prompt: str | None = None,
-        final_answer_prompt: str | None = None,
-        max_stall_count: int = 3,
-        max_reset_count: int | None = None,
-        max_round_count: int | None = None,
         progress_ledger_retry_count: int | None = None,
+        **options: Unpack[ManagerOptions],
     ) -> None:
-        super().__init__(
-            max_stall_count=max_stall_count, max_reset_count=max_reset_count, max_round_count=max_round_count
-        )
+        check_options(self, options, ManagerOptions)
+        limits: dict[str, Any] = dict(options)
+        self._prompts = {name: choose_prompt(name, limits.pop(name, None)) for name in DEFAULTS}
+        super().__init__(**limits)
         if task_ledger is not None and not isinstance(task_ledger, MagenticTaskLedger):
             raise TypeError(f"task_ledger is a MagenticTaskLedger(facts, plan), got {task_ledger!r}.")
-        arguments = locals()
-        self._prompts = {name: choose_prompt(name, arguments[name]) for name in FIELDS}
         self._agent = agent
         self.value_types = types_of(adapt_agent(agent))
         self._name = agent_name(agent)
@@ -263,7 +206,7 @@ class StandardMagenticManager(MagenticManagerBase):
         self.task_ledger: MagenticTaskLedger | None = None
         """Facts and plan of this thread, if known."""
         retries = RETRY_COUNT if progress_ledger_retry_count is None else progress_ledger_retry_count
-        self.progress_ledger_retry_count = _at_least("progress_ledger_retry_count", retries, minimum=1)
+        self.progress_ledger_retry_count = check_number("progress_ledger_retry_count", retries, minimum=1)
 
     async def plan(self, magentic_context: MagenticContext) -> Message:
         if self._first_ledger is not None and self.task_ledger is None:

@@ -1,37 +1,134 @@
-"""Orchestrators of a group chat: they select the next speaker by a function or by an agent."""
+"""Group chats: their messages and state, and orchestrators, which select the next speaker."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias
 
-from perdure.agents.conversation.message import AgentSession, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse, value_in
-from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse, run_arguments, session_id_for
-from perdure.agents.tools import types_of
-from perdure.agents.turn import take_turn
+import msgspec
+
+from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
 from perdure.errors import InvalidSelection, did_you_mean
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, is_async
 from perdure.graph.handlers import handler
-from perdure.graph.sub_workflow import agent_name
-from perdure.orchestrations.group_chat.types import (
-    AgentOrchestrationOutput,
-    GroupChatParticipantMessage,
-    GroupChatRequest,
-    GroupChatRequestMessage,
-    GroupChatRequestSentEvent,
-    GroupChatResponseMessage,
-    GroupChatResponseReceivedEvent,
-    GroupChatSelectionFunction,
-    GroupChatState,
-    OrchestrationState,
-    ParticipantRegistry,
-    TerminationCondition,
-)
 from perdure.orchestrations.participants import clean_conversation_for_handoff, create_completion_message
+
+TerminationCondition: TypeAlias = Callable[[list[Message]], "bool | Awaitable[bool]"]
+"""Whether the conversation has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChatState:
+    """The input for the selection of the next speaker."""
+
+    current_round: int
+    """How many participants have spoken since the last input."""
+    participants: dict[str, str]
+    """Descriptions by name, in their order."""
+    conversation: list[Message]
+
+
+GroupChatSelectionFunction: TypeAlias = Callable[[GroupChatState], "str | Awaitable[str]"]
+"""Returns the name of the next speaker."""
+
+
+class AgentOrchestrationOutput(msgspec.Struct, frozen=True):
+    """The decision of an orchestrator."""
+
+    terminate: bool
+    """Whether the conversation ends here."""
+    reason: str
+    next_speaker: str | None = None
+    """Required unless the conversation ends."""
+    final_message: str | None = None
+    """The last message of the conversation."""
+
+
+class GroupChatParticipantMessage(msgspec.Struct, frozen=True):
+    """New messages for a participant that is an executor. Agents get an AgentExecutorRequest."""
+
+    messages: list[Message]
+
+
+class GroupChatRequestMessage(msgspec.Struct, frozen=True):
+    """Asks a participant that is an executor to speak."""
+
+    additional_instruction: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class GroupChatResponseMessage(msgspec.Struct, frozen=True):
+    """The message of an executor."""
+
+    message: Message
+
+
+GroupChatRequest: TypeAlias = AgentExecutorRequest | GroupChatRequestMessage | GroupChatParticipantMessage
+
+
+class GroupChatRequestSentEvent(msgspec.Struct, frozen=True):
+    """Data of a `group_chat` event: a participant was asked."""
+
+    round_index: int
+    """How many participants were asked before."""
+    participant_name: str
+
+
+class GroupChatResponseReceivedEvent(msgspec.Struct, frozen=True):
+    """Data of a `group_chat` event: a participant has answered."""
+
+    round_index: int
+    """How many participants were asked until then."""
+    participant_name: str
+
+
+class ParticipantRegistry:
+    """The participants of a group chat."""
+
+    NO_DESCRIPTION = "(no description: go by the name)"
+
+    def __init__(self, participants: Iterable[Executor]) -> None:
+        executors = {participant.id: participant for participant in participants}
+        self._agents = frozenset(name for name, executor in executors.items() if isinstance(executor, AgentExecutor))
+        self._descriptions = {
+            name: getattr(executor, "description", None) or self.NO_DESCRIPTION for name, executor in executors.items()
+        }
+
+    @property
+    def participants(self) -> dict[str, str]:
+        """Descriptions by name."""
+        return dict(self._descriptions)
+
+    def is_agent(self, name: str) -> bool:
+        return name in self._agents
+
+
+class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The state of an orchestration, stored by its orchestrator in each thread."""
+
+    conversation: list[Message] = []  # msgspec copies it
+    round_index: int = 0
+    orchestrator_name: str = ""
+    """Empty if it is the orchestrator's id."""
+    metadata: dict[str, Any] = {}
+    """Other values of an orchestrator."""
+    task: Message | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, without empty ones."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in fields.items() if value not in ("", None)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{name: data[name] for name in cls.__struct_fields__ if name in data})
+
 
 ORCHESTRATOR_ID = "orchestrator"
 Context: TypeAlias = WorkflowContext[GroupChatRequest, AgentResponse]
@@ -239,110 +336,3 @@ def check_condition(condition: TerminationCondition | None) -> TerminationCondit
     if condition is not None and not callable(condition):
         raise TypeError(f"termination_condition is a function of the conversation, got {condition!r}.")
     return condition
-
-
-INSTRUCTION = """\
-Decide how the conversation continues. Answer with a JSON object, and nothing else:
-{{
-  "terminate": <true if it should end now, else false>,
-  "reason": "<why>",
-  "next_speaker": "<who speaks next; null if it ends>",
-  "final_message": "<what to end with, if it ends; else null>"
-}}
-These may speak. Write a name exactly as it stands here:
-{participants}"""
-
-
-class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
-    """Selects the next speaker by an agent, which gets new messages and returns an AgentOrchestrationOutput.
-
-    An unusable answer, such as an unknown name, is returned to the agent with the reason, `retry_attempts` times. Then
-    the run fails with InvalidSelection; a resume asks again.
-    """
-
-    def __init__(
-        self,
-        agent: Any,
-        participant_registry: ParticipantRegistry | None = None,
-        *,
-        max_rounds: int | None = None,
-        termination_condition: TerminationCondition | None = None,
-        retry_attempts: int | None = 2,
-        session: AgentSession | None = None,
-        id: str = ORCHESTRATOR_ID,
-    ) -> None:
-        super().__init__(
-            id,
-            participant_registry,
-            name=agent_name(agent),
-            max_rounds=max_rounds,
-            termination_condition=termination_condition,
-        )
-        self.agent = agent
-        self.value_types = types_of(agent)
-        self.retry_attempts = retry_attempts or 0
-        self._session = session
-
-    async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        session = self._session_of(ctx)
-        seen = ctx.private.get("seen_messages", 0)
-        listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
-        # The agent's session has its own last message.
-        new = [message for message in state.conversation[seen:] if message.author_name != self.name]
-        messages = [*new, Message("user", INSTRUCTION.format(participants=listed))]
-        answers = new_answers = 0
-        while True:
-            response = await take_turn(
-                self.agent, messages, session, response_format=AgentOrchestrationOutput, **run_arguments(ctx)
-            )
-            try:
-                decision = _usable_decision(response, state.participants)
-            except ValueError as problem:
-                answers += 1
-                new_answers += await _is_new(ctx, answers)
-                if new_answers > self.retry_attempts:
-                    raise self._describe_failure(new_answers, problem, ctx) from problem
-                again = f"That answer cannot be used: {problem} Answer again, with the JSON object and nothing else."
-                messages = [Message("user", again)]
-                continue
-            ctx.private["session"], ctx.private["seen_messages"] = session, len(state.conversation)
-            return decision
-
-    def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
-        session: AgentSession | None = ctx.private.get("session")
-        if session is not None:
-            return session
-        if self._session is not None:
-            return self._session.copy(session_id=session_id_for(ctx))
-        return AgentSession(session_id=session_id_for(ctx))
-
-    def _describe_failure(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
-        return InvalidSelection(
-            f"Agent {self.name!r}, which leads the group chat, gave {answers} unusable answers. The last: {problem} "
-            f"Nothing of this round was written. Correct the agent or the team, and resume thread "
-            f"{ctx.thread_id!r}: the agent is asked again."
-        )
-
-
-def _usable_decision(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
-    """Raises ValueError with the problem of the answer."""
-    decision = value_in(response, AgentOrchestrationOutput)
-    if not decision.terminate and decision.next_speaker not in participants:
-        raise ValueError(
-            f"next_speaker is {decision.next_speaker!r}, which is not a participant. Participants: "
-            f"{', '.join(participants)}."
-        )
-    return decision
-
-
-async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
-    """Whether this answer is new. Replayed answers of an earlier run do not count as attempts: a resumed run gets all
-    its attempts."""
-    is_new = False
-
-    async def note() -> None:
-        nonlocal is_new
-        is_new = True
-
-    await ctx.step(note, name="unusable answer", key=str(number))
-    return is_new
