@@ -59,9 +59,17 @@ if TYPE_CHECKING:
         MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
         StoredDefinition as StoredDefinition,
     )
-    from perdure.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
-    from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
-    from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
+    from perdure.agents.base import (
+        BaseAgent as BaseAgent,
+        SupportsAgentRun as SupportsAgentRun,
+        resolve_agent_id as resolve_agent_id,
+    )
+    from perdure.agents.conversation.message import (
+        AgentSession as AgentSession,
+        Content as Content,
+        Message as Message,
+        UsageDetails as UsageDetails,
+    )
     from perdure.agents.conversation.response import (
         AgentResponse as AgentResponse,
         AgentResponseUpdate as AgentResponseUpdate,
@@ -147,7 +155,6 @@ if TYPE_CHECKING:
         SubWorkflowRequestMessage as SubWorkflowRequestMessage,
         SubWorkflowResponseMessage as SubWorkflowResponseMessage,
         WorkflowExecutor as WorkflowExecutor,
-        resolve_agent_id as resolve_agent_id,
     )
     from perdure.graph.validation import validate_workflow_graph as validate_workflow_graph
     from perdure.records import (
@@ -208,9 +215,8 @@ _NAMES = {
     "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
     "perdure.agent_workflow.instance": "AgentWorkflowInstance",
     "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
-    "perdure.agents.base": "BaseAgent SupportsAgentRun",
-    "perdure.agents.conversation.content": "Content UsageDetails",
-    "perdure.agents.conversation.message": "AgentSession Message",
+    "perdure.agents.base": "BaseAgent SupportsAgentRun resolve_agent_id",
+    "perdure.agents.conversation.message": "AgentSession Content Message UsageDetails",
     "perdure.agents.conversation.response": "AgentResponse AgentResponseUpdate",
     "perdure.agents.executor": "AgentExecutor AgentExecutorRequest AgentExecutorResponse",
     "perdure.agents.pydantic.agent": "Agent",
@@ -265,9 +271,7 @@ _NAMES = {
     ),
     "perdure.graph.handlers": "handler response_handler",
     "perdure.graph.policy": "RetryPolicy add append merge",
-    "perdure.graph.sub_workflow": (
-        "SubWorkflowRequestMessage SubWorkflowResponseMessage WorkflowExecutor resolve_agent_id"
-    ),
+    "perdure.graph.sub_workflow": "SubWorkflowRequestMessage SubWorkflowResponseMessage WorkflowExecutor",
     "perdure.graph.validation": "validate_workflow_graph",
     "perdure.records": "CheckpointInfo Damage MessageType PendingRequest ThreadInfo WorkflowMessage",
     "perdure.storages": (

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
         RecordingAgent as RecordingAgent,
         SupportsAgentRun as SupportsAgentRun,
     )
-    from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
-    from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
+    from perdure.agents.conversation.message import (
+        AgentSession as AgentSession,
+        Content as Content,
+        Message as Message,
+        UsageDetails as UsageDetails,
+    )
     from perdure.agents.conversation.response import (
         AgentResponse as AgentResponse,
         AgentResponseUpdate as AgentResponseUpdate,
@@ -34,8 +38,7 @@ if TYPE_CHECKING:
 _HOME = homes_of(
     {
         "perdure.agents.base": "BaseAgent RecordingAgent SupportsAgentRun",
-        "perdure.agents.conversation.content": "Content UsageDetails",
-        "perdure.agents.conversation.message": "AgentSession Message",
+        "perdure.agents.conversation.message": "AgentSession Content Message UsageDetails",
         "perdure.agents.conversation.response": "AgentResponse AgentResponseUpdate",
         "perdure.agents.executor": "AgentExecutor AgentExecutorRequest AgentExecutorResponse",
         "perdure.agents.pydantic.agent": "Agent",

@@ -7,17 +7,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent, agent_name, take_live_turn
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.recording import current_delivery
 from perdure.agents.tools import types_of
-from perdure.agents.turn import take_live_turn
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
-from perdure.graph.sub_workflow import agent_name
 
 
 def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message], seen: Any) -> list[Message]:
@@ -96,6 +94,7 @@ class AgentExecutor(Executor):
     """
 
     may_end_here = True
+    is_stateless = True
 
     def __init__(
         self,

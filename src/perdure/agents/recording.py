@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.clock import SystemClock
 from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
@@ -52,13 +51,8 @@ class ApprovalResponse(Content, frozen=True, forbid_unknown_fields=True, metacla
 
 def complete_answer(request: Content, answer: Content) -> Content:
     """The answer with the request's id and the approved call."""
-    call = request.function_call
-    if call is None or request.id is None:
-        raise ValueError(f"Only a function_approval_request can be answered, this is a {request.type}.")
     changed = answer.arguments if answer.function_call is None else answer.function_call.arguments
-    if changed is not None:
-        call = msgspec.structs.replace(call, arguments=changed)
-    return Content.from_function_approval_response(bool(answer.approved), request.id, call, reason=answer.reason)
+    return request.to_function_approval_response(bool(answer.approved), reason=answer.reason, arguments=changed)
 
 
 def edited_arguments(answer: Content, call: Content | None) -> dict[str, Any] | None:

@@ -9,7 +9,6 @@ import inspect
 import sys
 import types
 import typing
-from abc import ABCMeta
 from collections import abc
 from collections.abc import Callable, Mapping
 from typing import (
@@ -17,9 +16,6 @@ from typing import (
     Any,
     ForwardRef,
     Literal,
-    NamedTuple,
-    Never,
-    NoReturn,
     TypeVar,
     Union,
     cast,
@@ -86,50 +82,6 @@ def contains_typevar(annotation: object) -> bool:
     if _is_alias(annotation) and cast(Any, annotation).__type_params__:
         return True
     return any(map(contains_typevar, get_args(annotation)))
-
-
-class Form(NamedTuple):
-    """An annotation, whatever its spelling: `kind[args]`."""
-
-    kind: Any
-    """A class, or Any (also for `object`), Never, Union, Literal."""
-    args: tuple[Any, ...] | None = None
-    """None for a class without arguments."""
-
-
-def form_of(annotation: object) -> Form:
-    bare = bare_of(annotation)
-    if bare is Any or bare is object:
-        return Form(Any)
-    if bare is Never or bare is NoReturn:
-        return Form(Never)
-    if isinstance(bare, type):
-        return Form(bare)
-    origin = get_origin(bare)
-    return Form(Union if origin in UNIONS else bare if origin is None else origin, get_args(bare))
-
-
-def depends_on_value(annotation: object) -> bool:
-    """False if `is_instance_of` has one answer for all values of one type, so that it may be cached by type."""
-    kind, args = form_of(annotation)
-    if args is None:
-        return kind is not Any and _class_depends_on_value(kind)
-    if kind is Union:
-        return any(map(depends_on_value, args))
-    if kind is Literal or kind is type or (kind is tuple and Ellipsis not in args):
-        return True
-    if kind in ELEMENT_WISE or kind in PAIR_WISE:
-        return any(form_of(arg).kind is not Any for arg in args if arg is not Ellipsis)
-    return _class_depends_on_value(kind)
-
-
-def _class_depends_on_value(cls: Any) -> bool:
-    if not isinstance(cls, type):
-        return False
-    if is_typed_dict(cls) or is_protocol(cls):
-        return True
-    # ABCMeta, and pydantic's metaclass on top of it, check only the class of a value; others may not.
-    return not isinstance(cls, ABCMeta) and type(cls).__instancecheck__ is not type.__instancecheck__
 
 
 def bare_of(annotation: object) -> object:

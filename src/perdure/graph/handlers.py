@@ -14,14 +14,13 @@ from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
 from perdure.errors import type_name
 from perdure.graph.annotations import (
     contains_typevar,
-    depends_on_value,
     flatten_union,
     hints_of,
     normalize,
     resolve_annotation,
 )
 from perdure.graph.context import WorkflowContext
-from perdure.graph.matching import is_instance_of, most_specific
+from perdure.graph.matching import is_decided_by_type, is_instance_of, most_specific
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -236,31 +235,33 @@ def _with_return(
     return tuple(dict.fromkeys((*sent, *returned))), yielded, Returns.SENT
 
 
-_UNSEEN = object()
-
-
 class HandlerTable:
     """The handlers of one executor class, or of one function; shared by all its instances."""
 
     def __init__(self, owner: str, handlers: list[Handler]) -> None:
         self.handlers = [handler for handler in handlers if not handler.is_response]
         self.responses = [handler for handler in handlers if handler.is_response]
-        self._types = [handler.message_type for handler in self.handlers]
-        self._by_type: dict[type, Handler | None] = {}
-        self._cacheable = not any(depends_on_value(annotation) for annotation in self._types)
+        self._decided: dict[type, Handler | None] = {}
+        """By the type of a message: its handler, where the type decides."""
+        self._possible: dict[type, list[Handler]] = {}
+        """By the type of a message: the handlers that may accept it, where its contents decide."""
         _refuse_duplicates(owner, self.handlers, self.responses)
 
     def find(self, message: object) -> Handler | None:
         """The most specific handler that accepts the message."""
         kind = type(message)
-        cached = self._by_type.get(kind, _UNSEEN)
-        if cached is not _UNSEEN:
-            return cached  # type: ignore[return-value]  # the sentinel is excluded above
-        index = most_specific(message, self._types)
-        handler = None if index is None else self.handlers[index]
-        if self._cacheable:
-            self._by_type[kind] = handler
-        return handler
+        if kind in self._decided:
+            return self._decided[kind]
+        handlers = self._possible.get(kind)
+        if handlers is None:
+            answers = [is_decided_by_type(message, handler.message_type) for handler in self.handlers]
+            pairs = zip(self.handlers, answers, strict=True)
+            handlers = [handler for handler, answer in pairs if answer is not False]
+            if None not in answers:
+                self._decided[kind] = _find_most_specific(message, handlers)
+                return self._decided[kind]
+            self._possible[kind] = handlers
+        return _find_most_specific(message, handlers)
 
     def find_response(self, request: object, response: object) -> Handler | None:
         matches = [handler for handler in self.responses if is_instance_of(request, handler.request_type)]
@@ -270,6 +271,11 @@ class HandlerTable:
         best = most_specific(request, [handler.request_type for handler in matches])
         matches = [handler for handler in matches if handler.request_type == matches[best or 0].request_type]
         return matches[most_specific(response, [handler.message_type for handler in matches]) or 0]
+
+
+def _find_most_specific(message: object, handlers: list[Handler]) -> Handler | None:
+    index = most_specific(message, [handler.message_type for handler in handlers])
+    return None if index is None else handlers[index]
 
 
 def _refuse_duplicates(owner: str, handlers: list[Handler], responses: list[Handler]) -> None:

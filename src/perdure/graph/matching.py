@@ -7,25 +7,67 @@ be resolved first, by `hints_of` or `resolve_annotation`; the matching functions
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
+from abc import ABCMeta
 from collections import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Never, Union, cast
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Never, NoReturn, Union, cast, get_args, get_origin
 
 from perdure.graph.annotations import (
     ELEMENT_OF,
     ELEMENT_WISE,
     PAIR_WISE,
-    Form,
+    UNIONS,
     bare_of,
     flatten_union,
-    form_of,
     is_protocol,
     is_typed_dict,
     protocol_members,
     required_keys,
     typed_dict_fields,
 )
+
+
+class Form(NamedTuple):
+    """An annotation, whatever its spelling: `kind[args]`."""
+
+    kind: Any
+    """A class, or Any (also for `object`), Never, Union, Literal."""
+    args: tuple[Any, ...] | None = None
+    """None for a class without arguments."""
+    is_plain: bool = False
+    """Whether it is a class with the usual `isinstance`, which has one answer for all values of one type."""
+
+
+def form_of(annotation: object) -> Form:
+    try:
+        return _cached_form(annotation)
+    except TypeError:  # it has no hash, such as an Annotated with a list; or no form, which raises again
+        return _make_form(annotation)
+
+
+def _make_form(annotation: object) -> Form:
+    bare = bare_of(annotation)
+    if bare is Any or bare is object:
+        return Form(Any)
+    if bare is Never or bare is NoReturn:
+        return Form(Never)
+    if isinstance(bare, type):
+        return Form(bare, None, _is_plain(bare))
+    origin = get_origin(bare)
+    kind = Union if origin in UNIONS else bare if origin is None else origin
+    return Form(kind, get_args(bare), _is_plain(kind))
+
+
+_cached_form = functools.lru_cache(maxsize=512)(_make_form)
+
+
+def _is_plain(cls: object) -> bool:
+    if not isinstance(cls, type) or is_typed_dict(cls) or is_protocol(cls):
+        return False
+    # ABCMeta, and pydantic's metaclass on top of it, check only the class of a value; others may not.
+    return isinstance(cls, ABCMeta) or type(cls).__instancecheck__ is type.__instancecheck__
 
 
 def is_instance_of(value: object, annotation: object) -> bool:
@@ -36,14 +78,14 @@ def is_instance_of(value: object, annotation: object) -> bool:
     """
     if type(annotation) is type:
         return annotation is object or isinstance(value, annotation)
-    kind, args = form_of(annotation)
+    kind, args, is_plain = form_of(annotation)
     if kind is Any or kind is Never:
         return kind is Any
     if kind is Union:
         return any(is_instance_of(value, arg) for arg in args or ())
     if kind is Literal:
         return any(type(value) is type(arg) and value == arg for arg in args or ())
-    if not _is_instance_of_class(value, kind):
+    if not (isinstance(value, kind) if is_plain else _is_instance_of_class(value, kind)):
         return False
     if args is None:
         return True
@@ -52,9 +94,36 @@ def is_instance_of(value: object, annotation: object) -> bool:
     if kind is tuple and Ellipsis not in args:
         items = cast(tuple[object, ...], value)
         return len(items) == len(args) and all(map(is_instance_of, items, args))
-    if kind in ELEMENT_WISE and type(args[0]) is type and _are_all(_elements(value), args[0]):
-        return True
+    if kind in ELEMENT_WISE:
+        return _do_all_match(_elements(value), args[0])
     return all(is_instance_of(each, arg) for each, arg in _parts(value, kind, args))
+
+
+def is_decided_by_type(value: object, annotation: object) -> bool | None:
+    """The answer of `is_instance_of` for all values of this value's type; None if their contents matter."""
+    kind, args, is_plain = form_of(annotation)
+    if kind is Any or kind is Never:
+        return kind is Any
+    if kind is Union:
+        answers = {is_decided_by_type(value, arg) for arg in args or ()}
+        return None if None in answers else True in answers
+    if not is_plain:
+        return None
+    if not isinstance(value, kind) or args is None:
+        return isinstance(value, kind)
+    if kind is type or (kind is tuple and Ellipsis not in args):
+        return None
+    is_generic = kind not in ELEMENT_WISE and kind not in PAIR_WISE  # matched by its class alone
+    return is_generic or all(form_of(arg).kind is Any for arg in args if arg is not Ellipsis) or None
+
+
+def _do_all_match(elements: Collection[object], annotation: object) -> bool:
+    """Matched once per type where that decides: a join of a hundred messages is matched twice."""
+    examples = dict(zip(map(type, elements), elements, strict=True)).values()
+    answers = {is_decided_by_type(example, annotation) for example in examples}
+    if None not in answers:
+        return False not in answers
+    return all(is_instance_of(element, annotation) for element in elements)
 
 
 def _is_instance_of_class(value: object, cls: Any) -> bool:
@@ -65,11 +134,6 @@ def _is_instance_of_class(value: object, cls: Any) -> bool:
     if not isinstance(cls, type):
         raise TypeError(f"A value cannot be matched against {cls!r}: use a class, a generic or a union.")
     return isinstance(value, cls)
-
-
-def _are_all(elements: Iterable[object], cls: type) -> bool:
-    """Checked once per type instead of once per element: a join of a hundred messages is matched twice."""
-    return all(issubclass(kind, cls) for kind in set(map(type, elements)))
 
 
 def _parts(value: object, origin: object, args: tuple[object, ...]) -> Iterator[tuple[object, object]]:
@@ -84,7 +148,7 @@ def _parts(value: object, origin: object, args: tuple[object, ...]) -> Iterator[
             yield element, value_type
 
 
-def _elements(value: object) -> Iterable[object]:
+def _elements(value: object) -> Collection[object]:
     if type(value) in ELEMENT_OF:  # one element is enough, and a range may be very long
         return cast(Sequence[object], value)[:1]
     return value if isinstance(value, abc.Collection) else ()
@@ -109,7 +173,7 @@ def _has_member(value: object, protocol: type, name: str) -> bool:
 
 def _is_class_of(cls: type, annotation: object) -> bool:
     """True if `cls` is valid for `type[annotation]`."""
-    kind, args = form_of(annotation)
+    kind, args, _ = form_of(annotation)
     if kind is Union:
         return any(_is_class_of(cls, member) for member in args or ())
     return kind is Any or (isinstance(kind, type) and _is_subclass(cls, kind))
@@ -172,7 +236,7 @@ def _fits_class(source: Form, target: Form) -> bool:
 
 def _argument_types(source: Form, target: type) -> list[tuple[object, ...]]:
     """For each argument of the target class, the types in the source that must fit it; none where that is unknown."""
-    kind, args = source
+    kind, args = source.kind, source.args
     if is_typed_dict(kind):
         return [(str,), tuple(typed_dict_fields(kind).values())]
     if target in ELEMENT_WISE and kind in ELEMENT_OF:
@@ -199,7 +263,7 @@ def _are_tuples_compatible(source: tuple[object, ...], target: tuple[object, ...
 
 def _fits_typed_dict(source: Form, target: Any) -> bool:
     fields, required = typed_dict_fields(target), required_keys(target)
-    kind, args = source
+    kind, args = source.kind, source.args
     if is_typed_dict(kind):
         source_fields = typed_dict_fields(kind)
         shared = source_fields.keys() & fields.keys()
@@ -230,7 +294,7 @@ def most_specific(value: object, annotations: Sequence[object]) -> int | None:
 
 def _rank(value: Any, annotation: object) -> _Rank:
     """How specific a matching annotation is: smaller is more specific."""
-    kind, args = form_of(annotation)
+    kind, args, _ = form_of(annotation)
     if kind is Union:
         return min(_rank(value, member) for member in args or () if is_instance_of(value, member))
     if kind is Literal:

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from perdure.errors import AnswerRejected
 from perdure.events import WorkflowEvent
@@ -114,27 +113,6 @@ async def _answer_child(executor: WorkflowExecutor, answer: SubWorkflowResponseM
     ctx.delivery.answer_child(answer)
 
 
-def agent_name(agent: Any) -> str:
-    name = getattr(agent, "name", None) or getattr(agent, "id", None)
-    if not isinstance(name, str) or not name or _is_uuid(name):
-        raise ValueError(f"The agent {agent!r} has neither a name nor an id. Checkpoints need one that stays the same.")
-    return name
-
-
-def _is_uuid(name: str) -> bool:
-    """Whether it is a UUID, which differs in each process."""
-    try:
-        UUID(name)
-    except ValueError:
-        return False
-    return True
-
-
-def resolve_agent_id(agent: Any) -> str:
-    """The id of an agent's executor: the agent's name, or its id."""
-    return agent_name(agent)
-
-
 def is_agent(thing: object) -> bool:
     return (
         not isinstance(thing, (type, Executor))
@@ -161,7 +139,8 @@ def node_of(thing: Any, host: AgentHost) -> Node:
         child = WorkflowExecutor(thing, graph.name)
         return Node(child, child.fresh)
     if is_agent(thing):
-        return Node(host(thing), lambda: host(thing))
+        executor = host(thing)
+        return Node(executor, executor.fresh)
     if callable(thing) and not inspect.iscoroutinefunction(thing):
         return Node(_make_executor(thing, host), lambda: _make_executor(thing, host))
     raise TypeError(

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent, agent_name, take_turn
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import AgentExecutor, run_arguments, session_id_for
 from perdure.agents.tools import types_of
-from perdure.agents.turn import take_turn
 from perdure.errors import InvalidSelection
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.sub_workflow import agent_name, is_agent
+from perdure.graph.sub_workflow import is_agent
 from perdure.orchestrations.group_chat import (
     ORCHESTRATOR_ID,
     AgentOrchestrationOutput,

@@ -8,17 +8,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent, agent_name, take_live_turn
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import run_arguments, session_id_for
 from perdure.agents.tools import Tool, types_of
-from perdure.agents.turn import take_live_turn
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler, response_handler
-from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.group_chat import TerminationCondition
 from perdure.orchestrations.participants import UserInput, clean_conversation_for_handoff
 

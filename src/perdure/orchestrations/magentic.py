@@ -10,8 +10,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.agents.conversation.content import JsonStruct
-from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.conversation.message import JsonStruct, Message, as_messages
 from perdure.agents.recording import record_call
 from perdure.errors import WorkflowRunnerException
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeAlias, Unpack
 
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse, session_id_for

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent, agent_name, take_live_turn, take_turn
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import run_arguments
 from perdure.agents.recording import current_delivery, emit_updates_to, record_call
 from perdure.agents.tools import types_of
-from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import WorkflowRunnerException
-from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.magentic import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 
 import msgspec
 
-from perdure.agents.adapters import adapt_agent
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.base import adapt_agent, agent_name
+from perdure.agents.conversation.message import Content, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
 from perdure.agents.recording import current_delivery
@@ -21,7 +20,7 @@ from perdure.errors import DuplicateExecutorId, did_you_mean
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
-from perdure.graph.sub_workflow import agent_name, find_graph, is_agent
+from perdure.graph.sub_workflow import find_graph, is_agent
 from perdure.names import check_identifier
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 

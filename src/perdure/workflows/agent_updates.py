@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from perdure.agents.conversation.content import Content, add_usage
-from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_other_message, update_of
-from perdure.agents.turn import as_agent_message
+from perdure.agents.base import as_agent_message
+from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.response import (
+    AgentResponse,
+    AgentResponseUpdate,
+    add_usage,
+    is_other_message,
+    update_of,
+)
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent
 

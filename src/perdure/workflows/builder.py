@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias
 
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent
 from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.clock import Clock

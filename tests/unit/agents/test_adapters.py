@@ -20,8 +20,7 @@ from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
 from perdure import Executor, WorkflowContext, handler
 from perdure.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message, tool
-from perdure.agents.adapters import adapt_agent
-from perdure.agents.turn import take_turn
+from perdure.agents.base import adapt_agent, take_turn
 from perdure.errors import InvalidRun, PerdureError
 
 

@@ -20,7 +20,7 @@ from tests.unit.agents.test_agent_in_workflows import flow, last
 
 from perdure.agents import AgentSession, Content, Message
 from perdure.agents.adapters import agent_framework as framework_messages
-from perdure.agents.turn import take_turn
+from perdure.agents.base import take_turn
 from perdure.errors import AgentFailed
 
 sdk.set_tracing_disabled(True)

@@ -20,8 +20,8 @@ from tests.unit.agents.agent_models import Script, call, last_contents, note, no
 
 from perdure import Executor, RetryPolicy, SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 from perdure.agents import AgentResponse, Message, ToolContext, tool
+from perdure.agents.base import take_turn
 from perdure.agents.pydantic.agent import Agent
-from perdure.agents.turn import take_turn
 from perdure.errors import AgentFailed, UsageLimitReached
 
 TEN = [call("count", {"number": place}, f"c{place}") for place in range(10)]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import contents
 
-from perdure.agents.conversation.content import Content, add_usage
+from perdure.agents.conversation.message import Content
+from perdure.agents.conversation.response import add_usage
 
 
 @given(contents)

@@ -9,10 +9,9 @@ import agent_framework as peer
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.base import as_agent_message, as_content, as_response, as_update
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.turn import as_agent_message, as_content, as_response, as_update
 
 plain = st.text(st.characters(codec="utf-8"), max_size=10)
 values: st.SearchStrategy[Any] = st.recursive(

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import messages
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.conversation.message import Content, Message, as_messages
 
 
 @given(messages)

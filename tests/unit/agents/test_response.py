@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import responses
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from perdure import InMemoryCheckpointStorage, WorkflowBuilder
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.base import take_live_turn, take_turn
+from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import InvalidRun
 from perdure.testing import Faults, ProcessGone
 from perdure.workflows.workflow import Workflow

@@ -17,13 +17,12 @@ from tests.shown import shown
 
 from perdure.graph.annotations import (
     contains_typevar,
-    depends_on_value,
     flatten_union,
     hints_of,
     normalize,
     resolve_annotation,
 )
-from perdure.graph.matching import is_instance_of, is_type_compatible, most_specific
+from perdure.graph.matching import is_decided_by_type, is_instance_of, is_type_compatible, most_specific
 
 T = TypeVar("T")
 Out = TypeVar("Out", covariant=True)
@@ -456,6 +455,11 @@ def test_no_annotation_is_chosen_when_none_fits() -> None:
     assert most_specific(1, []) is None
 
 
+def depends_on_value(annotation: object) -> bool:
+    samples: list[object] = [1, "a", [1], (1, 2), {"a": 1}, Dog, Dog(), {1}, None]
+    return any(is_decided_by_type(sample, annotation) is None for sample in samples)
+
+
 @pytest.mark.parametrize(
     "annotation",
     [list[int], Literal["a"], Point, tuple[int, int], tuple[()], dict[str, Any], type[Dog], Named, Speaks, Alias]
@@ -474,6 +478,26 @@ def test_matching_depends_on_the_value(annotation: object) -> None:
 )
 def test_matching_is_decided_by_the_type_alone(annotation: object) -> None:
     assert not depends_on_value(annotation)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "answer"),
+    [
+        ("a", int | list[str], False),
+        ("a", str | list[str], True),
+        ([1], str | list[str], None),
+        ([1], list[Any] | str, True),
+        ("a", Literal["a"] | str, None),
+        ("a", dict[str, int], False),
+        (True, int, True),
+        (1, Never, False),
+        (1, object, True),
+    ],
+    ids=shown,
+)
+def test_type_decides_unless_the_contents_matter(value: object, annotation: object, answer: bool | None) -> None:
+    assert is_decided_by_type(value, annotation) is answer
+    assert answer is None or is_instance_of(value, annotation) is answer
 
 
 def test_a_metaclass_with_its_own_instance_check_depends_on_the_value() -> None:

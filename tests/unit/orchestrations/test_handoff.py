@@ -22,8 +22,7 @@ from tests.unit.orchestrations.handoff_team import (
 )
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.orchestrations import handoff as handoff_executor
 from perdure.orchestrations.handoff import HandoffSentEvent

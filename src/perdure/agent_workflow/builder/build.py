@@ -17,7 +17,7 @@ from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import resolve
 from perdure.agent_workflow.documents.validate import Problem, at, below
 from perdure.agent_workflow.instance import AgentWorkflowInstance
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent
 from perdure.agents.tools import as_tool
 from perdure.checkpoints.history.retention import LatestOnly
 from perdure.clock import SystemClock

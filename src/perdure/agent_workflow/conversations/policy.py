@@ -11,8 +11,7 @@ from perdure.agent_workflow.conversations.session import SessionEntry, SessionHe
 from perdure.agent_workflow.conversations.store import SessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
 from perdure.agent_workflow.state import SessionRef, delivery, to_plain
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.graph.context import WorkflowContext
 
 _OF_AGENT_FRAMEWORK = "agent_framework"

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.agents.conversation.content import encode_value
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Message, encode_value
 from perdure.checkpoints.encoding.encode import declare_types
 from perdure.errors import ConversationNotFound, NewerFormat
 from perdure.isolation import isolate

@@ -23,7 +23,7 @@ from perdure.agent_workflow.state import (
     is_over,
     raise_trouble,
 )
-from perdure.agents.adapters import adapt_agent
+from perdure.agents.base import adapt_agent
 from perdure.agents.tools import types_of
 from perdure.errors import ApprovalTimedOut
 from perdure.events import WorkflowEvent

@@ -21,11 +21,11 @@ from perdure.agent_workflow.conversations.policy import (
 from perdure.agent_workflow.definition.config import ANSWER, NodeConfig, RetryConfig
 from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
+from perdure.agents.base import take_live_turn
 from perdure.agents.conversation.message import AgentSession
 from perdure.agents.executor import run_arguments
 from perdure.agents.recording import set_answer_deadline
 from perdure.agents.tools import Tool
-from perdure.agents.turn import take_live_turn
 from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
 from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext

@@ -9,14 +9,11 @@ from typing import Any
 import agent_framework
 import msgspec
 
-from perdure.agents.base import BaseAgent
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import AgentSession, Message, as_messages, is_from
+from perdure.agents.base import BaseAgent, agent_name, as_response, as_update, is_from
+from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.recording import edited_arguments
 from perdure.agents.tools import as_tool
-from perdure.agents.turn import as_response, as_update
-from perdure.graph.sub_workflow import agent_name
 
 CALL_TYPES = ("function_call", "function_result", "function_approval_request", "function_approval_response")
 

@@ -8,10 +8,9 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import Runnable
 
-from perdure.agents.base import BaseAgent
-from perdure.agents.conversation.content import Content, add_usage
-from perdure.agents.conversation.message import AgentSession, Message, as_messages, calls_of, is_from
-from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.base import BaseAgent, calls_of, is_from
+from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
+from perdure.agents.conversation.response import AgentResponse, add_usage
 from perdure.errors import PerdureError
 
 

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from perdure.agents.conversation.content import Content, JsonStruct, add_usage, as_contents
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, JsonStruct, Message, UsageDetails, as_contents
+
+
+def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[str, int]:
+    """The sum of each count."""
+    total = dict(first or {})
+    for name, count in (second or {}).items():
+        total[name] = total.get(name, 0) + count
+    return total
 
 
 class UpdateJoiner:

@@ -16,14 +16,13 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
-from perdure.agents.base import RecordingAgent
+from perdure.agents.base import RecordingAgent, agent_name
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import PydanticTurn, TurnSetting
 from perdure.agents.tools import Tool, as_tool
 from perdure.graph.policy import RetryPolicy, Seconds, step_policy
-from perdure.graph.sub_workflow import agent_name
 
 OutputMode: TypeAlias = Literal["native", "tool"]
 

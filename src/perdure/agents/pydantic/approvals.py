@@ -11,8 +11,8 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message, is_from
+from perdure.agents.base import is_from
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.pydantic.toolset import as_result
 from perdure.agents.recording import ask, ask_for_approval, current_delivery, edited_arguments, request_id_for
 from perdure.agents.tools import Rejected

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from pydantic_ai import messages as theirs
 from pydantic_core import to_json
 
-from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Content
 
 Extra: TypeAlias = dict[str, Any]
 """A part, or an item of a user's prompt, without the fields of its content: JSON."""

@@ -10,8 +10,7 @@ import msgspec
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
 from pydantic_core import to_json
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.pydantic.contents import (
     TEXTS,
     Extra,

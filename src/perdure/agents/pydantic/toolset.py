@@ -16,7 +16,7 @@ from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
 from pydantic_core import PydanticSerializationError, to_json
 
-from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Content
 from perdure.agents.pydantic.messages import as_builtin
 from perdure.agents.pydantic.model import RecordingModel
 from perdure.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, perform_call, request_approval

@@ -18,8 +18,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_graph import End
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.pydantic.approvals import PendingCalls, ask_for_results, request_message, without_requests
 from perdure.agents.pydantic.messages import from_messages, to_messages, without_timestamps

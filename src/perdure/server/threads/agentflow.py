@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.executor import AgentExecutor
 from perdure.agents.tools import Tool
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint

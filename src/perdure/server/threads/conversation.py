@@ -38,6 +38,8 @@ class SpeakingExecutor(AgentExecutor):
     same ids.
     """
 
+    is_stateless = True
+
     async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
         response = await super().respond(messages, ctx)
         session = ctx.private["session"]

@@ -14,8 +14,7 @@ from tests.unit.orchestrations.agent_workflow.session_places import KINDS, open_
 from perdure.agent_workflow.conversations import session
 from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
 from perdure.agent_workflow.conversations.store import PREFIX, SqliteSessionStore, StorageSessionStore
-from perdure.agents.conversation.content import Content
-from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.message import Content, Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.errors import ConversationNotFound, InvalidRun, ThreadExists
