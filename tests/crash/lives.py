@@ -17,7 +17,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import Commit, JournalEntry
 from perdure.storages import PostgresCheckpointStorage
 from perdure.testing import Faults
-from perdure.testing.survival.compare import take_to_the_end
+from perdure.testing.crash import take_to_the_end
 
 PLACES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "file": lambda folder: FileCheckpointStorage(folder / "threads"),

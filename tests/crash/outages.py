@@ -22,7 +22,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.testing import Faults
-from perdure.testing.survival.compare import take_to_the_end
+from perdure.testing.crash import take_to_the_end
 
 SHARES = (0.0, 1.0, 0.5)
 """How much survives of what was not synced, in the cuts that are tried after each operation."""

@@ -17,7 +17,7 @@ from tests.crash.lives import PLACES
 
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 from perdure.errors import StorageFailed
-from perdure.testing.survival.compare import take_to_the_end
+from perdure.testing.crash import take_to_the_end
 
 UNPRIVILEGED_USER = 65534
 

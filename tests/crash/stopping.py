@@ -16,7 +16,7 @@ from tests.crash.lives import PLACES
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadConflict
-from perdure.testing.survival.compare import take_to_the_end
+from perdure.testing.crash import take_to_the_end
 
 FENCED_OUT = 3
 

@@ -23,8 +23,8 @@ from perdure.orchestrations.group_chat_builder import GroupChatBuilder
 from perdure.orchestrations.magentic_builder import MagenticBuilder
 from perdure.records import JournalEntry
 from perdure.testing import Faults
+from perdure.testing.crash import take_to_the_end
 from perdure.testing.scripted import Call, ScriptedAgent
-from perdure.testing.survival.compare import take_to_the_end
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.workflow import Workflow
 

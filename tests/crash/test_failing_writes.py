@@ -23,8 +23,8 @@ from perdure.errors import StorageFailed
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
 from perdure.testing import Faults
+from perdure.testing.crash import take_to_the_end
 from perdure.testing.faults import Point, When
-from perdure.testing.survival.compare import take_to_the_end
 
 STORES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "memory": lambda folder: InMemoryCheckpointStorage(),

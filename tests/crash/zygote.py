@@ -103,7 +103,7 @@ def _warm_up() -> None:
     from tests.crash import crowd, flows, forking, lives, loss_windows, posting, scarce, stopping  # noqa: F401  # only to be loaded
 
     from perdure import InMemoryCheckpointStorage
-    from perdure.testing.survival.compare import take_to_the_end
+    from perdure.testing.crash import take_to_the_end
 
     async def all_flows() -> None:
         for flow in flows.FLOWS.values():

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.command import COMMAND, environment, in_terminal, needs_pseudo_terminals, perdure, read_or_end
 
-from perdure.cli.commands.demo import count_lost_and_repeated
-from perdure.cli.release_notes import STEPS
+from perdure.cli.commands.demo import STEPS, count_lost_and_repeated
 
 TALLY = "lost: 0   finished work repeated: 0"
 LINE = re.compile(r"^ +\d+\.\d\d s  process (?P<pid>\d+)  (?P<who>\w*) +(?P<what>.+)$", re.MULTILINE)

@@ -16,7 +16,7 @@ from tests.e2e.test_run_and_answer import WORK
 from tests.e2e.threads import checkpoints_of
 
 from perdure.cli.commands.upkeep import prune
-from perdure.cli.output.tables import parse_duration
+from perdure.cli.tables import parse_duration
 
 
 def pinned_ids(call_json: CallJson) -> list[str]:

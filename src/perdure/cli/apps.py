@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.errors import Mistake, user_code_failed
 from perdure.cli.options import StoreLocation, load_keys, work_in
-from perdure.cli.output.errors import Mistake, user_code_failed
 from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow

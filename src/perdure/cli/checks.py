@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from perdure.cli.output.tables import format_count, format_size
+from perdure.cli.tables import format_count, format_size
 
 if TYPE_CHECKING:  # the modules of other stores, and their drivers, are not needed
     from perdure.records import StoreContents

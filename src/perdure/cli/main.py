@@ -18,8 +18,7 @@ COMMANDS = {
     "init": "commands.init",
     **dict.fromkeys(("run", "resume", "answer"), "commands.run"),
     **dict.fromkeys(("requests", "threads", "show"), "commands.threads"),
-    **dict.fromkeys(("state", "diff"), "commands.state"),
-    **dict.fromkeys(("fork", "rewind", "pin", "unpin"), "commands.checkpoint"),
+    **dict.fromkeys(("state", "diff", "fork", "rewind", "pin", "unpin"), "commands.checkpoint"),
     "prune": "commands.upkeep",
     **dict.fromkeys(("export", "import", "transfer"), "commands.transfer"),
     "verify": "commands.upkeep",
@@ -79,8 +78,8 @@ def main() -> None:
     try:
         commands(prog_name="perdure")
     except (PerdureError, OSError) as problem:
-        from perdure.cli.output.errors import explain
-        from perdure.cli.output.values import make_printable
+        from perdure.cli.errors import explain
+        from perdure.cli.values import make_printable
 
         click.echo(f"Error: {make_printable(explain(problem))}", err=True)
         sys.exit(1)

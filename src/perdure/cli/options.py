@@ -18,9 +18,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.output.errors import Mistake, thread_missing
-from perdure.cli.output.tables import format_time
-from perdure.cli.output.values import make_printable
+from perdure.cli.errors import Mistake, thread_missing
+from perdure.cli.tables import format_time
+from perdure.cli.values import make_printable
 from perdure.errors import DamagedCheckpoint, PerdureError, did_you_mean
 from perdure.records import CheckpointInfo, ThreadInfo
 from perdure.storages import open_store

@@ -16,10 +16,10 @@ from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agent_workflow.state import ExecutionState
 from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.cli.contents import output_tree, print_request, question_tree
 from perdure.cli.options import StoreLocation
-from perdure.cli.output.checkpoint import output_tree, print_request, question_tree
-from perdure.cli.output.tables import format_time, iso_time, print_folded
-from perdure.cli.output.values import make_printable, to_lines
+from perdure.cli.tables import format_time, iso_time, print_folded
+from perdure.cli.values import make_printable, to_lines
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.graph.annotations import flatten_union

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perdure.testing.clock import FakeClock as FakeClock
+    from perdure.testing.crash import Survival as Survival, assert_survives_crash as assert_survives_crash
     from perdure.testing.events import EventRecorder as EventRecorder
     from perdure.testing.faults import (
         Faults as Faults,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         Pause as Pause,
         ProcessGone as ProcessGone,
     )
+    from perdure.testing.kill import assert_survives_kill as assert_survives_kill
     from perdure.testing.scripted import (
         Ask as Ask,
         Call as Call,
@@ -24,18 +26,14 @@ if TYPE_CHECKING:
         ScriptedExecutor as ScriptedExecutor,
         ScriptOver as ScriptOver,
     )
-    from perdure.testing.survival.compare import Survival as Survival
-    from perdure.testing.survival.crash import assert_survives_crash as assert_survives_crash
-    from perdure.testing.survival.kill import assert_survives_kill as assert_survives_kill
 
 _NAMES = {
     "perdure.testing.clock": "FakeClock",
     "perdure.testing.events": "EventRecorder",
     "perdure.testing.faults": "Faults FaultyStorage InjectedFault Pause ProcessGone",
     "perdure.testing.scripted": "Ask Call ScriptOver ScriptedAgent ScriptedExecutor",
-    "perdure.testing.survival.compare": "Survival",
-    "perdure.testing.survival.crash": "assert_survives_crash",
-    "perdure.testing.survival.kill": "assert_survives_kill",
+    "perdure.testing.crash": "Survival assert_survives_crash",
+    "perdure.testing.kill": "assert_survives_kill",
 }
 _HOME = dict(sorted((name, home) for home, names in _NAMES.items() for name in names.split()))
 

@@ -14,7 +14,7 @@ from tests.crash.teams import TEAMS
 from perdure import AgentWorkflow, InMemoryCheckpointStorage, RunContext, workflow
 from perdure.names import stable_name
 from perdure.testing import ScriptedAgent
-from perdure.testing.survival.compare import take_to_the_end
+from perdure.testing.crash import take_to_the_end
 
 PINNED = set((Path(__file__).parent / "stored_names.txt").read_text(encoding="utf-8").split())
 """A changed name makes stored threads unreadable: a name that a release has stored stays here for ever."""

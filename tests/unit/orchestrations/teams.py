@@ -14,8 +14,8 @@ from perdure import InMemoryCheckpointStorage
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.executor import AgentExecutorResponse
 from perdure.testing import Faults, ProcessGone
+from perdure.testing.crash import MOMENTS, POINTS, Answers, take_to_the_end
 from perdure.testing.scripted import ScriptedAgent
-from perdure.testing.survival.compare import MOMENTS, POINTS, Answers, take_to_the_end
 from perdure.workflows.workflow import Workflow
 
 MakeTeam = Callable[[Any, Path], Workflow]

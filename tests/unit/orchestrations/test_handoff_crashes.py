@@ -22,9 +22,9 @@ from tests.unit.orchestrations.handoff_team import (
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 from perdure.testing import Faults, ProcessGone, assert_survives_crash
+from perdure.testing.crash import MOMENTS, POINTS, THREAD, take_to_the_end
 from perdure.testing.faults import Point, When
 from perdure.testing.scripted import ScriptedAgent
-from perdure.testing.survival.compare import MOMENTS, POINTS, THREAD, take_to_the_end
 from perdure.workflows.workflow import Workflow
 
 

@@ -13,8 +13,8 @@ from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, Sqlite
 from perdure.agents.tools import tool
 from perdure.orchestrations.magentic import MagenticPlanReviewResponse
 from perdure.testing import Faults, ProcessGone, assert_survives_crash
+from perdure.testing.crash import Ending, take_to_the_end
 from perdure.testing.scripted import Call, Reply, ScriptedAgent
-from perdure.testing.survival.compare import Ending, take_to_the_end
 from perdure.workflows.workflow import Workflow
 
 CONVERSATION = [

@@ -15,8 +15,8 @@ from tests.unit.testing import durable, outliving
 from perdure import InMemoryCheckpointStorage
 from perdure.checkpoints.encoding.encode import tool_codec
 from perdure.testing import assert_survives_kill
+from perdure.testing.kill import ChildFailed, child
 from perdure.testing.processes import Importable, importable
-from perdure.testing.survival.kill import ChildFailed, child
 
 
 def order(folder: Path, **more: Any) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_the_helpers_need_no_pytest(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pytest'] = None\n"
         f"from perdure.testing import {', '.join(perdure.testing.__all__)}\n"
-        "import perdure.testing.survival.kill"
+        "import perdure.testing.kill"
     )
     done = run("-c", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr

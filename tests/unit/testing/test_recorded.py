@@ -10,7 +10,7 @@ from tests.unit.testing.flows import fan_out, nested, strip
 
 from perdure import InMemoryCheckpointStorage, RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, executor
 from perdure.testing import FakeClock, Faults, ProcessGone
-from perdure.testing.survival.recorded import Doing, RecordedWork
+from perdure.testing.recorded import Doing, RecordedWork
 
 
 async def recorded(make: Any, message: str, faults: Faults) -> Counter[Doing]:

@@ -30,7 +30,7 @@ from perdure.cli.options import (
     open_named_store,
     store_option,
 )
-from perdure.cli.output.tables import format_age, format_count, format_size, print_folded, print_json, print_table
+from perdure.cli.tables import format_age, format_count, format_size, print_folded, print_json, print_table
 from perdure.errors import PerdureError
 from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore

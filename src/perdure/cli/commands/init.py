@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from perdure.cli.errors import Mistake
 from perdure.cli.options import json_option
-from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import print_json
+from perdure.cli.tables import print_json
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 CONFIG = {"agent": "graph.react:app", "checkpointer": "graph.dependencies:my_checkpointer"}

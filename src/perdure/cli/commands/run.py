@@ -17,6 +17,7 @@ from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.state import ExecutionState
 from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.cli.apps import build_instance, load_app
+from perdure.cli.errors import INTERRUPTED, Mistake, explain
 from perdure.cli.options import (
     StoreLocation,
     complete_threads,
@@ -27,8 +28,6 @@ from perdure.cli.options import (
     store_option,
     thread_argument,
 )
-from perdure.cli.output.errors import INTERRUPTED, Mistake, explain
-from perdure.cli.output.tables import print_json
 from perdure.cli.progress import (
     ExecutionProgress,
     Progress,
@@ -38,6 +37,7 @@ from perdure.cli.progress import (
     rest_tree,
     result_tree,
 )
+from perdure.cli.tables import print_json
 from perdure.engine.run.request import RunOptions
 from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.inputs import accepts

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from perdure.cli.errors import Mistake
 from perdure.cli.options import json_option
-from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import format_age, format_time, iso_time, parse_duration, print_json, print_table
-from perdure.cli.output.values import make_printable
+from perdure.cli.tables import format_age, format_time, iso_time, parse_duration, print_json, print_table
+from perdure.cli.values import make_printable
 from perdure.errors import did_you_mean
 from perdure.server.auth.api_keys import ID_BYTES, KeyFile, StoredKey, make_key, revoke_key
 from perdure.server.auth.principal import MAX_USER_ID_CHARACTERS, check_scopes, is_user_id

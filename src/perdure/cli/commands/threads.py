@@ -15,8 +15,7 @@ from perdure.checkpoints.any_storage import read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.branches import Branch, Branches, build_branches
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.cli.options import find_thread, store_command, thread_argument
-from perdure.cli.output.checkpoint import (
+from perdure.cli.contents import (
     checkpoint_tree,
     contents_tree,
     print_contents,
@@ -24,8 +23,9 @@ from perdure.cli.output.checkpoint import (
     print_request,
     print_title,
 )
-from perdure.cli.output.errors import explain
-from perdure.cli.output.tables import (
+from perdure.cli.errors import explain
+from perdure.cli.options import find_thread, store_command, thread_argument
+from perdure.cli.tables import (
     format_age,
     format_time,
     iso_time,
@@ -34,7 +34,7 @@ from perdure.cli.output.tables import (
     thread_status,
     thread_tree,
 )
-from perdure.cli.output.values import make_printable, shorten, to_line, to_tree
+from perdure.cli.values import make_printable, shorten, to_line, to_tree
 from perdure.errors import PerdureError
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo

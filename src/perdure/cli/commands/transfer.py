@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.errors import INTERRUPTED, Mistake
 from perdure.cli.options import (
     find_store,
     find_thread,
@@ -23,8 +24,7 @@ from perdure.cli.options import (
     thread_argument,
     work_in,
 )
-from perdure.cli.output.errors import INTERRUPTED, Mistake
-from perdure.cli.output.tables import (
+from perdure.cli.tables import (
     format_count,
     format_size,
     print_folded,
@@ -34,7 +34,7 @@ from perdure.cli.output.tables import (
     thread_status,
     thread_tree,
 )
-from perdure.cli.output.values import make_printable
+from perdure.cli.values import make_printable
 
 if TYPE_CHECKING:
     from perdure.checkpoints.transfer.copy_store import CopyReport

@@ -12,6 +12,7 @@ import msgspec
 
 from perdure.checkpoints.history.pruning import PrunedThread, PruneReport
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.errors import INTERRUPTED, Mistake
 from perdure.cli.options import (
     complete_threads,
     confirm,
@@ -23,8 +24,7 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.output.errors import INTERRUPTED, Mistake
-from perdure.cli.output.tables import (
+from perdure.cli.tables import (
     format_count,
     format_size,
     parse_duration,

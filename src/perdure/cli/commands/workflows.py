@@ -13,6 +13,8 @@ from perdure.agent_workflow.documents.convert import config_for, tree_of
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.cli.apps import build_instance, load_app, load_definition
+from perdure.cli.contents import print_facts, print_title
+from perdure.cli.errors import Mistake
 from perdure.cli.options import (
     StoreLocation,
     complete_definitions,
@@ -24,10 +26,8 @@ from perdure.cli.options import (
     work_in,
     yes_option,
 )
-from perdure.cli.output.checkpoint import print_facts, print_title
-from perdure.cli.output.errors import Mistake
-from perdure.cli.output.tables import format_age, format_time, iso_time, print_json, print_table
-from perdure.cli.output.values import make_printable
+from perdure.cli.tables import format_age, format_time, iso_time, print_json, print_table
+from perdure.cli.values import make_printable
 from perdure.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from perdure.workflows.workflow import Workflow
 

@@ -11,7 +11,7 @@ from perdure import InMemoryCheckpointStorage
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.survival.compare import POINTS
+from perdure.testing.crash import POINTS
 
 Log = Callable[[dict[str, Any]], object]
 Make = Callable[[Any, Log], AgentWorkflowInstance]

@@ -20,7 +20,7 @@ from perdure.checkpoints.encoding.encode import encode_checkpoint, tool_codec
 from perdure.checkpoints.history.retention import FullHistory
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent, assert_survives_crash
-from perdure.testing.survival.compare import THREAD
+from perdure.testing.crash import THREAD
 from perdure.workflows.workflow import Workflow
 
 SESSION = f"workflow-W-{THREAD}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from perdure.cli.output.values import make_printable
+from perdure.cli.values import make_printable
 from perdure.errors import (
     CheckpointNotFound,
     DamagedCheckpoint,

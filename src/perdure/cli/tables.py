@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from perdure.cli.output.values import make_printable
+from perdure.cli.values import make_printable
 from perdure.events import WorkflowRunState
 from perdure.records import ThreadInfo
 

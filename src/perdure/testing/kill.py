@@ -26,9 +26,7 @@ from perdure.checkpoints.open_thread import codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.stores.memory.store import MemoryStore
-from perdure.testing.faults import Faults
-from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
-from perdure.testing.survival.compare import (
+from perdure.testing.crash import (
     MOMENTS,
     POINTS,
     Answers,
@@ -41,7 +39,9 @@ from perdure.testing.survival.compare import (
     problems,
     take_to_the_end,
 )
-from perdure.testing.survival.recorded import RecordedWork
+from perdure.testing.faults import Faults
+from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
+from perdure.testing.recorded import RecordedWork
 from perdure.workflows.workflow import Workflow
 
 Report: TypeAlias = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.cli.output.tables import fold, format_time, iso_time, print_folded
-from perdure.cli.output.values import make_printable, shorten, to_line, to_lines, to_tree
+from perdure.cli.tables import fold, format_time, iso_time, print_folded
+from perdure.cli.values import make_printable, shorten, to_line, to_lines, to_tree
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, CheckpointInfo, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
