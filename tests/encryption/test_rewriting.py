@@ -17,7 +17,7 @@ from perdure.store import Store
 from perdure.stores.file.store import FileStore
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.sqlite.transfer import PAGE_ROWS
-from perdure.testing.conformance.clauses.rewriting import wrap
+from perdure.testing.conformance.clauses.copies import wrap
 from perdure.testing.conformance.threads import own, save_full_thread, save_thread
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perdure.testing.conformance.location import TrialLocation
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 SHOWN = 160
 """Characters of a value that a reason shows."""
 
@@ -48,9 +49,15 @@ def expect(condition: object, sentence: str) -> None:
 
 
 def expect_equal(what: str, got: Any, expected: Any) -> None:
-    """Equal, however lists, tuples and mappings are made."""
+    """Equal, however sequences and mappings are made."""
     for path, expected_part, got_part in _differences(expected, got, ""):
         raise NotKept(f"{what}{path}: expected {_short(expected_part)}, got {_short(got_part)}")
+
+
+def expect_fields(what: str, record: object, **expected: Any) -> None:
+    """The record has these fields."""
+    for name, value in expected.items():
+        expect_equal(f"{what}.{name}", getattr(record, name, _NOTHING), value)
 
 
 def expect_one(what: str, items: Sequence[T]) -> T:
@@ -59,12 +66,12 @@ def expect_one(what: str, items: Sequence[T]) -> T:
     return items[0]
 
 
-async def expect_raises(kind: type[Exception], act: Awaitable[object], what: str) -> None:
-    """The act raises this and nothing else."""
+async def expect_raises(kind: type[E], act: Awaitable[object], what: str) -> E:
+    """The act raises this, which is returned, and nothing else."""
     try:
         await act
-    except kind:
-        return
+    except kind as error:
+        return error
     except PerdureError as error:
         raise NotKept(f"{what} must raise {kind.__name__}, and raised {type(error).__name__}: {error}") from error
     raise NotKept(f"{what} must raise {kind.__name__}, and was accepted")
@@ -75,20 +82,27 @@ class _Nothing:
         return "nothing"
 
 
+_NOTHING = _Nothing()
+
+
 def _differences(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(expected, msgspec.Struct) and type(expected) is type(got):
         for name in expected.__struct_fields__:
             yield from _differences(getattr(expected, name), getattr(got, name), f"{path}.{name}")
     elif isinstance(expected, Mapping) and isinstance(got, Mapping):
         for key in dict.fromkeys((*expected, *got)):
-            yield from _differences(expected.get(key, _Nothing()), got.get(key, _Nothing()), f"{path}[{key!r:.40}]")
-    elif isinstance(expected, list | tuple) and isinstance(got, list | tuple):
+            yield from _differences(expected.get(key, _NOTHING), got.get(key, _NOTHING), f"{path}[{key!r:.40}]")
+    elif _is_list(expected) and _is_list(got):
         if len(expected) != len(got):
             yield path, expected, got
         for index, (expected_item, got_item) in enumerate(zip(expected, got, strict=False)):
             yield from _differences(expected_item, got_item, f"{path}[{index}]")
-    elif isinstance(expected, _Nothing) or type(expected) is not type(got) or expected != got:
+    elif type(expected) is not type(got) or expected != got:
         yield path, expected, got
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _short(value: Any) -> str:
@@ -127,8 +141,8 @@ class Clause:
             return None
         if not place.is_shared:
             return f"it needs {self.needs.value}, and this one lives in one object"
-        if self.needs is Needs.PROCESSES and place.address is None:
-            return f"it needs {self.needs.value}, and {place.why_alone}"
+        if self.needs is Needs.PROCESSES and place.maker.address is None:
+            return f"it needs {self.needs.value}, and {place.maker.why_alone}"
         return None
 
 

@@ -1,23 +1,34 @@
-"""Where a clause is tried: an empty folder, the stores that are made over it, processes that use them, and chance."""
+"""Where a clause is tried: an empty folder, the stores that are made over it, processes that use them, and chance.
+
+Run as a program it is such a process. It reads lines of JSON: its order, and then `["open", thread, owner]` and so on,
+each of which it answers with a line. The acts that begin with `keep_` never end: they reply with each write that the
+store acknowledged, until they are killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import os
 import random
 import shutil
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from perdure.records import Lease, OpenedThread
 from perdure.store import Store
-from perdure.testing.conformance import worker
-from perdure.testing.conformance.worker import TrialProcess
-from perdure.testing.processes import Importable, import_path, importable, start_json_process
+from perdure.testing.conformance.clause import NotApplicable, NotKept
+from perdure.testing.conformance.threads import ThreadOwner, own
+from perdure.testing.processes import Importable, JsonLines, JsonProcess, import_path, importable, start_json_process
 
 LEAVE_SECONDS = 10.0
 """What closing the stores of a clause may take."""
@@ -65,14 +76,6 @@ class TrialLocation:
     _made: list[Store] = field(default_factory=list)
     _ends: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    @property
-    def address(self) -> Importable | None:
-        return self.maker.address
-
-    @property
-    def why_alone(self) -> str:
-        return self.maker.why_alone
-
     @cached_property
     def store(self) -> Store:
         """The one that most clauses need."""
@@ -80,21 +83,23 @@ class TrialLocation:
 
     def another(self) -> Store:
         """One more object that is the same store."""
-        return self._make(self._folder("store"))
+        return self.elsewhere("store")
 
     def elsewhere(self, name: str = "elsewhere") -> Store:
         """A store of the same kind that is another."""
-        return self._make(self._folder(name))
+        return self.at(self._folder(name))
 
     def copy(self, name: str) -> tuple[Path, Store]:
         """The store as its files are now, in a folder of its own."""
         folder = self.folder / name
         shutil.copytree(self._folder("store"), folder)
-        return folder, self._make(folder)
+        return folder, self.at(folder)
 
     def at(self, folder: Path) -> Store:
         """One over a folder that there is."""
-        return self._make(folder)
+        made = self.maker.make(folder)
+        self._made.append(made)
+        return made
 
     @property
     def files(self) -> list[Path]:
@@ -105,17 +110,12 @@ class TrialLocation:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _make(self, folder: Path) -> Store:
-        made = self.maker.make(folder)
-        self._made.append(made)
-        return made
-
     async def start_process(self) -> TrialProcess:
         """Another process that uses the store; it is ended with the clause."""
         if self.maker.address is None:
             raise TypeError(self.maker.why_alone)
         order = {"path": import_path(), "factory": asdict(self.maker.address), "folder": str(self._folder("store"))}
-        return await self._ends.enter_async_context(start_json_process(TrialProcess, worker.__name__, order))
+        return await self._ends.enter_async_context(start_json_process(TrialProcess, __name__, order))
 
     async def leave(self) -> None:
         await self._ends.aclose()
@@ -136,3 +136,123 @@ async def open_location(maker: Maker, *, shared: bool, chance: random.Random) ->
         finally:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await place.leave()
+
+
+class TrialProcess(JsonProcess):
+    """Another process that uses the store, seen from here."""
+
+    async def ask(self, act: str, *arguments: Any) -> None:
+        await self.send([act, *arguments])
+
+    async def outcome(self) -> list[Any]:
+        """What came of it: `["done", value]` or `["refused", name of the error, its sentence]`."""
+        reply: list[Any] | None = await self.receive()
+        if reply is None:
+            raise NotKept(f"a process that used the store ended by itself, with {await self.process.wait()}")
+        return reply
+
+    async def do(self, act: str, *arguments: Any) -> Any:
+        """What came of it, which must be well."""
+        await self.ask(act, *arguments)
+        reply = await self.outcome()
+        if reply[0] != "done":
+            raise NotKept(f"{act}{arguments} in another process raised {reply[1]}: {reply[2]}")
+        return reply[1]
+
+    async def refuses(self, error: str, act: str, *arguments: Any) -> None:
+        await self.ask(act, *arguments)
+        reply = await self.outcome()
+        if reply[:2] != ["refused", error]:
+            raise NotKept(f"{act}{arguments} in another process must raise {error}, and gave {reply[1]!r}")
+
+    def pause(self) -> None:
+        """Stop it where it is. Raises NotApplicable where the system has no such signal."""
+        if sys.platform == "win32":
+            raise NotApplicable("this system cannot pause a process")
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        if sys.platform != "win32":
+            self.process.send_signal(signal.SIGCONT)
+
+
+# ---------------------------------------------------------------- in that process
+
+
+class Worker:
+    def __init__(self, order: dict[str, Any]) -> None:
+        sys.path[:] = order["path"]
+        source = Importable(**order["factory"]).load()
+        make = source().make_store if hasattr(source, "make_store") else source  # a factory, or a class that has it
+        self.store: Store = make(Path(order["folder"]))
+        self.owners: dict[str, ThreadOwner] = {}
+        self._lines = JsonLines()
+
+    def reply(self, *parts: Any) -> None:
+        """The store has acknowledged this, and the parent process has the line on return."""
+        self._lines.send(parts)
+
+    async def open(self, thread_id: str, owner: str) -> int:
+        self.owners[thread_id] = await own(self.store, thread_id, owner=owner)
+        return self.owners[thread_id].number
+
+    async def lend(self, thread_id: str, owner: str, fence: int) -> None:
+        """Hold what another process was given, of a thread without a commit."""
+        opened = OpenedThread(Lease(thread_id, owner, fence), 0, None, None, 0)
+        self.owners[thread_id] = ThreadOwner(self.store, opened, "w")
+
+    async def save(self, thread_id: str, checkpoint_id: str) -> int:
+        return (await self.owners[thread_id].save(checkpoint_id, events=1, brings=[checkpoint_id])).number
+
+    async def save_many(self, thread_id: str, number: int) -> None:
+        owner = await own(self.store, thread_id)
+        for _ in range(number):
+            await owner.save(events=1, brings=[f"{thread_id} at {owner.number}"])
+        await owner.release()
+
+    # ------------------------------------------------------------ until it is killed
+
+    async def keep_committing(self, thread_id: str) -> None:
+        owner = await own(self.store, thread_id)
+        for number in count(owner.number + 1):
+            text = f"{thread_id} at {number}"
+            await owner.save(events=2, brings=[text, f"all of {text}"], drops=[f"{thread_id} at {number - 1}"])
+            self.reply("done", number)
+
+    async def keep_posting(self, thread_id: str) -> None:
+        owner = await own(self.store, thread_id)
+        for number in count(1):
+            await self.store.post(thread_id, f"item {number}", "message", b"%d" % number)
+            self.reply("done", ["post", number])
+            await owner.record(number, b"%d" % number)
+            self.reply("done", ["journal", number])
+
+    async def keep_pruning(self, thread_id: str) -> None:
+        for info in (await self.store.infos(thread_id=thread_id))[:-1]:
+            await self.store.prune(thread_id, [info.checkpoint_id])
+            self.reply("done", info.checkpoint_id)
+
+    async def keep_copying(self, thread_id: str) -> None:
+        for number in count(1):
+            await self.store.copy_thread(thread_id, f"{thread_id} copy {number}")
+            self.reply("done", number)
+
+
+async def answer(worker: Worker, act: str, arguments: list[Any]) -> None:
+    try:
+        worker.reply("done", await getattr(worker, act)(*arguments))
+    except Exception as error:  # noqa: BLE001  # the reply; the clause decides
+        worker.reply("refused", type(error).__name__, str(error))
+
+
+def main() -> None:
+    worker = Worker(json.loads(sys.stdin.readline()))
+    with asyncio.Runner() as runner:
+        for line in sys.stdin:
+            act, *arguments = json.loads(line)
+            runner.run(answer(worker, act, arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,9 +11,17 @@ from typing import Any
 import msgspec
 
 from perdure.names import SHORT, digest_of
-from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
+from perdure.records import (
+    CheckpointInfo,
+    Commit,
+    JournalEntry,
+    LoggedEvents,
+    OpenedThread,
+    PendingRequest,
+    ThreadHeader,
+)
 from perdure.store import Store
-from perdure.testing.conformance.clause import expect_equal
+from perdure.testing.conformance.clause import NotKept, expect, expect_equal
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FAR = START + timedelta(days=36500)
@@ -40,6 +48,17 @@ def make_events(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
 
 def make_request(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
     return PendingRequest(thread_id, request_id, "reviewer", at(seconds), **parts)
+
+
+WHOLE: dict[str, Any] = {
+    "brings": ["new"],
+    "events": 1,
+    "consumed": ["item"],
+    "requests": [make_request("t", "question", 9)],
+    "due_at": at(60),
+    "status": "WAITING",
+}
+"""Something for each part of a commit."""
 
 
 class ThreadOwner:
@@ -174,6 +193,10 @@ async def request_ids(store: Store, **filters: Any) -> list[str]:
     return [request.request_id for request in await store.pending_requests(**filters)]
 
 
+async def pending(store: Store, **filters: Any) -> list[tuple[str, str]]:
+    return [(request.thread_id, request.request_id) for request in await store.pending_requests(**filters)]
+
+
 async def first_seqs(store: Store, after: int | None = 0, *, thread_id: str = "t") -> list[int]:
     """The first event of each commit that holds an event after this one."""
     return [batch.first_seq for batch in await store.events_after(thread_id, after)]
@@ -181,6 +204,11 @@ async def first_seqs(store: Store, after: int | None = 0, *, thread_id: str = "t
 
 async def checkpoint_ids(store: Store, **filters: Any) -> list[str]:
     return [info.checkpoint_id for info in await store.infos(**filters)]
+
+
+async def parent_ids(store: Store) -> list[str | None]:
+    """What each checkpoint continues from."""
+    return [info.previous_checkpoint_id for info in await store.infos()]
 
 
 async def thread_ids(store: Store, **filters: Any) -> list[str]:
@@ -191,6 +219,21 @@ async def chunks(store: Store, thread_id: str, last: int = 60) -> dict[str, byte
     """All that the commits up to the last one hold, by reference."""
     chunks_by_number = await store.read_chunks(thread_id, range(1, last + 1))
     return {f"{digest}.{number}": data for number, held in chunks_by_number.items() for digest, data in held.items()}
+
+
+async def header_of(store: Store, thread_id: str = "t") -> ThreadHeader:
+    header = await store.thread_header(thread_id)
+    if header is None:
+        raise NotKept(f"the header of thread {thread_id!r}, which exists, is None")
+    return header
+
+
+async def all_commits(store: Store, thread_id: str = "t", limit: int = 2) -> list[Commit]:
+    commits: list[Commit] = []
+    while page := await store.commits(thread_id, after=commits[-1].number if commits else 0, limit=limit):
+        commits += page
+        expect(len(commits) < 100, "paging through the commits did not come to an end")
+    return commits
 
 
 async def read_everything(store: Store, *more_ids: str) -> dict[str, Any]:
@@ -222,6 +265,10 @@ async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
     """What only an owner can read. An owner of the thread loses it."""
     opened = await store.open(thread_id, "looking", takeover=True)
     await store.release(opened.lease)
+    return parts_of(opened)
+
+
+def parts_of(opened: OpenedThread) -> dict[str, Any]:
     return {
         "number": opened.number,
         "info": opened.info,
@@ -232,6 +279,41 @@ async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
         "journal": [(entry.delivery_id, entry.body) for entry in opened.journal],
         "inbox": [(item.item_id, item.kind, item.body) for item in opened.inbox],
     }
+
+
+async def expect_owner_finds(source: Store | OpenedThread, thread_id: str = "t", **expected: Any) -> None:
+    """What was opened, or is opened now, has these parts. An owner of the thread loses it."""
+    parts = parts_of(source) if isinstance(source, OpenedThread) else await read_as_owner(source, thread_id)
+    expect_equal("what an owner finds", {name: parts[name] for name in expected}, expected)
+
+
+async def expect_state(store: Store, when: str = "", *, thread_id: str = "t", **expected: Any) -> None:
+    """What is read of the store, or of this thread, by the names of STATE. Order counts, except that of chunks."""
+    for name, value in expected.items():
+        expect_equal(f"the {name} {when}".rstrip(), await STATE[name](store, thread_id), value)
+
+
+async def chunk_names(store: Store, thread_id: str) -> set[str]:
+    return set(await chunks(store, thread_id))
+
+
+async def _read_ids(store: Store, thread_id: str, part: str) -> list[Any]:
+    return [entry[0] for entry in (await read_as_owner(store, thread_id))[part]]
+
+
+STATE: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
+    "checkpoints": lambda store, _: checkpoint_ids(store),
+    "threads": lambda store, _: thread_ids(store),
+    "requests": lambda store, _: request_ids(store),
+    "parents": lambda store, _: parent_ids(store),
+    "head": head_id,
+    "events": lambda store, thread_id: first_seqs(store, thread_id=thread_id),
+    "chunks": chunk_names,
+    "journal": lambda store, thread_id: _read_ids(store, thread_id, "journal"),
+    "inbox": lambda store, thread_id: _read_ids(store, thread_id, "inbox"),
+}
+"""The ids of each; for events the first seq of each commit. Only an owner can read journal and inbox: see
+`read_as_owner`."""
 
 
 async def check_readable(store: Store, thread_id: str, has: Mapping[int, Mapping[str, bytes]]) -> None:

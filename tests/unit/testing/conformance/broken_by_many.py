@@ -16,7 +16,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread
-from perdure.testing.conformance.clauses import concurrency, crash
+from perdure.testing.conformance.clauses import concurrency
 
 breaks(concurrency.two_objects_have_one_owner_between_them)(OwnersInItself)
 breaks(concurrency.one_of_two_processes_that_open_or_write_at_once_succeeds)(OwnersInItself)
@@ -140,21 +140,21 @@ class WritesLater(OnDisk):
             await self.todo.pop(0)()
 
 
-@breaks(crash.acknowledged_commits_are_there_after_a_kill)
+@breaks(concurrency.acknowledged_commits_are_there_after_a_kill)
 class AcknowledgesCommitsTooEarly(WritesLater):
     async def commit(self, commit: Commit) -> None:
         self.later(partial(self.inner.commit, commit))
         await asyncio.sleep(0.001)
 
 
-@breaks(crash.acknowledged_posts_and_journal_entries_are_there_after_a_kill)
+@breaks(concurrency.acknowledged_posts_and_journal_entries_are_there_after_a_kill)
 class AcknowledgesPostsTooEarly(WritesLater):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         self.later(partial(self.inner.post, thread_id, item_id, kind, body))
         await asyncio.sleep(0.001)
 
 
-@breaks(crash.the_thread_of_a_killed_owner_can_be_opened_at_once)
+@breaks(concurrency.the_thread_of_a_killed_owner_can_be_opened_at_once)
 class OwnersOutliveTheirProcess(OnDisk):
     """Who owns a thread stands in a file that only a release removes."""
 
@@ -173,7 +173,7 @@ class OwnersOutliveTheirProcess(OnDisk):
         self.note(lease.thread_id).unlink(missing_ok=True)
 
 
-@breaks(crash.a_kill_while_pruning_breaks_nothing_that_is_left)
+@breaks(concurrency.a_kill_while_pruning_breaks_nothing_that_is_left)
 class PrunesInPlace(WritesLater):
     """The thread is taken out, and put back without what is pruned: a moment later."""
 
@@ -188,7 +188,7 @@ class PrunesInPlace(WritesLater):
         return count
 
 
-@breaks(crash.a_kill_while_copying_leaves_a_whole_copy_or_none)
+@breaks(concurrency.a_kill_while_copying_leaves_a_whole_copy_or_none)
 class CopiesOneByOne(WritesLater):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         opened = await self.inner.open(to, "copying")

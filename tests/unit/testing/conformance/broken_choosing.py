@@ -9,36 +9,36 @@ from typing import Any
 from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.records import PendingRequest, ThreadInfo
-from perdure.testing.conformance.clauses import events, filters
+from perdure.testing.conformance.clauses import events, listing
 
 
-@breaks(filters.threads_are_listed_by_the_beginning_of_their_ids)
+@breaks(listing.threads_are_listed_by_the_beginning_of_their_ids)
 class ListsEverybodys(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         return await super().threads(**{**filters, "prefix": None})
 
 
-@breaks(filters.a_prefix_is_not_a_pattern)
+@breaks(listing.a_prefix_is_not_a_pattern)
 class TakesAPrefixForAPattern(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         pattern = filters.pop("prefix").replace("%", "*").replace("_", "?") + "*"
         return [thread for thread in await super().threads(**filters) if fnmatchcase(thread.thread_id, pattern)]
 
 
-@breaks(filters.limit_and_before_page_backwards_through_the_threads_of_a_prefix)
+@breaks(listing.limit_and_before_page_backwards_through_the_threads_of_a_prefix)
 class LimitsBeforeItChooses(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         prefix = filters.pop("prefix", None) or ""
         return [thread for thread in await super().threads(**filters) if thread.thread_id.startswith(prefix)]
 
 
-@breaks(filters.requests_are_listed_by_the_beginning_of_their_threads_ids)
+@breaks(listing.requests_are_listed_by_the_beginning_of_their_threads_ids)
 class ShowsEverybodysRequests(Passing):
     async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
         return await super().pending_requests(**{**filters, "prefix": None})
 
 
-@breaks(filters.the_ids_of_threads_are_read_in_pages_of_a_prefix)
+@breaks(listing.the_ids_of_threads_are_read_in_pages_of_a_prefix)
 class RestartsEachPage(Passing):
     async def thread_ids(self, **filters: Any) -> Sequence[str]:
         if filters.get("prefix"):
@@ -46,7 +46,7 @@ class RestartsEachPage(Passing):
         return await super().thread_ids(**filters)
 
 
-@breaks(filters.threads_are_listed_by_their_status)
+@breaks(listing.threads_are_listed_by_their_status)
 class TakesNoStatusForAny(Passing):
     async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
         return await super().threads(**{**filters, "statuses": filters.get("statuses") or None})

@@ -29,18 +29,17 @@ from perdure.testing.conformance.clauses import (
     commits,
     concurrency,
     copies,
+    damage,
     events,
-    filters,
     journal,
     listing,
     pins,
     retention,
     transfer,
-    upkeep,
     values,
 )
 
-breaks(upkeep.what_a_deleted_thread_took_is_given_back)(NeverShrinks)
+breaks(damage.what_a_deleted_thread_took_is_given_back)(NeverShrinks)
 breaks(transfer.what_was_pruned_is_not_transferred_and_not_missed)(HandsOnNothingOfThoseBefore)
 breaks(concurrency.what_a_commit_prunes_is_pruned_for_every_object)(ReadsWhatItRemembers)
 
@@ -151,7 +150,7 @@ class KnowsWorkflowsByCheckpoints(Passing):
         return [thread for thread in await super().threads(**filters) if thread.thread_id in names]
 
 
-@breaks(filters.any_prefix_lists_what_begins_with_it)
+@breaks(listing.any_prefix_lists_what_begins_with_it)
 class ReadsOneCharacterOfAPrefix(Passing):
     async def threads(self, *, prefix: str | None = None, **filters: Any) -> Sequence[ThreadInfo]:
         return await super().threads(prefix=None if prefix is None else prefix[:1], **filters)
@@ -348,7 +347,7 @@ class DeletesUnderItsOwner(OnDisk):
         return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
 
-@breaks(upkeep.checking_changes_nothing_and_disturbs_no_owner)
+@breaks(damage.checking_changes_nothing_and_disturbs_no_owner)
 class ClaimsWhatItChecks(Passing):
     async def check(self) -> Sequence[Damage]:
         for thread in await self.inner.threads():

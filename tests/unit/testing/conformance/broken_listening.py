@@ -13,17 +13,17 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 from perdure.records import Lease
 from perdure.store import Subscription
 from perdure.stores.notify import LocalBus, LocalSubscription
-from perdure.testing.conformance.clauses import notifications
+from perdure.testing.conformance.clauses import events
 
 
-@breaks(notifications.published_bodies_reach_all_subscribers_of_the_thread_in_order)
+@breaks(events.published_bodies_reach_all_subscribers_of_the_thread_in_order)
 class PublishesToAll(Passing):
     def publish(self, thread_id: str, body: bytes) -> None:
         super().publish("t", body)
         super().publish("u", body)
 
 
-@breaks(notifications.commits_posts_and_releases_notify_subscribers)
+@breaks(events.commits_posts_and_releases_notify_subscribers)
 class ReleasesSilently(Passing):
     async def release(self, lease: Lease) -> None:
         bus = self.inner.bus  # type: ignore[attr-defined]  # of a MemoryStore
@@ -40,20 +40,20 @@ class Slow:
         return None
 
 
-@breaks(notifications.a_subscription_returns_when_its_time_is_up)
+@breaks(events.a_subscription_returns_when_its_time_is_up)
 class DelaysSubscribers(Passing):
     @asynccontextmanager
     async def subscribe(self, thread_id: str) -> AsyncIterator[Subscription]:
         yield Slow()
 
 
-@breaks(notifications.a_thread_with_a_subscriber_has_subscribers)
+@breaks(events.a_thread_with_a_subscriber_has_subscribers)
 class DeniesSubscribers(Passing):
     def has_subscribers(self, thread_id: str) -> bool:
         return False
 
 
-@breaks(notifications.publishing_never_waits_and_never_raises)
+@breaks(events.publishing_never_waits_and_never_raises)
 class FailsWhenFull(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -67,8 +67,8 @@ class FailsWhenFull(Passing):
 
 
 @breaks(
-    notifications.subscribers_notice_changes_through_another_object,
-    notifications.subscribers_notice_changes_in_another_process,
+    events.subscribers_notice_changes_through_another_object,
+    events.subscribers_notice_changes_in_another_process,
 )
 class SubscribesToItself(OnDisk):
     def __init__(self, folder: Path) -> None:

@@ -11,7 +11,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
-from perdure.testing.conformance.clauses import owning, upkeep
+from perdure.testing.conformance.clauses import damage, owning
 
 
 def changed(thing: Any, **parts: Any) -> Any:
@@ -37,12 +37,12 @@ class KnowsTheNewest(Passing):
 # ---------------------------------------------------------------- upkeep
 
 
-@breaks(upkeep.it_has_every_method_of_the_contract)
+@breaks(damage.it_has_every_method_of_the_contract)
 class LacksAMethod(Passing):
     unpin = None  # type: ignore[assignment]  # that is what is wrong with it
 
 
-@breaks(upkeep.a_closed_store_opens_itself_again)
+@breaks(damage.a_closed_store_opens_itself_again)
 class IsDeadOnceClosed(Passing):
     is_closed = False
 
@@ -55,25 +55,25 @@ class IsDeadOnceClosed(Passing):
         return await super().infos(**filters)
 
 
-@breaks(upkeep.a_thread_stays_owned_while_its_store_is_closed)
+@breaks(damage.a_thread_stays_owned_while_its_store_is_closed)
 class ReleasesAllWhenClosed(KnowsTheNewest):
     async def close(self) -> None:
         for lease in self.newest.values():
             await self.inner.release(lease)
 
 
-@breaks(upkeep.what_was_written_is_there_for_the_next_object)
+@breaks(damage.what_was_written_is_there_for_the_next_object)
 class LivesInOneObject(Passing):
     """It is said to be shared, and is not."""
 
 
-@breaks(upkeep.a_check_of_a_sound_store_finds_nothing)
+@breaks(damage.a_check_of_a_sound_store_finds_nothing)
 class FindsDamageEverywhere(Passing):
     async def check(self) -> Sequence[Damage]:
         return [Damage("something is not as it should be")]
 
 
-@breaks(upkeep.its_size_grows_with_what_it_keeps)
+@breaks(damage.its_size_grows_with_what_it_keeps)
 class HasNoSize(Passing):
     async def size(self) -> int:
         return 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.store import Rewrite
-from perdure.testing.conformance.clauses import rewriting
+from perdure.testing.conformance.clauses import copies
 
 
-@breaks(rewriting.every_payload_goes_through_the_change)
+@breaks(copies.every_payload_goes_through_the_change)
 class LeavesTheInboxAsItIs(Passing):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         return await super().rewrite(
@@ -16,7 +16,7 @@ class LeavesTheInboxAsItIs(Passing):
         )
 
 
-@breaks(rewriting.nothing_but_payloads_is_rewritten)
+@breaks(copies.nothing_but_payloads_is_rewritten)
 class UnpinsWhatItRewrites(Passing):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         for info in await self.inner.infos(thread_id=thread_id):
@@ -24,7 +24,7 @@ class UnpinsWhatItRewrites(Passing):
         return await super().rewrite(thread_id, change)
 
 
-@breaks(rewriting.the_owner_of_a_rewritten_thread_continues)
+@breaks(copies.the_owner_of_a_rewritten_thread_continues)
 class TakesTheThreadToRewriteIt(Passing):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         opened = await self.inner.open(thread_id, "rewriting", takeover=True)
@@ -32,7 +32,7 @@ class TakesTheThreadToRewriteIt(Passing):
         return await super().rewrite(thread_id, change)
 
 
-@breaks(rewriting.a_change_that_fails_leaves_each_commit_whole)
+@breaks(copies.a_change_that_fails_leaves_each_commit_whole)
 class RewritesAsFarAsItComes(Passing):
     """What a change gave before it failed is kept, wherever in a commit that was."""
 

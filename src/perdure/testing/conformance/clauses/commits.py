@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 
 from perdure.errors import ThreadConflict
 from perdure.records import Commit
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_one, expect_raises
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.threads import (
+    WHOLE,
     ThreadOwner,
     at,
     checkpoint_ids,
     chunk,
     chunks,
+    expect_owner_finds,
+    expect_state,
     expect_unchanged,
-    first_seqs,
-    head_id,
     make_events,
     make_request,
     own,
-    read_as_owner,
     read_everything,
     ref,
     request_ids,
     save_thread,
 )
 
-WHOLE: dict[str, Any] = {
-    "brings": ["new"],
-    "events": 1,
-    "consumed": ["item"],
-    "requests": [make_request("t", "question", 9)],
-    "due_at": at(60),
-    "status": "WAITING",
-}
-"""Something for each part of a commit."""
+
+async def stores_nothing(store: Store, commit: Commit, what: str) -> None:
+    async with expect_unchanged(store):
+        await expect_raises(ThreadConflict, store.commit(commit), what)
 
 
 async def prepare_thread(store: Store) -> ThreadOwner:
@@ -49,11 +43,6 @@ async def prepare_thread(store: Store) -> ThreadOwner:
     await owner.record(7)
     await store.post("t", "item", "message", b'"hello"')
     return owner
-
-
-async def stores_nothing(store: Store, commit: Commit, what: str) -> None:
-    async with expect_unchanged(store):
-        await expect_raises(ThreadConflict, store.commit(commit), what)
 
 
 @clause
@@ -67,14 +56,11 @@ async def all_of_a_commit_is_stored(store: Store) -> None:
     expect_equal("the checkpoint by its id", await store.find_checkpoint("t-3"), head)
     expect_equal("its chunk", (await chunks(store, "t")).get(ref("new", 3)), chunk("new")[1])
     expect_equal("its events", [(batch.first_seq, batch.count) for batch in await store.events_after("t", 2)], [(3, 3)])
-    expect_equal("the requests", await request_ids(store), ["question"])
+    await expect_state(store, requests=["question"])
     thread = expect_one("the threads", await store.threads())
-    expect_equal("where the thread stands", (thread.number, thread.checkpoint_id, thread.due_at), (3, "t-3", at(60)))
-    expect_equal(
-        "its status", (thread.status, thread.updated_at, thread.workflow_name), ("WAITING", at(3).isoformat(), "w")
-    )
-    within = await read_as_owner(store)
-    expect_equal("last event, journal and inbox", (within["last_seq"], within["journal"], within["inbox"]), (5, [], []))
+    expect_fields("the thread", thread, number=3, checkpoint_id="t-3", due_at=at(60), status="WAITING")
+    expect_fields("the thread", thread, updated_at=at(3).isoformat(), workflow_name="w")
+    await expect_owner_finds(store, last_seq=5, journal=[], inbox=[])
 
 
 @clause
@@ -88,9 +74,7 @@ async def a_commit_that_is_not_the_next_stores_nothing(store: Store) -> None:
     new = await own(store, "new")
     new.number = 1
     await expect_raises(ThreadConflict, new.save(), "commit 2 of a thread without a commit")
-    within = await read_as_owner(store)
-    expect_equal("the journal", [entry for entry, _ in within["journal"]], [7])
-    expect_equal("the inbox", [item for item, _, _ in within["inbox"]], ["item"])
+    await expect_state(store, journal=[7], inbox=["item"])
 
 
 @clause
@@ -121,14 +105,13 @@ async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(st
     head = await store.head("t")
     await owner.note(events=2, status="FAILED")
     expect_equal("the head", await store.head("t"), head)
-    thread = expect_one("the threads", await store.threads())
-    expect_equal("where the thread stands", (thread.number, thread.status, thread.due_at), (2, "FAILED", at(5)))
-    expect_equal("the requests", await request_ids(store), ["question"])
-    opened = await store.open("t", "run-2", takeover=True)
-    expect_equal("number and last event", (opened.number, opened.last_seq), (2, 2))
-    expect_equal(
-        "the journal, by delivery and head", [(entry.delivery_id, entry.number) for entry in opened.journal], [(7, 2)]
+    expect_fields(
+        "the thread", expect_one("the threads", await store.threads()), number=2, status="FAILED", due_at=at(5)
     )
+    await expect_state(store, requests=["question"])
+    opened = await store.open("t", "run-2", takeover=True)
+    expect_fields("what an owner finds", opened, number=2, last_seq=2)
+    expect_equal("the journal", [(entry.delivery_id, entry.number) for entry in opened.journal], [(7, 2)])
 
 
 @clause
@@ -140,11 +123,8 @@ async def a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
     owner.head = first
     branch = await owner.save()
     head = await store.head("t")
-    expect_equal("the head", None if head is None else head.info, branch)
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2", "t-3"])
-    expect_equal(
-        "what they continue from", [info.previous_checkpoint_id for info in await store.infos()], [None, "t-1", "t-1"]
-    )
+    expect_equal("the head", head and head.info, branch)
+    await expect_state(store, checkpoints=["t-1", "t-2", "t-3"], parents=[None, "t-1", "t-1"])
 
 
 @clause
@@ -156,17 +136,13 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> N
     checkpoint = await store.find_checkpoint("same")
     expect_equal("the first of that id", checkpoint and checkpoint.info, first)
     await owner.save("same", root=b'"new"')
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["other", "same"])
+    await expect_state(store, checkpoints=["other", "same"])
     checkpoint = await store.find_checkpoint("same")
-    expect_equal(
-        "the one that took the place",
-        None if checkpoint is None else (checkpoint.root, checkpoint.info.number),
-        (b'"new"', 3),
-    )
+    expect_equal("its replacement", checkpoint and (checkpoint.root, checkpoint.info.number), (b'"new"', 3))
     expect_equal("the chunk that it shares", await chunks(store, "t"), {ref("a", 1): chunk("a")[1]})
-    expect_equal("the events of the one before", await first_seqs(store), [1])
+    await expect_state(store, "of the one before", events=[1])
     await (await own(store, "u")).save("same")
-    expect_equal("the head of a thread that lost it to another", await head_id(store), "other")
+    await expect_state(store, "of a thread that lost it to another", head="other")
 
 
 @clause
@@ -202,10 +178,9 @@ async def a_thread_may_begin_with_a_commit_without_a_checkpoint(store: Store) ->
     """None for a commit without a checkpoint, which has only events or a status."""
     owner = await own(store)
     await owner.note(events=1, status="FAILED", requests=[make_request("t", "q", 1)])
-    expect_equal("head and checkpoints", (await store.head("t"), await checkpoint_ids(store)), (None, []))
+    await expect_state(store, head=None, checkpoints=[], requests=["q"])
     thread = expect_one("the threads", await store.threads())
-    expect_equal("the thread", (thread.number, thread.status, thread.checkpoint_id), (1, "FAILED", None))
-    expect_equal("the requests", await request_ids(store), ["q"])
+    expect_fields("the thread", thread, number=1, status="FAILED", checkpoint_id=None)
     expect_equal("the number of the first checkpoint", (await owner.save()).number, 2)
 
 
@@ -217,7 +192,7 @@ async def a_checkpoint_may_follow_one_of_another_thread(store: Store) -> None:
     commit = owner.checkpoint()
     info = msgspec.structs.replace(commit.info, previous_checkpoint_id="origin-1") if commit.info else None
     await store.commit(msgspec.structs.replace(commit, info=info))
-    expect_equal("the checkpoints of the fork", list(await store.infos(thread_id="fork")), [info])
+    expect_equal("the checkpoints of the fork", await store.infos(thread_id="fork"), [info])
 
 
 @clause
@@ -232,7 +207,7 @@ async def a_replaced_checkpoint_stays_gone(store: Store) -> None:
     copied = [info.number for info in await store.infos(thread_id="copy")]
     expect_equal("the checkpoints of a copy", copied, [1, 3])
     expect_equal("how many went with the other", await store.prune("t", ["other"]), 1)
-    expect_equal("the chunks then", sorted(await chunks(store, "t")), sorted([ref("a", 1), ref("b", 2)]))
+    await expect_state(store, "then", chunks={ref("a", 1), ref("b", 2)})
     expect_equal("how many went with the last", await store.prune("t", ["same"]), 1)
     left = (await checkpoint_ids(store, thread_id="t"), await store.find_checkpoint("same"), await store.head("t"))
     expect_equal("what is left", left, ([], None, None))
@@ -246,5 +221,4 @@ async def a_checkpoint_that_replaces_its_head_keeps_requests_and_unsettled_entri
     await owner.record(1)
     await owner.record(2)
     await owner.save("same", unsettled=[2])
-    expect_equal("the requests", await request_ids(store), ["q"])
-    expect_equal("the journal", [entry for entry, _ in (await read_as_owner(store))["journal"]], [2])
+    await expect_state(store, requests=["q"], journal=[2])

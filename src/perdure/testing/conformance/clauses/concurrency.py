@@ -1,13 +1,15 @@
-"""One store used by many at once: by tasks, by several objects and by several processes."""
+"""One store used by many at once: by tasks, by several objects and by processes, some of which are killed."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from perdure.errors import CursorExpired, ThreadBusy, ThreadConflict
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
     Needs,
+    NotKept,
     clause,
     clause_with,
     expect,
@@ -15,15 +17,19 @@ from perdure.testing.conformance.clause import (
     expect_raises,
     run_together,
 )
-from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
+    at,
     check_readable,
     checkpoint_ids,
+    chunk,
     chunks,
+    expect_state,
     own,
     read_as_owner,
     read_everything,
     ref,
+    save_line,
     save_thread,
     thread_ids,
 )
@@ -43,12 +49,9 @@ async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> N
     await run_together(*(five_commits(store, name) for name in names))
     expect_equal("the threads", sorted(await thread_ids(store)), sorted(names))
     for name in names:
-        expect_equal(
-            f"the commits of {name}", [info.number for info in await store.infos(thread_id=name)], [1, 2, 3, 4, 5]
-        )
-        expect_equal(
-            f"the chunks of {name}", set(await chunks(store, name)), {ref(name, number) for number in range(1, 6)}
-        )
+        numbers = [info.number for info in await store.infos(thread_id=name)]
+        expect_equal(f"the commits of {name}", numbers, [1, 2, 3, 4, 5])
+        await expect_state(store, f"of {name}", thread_id=name, chunks={ref(name, number) for number in numbers})
 
 
 @clause
@@ -69,9 +72,7 @@ async def one_of_many_concurrent_commits_succeeds(store: Store) -> None:
     tried = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
     expect_equal("how many were written", sum(outcome is None for outcome in tried), 1)
     expect_equal("how many were refused", sum(isinstance(outcome, ThreadConflict) for outcome in tried), 9)
-    expect_equal(
-        "checkpoints and events", (len(await checkpoint_ids(store)), len(await store.events_after("t", 0))), (1, 1)
-    )
+    await expect_state(store, checkpoints=[f"c{tried.index(None)}"], events=[1])
 
 
 @clause
@@ -100,23 +101,23 @@ async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
 async def what_one_object_wrote_another_sees_at_once(place: TrialLocation) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
     first, second = place.store, place.another()
-    expect_equal("two that are empty", await read_everything(first), await read_everything(second))
-    for turn, (writer, reader) in enumerate([(first, second), (second, first), (first, second)]):
+
+    async def expect_same(when: str) -> None:
+        expect_equal(f"what the second sees {when}", await read_everything(second), await read_everything(first))
+
+    await expect_same("while both are empty")
+    for turn, writer in enumerate([first, second, first]):
         await save_thread(writer, "t", events=1, brings=["a"])
         await save_thread(writer, f"u{turn}")
         await writer.post("t", f"item {turn}", "message", b"1")
-        expect_equal("what the other sees", await read_everything(reader), await read_everything(writer))
+        await expect_same(f"after turn {turn}")
     await second.prune("t", ["t-1"])
     await second.pin("t-2")
     await first.copy_thread("t", "copy")
     await second.delete_thread("u0")
-    expect_equal(
-        "what both see after a prune, a copy and a deletion",
-        await read_everything(first),
-        await read_everything(second),
-    )
-    expect_equal("the threads", await thread_ids(first), ["u1", "t", "u2", "copy"])
-    expect_equal("the inbox", len((await read_as_owner(second))["inbox"]), 3)
+    await expect_same("after a prune, a copy and a deletion")
+    await expect_state(first, threads=["u1", "t", "u2", "copy"])
+    await expect_state(second, inbox=["item 0", "item 1", "item 2"])
 
 
 @clause_with(Needs.TWO_OBJECTS)
@@ -158,22 +159,18 @@ async def one_of_two_processes_that_open_or_write_at_once_succeeds(place: TrialL
     for turn in range(10):
         for index, process in enumerate(both):
             await process.ask("open", f"opened {turn}", f"run-{index}")
-        opened = [(await process.outcome())[:2] for process in both]
-        expect_equal(
-            "opening one thread", sorted(map(str, opened)), sorted(["['done', 0]", "['refused', 'ThreadBusy']"])
-        )
+        opened = sorted([(await process.outcome())[:2] for process in both])
+        expect_equal("opening one thread", opened, [["done", 0], ["refused", "ThreadBusy"]])
         lease = (await place.store.open(f"t{turn}", "run-1")).lease
         for process in both:
             await process.do("lend", lease.thread_id, lease.owner, lease.fence)
         for name, process in zip("ab", both, strict=True):
             await process.ask("save", f"t{turn}", f"{name}{turn}")
         saving = [(await process.outcome())[:2] for process in both]
-        expect_equal(
-            "writing one commit", sorted(map(str, saving)), sorted(["['done', 1]", "['refused', 'ThreadConflict']"])
-        )
-        won = "ab"[[outcome for outcome, _ in saving].index("done")]
+        expect_equal("writing one commit", sorted(saving), [["done", 1], ["refused", "ThreadConflict"]])
+        won = "ab"[saving.index(["done", 1])]
         expect_equal("what was written", await checkpoint_ids(place.store, thread_id=f"t{turn}"), [f"{won}{turn}"])
-    expect(len(await place.store.events_after("t0", 0)) == 1, "the events of a commit that was refused are there")
+    await expect_state(place.store, "beside those of a commit that was refused", thread_id="t0", events=[1])
 
 
 @clause
@@ -193,18 +190,18 @@ async def what_a_commit_prunes_is_pruned_for_every_object(place: TrialLocation) 
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 1}"], events=1)
     expect_equal("the checkpoints before", len(await checkpoint_ids(second)), 4)
     await owner.save(prunes=[1, 2], prunes_events_before=3)
-    expect_equal("the checkpoints", await checkpoint_ids(second), ["t-3", "t-4", "t-5"])
+    await expect_state(second, checkpoints=["t-3", "t-4", "t-5"])
     await owner.release()
     await first.close()
     third = place.another()
-    expect_equal("those of a new object", await checkpoint_ids(third), ["t-3", "t-4", "t-5"])
+    await expect_state(third, "of a new object", checkpoints=["t-3", "t-4", "t-5"])
     await expect_raises(CursorExpired, third.events_after("t", 1), "reading after 1, which is pruned")
     again = await own(third)
     again.has = owner.has
     await again.save(drops=["c4"], prunes=[3, 4])
-    expect_equal("the checkpoints then", await checkpoint_ids(second), ["t-5", "t-6"])
+    await expect_state(second, "then", checkpoints=["t-5", "t-6"])
     expect_equal("how many went", await second.prune("t", ["t-5"]), 1)
-    expect_equal("the chunks", await chunks(second, "t"), {})
+    await expect_state(second, chunks=set())
 
 
 @clause_with(Needs.PROCESSES)
@@ -227,3 +224,109 @@ async def a_paused_owner_keeps_its_thread_and_blocks_no_other(place: TrialLocati
     await process.refuses("ThreadConflict", "save", "t", "late")
     await owner.save("newer")
     expect_equal("the checkpoints", await checkpoint_ids(store, thread_id="t"), ["old", "new", "newer"])
+
+
+NAMES = ("t0", "t1")
+"""Threads of one clause, each of a process of its own that is killed once."""
+
+
+async def kill_at_random(place: TrialLocation, act: str) -> dict[str, list[Any]]:
+    """What the store acknowledged for each of NAMES, before its process was killed in the middle of more."""
+    processes = await run_together(*(place.start_process() for _ in NAMES))
+    for process, thread_id in zip(processes, NAMES, strict=True):
+        await process.ask(act, thread_id)
+    return dict(zip(NAMES, await run_together(*(_kill(place, process) for process in processes)), strict=True))
+
+
+async def _kill(place: TrialLocation, process: TrialProcess) -> list[Any]:
+    acknowledged, delay = 1 + place.chance.randrange(6), place.chance.uniform(0, 0.02)
+    replies = [await process.outcome() for _ in range(acknowledged)]
+    await asyncio.sleep(delay)  # a moment left to chance: no signal of the process marks it
+    replies += await process.kill()
+    for reply in replies:
+        if reply[0] != "done":
+            raise NotKept(f"a process that wrote on its own got {reply[1]}: {reply[2]}")
+    return [reply[1] for reply in replies]
+
+
+@clause_with(Needs.PROCESSES)
+async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> None:
+    """When it returns, its effect is as durable as the store makes anything."""
+    for name, acknowledged in (await kill_at_random(place, "keep_committing")).items():
+        owner, last = await own(place.store, name), acknowledged[-1]
+        why = f"commit {last} was acknowledged before the kill, and the thread stands at {owner.number}"
+        expect(owner.number in (last, last + 1), why)
+        expect_equal("the last event", owner.last_seq, owner.number * 2)
+        numbers = range(1, owner.number + 1)
+        expect_equal("the checkpoints", [info.number for info in await place.store.infos(thread_id=name)], numbers)
+        held = await chunks(place.store, name, owner.number)
+        for number in numbers:
+            text = f"{name} at {number}"
+            expect_equal(f"a chunk of commit {number}", held.get(ref(text, number)), chunk(text)[1])
+        await owner.save()
+
+
+@clause_with(Needs.PROCESSES)
+async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(place: TrialLocation) -> None:
+    """When it returns, its effect is as durable as the store makes anything."""
+    for name, acknowledged in (await kill_at_random(place, "keep_posting")).items():
+        within = await read_as_owner(place.store, name)
+        posted = [f"item {number}" for kind, number in acknowledged if kind == "post"]
+        recorded = [(number, b"%d" % number) for kind, number in acknowledged if kind == "journal"]
+        inbox = [item for item, _, _ in within["inbox"]]
+        expect_equal("the items", inbox[: len(posted)], posted)
+        expect_equal("the journal", within["journal"][: len(recorded)], recorded)
+        expect(len(inbox) <= len(posted) + 1, f"{len(posted)} posts were made, and {len(inbox)} items are there")
+
+
+@clause_with(Needs.PROCESSES)
+async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocation) -> None:
+    """An owner whose process is dead no longer holds the thread, nor does one whose lease has expired where its
+    process cannot be checked."""
+    await save_thread(place.store, "t", due_at=at(1))
+    first, second = await run_together(place.start_process(), place.start_process())
+    await first.do("open", "t", "run-1")
+    await first.do("open", "u", "run-1")
+    await first.do("save", "u", "u1")
+    await second.refuses("ThreadBusy", "open", "t", "run-2")
+    expect_equal("what is due while it has an owner", await place.store.due(at(2)), [])
+    await first.kill()
+    expect_equal("what is due without", [info.thread_id for info in await place.store.due(at(2))], ["t"])
+    expect_equal("the owners", [info.run_id for info in await place.store.threads()], [None, None])
+    expect_equal("the number that the next finds", await second.do("open", "t", "run-2"), 1)
+    expect_equal("whether the other can be deleted", await place.store.delete_thread("u"), True)
+    await second.do("save", "t", "t2")
+
+
+@clause_with(Needs.PROCESSES)
+async def a_kill_while_pruning_breaks_nothing_that_is_left(place: TrialLocation) -> None:
+    """Each method is one atomic step: it happens completely or not at all"""
+    owners = {name: await save_line(place.store, 20, thread_id=name, events=1) for name in NAMES}
+    for owner in owners.values():
+        await owner.release()
+    for name, pruned in (await kill_at_random(place, "keep_pruning")).items():
+        left = await checkpoint_ids(place.store, thread_id=name)
+        expect_equal("what is left of what was pruned", set(left) & set(pruned), set())
+        expect(len(left) >= 20 - len(pruned) - 1, f"{len(pruned)} of 20 were pruned, and {len(left)} are left")
+        await check_readable(place.store, name, owners[name].has)
+        expect_equal("the events", len(await place.store.events_after(name, 0)), 20)
+        again = await own(place.store, name)
+        expect_equal("the number", again.number, 20)
+        await again.save()
+
+
+@clause_with(Needs.PROCESSES)
+async def a_kill_while_copying_leaves_a_whole_copy_or_none(place: TrialLocation) -> None:
+    """Each method is one atomic step: it happens completely or not at all"""
+    for name in NAMES:
+        await save_thread(place.store, name, 8, brings=["a", "b"], events=1)
+    acknowledged = await kill_at_random(place, "keep_copying")
+    expected, made = await chunks(place.store, NAMES[0]), await thread_ids(place.store)
+    copies = {f"{name} copy {number}" for name, numbers in acknowledged.items() for number in numbers}
+    expect_equal("copies that were acknowledged and are not there", copies - {*made}, set())
+    for copy in made:
+        numbers = [info.number for info in await place.store.infos(thread_id=copy)]
+        expect_equal(f"the commits of {copy!r}", numbers, range(1, 9))
+        expect_equal(f"the events of {copy!r}", len(await place.store.events_after(copy, 0)), 8)
+        expect_equal(f"the chunks of {copy!r}", await chunks(place.store, copy), expected)
+        await (await own(place.store, copy)).save()

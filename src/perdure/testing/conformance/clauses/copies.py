@@ -1,18 +1,32 @@
-"""Threads deleted, and copied within a store."""
+"""Threads as a whole: deleted, copied within a store, and rewritten while their owner continues."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
 from perdure.errors import ThreadBusy, ThreadNotFound
+from perdure.records import Commit
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_one, expect_raises
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.threads import (
+    FAR,
+    all_commits,
     at,
     checkpoint_ids,
+    chunk,
     chunks,
+    expect_owner_finds,
+    expect_state,
     expect_unchanged,
-    first_seqs,
+    header_of,
+    make_events,
     make_request,
     own,
+    pending,
     read_as_owner,
     read_everything,
     ref,
@@ -30,20 +44,13 @@ async def nothing_is_left_of_a_deleted_thread(store: Store) -> None:
     await save_full_thread(store, "u")
     before = await read_everything(store)
     await store.delete_thread("u")
-    expect_equal(
-        "whether it was there, and then", [await store.delete_thread(thread_id) for thread_id in "tt"], [True, False]
-    )
-    contents = await read_everything(store, "t")
-    expect_equal("the lists", [contents[info] for info in ("infos", "threads", "requests", "due")], [[], [], [], []])
-    expect_equal(
-        "its head, events and chunks", [contents[data]["t"] for data in ("heads", "events", "chunks")], [None, [], {}]
-    )
+    expect_equal("whether it was there", await store.delete_thread("t"), True)
+    expect_equal("whether it was there then", await store.delete_thread("t"), False)
+    await expect_state(store, checkpoints=[], threads=[], requests=[], head=None, events=[], chunks=set())
+    expect_equal("what is due", await store.due(FAR), [])
     for checkpoint_id in before["checkpoints"]:
         expect_equal(f"checkpoint {checkpoint_id!r}", await store.find_checkpoint(checkpoint_id), None)
-    within = await read_as_owner(store)
-    expect_equal(
-        "what an owner finds", [within[entry] for entry in ("number", "last_seq", "journal", "inbox")], [0, 0, [], []]
-    )
+    await expect_owner_finds(store, number=0, last_seq=0, journal=[], inbox=[])
 
 
 @clause
@@ -55,24 +62,19 @@ async def a_thread_of_a_deleted_name_begins_empty(store: Store) -> None:
     owner = await own(store)
     expect_equal("the inbox", [item.item_id for item in owner.opened.inbox], ["consumed"])
     await owner.save("t-1", events=1)
-    expect_equal(
-        "checkpoints and events",
-        (await checkpoint_ids(store), await first_seqs(store)),
-        (["t-1"], [1]),
-    )
+    await expect_state(store, checkpoints=["t-1"], events=[1])
 
 
 @clause
 async def deleting_leaves_other_threads_alone(store: Store) -> None:
     """Delete a thread; False if none exists."""
     await save_full_thread(store, "u")
-    before = await read_everything(store)
-    await save_full_thread(store, "t")
-    await store.delete_thread("t")
-    await store.post("v", "item", "message", b"1")
-    expect_equal("whether one that was only posted to was there", await store.delete_thread("v"), True)
-    expect_equal("what can be read", await read_everything(store), before)
-    expect_equal("what its owner finds", (await read_as_owner(store, "u"))["journal"], [(5, b'{"done":1}')])
+    async with expect_unchanged(store):
+        await save_full_thread(store, "t")
+        await store.delete_thread("t")
+        await store.post("v", "item", "message", b"1")
+        expect_equal("whether one that was only posted to was there", await store.delete_thread("v"), True)
+    await expect_owner_finds(store, "u", journal=[(5, b'{"done":1}')])
 
 
 @clause
@@ -98,10 +100,10 @@ async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -
     await owner.release()
     await store.pin("t-1")
     expect_equal("whether one with a pin went", await store.delete_thread("t", if_unmoved_since=3), False)
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-1", "t-2"])
+    await expect_state(store, checkpoints=["t-1", "t-2"])
     await store.unpin("t-1")
     expect_equal("whether one that is as it was went", await store.delete_thread("t", if_unmoved_since=3), True)
-    expect_equal("the checkpoints then", await checkpoint_ids(store), [])
+    await expect_state(store, "then", checkpoints=[])
 
 
 @clause
@@ -110,15 +112,12 @@ async def a_copy_holds_all_commits_under_new_checkpoint_ids(store: Store) -> Non
     await save_full_thread(store)
     await store.copy_thread("t", "copy")
     original, copied = await store.infos(thread_id="t"), await store.infos(thread_id="copy")
-    expect_equal(
-        "its checkpoints",
-        [(info.number, info.workflow_name, info.timestamp, info.status, info.run_id) for info in copied],
-        [(info.number, info.workflow_name, info.timestamp, info.status, info.run_id) for info in original],
-    )
+    expect_equal("how many checkpoints it has", len(copied), len(original))
     expect(not {info.checkpoint_id for info in original} & {info.checkpoint_id for info in copied}, "ids are shared")
-    followed = [None, *(info.checkpoint_id for info in copied[:-1])]
-    expect_equal("what they follow", [info.previous_checkpoint_id for info in copied], followed)
-    for before, after in zip(original, copied, strict=True):
+    for before, after, followed in zip(original, copied, [None, *copied], strict=False):
+        previous = followed and followed.checkpoint_id
+        renamed = {"thread_id": "copy", "checkpoint_id": after.checkpoint_id, "previous_checkpoint_id": previous}
+        expect_equal(f"the copy of commit {before.number}", after, msgspec.structs.replace(before, **renamed))
         checkpoint, copy = [await store.find_checkpoint(info.checkpoint_id) for info in (before, after)]
         expect_equal(f"the root of commit {before.number}", copy and copy.root, checkpoint and checkpoint.root)
     expect_equal("its chunks", await chunks(store, "copy"), await chunks(store, "t"))
@@ -133,10 +132,9 @@ async def a_copy_has_no_journal_no_inbox_and_no_owner(store: Store) -> None:
     held = await own(store)
     await store.copy_thread("t", "copy")
     copied = expect_one("the threads of that name", await store.threads(thread_id="copy"))
-    expect_equal("number, status and owner", (copied.number, copied.status, copied.run_id), (4, "IDLE", None))
+    expect_fields("the copy", copied, number=4, status="IDLE", run_id=None)
     expect_equal("its requests", await request_ids(store, thread_id="copy"), ["q"])
-    within = await read_as_owner(store, "copy")
-    expect_equal("last event, journal, inbox", (within["last_seq"], within["journal"], within["inbox"]), (4, [], []))
+    await expect_owner_finds(store, "copy", last_seq=4, journal=[], inbox=[])
     await held.save()
 
 
@@ -172,7 +170,7 @@ async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
         for to in ("there", "posted to", "claimed", "t"):
             await expect_raises(ThreadBusy, store.copy_thread("t", to), f"copying to {to!r}, which there is")
         await expect_raises(ThreadNotFound, store.copy_thread("none", "new"), "copying a thread that does not exist")
-    expect_equal("the inbox", (await read_as_owner(store, "posted to"))["inbox"], [("item", "message", b"1")])
+    await expect_owner_finds(store, "posted to", inbox=[("item", "message", b"1")])
     await held.save()
 
 
@@ -197,18 +195,138 @@ async def a_copy_of_a_pruned_thread_has_all_that_is_left(store: Store) -> None:
     await owner.release()
     await store.prune("t", ["t-1", "t-2"])
     await store.copy_thread("t", "copy")
-    expect_equal("its chunks", sorted(await chunks(store, "copy")), sorted([ref("a", 1), ref("c", 3)]))
-    requests = [(request.thread_id, request.request_id) for request in await store.pending_requests(thread_id="copy")]
-    expect_equal("its requests", requests, [("copy", "q")])
+    await expect_state(store, "of the copy", thread_id="copy", chunks={ref("a", 1), ref("c", 3)})
+    expect_equal("its requests", await pending(store, thread_id="copy"), [("copy", "q")])
     await store.prune("t", ["t-3"])
     await store.copy_thread("t", "empty")
-    left = [
-        (thread.number, thread.status, thread.due_at) for thread in await store.threads() if thread.thread_id != "copy"
-    ]
-    expect_equal("the thread and its copy without a checkpoint", left, [(4, "FAILED", None)] * 2)
+    for name in ("t", "empty"):
+        thread = expect_one(f"the threads {name!r}", await store.threads(thread_id=name))
+        expect_fields(f"the thread {name!r} without a checkpoint", thread, number=4, status="FAILED", due_at=None)
     expect_equal("the threads of the workflow", await thread_ids(store, workflow_name="w"), ["t", "copy", "empty"])
     again = await own(store, "copy")
     again.has = {3: {}}
     await again.save()
     expect_equal("how many went of the copy", await store.prune("copy", (await checkpoint_ids(store))[:1]), 1)
-    expect_equal("its chunks then", sorted(await chunks(store, "copy")), sorted([ref("a", 1), ref("c", 3)]))
+    await expect_state(store, "of the copy then", thread_id="copy", chunks={ref("a", 1), ref("c", 3)})
+
+
+Payload: TypeAlias = tuple[str, str, bytes]
+
+
+def wrap(kind: str, name: str, data: bytes) -> bytes:
+    """A change that shows what it was given."""
+    return msgspec.json.encode([kind, name, msgspec.Raw(data)])
+
+
+def unwrap(data: bytes) -> bytes:
+    """What was given; the bytes themselves if they were not changed."""
+    value = msgspec.json.decode(data)
+    is_wrapped = isinstance(value, list) and len(value) == 3 and isinstance(value[1], str)
+    return msgspec.json.encode(value[2]) if is_wrapped else msgspec.json.encode(value)
+
+
+async def payloads(store: Store, thread_id: str = "t") -> list[Payload]:
+    """All that is kept of the thread: kind, name and bytes."""
+    header = await header_of(store, thread_id)
+    kept = [payload for commit in await all_commits(store, thread_id) for payload in payloads_of(commit)]
+    kept += [("journal", str(entry.delivery_id), entry.body) for entry in header.journal]
+    return sorted([*kept, *(("inbox", item.item_id, item.body) for item in header.inbox)])
+
+
+def payloads_of(commit: Commit) -> list[Payload]:
+    root = [] if commit.root is None else [("root", str(commit.number), commit.root)]
+    events = [] if commit.events is None else [("events", str(commit.number), commit.events.body)]
+    return [*root, *events, *(("chunk", digest, data) for digest, data in sorted(commit.chunks.items()))]
+
+
+@clause
+async def every_payload_goes_through_the_change(store: Store) -> None:
+    """Replace every payload of the thread by what `change` returns; returns how many differ."""
+    await save_full_thread(store)
+    await save_full_thread(store, "u")
+    before, others = await payloads(store), await payloads(store, "u")
+    seen: list[Payload] = []
+
+    def change(kind: str, name: str, data: bytes) -> bytes:
+        seen.append((kind, name, data))
+        return data if kind == "events" else wrap(kind, name, data)
+
+    count = await store.rewrite("t", change)
+    expect_equal("what was put through", sorted(seen), before)
+    expect_equal("how many came back different", count, sum(kind != "events" for kind, _, _ in before))
+    expected = sorted((kind, name, change(kind, name, data)) for kind, name, data in before)
+    expect_equal("what is there now", await payloads(store), expected)
+    expect_equal("what is in the other thread", await payloads(store, "u"), others)
+    expect_equal("how many of a thread that does not exist", await store.rewrite("none", change), 0)
+
+
+@clause
+async def nothing_but_payloads_is_rewritten(store: Store) -> None:
+    """Changes nothing else."""
+    await save_full_thread(store)
+    await store.pin("t-2")
+    await store.prune("t", ["t-1"])
+    before = await _all_of(store)
+    await store.rewrite("t", lambda kind, name, data: data)
+    expect_equal("what can be read after a change that changes nothing", await _all_of(store), before)
+    await store.rewrite("t", wrap)
+    expect_equal("what is damaged then", await store.check(), [])
+    expect_equal("what can be read but for the payloads", _without(await _all_of(store)), _without(before))
+    await store.prune("t", ["t-4"])
+    await expect_state(store, "after a prune", checkpoints=["t-2"])
+
+
+async def _all_of(store: Store) -> list[Any]:
+    header = msgspec.structs.replace(await header_of(store), fence=0)  # reading as an owner claims the thread
+    return [await read_everything(store), await read_as_owner(store), header, await all_commits(store)]
+
+
+def _without(value: Any) -> Any:
+    """The same without the bytes of payloads."""
+    if isinstance(value, bytes):
+        return b""
+    if isinstance(value, msgspec.Struct):
+        return {name: _without(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: _without(item) for key, item in value.items()}
+    return [_without(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@clause
+async def the_owner_of_a_rewritten_thread_continues(store: Store) -> None:
+    """Needs no lease: the owner of the thread keeps running."""
+    owner = await own(store)
+    await owner.save(brings=["a"], events=1, requests=[make_request("t", "q", 1)], due_at=at(9))
+    await store.post("t", "item", "message", b"1")
+    await owner.record(1)
+    await store.rewrite("t", wrap)
+    await owner.record(2)
+    digest, data = chunk("b")
+    await owner.save(chunks={digest: data}, events=make_events(2, refers=True), unsettled=[2], consumed=["item"])
+    header = await header_of(store)
+    expect_equal("the journal", [entry.delivery_id for entry in header.journal], [2])
+    expect_equal("inbox and what was consumed", (list(header.inbox), list(header.consumed)), ([], ["item"]))
+    expect_equal("the commits", [commit.number for commit in await all_commits(store)], [1, 2])
+    await owner.release()
+
+
+@clause
+async def a_change_that_fails_leaves_each_commit_whole(store: Store) -> None:
+    """Atomic for each commit, journal entry and inbox item."""
+    await save_full_thread(store)
+    before = await all_commits(store)
+    for fails_at in range(1, 9):
+        calls = itertools.count(1)
+
+        def change(kind: str, name: str, data: bytes, fails_at: int = fails_at, calls: Iterator[int] = calls) -> bytes:
+            if next(calls) == fails_at:
+                raise RuntimeError("it does not want any more")
+            return wrap(kind, name, unwrap(data))
+
+        await expect_raises(RuntimeError, store.rewrite("t", change), f"a change that fails at payload {fails_at}")
+        for commit, original in zip(await all_commits(store), before, strict=True):
+            now, plain = [[data for _, _, data in payloads_of(each)] for each in (commit, original)]
+            states = {data == data_before for data, data_before in zip(now, plain, strict=True)}
+            expect(len(states) < 2, f"of commit {commit.number} some payloads were changed, and some were not")
+            expect_equal(f"the payloads of commit {commit.number}", [*map(unwrap, now)], [*map(unwrap, plain)])
+    expect_equal("what is damaged after all that", await store.check(), [])

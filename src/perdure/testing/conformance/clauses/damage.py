@@ -1,17 +1,35 @@
-"""Files of the store changed, cut and removed: a read returns what was written, or raises."""
+"""A store closed, checked, measured and damaged: a read returns what was written, or raises."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import inspect
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed
+from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed, ThreadBusy
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, NotApplicable, NotKept, clause_with, expect, expect_equal
+from perdure.testing.conformance.clause import (
+    Needs,
+    NotApplicable,
+    NotKept,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_raises,
+)
 from perdure.testing.conformance.location import TrialLocation, files_of
-from perdure.testing.conformance.threads import own, save_full_thread
+from perdure.testing.conformance.threads import (
+    expect_state,
+    expect_unchanged,
+    own,
+    read_as_owner,
+    read_everything,
+    save_full_thread,
+    save_thread,
+)
 
 THREADS = ("hit", "left alone")
 MARK = "the mark of the thread that is hit"
@@ -20,13 +38,8 @@ Pieces: TypeAlias = "dict[str, bytes]"
 """What a read gave back of the bytes that were written."""
 
 
-async def _head(thread_id: str, store: Store) -> Pieces:
-    head = await store.head(thread_id)
-    return {} if head is None else {"root": head.root}
-
-
-async def _checkpoint(checkpoint_id: str, store: Store) -> Pieces:
-    checkpoint = await store.find_checkpoint(checkpoint_id)
+async def _root(method: str, name: str, store: Store) -> Pieces:
+    checkpoint = await getattr(store, method)(name)
     return {} if checkpoint is None else {"root": checkpoint.root}
 
 
@@ -46,16 +59,14 @@ async def _read_opened(thread_id: str, store: Store) -> Pieces:
     }
 
 
-def reads_of(thread_ids: Iterable[str]) -> dict[str, Callable[[Store], Awaitable[Pieces]]]:
+def reads_of(name: str) -> dict[str, Callable[[Store], Awaitable[Pieces]]]:
     """All that gives back bytes, but for chunks: their readers compare the digests."""
-    reads: dict[str, Callable[[Store], Awaitable[Pieces]]] = {}
-    for name in thread_ids:
-        reads[f"the head of {name!r}"] = partial(_head, name)
-        reads[f"the events of {name!r}"] = partial(_events, name)
-        reads[f"{name!r}, opened"] = partial(_read_opened, name)
-        for number in (1, 2, 4):
-            reads[f"checkpoint {number} of {name!r}"] = partial(_checkpoint, f"{name}-{number}")
-    return reads
+    return {
+        f"the head of {name!r}": partial(_root, "head", name),
+        f"the events of {name!r}": partial(_events, name),
+        f"{name!r}, opened": partial(_read_opened, name),
+        **{f"checkpoint {n} of {name!r}": partial(_root, "find_checkpoint", f"{name}-{n}") for n in (1, 2, 4)},
+    }
 
 
 def is_damage(error: Exception) -> bool:
@@ -69,7 +80,7 @@ class WrittenThread:
 
     def __init__(self, place: TrialLocation) -> None:
         self.place = place
-        self.reads = reads_of(THREADS)
+        self.reads = reads_of(THREADS[0]) | reads_of(THREADS[1])
         self.read: dict[str, Pieces] = {}
         self._tried = 0
 
@@ -201,9 +212,8 @@ async def a_damaged_thread_leaves_the_others_usable(place: TrialLocation) -> Non
 
     done, failed = await written.compare(harm)
     expect("the head of 'hit'" in failed, f"with {done}, the head was read as if nothing had happened")
-    expect_equal(
-        f"with {done}, what else could not be read", sorted(what for what in failed if "'hit'" not in what), []
-    )
+    others = sorted(what for what in failed if "'hit'" not in what)
+    expect_equal(f"with {done}, what else could not be read", others, [])
     owner = await own(place.at(folders[0]), "left alone", owner="run-2")
     await owner.save()
 
@@ -212,18 +222,118 @@ async def a_damaged_thread_leaves_the_others_usable(place: TrialLocation) -> Non
 async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
     """All damage that the store can detect by itself."""
     await WrittenThread(place).write()
-    expect_equal("what is damaged before anything was", list(await place.store.check()), [])
+    expect_equal("what is damaged before anything was", await place.store.check(), [])
     await place.store.close()
     for turn in range(3):
         folder, store = place.copy(f"damaged {turn}")
         done = change(MARK.encode(), folder, place=place)
         try:
-            damages = list(await store.check())
+            damages = await store.check()
         except Exception as error:
             if not is_damage(error):
                 raise
             continue
         expect(damages, f"with {done}, a check found nothing")
-        expect_equal(
-            f"with {done}, the threads that a check named", {damage.thread_id for damage in damages} - {None}, {"hit"}
-        )
+        named = {damage.thread_id for damage in damages} - {None}
+        expect_equal(f"with {done}, the threads that a check named", named, {"hit"})
+
+
+@clause
+async def it_has_every_method_of_the_contract(store: Store) -> None:
+    """A store keeps threads."""
+    methods = [member for member in inspect.getmembers(Store, inspect.isfunction) if not member[0].startswith("_")]
+    missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
+    expect_equal("what it lacks", missing, [])
+    is_async = inspect.iscoroutinefunction
+    wrong = [name for name, method in methods if is_async(method) and not is_async(getattr(store, name))]
+    expect_equal("what is not async", wrong, [])
+
+
+@clause
+async def a_closed_store_opens_itself_again(store: Store) -> None:
+    """Idempotent; a later call opens them again."""
+    await save_full_thread(store)
+    async with expect_unchanged(store):
+        await store.close()
+        await store.close()
+    await store.close()
+    await save_thread(store, "u")
+    await expect_state(store, checkpoints=["t-1", "t-2", "t-4", "u-1"])
+
+
+@clause
+async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
+    """Close files and connections."""
+    owner = await own(store)
+    await owner.save()
+    await store.close()
+    await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held, after a close")
+    await owner.save()
+
+
+@clause_with(Needs.TWO_OBJECTS)
+async def what_was_written_is_there_for_the_next_object(place: TrialLocation) -> None:
+    """When it returns, its effect is as durable as the store makes anything."""
+    first = place.store
+    await save_full_thread(first)
+    await first.pin("t-2")
+    before, within = await read_everything(first), await read_as_owner(first)
+    await first.close()
+    second = place.another()
+    expect_equal("what can be read by the next", await read_everything(second), before)
+    expect_equal("what an owner finds", await read_as_owner(second), within)
+
+
+@clause
+async def a_check_of_a_sound_store_finds_nothing(store: Store) -> None:
+    """All damage that the store can detect by itself."""
+    expect_equal("what is damaged in an empty one", await store.check(), [])
+    owner = await save_full_thread(store)
+    await store.copy_thread("t", "copy")
+    await store.prune("t", ["t-1"])
+    await store.delete_thread("copy")
+    await store.post("only posted to", "item", "message", b"1")
+    again = await own(store, owner="run-2")
+    await again.save("t-2", prunes=range(1, 10), prunes_events_before=9)
+    expect_equal("what is damaged in one that was used", await store.check(), [])
+    expect(owner.number == 4, "it was used otherwise")
+
+
+@clause
+async def its_size_grows_with_what_it_keeps(store: Store) -> None:
+    """Bytes that the store occupies now."""
+    before = await store.size()
+    expect(type(before) is int and before >= 0, f"the size of an empty store is {before!r}")
+    await save_thread(store, "t", 3, chunks={f"{index:064x}": f'"{index:0200x}"'.encode() for index in range(500)})
+    after = await store.size()
+    expect(after > before, f"it took {before} bytes when it was empty, and {after} with three checkpoints in it")
+
+
+@clause
+async def checking_changes_nothing_and_disturbs_no_owner(store: Store) -> None:
+    """All damage that the store can detect by itself."""
+    owner = await own(store)
+    await owner.save(brings=["a"], events=1)
+    await owner.record(1)
+    header, commits = await store.thread_header("t"), await store.commits("t")
+    async with expect_unchanged(store):
+        expect_equal("the damage", await store.check(), [])
+    expect_equal("the header after a check", await store.thread_header("t"), header)
+    expect_equal("the commits after a check", await store.commits("t"), commits)
+    await owner.save(drops=["a"])
+
+
+@clause
+async def what_a_deleted_thread_took_is_given_back(store: Store) -> None:
+    """Bytes that the store occupies now."""
+    await save_thread(store, "u")
+    await store.close()
+    small = await store.size()
+    texts = [f"{number} " + "x" * 200_000 for number in range(5)]
+    await save_thread(store, "t", brings=texts)
+    await store.close()
+    large = await store.size()
+    expect(large > small, f"it took {small} bytes, and {large} with a thread of 1 MB, when closed")
+    await store.delete_thread("t")
+    after = await store.size()
+    expect(after < small + (large - small) / 2, f"it took {small}, then {large} bytes, and {after} without that thread")

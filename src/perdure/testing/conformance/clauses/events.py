@@ -1,10 +1,23 @@
-"""The event log of a thread: read from any cursor, without a gap or a repeat, as far back as it is kept."""
+"""What followers of a thread read: its event log, from any cursor without a gap or a repeat, and notifications."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable
+
 from perdure.errors import CursorExpired
-from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect_equal, expect_raises
+from perdure.records import LoggedEvents
+from perdure.store import Store, Subscription
+from perdure.testing.conformance.clause import (
+    Needs,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_fields,
+    expect_raises,
+)
+from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
@@ -13,19 +26,13 @@ from perdure.testing.conformance.threads import (
     make_events,
     own,
     read_everything,
+    save_line,
     save_thread,
 )
 
 CURSORS: list[tuple[int | None, list[int]]] = [
-    (None, [1, 4, 5]),
-    (-1, [1, 4, 5]),
-    (0, [1, 4, 5]),
-    (2, [1, 4, 5]),
-    (3, [4, 5]),
-    (4, [5]),
-    (5, [5]),
-    (6, []),
-    (99, []),
+    *((cursor, [1, 4, 5]) for cursor in (None, -1, 0, 2)),
+    *[(3, [4, 5]), (4, [5]), (5, [5]), (6, []), (99, [])],
 ]
 
 
@@ -44,8 +51,7 @@ async def events_are_read_from_the_commit_that_holds_the_next_one(store: Store) 
     """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept."""
     await four_commits(store)
     for cursor, firsts in CURSORS:
-        got = await first_seqs(store, cursor)
-        expect_equal(f"what is read after {cursor}", got, firsts)
+        expect_equal(f"what is read after {cursor}", await first_seqs(store, cursor), firsts)
 
 
 @clause
@@ -70,44 +76,35 @@ async def events_name_their_commit_run_and_checkpoint(store: Store) -> None:
     owner = await own(store, owner="run-0a")
     digest, data = chunk("only the events")
     info = await owner.save(brings=["a"], events=1)
-    await owner.note(chunks={digest: data}, events=make_events(2, 2, refers=False, own=(digest,)), run_id="run-2")
-    log = await store.events_after("t", 0)
-    expect_equal("how many commits the events are of", len(log), 2)
-    first, second = log
-    expect_equal(
-        "the first", (first.first_seq, first.count, first.body, first.refers), (1, 1, b'[["event",1,1]]', False)
-    )
-    expect_equal(
-        "its commit", (first.number, first.run_id, first.timestamp, first.info), (1, "run-0a", info.timestamp, info)
-    )
-    expect_equal("the second", (second.first_seq, second.count, second.body), (2, 2, b'[["event",2,2]]'))
-    expect_equal("its commit", (second.number, second.run_id, second.timestamp), (2, "run-2", at(2).isoformat()))
-    expect_equal("its chunks and its checkpoint", (tuple(second.own), second.info), ((digest,), None))
+    own_events = make_events(2, 2, refers=False, own=(digest,))
+    await owner.note(chunks={digest: data}, events=own_events, run_id="run-2")
+    of_commits = (1, "run-0a", info.timestamp, info), (2, "run-2", at(2).isoformat(), None)
+    expected = [
+        LoggedEvents(events.first_seq, events.count, events.body, False, events.own, *of_commit)
+        for events, of_commit in zip((make_events(1), own_events), of_commits, strict=True)
+    ]
+    expect_equal("the events", await store.events_after("t", 0), expected)
 
 
 @clause
 async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None:
     """The events of their commits stay, except those of commits before `events_before`."""
-    owner = await own(store)
-    for _ in range(3):
-        await owner.save(events=1)
+    await save_line(store, 3, events=1)
     before = [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in await store.events_after("t", 0)]
     await store.prune("t", ["t-1", "t-2"])
     after = await store.events_after("t", 0)
     expect_equal("the events", [(batch.first_seq, batch.count, batch.body, batch.run_id) for batch in after], before)
-    expect_equal("their checkpoints", [info.info and info.info.checkpoint_id for info in after], [None, None, "t-3"])
+    expect_equal("their checkpoints", [batch.info and batch.info.checkpoint_id for batch in after], [None, None, "t-3"])
 
 
 async def begins_at_four(store: Store) -> None:
     expect_equal("what is kept", await first_seqs(store, None), [4, 5])
     expect_equal("after the last that is gone", await first_seqs(store, 3), [4, 5])
-    expect_equal("after the newest", list(await store.events_after("t", 99)), [])
+    expect_equal("after the newest", await first_seqs(store, 99), [])
     for cursor in (-1, 0, 2):
-        await expect_raises(CursorExpired, store.events_after("t", cursor), f"reading after {cursor}, which is pruned")
-    try:
-        await store.events_after("t", 0)
-    except CursorExpired as error:
-        expect_equal("the oldest event that the error names", (error.thread_id, error.oldest), ("t", 4))
+        reading = store.events_after("t", cursor)
+        error = await expect_raises(CursorExpired, reading, f"reading after {cursor}, which is pruned")
+        expect_fields("the error", error, thread_id="t", oldest=4)
 
 
 @clause
@@ -133,8 +130,8 @@ async def a_log_whose_events_are_all_pruned_continues_its_numbers(store: Store) 
     """Raises CursorExpired if the event after `seq` was pruned."""
     owner = await four_commits(store)
     await owner.save(prunes_events_before=99)
-    expect_equal("what is kept", list(await store.events_after("t", None)), [])
-    expect_equal("after the last", list(await store.events_after("t", 6)), [])
+    expect_equal("what is kept", await store.events_after("t", None), [])
+    expect_equal("after the last", await store.events_after("t", 6), [])
     await expect_raises(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is pruned")
     await owner.release()
     again = await own(store)
@@ -182,11 +179,10 @@ async def no_cursor_expires_where_no_event_was_pruned(store: Store) -> None:
     await owner.save()
     await owner.save(prunes=[1], prunes_events_before=2)  # there was none
     for cursor in (-1, 0, None):
-        expect_equal(f"the events after {cursor}", list(await store.events_after("t", cursor)), [])
+        expect_equal(f"the events after {cursor}", await first_seqs(store, cursor), [])
     await owner.save(events=1, prunes_events_before=3)
     for cursor in (-1, 0, None):
-        firsts = await first_seqs(store, cursor)
-        expect_equal(f"the events after {cursor}, of the commit that prunes", firsts, [1])
+        expect_equal(f"the events after {cursor}, of the commit that prunes", await first_seqs(store, cursor), [1])
 
 
 @clause
@@ -214,9 +210,106 @@ async def a_log_begins_where_it_does_in_a_copy_and_at_one_in_a_new_thread(store:
     await expect_raises(CursorExpired, store.events_after("copy", 2), "reading a copy after 2, which is pruned")
     copy = await own(store, "copy")
     await copy.save(prunes_events_before=9)
-    expect_equal("the events of the copy", list(await store.events_after("copy", None)), [])
+    expect_equal("the events of the copy", await store.events_after("copy", None), [])
     await begins_at_four(store)
     await store.delete_thread("t")
-    expect_equal("the events of a deleted thread", list(await store.events_after("t", 0)), [])
+    expect_equal("the events of a deleted thread", await store.events_after("t", 0), [])
     await save_thread(store, "t", events=2)
     expect_equal("those of a new one", await first_seqs(store), [1])
+
+
+LONG_SECONDS = 10.0
+"""Longer than any subscription may take to notice a change, also on a machine that is busy with other work."""
+MANY = 3000
+
+
+async def notices(subscription: Subscription, what: str, act: Callable[[], Awaitable[object]]) -> None:
+    """The subscription returns long before its time is up."""
+    await act()
+    began = time.monotonic()
+    body = await subscription.next(LONG_SECONDS)
+    expect_equal(f"the body received after {what}", body, None)
+    expect(time.monotonic() - began < 0.9 * LONG_SECONDS, f"the subscription does not notice {what}")
+
+
+async def bodies(subscription: Subscription, count: int) -> list[bytes]:
+    """The next published bodies; ignores notifications of changes."""
+    received: list[bytes] = []
+    until = time.monotonic() + LONG_SECONDS
+    while len(received) < count and time.monotonic() < until:
+        body = await subscription.next(until - time.monotonic())
+        if body is not None:
+            received.append(body)
+    return received
+
+
+@clause
+async def published_bodies_reach_all_subscribers_of_the_thread_in_order(store: Store) -> None:
+    """Deliver a body, which is not stored, to the current subscribers of the thread."""
+    store.publish("t", b'"before the first subscription"')
+    async with store.subscribe("t") as first, store.subscribe("t") as second, store.subscribe("u") as other:
+        for body in (b'"a"', b'{"b":1}', b'"c"'):
+            store.publish("t", body)
+        store.publish("u", b'"of another thread"')
+        for subscription in (first, second):
+            expect_equal("the bodies received", await bodies(subscription, 3), [b'"a"', b'{"b":1}', b'"c"'])
+        expect_equal("the bodies received of another thread", await bodies(other, 1), [b'"of another thread"'])
+
+
+@clause
+async def commits_posts_and_releases_notify_subscribers(store: Store) -> None:
+    """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
+    owner = await own(store)
+    async with store.subscribe("t") as subscription:
+        await notices(subscription, "a commit", owner.save)
+        await notices(subscription, "a post", lambda: store.post("t", "item", "message", b"1"))
+        await notices(subscription, "a release", owner.release)
+
+
+@clause
+async def a_subscription_returns_when_its_time_is_up(store: Store) -> None:
+    """None if the thread may have changed, or after this time."""
+    async with store.subscribe("t") as subscription:
+        for seconds in (0, 0.05, 0.2):
+            began = time.monotonic()
+            expect_equal("the body received of a quiet thread", await subscription.next(seconds), None)
+            expect(time.monotonic() - began < seconds + LONG_SECONDS, f"it did not return after {seconds} s")
+
+
+@clause
+async def a_thread_with_a_subscriber_has_subscribers(store: Store) -> None:
+    """Whether the thread may have subscribers: False if `publish` would reach none, True if that is unknown."""
+    async with store.subscribe("t"):
+        expect(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
+
+
+@clause
+async def publishing_never_waits_and_never_raises(store: Store) -> None:
+    """Never waits and never raises: the body may be lost."""
+    async with store.subscribe("t") as subscription:
+        for number in range(MANY):  # more than a subscription holds
+            store.publish("t", b'"%d"' % number)
+            store.publish("u", b'"lost"')
+        received = await bodies(subscription, 1)
+        expect(received and received[0].startswith(b'"'), f"many bodies may be lost, but not all: received {received}")
+    store.publish("t", b'"after the last subscription"')
+
+
+@clause_with(Needs.TWO_OBJECTS)
+async def subscribers_notice_changes_through_another_object(place: TrialLocation) -> None:
+    """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
+    owner = await own(place.another())
+    async with place.store.subscribe("t") as subscription:
+        await notices(subscription, "a commit through another object", owner.save)
+        await notices(subscription, "a release through another object", owner.release)
+
+
+@clause_with(Needs.PROCESSES)
+async def subscribers_notice_changes_in_another_process(place: TrialLocation) -> None:
+    """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
+    process = await place.start_process()
+    await process.do("open", "t", "run-1")
+    async with place.store.subscribe("t") as subscription:
+        await notices(subscription, "a commit in another process", lambda: process.do("save", "t", "c1"))
+        head = await place.store.head("t")
+        expect_equal("the head after the notification", head and head.info.checkpoint_id, "c1")

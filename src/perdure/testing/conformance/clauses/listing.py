@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Any
 
 from perdure.errors import CheckpointNotFound, ThreadNotFound
 from perdure.store import Store
-from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_one, expect_raises
-from perdure.testing.conformance.threads import at, checkpoint_ids, own, save_thread, thread_ids
+from perdure.testing.conformance.clause import (
+    Needs,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_fields,
+    expect_one,
+    expect_raises,
+)
+from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.threads import (
+    at,
+    checkpoint_ids,
+    expect_state,
+    make_request,
+    own,
+    pending,
+    save_thread,
+    thread_ids,
+)
 
 
 async def save_mixed_threads(store: Store) -> list[str]:
@@ -26,16 +46,14 @@ async def save_mixed_threads(store: Store) -> list[str]:
 @clause
 async def an_empty_store_has_nothing(store: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
-    expect_equal("checkpoints and threads", (list(await store.infos()), list(await store.threads())), ([], []))
-    expect_equal("some of them", list(await store.infos(workflow_name="w", thread_id="t", limit=3)), [])
-    expect_equal(
-        "one of them, and a head", (await store.find_checkpoint("none"), await store.head("none")), (None, None)
+    await expect_state(
+        store, thread_id="none", checkpoints=[], threads=[], requests=[], head=None, events=[], chunks=set()
     )
-    expect_equal(
-        "events", (list(await store.events_after("none", 0)), list(await store.events_after("none", None))), ([], [])
-    )
-    expect_equal("chunks", dict(await store.read_chunks("none", [1, 2])), {})
-    expect_equal("requests and timers", (list(await store.pending_requests()), list(await store.due(at(9)))), ([], []))
+    expect_equal("some checkpoints", await store.infos(workflow_name="w", thread_id="t", limit=3), [])
+    expect_equal("one of them", await store.find_checkpoint("none"), None)
+    expect_equal("all events", await store.events_after("none", None), [])
+    expect_equal("chunks by number", await store.read_chunks("none", [1, 2]), {})
+    expect_equal("timers", await store.due(at(9)), [])
 
 
 @clause
@@ -52,16 +70,12 @@ async def checkpoints_are_listed_by_thread_and_by_workflow(store: Store) -> None
     """Checkpoints in the order of their commits, oldest first, without payload."""
     await save_mixed_threads(store)
     expect_equal("those of a thread", await checkpoint_ids(store, thread_id="a"), ["a-1", "a-2", "a-3"])
-    expect_equal(
-        "those of a workflow", await checkpoint_ids(store, workflow_name="one"), ["a-1", "c-2", "a-2", "c-4", "a-3"]
-    )
+    of_workflow = await checkpoint_ids(store, workflow_name="one")
+    expect_equal("those of a workflow", of_workflow, ["a-1", "c-2", "a-2", "c-4", "a-3"])
     expect_equal("those of both", await checkpoint_ids(store, workflow_name="one", thread_id="c"), ["c-2", "c-4"])
     expect_equal("a thread of another workflow", await checkpoint_ids(store, workflow_name="two", thread_id="c"), [])
-    expect_equal(
-        "none",
-        (await checkpoint_ids(store, workflow_name="none"), await checkpoint_ids(store, thread_id="none")),
-        ([], []),
-    )
+    expect_equal("those of no workflow", await checkpoint_ids(store, workflow_name="none"), [])
+    expect_equal("those of no thread", await checkpoint_ids(store, thread_id="none"), [])
 
 
 @clause
@@ -94,14 +108,11 @@ async def limit_and_before_page_backwards_through_all_checkpoints(store: Store) 
     for chosen in filters:
         listed = await checkpoint_ids(store, **chosen)
         for size in (1, 2, 3, 100):
-            expect_equal(
-                f"pages of {size}, {chosen or 'all'}", await all_pages(checkpoint_ids, store, size, **chosen), listed
-            )
-
+            pages = await all_pages(checkpoint_ids, store, size, **chosen)
+            expect_equal(f"pages of {size}, {chosen or 'all'}", pages, listed)
     expect_equal("those of a thread", await checkpoint_ids(store, thread_id="a", before="b-2"), ["a-1", "a-2"])
-    expect_equal(
-        "those of a workflow", await checkpoint_ids(store, workflow_name="two", before="c-4", limit=5), ["b-1"]
-    )
+    of_workflow = await checkpoint_ids(store, workflow_name="two", before="c-4", limit=5)
+    expect_equal("those of a workflow", of_workflow, ["b-1"])
 
 
 @clause
@@ -110,38 +121,38 @@ async def paging_before_an_unknown_checkpoint_is_an_error(store: Store) -> None:
     await save_mixed_threads(store)
     filters: list[dict[str, Any]] = [{}, {"thread_id": "a"}, {"workflow_name": "one"}, {"limit": 1}]
     for chosen in filters:
-        await expect_raises(
-            CheckpointNotFound, store.infos(before="none", **chosen), "paging before an unknown checkpoint"
-        )
+        page = store.infos(before="none", **chosen)
+        await expect_raises(CheckpointNotFound, page, "paging before an unknown checkpoint")
 
 
 @clause
 async def an_info_has_all_fields_of_its_checkpoint(store: Store) -> None:
     """The checkpoint with this id, whichever thread it belongs to."""
     owner = await own(store, "t", owner="run-0a1b", workflow_name="naïve workflow")
-    first = await owner.save("c0ffee")
-    second = await owner.save(status="WAITING", run_id="another", timestamp="2026-03-01T10:00:00.000123+00:00")
-    third = await owner.save("C0FFEE", timestamp="2026-01-01T02:00:00+02:00")
-    fourth = await owner.save("00", timestamp="yesterday")
-    expect_equal("the checkpoints", list(await store.infos()), [first, second, third, fourth])
-    for info in (first, second, third, fourth):
+    infos = [
+        await owner.save("c0ffee"),
+        await owner.save(status="WAITING", run_id="another", timestamp="2026-03-01T10:00:00.000123+00:00"),
+        await owner.save("C0FFEE", timestamp="2026-01-01T02:00:00+02:00"),
+        await owner.save("00", timestamp="yesterday"),
+    ]
+    expect_equal("the checkpoints", await store.infos(), infos)
+    for info in infos:
         checkpoint = await store.find_checkpoint(info.checkpoint_id)
-        expect_equal(f"checkpoint {info.checkpoint_id!r}", None if checkpoint is None else checkpoint.info, info)
+        expect_equal(f"checkpoint {info.checkpoint_id!r}", checkpoint and checkpoint.info, info)
 
 
 @clause
 async def threads_are_listed_with_those_that_moved_last_at_the_end(store: Store) -> None:
     """Threads that have a commit, in the order of their last commits."""
     await save_mixed_threads(store)
-    expect_equal("the threads", await thread_ids(store), ["c", "b", "a"])
+    await expect_state(store, threads=["c", "b", "a"])
     owner = await own(store, "c", owner="run-2", takeover=True)
     await owner.note(timestamp=at(-99).isoformat())  # its clock is of no importance
-    expect_equal("the threads after one moved", await thread_ids(store), ["b", "a", "c"])
+    await expect_state(store, "after one moved", threads=["b", "a", "c"])
     expect_equal("those of a workflow", await thread_ids(store, workflow_name="one"), ["a", "c"])
     expect_equal("one of another workflow", await thread_ids(store, workflow_name="two", thread_id="a"), [])
-    expect_equal(
-        "one of them", (await thread_ids(store, thread_id="b"), await thread_ids(store, thread_id="d")), (["b"], [])
-    )
+    expect_equal("one of them", await thread_ids(store, thread_id="b"), ["b"])
+    expect_equal("one that does not exist", await thread_ids(store, thread_id="d"), [])
 
 
 @clause
@@ -150,9 +161,8 @@ async def limit_and_before_page_backwards_through_the_threads(store: Store) -> N
     for index in range(6):
         await save_thread(store, f"t{index}", workflow_name="odd" if index % 2 else "even", timestamp=at(0).isoformat())
     expect_equal("all pages", await all_pages(thread_ids, store, 2), [f"t{index}" for index in range(6)])
-    expect_equal(
-        "those of a workflow", await thread_ids(store, workflow_name="odd", before="t4", limit=5), ["t1", "t3"]
-    )
+    of_workflow = await thread_ids(store, workflow_name="odd", before="t4", limit=5)
+    expect_equal("those of a workflow", of_workflow, ["t1", "t3"])
     expect_equal("none", await thread_ids(store, limit=0), [])
     await expect_raises(ThreadNotFound, store.threads(before="none"), "paging before an unknown thread")
 
@@ -160,36 +170,30 @@ async def limit_and_before_page_backwards_through_the_threads(store: Store) -> N
 @clause
 async def a_thread_is_listed_with_its_status_and_owner(store: Store) -> None:
     """A thread's status, read without its content."""
-    owner = await own(store, "t", owner="run-7", workflow_name="old name")
-    await owner.save()
-    await owner.release()
+    await save_thread(store, "t", workflow_name="old name")
     owner = await own(store, "t", owner="run-8", workflow_name="new name")
     await owner.save(due_at=at(100.5))
     await owner.note(status="FAILED")
     info = expect_one("the threads", await store.threads())
-    expect_equal(
-        "thread, workflow and owner", (info.thread_id, info.workflow_name, info.run_id), ("t", "new name", "run-8")
+    expect_fields(
+        "the thread", info, thread_id="t", workflow_name="new name", run_id="run-8", number=3, status="FAILED"
     )
-    expect_equal(
-        "number, status and time", (info.number, info.status, info.updated_at), (3, "FAILED", at(3).isoformat())
-    )
+    expect_fields("the thread", info, updated_at=at(3).isoformat(), checkpoint_id="t-2", due_at=at(100.5))
     expect_equal("those of its old name", await thread_ids(store, workflow_name="old name"), [])
     expect_equal("its old checkpoint", await checkpoint_ids(store, workflow_name="old name"), ["t-1"])
-    expect_equal("head and timer", (info.checkpoint_id, info.due_at), ("t-2", at(100.5)))
 
 
 @clause
 async def every_thread_of_which_something_is_kept_is_named(store: Store) -> None:
     """All threads of which anything is kept, also those that only have an inbox, in the order of their ids."""
-    expect_equal("the ids in an empty store", list(await store.thread_ids()), [])
+    expect_equal("the ids in an empty store", await store.thread_ids(), [])
     for name in ("m", "Z", "é", "a b", "b"):
         await save_thread(store, name)
     await store.post("posted", "item", "message", b"1")
     recorded = await own(store, "recorded")
     await recorded.record(1)
     await store.delete_thread("b")
-    expected = sorted(["m", "Z", "é", "a b", "posted", "recorded"])
-    expect_equal("the ids", list(await store.thread_ids()), expected)
+    expect_equal("the ids", await store.thread_ids(), sorted(["m", "Z", "é", "a b", "posted", "recorded"]))
 
 
 @clause
@@ -205,8 +209,8 @@ async def the_ids_of_threads_are_read_in_pages(store: Store) -> None:
             ids += page
             expect(len(ids) < 20, "paging through the ids did not come to an end")
         expect_equal(f"all, {size} at a time", ids, names)
-    expect_equal("after one that does not exist", list(await store.thread_ids(after="t3x")), names[4:])
-    expect_equal("none of them", list(await store.thread_ids(limit=0)), [])
+    expect_equal("after one that does not exist", await store.thread_ids(after="t3x"), names[4:])
+    expect_equal("none of them", await store.thread_ids(limit=0), [])
 
 
 @clause
@@ -232,3 +236,139 @@ async def a_thread_belongs_to_the_workflow_that_moved_it_last_also_when_that_is_
     expect_equal("the threads of both workflows", of_both, [[], ["t"]])
     await save_thread(store, "t", workflow_name="one")
     expect_equal("those of the first", await thread_ids(store, workflow_name="one"), ["t"])
+
+
+OWNERS = ["ann/1", "bob/1", "ann/2", "ann", "anna/1", "bob/2", "ann/3"]
+"""Threads of several owners, in the order in which they moved."""
+
+ODD = [
+    *("a%b", "a%", "axb", "a_b", "a\\b", "a\\%b", "a*b", "a?", "a[b]", "a'b", "A%b", "é/1", "e\u0301/1", "É/1"),
+    *("\ud7ff/1", "\ue000/1", "\uffff/1", "\U00010000/1", "\U0010ffff", "\U0010ffff\U0010ffff/1", "日本/1", "日本語"),
+    *("n" * 250 + "1", "n" * 250 + "2", "n" * 199),
+]
+"""Ids that some comparison takes for each other: patterns, cases, other orders than that of characters, long ones."""
+
+
+def names_with_prefix(prefix: str, names: list[str] = ODD) -> list[str]:
+    return [name for name in names if name.startswith(prefix)]
+
+
+async def save_owned_threads(store: Store) -> None:
+    for place, name in enumerate(OWNERS):
+        workflow_name = "odd" if place % 2 else "even"
+        await save_thread(store, name, workflow_name=workflow_name, requests=[make_request(name, "q", place)])
+
+
+@clause
+async def threads_are_listed_by_the_beginning_of_their_ids(store: Store) -> None:
+    """only those whose ids begin with exactly this text"""
+    await save_owned_threads(store)
+    of_ann = ["ann/1", "ann/2", "ann/3"]
+    expect_equal("those of one owner", await thread_ids(store, prefix="ann/"), of_ann)
+    of_all = await thread_ids(store, prefix="ann")
+    expect_equal("those of all whose names begin so", of_all, names_with_prefix("ann", OWNERS))
+    expect_equal("those of a workflow", await thread_ids(store, prefix="ann/", workflow_name="even"), of_ann)
+    expect_equal("those of another", await thread_ids(store, prefix="bob/", workflow_name="even"), [])
+    expect_equal("one of them", await thread_ids(store, prefix="ann/", thread_id="ann/2"), ["ann/2"])
+    expect_equal("one of another owner", await thread_ids(store, prefix="ann/", thread_id="bob/1"), [])
+    expect_equal("those of no owner", await thread_ids(store, prefix="carl/"), [])
+    expect_equal("those of any owner", await thread_ids(store, prefix=""), OWNERS)
+    await save_thread(store, "ann/1")
+    moved = await thread_ids(store, prefix="ann/")
+    expect_equal("those of one owner after one moved", moved, ["ann/2", "ann/3", "ann/1"])
+
+
+@clause
+async def a_prefix_is_not_a_pattern(store: Store) -> None:
+    """it has no wildcards"""
+    for name in ODD:
+        await save_thread(store, name)
+    of_names = {name[:length] for name in ODD for length in (1, 2, 200, 201, len(name))}
+    for prefix in [*sorted(of_names), "%", "_", "?", "[a]", "a__", "a%%", "nul \0", "\ud800"]:
+        names = names_with_prefix(prefix)
+        expect_equal(f"the threads that begin with {prefix!a}", await thread_ids(store, prefix=prefix), names)
+        expect_equal(f"the ids that begin with {prefix!a}", await store.thread_ids(prefix=prefix), sorted(names))
+
+
+@clause
+async def limit_and_before_page_backwards_through_the_threads_of_a_prefix(store: Store) -> None:
+    """Paged like `infos`, by thread id."""
+    await save_owned_threads(store)
+    expect_equal("the newest", await thread_ids(store, prefix="ann/", limit=2), ["ann/2", "ann/3"])
+    expect_equal("those before", await thread_ids(store, prefix="ann/", limit=2, before="ann/2"), ["ann/1"])
+    expect_equal("before the first", await thread_ids(store, prefix="ann/", limit=2, before="ann/1"), [])
+    page = await thread_ids(store, prefix="ann/", limit=9, before="bob/2")
+    expect_equal("before another's", page, ["ann/1", "ann/2"])
+    expect_equal("none", await thread_ids(store, prefix="ann/", limit=0), [])
+
+
+@clause
+async def requests_are_listed_by_the_beginning_of_their_threads_ids(store: Store) -> None:
+    """`prefix` is that of `threads`."""
+    await save_owned_threads(store)
+    await save_thread(store, "ann/0", requests=[make_request("ann/0", "late", 99), make_request("ann/0", "early", -1)])
+    expected = [("ann/0", "early"), ("ann/1", "q"), ("ann/2", "q"), ("ann/3", "q"), ("ann/0", "late")]
+    expect_equal("those of one owner", await pending(store, prefix="ann/"), expected)
+    expect_equal("the two that wait longest", await pending(store, prefix="ann/", limit=2), expected[:2])
+    expect_equal("those of a thread", await pending(store, prefix="ann/", thread_id="ann/2"), [("ann/2", "q")])
+    expect_equal("those of another's thread", await pending(store, prefix="ann/", thread_id="bob/1"), [])
+    of_workflow = await pending(store, prefix="bob/", workflow_name="odd")
+    expect_equal("those of a workflow", of_workflow, [("bob/1", "q"), ("bob/2", "q")])
+    for prefix in ("carl/", "%", "\ud800"):
+        expect_equal(f"those of {prefix!a}", await pending(store, prefix=prefix), [])
+
+
+@clause
+async def the_ids_of_threads_are_read_in_pages_of_a_prefix(store: Store) -> None:
+    """All threads of which anything is kept, also those that only have an inbox, in the order of their ids."""
+    names = [f"{owner}/{number}" for owner in ("ann", "bob", "carl") for number in range(5)]
+    for name in reversed(names):
+        await store.post(name, "item", "message", b"1")
+    of_bob = names[5:10]
+    expect_equal("all of them", await store.thread_ids(prefix="bob/"), of_bob)
+    expect_equal("the first", await store.thread_ids(prefix="bob/", limit=2), of_bob[:2])
+    expect_equal("the next", await store.thread_ids(prefix="bob/", after="bob/1", limit=2), of_bob[2:4])
+    expect_equal("after the last", await store.thread_ids(prefix="bob/", after="bob/4"), [])
+    expect_equal("after another's, before", await store.thread_ids(prefix="bob/", after="ann/3"), of_bob)
+    expect_equal("after another's, behind", await store.thread_ids(prefix="bob/", after="carl/1"), [])
+
+
+@clause
+async def threads_are_listed_by_their_status(store: Store) -> None:
+    """`statuses`: only those whose status is one of these."""
+    states = {"a/1": "IDLE", "b/1": "IN_PROGRESS", "a/2": "IN_PROGRESS", "b/2": "FAILED", "a/3": "IN_PROGRESS"}
+    for name, status in states.items():
+        await save_thread(store, name, status=status)
+    expect_equal("one of them", await thread_ids(store, statuses={"IN_PROGRESS"}), ["b/1", "a/2", "a/3"])
+    expect_equal("two of them", await thread_ids(store, statuses=["FAILED", "IDLE", "FAILED"]), ["a/1", "b/2"])
+    expect_equal("none of them", await thread_ids(store, statuses=()), [])
+    expect_equal("one that does not exist", await thread_ids(store, statuses={"idle", "IN_PROG", "nul \0"}), [])
+    expect_equal("with a prefix", await thread_ids(store, statuses={"IN_PROGRESS"}, prefix="a/"), ["a/2", "a/3"])
+    expect_equal("the newest", await thread_ids(store, statuses={"IN_PROGRESS"}, limit=1), ["a/3"])
+    expect_equal("those before", await thread_ids(store, statuses={"IN_PROGRESS"}, before="a/3", limit=1), ["a/2"])
+    await (await own(store, "a/2")).note(status="FAILED")
+    expect_equal("after one changed", await thread_ids(store, statuses={"IN_PROGRESS"}), ["b/1", "a/3"])
+
+
+ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
+
+
+def random_texts(chance: Random, count: int) -> list[str]:
+    """Short texts of few characters, so that many begin alike; some are longer than an index entry."""
+    texts = ["".join(chance.choices(ALPHABET, k=chance.randrange(1, 4))) for _ in range(count)]
+    return list(dict.fromkeys([*texts, *((text * 300)[:300] for text in texts[: count // 8])]))
+
+
+@clause_with(Needs.A_STORE)
+async def any_prefix_lists_what_begins_with_it(place: TrialLocation) -> None:
+    """only those whose ids begin with exactly this text"""
+    store, names = place.store, random_texts(place.chance, 24)
+    for name in names:
+        await save_thread(store, name, requests=[make_request(name, "q", 1)])
+    for prefix in [*random_texts(place.chance, 16), *place.chance.sample(names, 6)]:
+        expected = names_with_prefix(prefix, names)
+        expect_equal(f"the threads of {prefix!a}", await thread_ids(store, prefix=prefix), expected)
+        expect_equal(f"the newest of {prefix!a}", await thread_ids(store, prefix=prefix, limit=2), expected[-2:])
+        expect_equal(f"the ids of {prefix!a}", await store.thread_ids(prefix=prefix), sorted(expected))
+        requests = [thread_id for thread_id, _ in await pending(store, prefix=prefix)]
+        expect_equal(f"the requests of {prefix!a}", requests, sorted(expected))

@@ -6,20 +6,32 @@ from perdure.errors import ThreadBusy, ThreadConflict, UnsupportedId
 from perdure.names import RESERVED_THREAD
 from perdure.records import Lease
 from perdure.store import Store
-from perdure.testing.conformance.clause import Needs, clause, clause_with, expect, expect_equal, expect_raises
+from perdure.testing.conformance.clause import (
+    Needs,
+    clause,
+    clause_with,
+    expect,
+    expect_equal,
+    expect_fields,
+    expect_raises,
+)
 from perdure.testing.conformance.location import TrialLocation
-from perdure.testing.conformance.threads import at, expect_unchanged, make_request, own, read_as_owner, save_thread
+from perdure.testing.conformance.threads import (
+    WHOLE,
+    expect_owner_finds,
+    expect_state,
+    expect_unchanged,
+    own,
+    save_thread,
+)
 
 
 @clause
 async def a_new_thread_opens_empty(store: Store) -> None:
     """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip."""
     opened = await store.open("t", "run-1")
-    expect_equal(
-        "number, head and last event", (opened.number, opened.info, opened.root, opened.last_seq), (0, None, None, 0)
-    )
-    expect_equal("journal and inbox", (list(opened.journal), list(opened.inbox)), ([], []))
-    expect_equal("the lease", (opened.lease.thread_id, opened.lease.owner, opened.damage), ("t", "run-1", None))
+    await expect_owner_finds(opened, number=0, info=None, root=None, last_seq=0, journal=[], inbox=[], damage=None)
+    expect_fields("the lease", opened.lease, thread_id="t", owner="run-1")
 
 
 @clause
@@ -33,12 +45,8 @@ async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
     await store.post("t", "item", "message", b'"posted"')
     await owner.release()
     opened = await store.open("t", "run-2")
-    expect_equal("number, last event and status", (opened.number, opened.last_seq, opened.status), (3, 6, "FAILED"))
-    expect_equal("the head", (opened.info, opened.root), (info, b'"the head"'))
-    expect_equal("the journal", [(entry.delivery_id, entry.body) for entry in opened.journal], [(7, b'"recorded"')])
-    expect_equal(
-        "the inbox", [(item.item_id, item.kind, item.body) for item in opened.inbox], [("item", "message", b'"posted"')]
-    )
+    await expect_owner_finds(opened, number=3, last_seq=6, status="FAILED", info=info, root=b'"the head"')
+    await expect_owner_finds(opened, journal=[(7, b'"recorded"')], inbox=[("item", "message", b'"posted"')])
 
 
 @clause
@@ -148,19 +156,9 @@ async def after_a_takeover_the_old_owner_cannot_commit(store: Store) -> None:
     await store.post("t", "item", "message", b"1")
     await own(store, owner="run-2", takeover=True)
     async with expect_unchanged(store):
-        whole = old.checkpoint(
-            brings=["new"],
-            events=1,
-            consumed=["item"],
-            requests=[make_request("t", "q", 1)],
-            due_at=at(1),
-            status="WAITING",
-        )
-        await expect_raises(ThreadConflict, store.commit(whole), "a commit with the fence of a former owner")
-        await expect_raises(
-            ThreadConflict, store.commit(old.remark()), "a commit without a checkpoint, with an old fence"
-        )
-    expect_equal("the inbox after that", (await read_as_owner(store))["inbox"], [("item", "message", b"1")])
+        for commit in (old.checkpoint(**WHOLE), old.remark()):
+            await expect_raises(ThreadConflict, store.commit(commit), "a commit with the fence of a former owner")
+    await expect_owner_finds(store, inbox=[("item", "message", b"1")])
 
 
 @clause
@@ -171,7 +169,7 @@ async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) 
     new = await own(store, owner="run-2", takeover=True)
     await expect_raises(ThreadConflict, old.record(1), "a journal entry with the fence of a former owner")
     await new.record(2)
-    expect_equal("the journal", [entry for entry, _ in (await read_as_owner(store))["journal"]], [2])
+    await expect_state(store, journal=[2])
 
 
 @clause
@@ -196,12 +194,10 @@ async def an_invented_lease_is_rejected(store: Store) -> None:
     async with expect_unchanged(store, "none"):
         others = [Lease("none", "run-1", fence), Lease("copy", "run-1", fence)]
         for lease in [*others, Lease("t", "run-1", fence + 6), Lease("t", "run-2", fence)]:
-            owner.lease = lease
-            await expect_raises(ThreadConflict, owner.save(), f"a commit with {lease}, which was never granted")
-            await expect_raises(
-                ThreadConflict, owner.record(1), f"a journal entry with {lease}, which was never granted"
-            )
-            await expect_raises(ThreadConflict, store.renew(lease), f"renewing {lease}, which was never granted")
+            owner.lease, it = lease, f"{lease}, which was never granted"
+            await expect_raises(ThreadConflict, owner.save(), f"a commit with {it}")
+            await expect_raises(ThreadConflict, owner.record(1), f"a journal entry with {it}")
+            await expect_raises(ThreadConflict, store.renew(lease), f"renewing {it}")
             await store.release(lease)
 
 
@@ -228,11 +224,9 @@ async def a_takeover_through_another_object_fences_the_old_owner_out(place: Tria
     await old.save()
     new = await own(place.another(), owner="run-2", takeover=True)
     await expect_raises(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
-    await expect_raises(
-        ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another object knows"
-    )
+    await expect_raises(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another one knows")
     await new.save("new")
-    expect_equal("the checkpoints", [info.checkpoint_id for info in await place.store.infos()], ["t-1", "new"])
+    await expect_state(place.store, checkpoints=["t-1", "new"])
 
 
 @clause_with(Needs.PROCESSES)

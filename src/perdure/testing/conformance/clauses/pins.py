@@ -10,6 +10,7 @@ from perdure.testing.conformance.clause import clause, expect_equal, expect_rais
 from perdure.testing.conformance.threads import (
     check_readable,
     checkpoint_ids,
+    expect_state,
     expect_unchanged,
     own,
     read_everything,
@@ -24,7 +25,7 @@ async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
     owner = await save_line(store, 4)
     await store.pin("t-2")
     expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2", "t-4"])
+    await expect_state(store, checkpoints=["t-2", "t-4"])
     await check_readable(store, "t", owner.has)
 
 
@@ -41,16 +42,13 @@ async def a_pinned_checkpoint_is_not_pruned_with_a_commit(store: Store) -> None:
 @clause
 async def an_unpinned_checkpoint_goes_like_any_other(store: Store) -> None:
     """Remove that protection."""
-    owner = await own(store)
-    for _ in range(3):
-        await owner.save()
-    await store.pin("t-1")
-    await store.pin("t-2")
-    await store.unpin("t-1")
-    await store.unpin("t-2")
+    owner = await save_line(store, 3)
+    for checkpoint_id in ("t-1", "t-2"):
+        await store.pin(checkpoint_id)
+        await store.unpin(checkpoint_id)
     expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
     await owner.save(prunes=[2])
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3", "t-4"])
+    await expect_state(store, checkpoints=["t-3", "t-4"])
 
 
 @clause
@@ -61,9 +59,8 @@ async def pinning_needs_no_lease_and_twice_is_once(store: Store) -> None:
     await store.pin("t-1")
     await store.pin("t-1")
     await owner.save()
-    await store.unpin("t-1")
-    await store.unpin("t-1")
-    await store.unpin("t-2")
+    for checkpoint_id in ("t-1", "t-1", "t-2"):
+        await store.unpin(checkpoint_id)
     expect_equal("how many went", await store.prune("t", ["t-1"]), 1)
 
 
@@ -72,41 +69,31 @@ async def a_checkpoint_shows_whether_it_is_pinned(store: Store) -> None:
     """Whether retention and pruning keep it."""
     await save_thread(store, "t", 2)
     await store.pin("t-2")
-    expect_equal("the list", [info.is_pinned for info in await store.infos()], [False, True])
-    checkpoint, head = await store.find_checkpoint("t-2"), await store.head("t")
-    expect_equal(
-        "the checkpoint and the head", [item and item.info.is_pinned for item in (checkpoint, head)], [True, True]
-    )
+    expect_equal("the list", await pinned_ids(store), ["t-2"])
+    read = (await store.find_checkpoint("t-2"), await store.head("t"))
+    expect_equal("the checkpoint and the head", [each and each.info.is_pinned for each in read], [True, True])
     await store.unpin("t-2")
-    expect_equal("the list after it was unpinned", [info.is_pinned for info in await store.infos()], [False, False])
+    expect_equal("the list after it was unpinned", await pinned_ids(store), [])
 
 
 @clause
 async def an_unknown_checkpoint_cannot_be_pinned(store: Store) -> None:
     """Needs no lease; idempotent. Raises CheckpointNotFound."""
-    owner = await own(store)
-    await owner.save()
-    await owner.save()
+    await save_thread(store, "t", 2)
     await store.prune("t", ["t-1"])
     async with expect_unchanged(store):
-        for checkpoint_id in ("none", "t-1"):
-            await expect_raises(
-                CheckpointNotFound, store.pin(checkpoint_id), f"pinning {checkpoint_id!r}, which is not there"
-            )
-            await expect_raises(
-                CheckpointNotFound, store.unpin(checkpoint_id), f"unpinning {checkpoint_id!r}, as little"
-            )
+        for gone in ("none", "t-1"):
+            await expect_raises(CheckpointNotFound, store.pin(gone), f"pinning {gone!r}, which is not there")
+            await expect_raises(CheckpointNotFound, store.unpin(gone), f"unpinning {gone!r}, which is not there")
 
 
 @clause
 async def a_pinned_head_is_no_reason_to_reject_a_prune(store: Store) -> None:
     """Pinned checkpoints stay"""
-    owner = await own(store)
-    for _ in range(3):
-        await owner.save()
+    owner = await save_line(store, 3)
     await store.pin("t-3")
     expect_equal("how many went", await store.prune("t", ["t-1", "t-2", "t-3"]), 2)
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3"])
+    await expect_state(store, checkpoints=["t-3"])
     await owner.save()
 
 

@@ -16,6 +16,7 @@ from perdure.testing.conformance.clause import (
     clause_with,
     expect,
     expect_equal,
+    expect_fields,
     expect_one,
     expect_raises,
 )
@@ -27,19 +28,17 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    expect_owner_finds,
+    expect_state,
     expect_unchanged,
-    first_seqs,
     head_id,
     make_events,
     make_request,
     own,
-    read_as_owner,
     read_everything,
     ref,
-    request_ids,
     save_line,
     save_thread,
-    thread_ids,
 )
 
 
@@ -73,13 +72,12 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
     owner = await save_line(store, events=1)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
         expect_equal(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
-        expect_equal(
-            f"the chunks without t-{gone}", sorted(await chunks(store, "t")), sorted(ref(f"c{n}", n) for n in left)
-        )
+        await expect_state(store, f"without t-{gone}", chunks={ref(f"c{number}", number) for number in left})
         await check_readable(store, "t", owner.has)
-    expect_equal("the checkpoints", (await checkpoint_ids(store), await store.find_checkpoint("t-3")), (["t-4"], None))
+    await expect_state(store, checkpoints=["t-4"])
+    expect_equal("one of them by its id", await store.find_checkpoint("t-3"), None)
     chunks_by_number = await store.read_chunks("t", [4, 99, 1, 3, 0, -1, 4])
-    got = {number: dict(held) for number, held in chunks_by_number.items() if held}
+    got = {number: held for number, held in chunks_by_number.items() if held}
     expect_equal("chunks by number, where most are gone", got, {3: dict([chunk("c3")]), 4: dict([chunk("c4")])})
 
 
@@ -134,10 +132,8 @@ async def what_a_commit_prunes_is_gone_and_all_else_stays(store: Store) -> None:
     owner = await save_line(store, 3, events=1)
     await save_thread(store, "u", 2)
     await owner.save(prunes=[1, 2, 77], events=1)
-    expect_equal("the checkpoints", await checkpoint_ids(store, thread_id="t"), ["t-3", "t-4"])
-    expect_equal("those of another thread", await checkpoint_ids(store, thread_id="u"), ["u-1", "u-2"])
+    await expect_state(store, checkpoints=["t-3", "u-1", "u-2", "t-4"], events=[1, 2, 3, 4])
     expect_equal("one of them by its id", await store.find_checkpoint("t-1"), None)
-    expect_equal("the events", await first_seqs(store), [1, 2, 3, 4])
     await check_readable(store, "t", owner.has)
 
 
@@ -146,10 +142,9 @@ async def a_head_is_not_pruned_with_a_commit(store: Store) -> None:
     """The head and pinned checkpoints stay."""
     owner = await save_line(store, 2, events=1)
     await owner.note(prunes=[1, 2, 3])
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-2"])
+    await expect_state(store, checkpoints=["t-2"])
     await owner.save(prunes=[2, 4])
-    expect_equal("the checkpoints after one that prunes itself", await checkpoint_ids(store), ["t-4"])
-    expect_equal("the head", await head_id(store), "t-4")
+    await expect_state(store, "after one that prunes itself", checkpoints=["t-4"], head="t-4")
     await check_readable(store, "t", owner.has)
 
 
@@ -162,14 +157,10 @@ async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Sto
     await owner.release()
     expect_equal("the head before", await head_id(store), "t-3")
     expect_equal("how many went", await store.prune("t", ["t-3", "t-2"]), 2)
-    expect_equal("the head", await head_id(store), "t-1")
-    left, within = await store.head("t"), await read_as_owner(store)
-    expect_equal(
-        "head, number and journal", (within["info"], within["number"], within["journal"]), (left and left.info, 3, [])
-    )
-    expect_equal(
-        "its requests and timer", (list(await store.pending_requests()), list(await store.due(at(99)))), ([], [])
-    )
+    await expect_state(store, head="t-1", requests=[])
+    expect_equal("what is due", await store.due(at(99)), [])
+    left = await store.head("t")
+    await expect_owner_finds(store, info=left and left.info, number=3, journal=[])
     again = await own(store)
     expect_equal("the number of the next", (await again.save()).number, 4)
 
@@ -180,15 +171,11 @@ async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: St
     owner = await save_line(store, 2, events=1)
     await owner.release()
     expect_equal("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
-    expect_equal(
-        "what is left", (await store.head("t"), await checkpoint_ids(store), await chunks(store, "t")), (None, [], {})
-    )
+    await expect_state(store, head=None, checkpoints=[], chunks=set(), events=[1, 2])
     thread = expect_one("the threads of the workflow", await store.threads(workflow_name="w"))
-    expect_equal("the thread", (thread.number, thread.checkpoint_id, thread.workflow_name), (2, None, "w"))
-    expect_equal("its events", await first_seqs(store), [1, 2])
-    again = await own(store)
-    expect_equal("number and last event", (again.number, again.last_seq), (2, 2))
-    await again.save()
+    expect_fields("the thread", thread, number=2, checkpoint_id=None, workflow_name="w")
+    await expect_owner_finds(store, number=2, last_seq=2)
+    await (await own(store)).save()
 
 
 @clause
@@ -223,10 +210,9 @@ async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store) -
     await owner.note(chunks={digest: data}, events=make_events(2, own=(digest,)))
     await owner.save(drops=["a", "c"], brings=["d"])
     await store.prune("t", ["t-1", "t-2"])
-    kept = sorted([ref("a", 1), ref("c", 2), ref("failure", 3), ref("d", 4)])
-    expect_equal("the chunks", sorted(await chunks(store, "t")), kept)
+    await expect_state(store, chunks={ref("a", 1), ref("c", 2), ref("failure", 3), ref("d", 4)})
     await store.prune("t", [], events_before=99)
-    expect_equal("the chunks without the events", sorted(await chunks(store, "t")), [ref("d", 4)])
+    await expect_state(store, "without the events", chunks={ref("d", 4)})
 
 
 @clause
@@ -234,12 +220,12 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
     """The checkpoint that it continues from, or the nearest ancestor that is still stored."""
     owner = await save_line(store, events=1)
     await store.prune("t", ["t-2", "t-3"])
-    expect_equal("what they follow", [info.previous_checkpoint_id for info in await store.infos()], [None, "t-1"])
+    await expect_state(store, parents=[None, "t-1"])
     await owner.save(prunes=[4])
     head = await store.head("t")
     expect_equal("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
     await store.prune("t", ["t-1"])
-    expect_equal("what the last one follows", [info.previous_checkpoint_id for info in await store.infos()], [None])
+    await expect_state(store, "of the last one", parents=[None])
 
 
 @clause
@@ -250,8 +236,7 @@ async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Sto
         await owner.save(events=1, brings=["the same"])
     before = await chunks(store, "two")
     await store.prune("one", ["one-1"])
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["two-1", "one-2", "two-2"])
-    expect_equal("the threads", await thread_ids(store), ["one", "two"])
+    await expect_state(store, checkpoints=["two-1", "one-2", "two-2"], threads=["one", "two"])
     expect_equal("the chunks of the other thread", await chunks(store, "two"), before)
 
 
@@ -296,7 +281,7 @@ async def events_of_a_checkpoint_that_a_commit_prunes_stay_and_name_none(store: 
     await store.prune("t", [])
     stored = [(batch.first_seq, batch.info) for batch in await store.events_after("t", 0)]
     expect_equal("the events and their checkpoints", stored, [(1, None), (2, None), (3, None)])
-    expect_equal("the chunks", sorted(await chunks(store, "t")), [ref("a", 2)])
+    await expect_state(store, chunks={ref("a", 2)})
 
 
 @clause
@@ -308,9 +293,9 @@ async def events_without_a_checkpoint_keep_the_chunks_of_the_one_they_refer_to(s
     await owner.save(drops=["a", "b"])
     await owner.save(brings=["a"])  # the same text, in another commit
     await store.prune("t", ["t-1", "t-3"])
-    expect_equal("the chunks", sorted(await chunks(store, "t")), sorted([ref("a", 1), ref("b", 1), ref("a", 4)]))
+    await expect_state(store, chunks={ref("a", 1), ref("b", 1), ref("a", 4)})
     await store.prune("t", [], events_before=3)
-    expect_equal("the chunks without the events", sorted(await chunks(store, "t")), [ref("a", 4)])
+    await expect_state(store, "without the events", chunks={ref("a", 4)})
 
 
 @clause
@@ -321,8 +306,5 @@ async def what_waits_in_a_thread_is_not_pruned_with_a_commit(store: Store) -> No
     await owner.record(1)
     await store.post("t", "item", "message", b"1")
     await owner.note(prunes=[-1, 0, 1, 2, 3, 4, 9], prunes_events_before=3)
-    expect_equal("the checkpoints", await checkpoint_ids(store), ["t-3"])
-    expect_equal("the requests", await request_ids(store), ["q"])
-    within = await read_as_owner(store)
-    expect_equal("journal and inbox", (len(within["journal"]), len(within["inbox"])), (1, 1))
+    await expect_state(store, checkpoints=["t-3"], requests=["q"], journal=[1], inbox=["item"])
     expect_equal("what is due", [thread.thread_id for thread in await store.due(at(9))], ["t"])

@@ -16,6 +16,7 @@ from perdure.testing.conformance.clause import (
     clause_with,
     expect,
     expect_equal,
+    expect_fields,
     expect_one,
     run_together,
 )
@@ -25,6 +26,8 @@ from perdure.testing.conformance.threads import (
     checkpoint_ids,
     chunk,
     chunks,
+    expect_owner_finds,
+    expect_state,
     make_request,
     own,
     read_as_owner,
@@ -40,30 +43,6 @@ MANY = 130
 BODIES = (b"null", b"0", b'""', b"[]", b"{}", b"-1.50e+3", b'{"a":1,"a":2}', '"é\\u00e9🦀 \\ud83e\\udd80"'.encode())
 
 
-IDS = (
-    "a/b",
-    "../up",
-    "C:\\con",
-    "new\nline",
-    "日本語 🦀",
-    "%s {} '; DROP TABLE threads; --",
-    "ab",
-    "AB",
-    "ab ",
-    " ab",
-    "ab.",
-    "00",
-    "0",
-    "é",
-    "e\u0301",
-    "s",
-    "ſ",
-    "K",
-    "\u212a",
-    "",
-)
-
-
 @clause
 async def bytes_come_back_as_they_were(store: Store) -> None:
     """A store never looks into the bytes it keeps"""
@@ -75,11 +54,7 @@ async def bytes_come_back_as_they_were(store: Store) -> None:
         await store.post(thread_id, "item", "message", body)
         expect_equal("an event", [batch.body for batch in await store.events_after(thread_id, 0)], [body])
         expect_equal("a chunk", await chunks(store, thread_id), {"aa.1": body})
-        within = await read_as_owner(store, thread_id)
-        expect_equal("a root", within["root"], body)
-        expect_equal(
-            "journal and inbox", (within["journal"], within["inbox"]), ([(1, body)], [("item", "message", body)])
-        )
+        await expect_owner_finds(store, thread_id, root=body, journal=[(1, body)], inbox=[("item", "message", body)])
 
 
 @clause
@@ -90,20 +65,16 @@ async def any_text_is_an_id_and_no_two_are_taken_for_one(store: Store) -> None:
         await owner.save(f"c {name}", brings=[name], status=name, requests=[make_request(name, name, 1, assignee=name)])
         await store.post(name, name, name, b"1")
         await owner.release()
-    expect_equal("the checkpoints", await checkpoint_ids(store), [f"c {name}" for name in IDS])
+    await expect_state(store, checkpoints=[f"c {name}" for name in IDS])
     for name in IDS:
         checkpoint = await store.find_checkpoint(f"c {name}")
-        expect_equal(
-            f"thread and run of {name!r}",
-            checkpoint and (checkpoint.info.thread_id, checkpoint.info.run_id),
-            (name, f"run {name}"),
-        )
-        expect_equal(
-            f"what is of workflow {name!r}", await checkpoint_ids(store, workflow_name=f"w {name}"), [f"c {name}"]
-        )
-        expect_equal(f"the inbox of {name!r}", (await read_as_owner(store, name))["inbox"], [(name, name, b"1")])
+        info = checkpoint and checkpoint.info
+        expect_fields(f"the checkpoint of {name!r}", info, thread_id=name, run_id=f"run {name}")
+        of_workflow = await checkpoint_ids(store, workflow_name=f"w {name}")
+        expect_equal(f"what is of workflow {name!r}", of_workflow, [f"c {name}"])
+        await expect_owner_finds(store, name, inbox=[(name, name, b"1")])
         request = expect_one(f"the requests of {name!r}", await store.pending_requests(thread_id=name))
-        expect_equal(f"the request of {name!r}", (request.request_id, request.assignee), (name, name))
+        expect_fields(f"the request of {name!r}", request, request_id=name, assignee=name)
 
 
 @clause
@@ -128,6 +99,11 @@ async def a_commit_may_be_large(store: Store) -> None:
     stored = (await store.read_chunks("t", [1])).get(1)
     expect(stored == {digest: many[digest] for digest in digests[1::2]}, f"{len(stored or ())} of 1000 chunks are left")
 
+
+IDS = (
+    *("a/b", "../up", "C:\\con", "new\nline", "日本語 🦀", "%s {} '; DROP TABLE threads; --"),
+    *("ab", "AB", "ab ", " ab", "ab.", "00", "0", "é", "e\u0301", "s", "ſ", "K", "\u212a", ""),
+)
 
 LONG = "".join(chr(0x4E00 + index) for index in Random(1).choices(range(20_000), k=30_000))  # noqa: S311  # text
 """Incompressible: a name that fits into no index of a database."""
@@ -175,7 +151,7 @@ async def a_name_is_stored_or_rejected_and_then_nothing_is_written(store: Store)
         last = await own(store, owner="last", takeover=True)
         await last.release()
         await store.delete_thread("t")
-    expect_equal("the damage after all that", list(await store.check()), [])
+    expect_equal("the damage after all that", await store.check(), [])
 
 
 async def _all_of(store: Store) -> list[Any]:
