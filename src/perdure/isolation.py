@@ -131,7 +131,7 @@ def _no_parts(value: Any) -> Iterable[Any]:
 def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
     copied: list[Any] = []
     memo[id(value)] = copied
-    if len(value) > 1 and type(value[0]) is dict and _are_flat_dicts(value, memo):
+    if len(value) > 1 and type(value[0]) is dict and are_flat_dicts(value) and memo.keys().isdisjoint(map(id, value)):
         # In C, such as the messages of a conversation: 250 dicts of 3 texts take 66 us, and 107 us one by one.
         copied += map(dict.copy, value)
         if len(memo) > 1:  # else no other part of the value can refer to an item
@@ -149,17 +149,15 @@ def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
     return copied
 
 
-def _are_flat_dicts(value: list[Any], memo: _Memo) -> bool:
-    """Whether the items are dicts without mutable parts, each of them here for the first time."""
-    if not _ATOMIC.issuperset(map(type, value[0].values())) or not {dict}.issuperset(map(type, value)):
+def are_flat_dicts(value: list[Any]) -> bool:
+    """Whether the items are dicts without mutable parts, and each of them is there once: `dict.copy` isolates them."""
+    if set(map(type, value)) != {dict}:
         return False
     flat = itertools.chain.from_iterable
-    if not (
-        _ATOMIC.issuperset(map(type, flat(value))) and _ATOMIC.issuperset(map(type, flat(map(dict.values, value))))
-    ):
-        return False
-    ids = set(map(id, value))
-    return len(ids) == len(value) and ids.isdisjoint(memo)
+    parts = itertools.chain(flat(map(dict.values, value)), flat(value))
+    return all(is_immutable(part) for part in parts if type(part) not in _ATOMIC) and len(set(map(id, value))) == len(
+        value
+    )
 
 
 def _copy_dict(value: dict[Any, Any], memo: _Memo) -> dict[Any, Any]:

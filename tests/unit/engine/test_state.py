@@ -19,6 +19,8 @@ from perdure import (
     append,
     merge,
 )
+from perdure.codecs.json_codec import JsonCodec
+from perdure.engine.thread.effects import DELETED
 from perdure.engine.thread.state import LaneState
 from perdure.isolation import isolate, same_structure
 
@@ -279,6 +281,13 @@ def rename_key(items: list[Any]) -> None:
     items[3]["first"] = items[3].pop("id")
 
 
+def change_tags(items: list[Any]) -> None:
+    if type(items[4]["tags"]) is list:
+        items[4]["tags"].append("b")
+    else:
+        items[4]["tags"] = "b"
+
+
 EDITS: dict[str, Callable[[list[Any]], object]] = {
     "nothing": lambda items: None,
     "appended": lambda items: items.append({"id": 99, "text": "new"}),
@@ -289,7 +298,7 @@ EDITS: dict[str, Callable[[list[Any]], object]] = {
     "appended other": lambda items: items.append("new"),
     "value changed": lambda items: items[3].update(text="changed"),
     "value of an equal type": lambda items: items[1].update(id=True),
-    "nested value changed": lambda items: items[4]["tags"].append("b"),
+    "nested value changed": change_tags,
     "key added": lambda items: items[3].update(more=1),
     "key renamed": rename_key,
     "keys in another order": lambda items: items[3].update(id=items[3].pop("id")),
@@ -300,11 +309,11 @@ EDITS: dict[str, Callable[[list[Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("tags", ["a", ("a", "b"), [], ["a"]], ids=repr)
 @pytest.mark.parametrize("edit", EDITS)
-def test_a_list_of_dicts_is_written_as_edited(edit: str, is_nested: bool) -> None:
+def test_a_list_of_dicts_is_written_as_edited(edit: str, tags: Any) -> None:
     committed: list[Any] = [{"id": number, "text": f"turn {number}"} for number in range(30)]
-    committed[4]["tags"] = ["a"] if is_nested else []
+    committed[4]["tags"] = tags
     before = isolate(committed)
     state = LaneState({"items": committed}, {})
     value = [*state.get("items")]
@@ -322,3 +331,38 @@ def test_dicts_that_were_read_and_not_changed_are_those_of_the_state() -> None:
     state = LaneState({"items": committed}, {})
     written = state.isolate("items", [*state.get("items"), {"id": 30}])
     assert all(item is own for item, own in zip(committed, written, strict=False)) and len(written) == 31
+
+
+@pytest.mark.parametrize("codec", [None, JsonCodec()], ids=["no codec", "JSON"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_list_of_dicts_that_was_edited_in_place_is_a_change(edit: str, codec: JsonCodec | None) -> None:
+    committed: list[Any] = [{"id": number, "text": f"turn {number}"} for number in range(30)]
+    committed[4]["tags"] = "a"
+    state = LaneState({"items": committed}, {})
+    value = state.get("items")
+    EDITS[edit](value)
+    expected = [] if edit == "nothing" else [("items", value)]
+    assert state.changed_in_place(codec) == expected
+
+
+def test_old_copies_put_into_an_emptied_list_are_a_change() -> None:
+    committed = [{"id": number} for number in range(30)]
+    state = LaneState({"items": committed}, {})
+    old = state.get("items")
+    state.write("items", state.isolate("items", []))
+    new = state.get("items")
+    new.extend(old)
+    assert state.changed_in_place(None) == [("items", new)]
+
+
+def test_the_known_dicts_of_the_state_are_those_of_its_last_write() -> None:
+    known: dict[str, Any] = {}
+    committed = [{"id": number} for number in range(30)]
+    state = LaneState({"items": committed}, {}, known)
+    state.write("items", state.isolate("items", [*state.get("items"), {"id": 30}]))
+    longer = state.get("items")
+    assert known["items"].items == longer and known["items"].values == [*range(31)]
+    later = LaneState({"items": known["items"].items}, {}, known)
+    assert later.get("items") == longer and later.get("items")[0] is not longer[0]
+    later.write("items", DELETED)
+    assert known == {}

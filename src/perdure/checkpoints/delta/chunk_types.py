@@ -106,19 +106,15 @@ class _Layer(Generic[N]):
     def update(self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]) -> Same:
         """How many nodes, at both ends, are unchanged."""
         first, last = same
-        kept = bisect_right(self.ends, first)
-        if kept == len(self.ends) and kept:
+        nodes, ends = self.nodes, self.ends
+        kept = bisect_right(ends, first)
+        if kept == len(ends) and kept:
             kept -= 1  # the end of the list cut the last node, not its content
-        shift = len(elements) - (self.ends[-1] if self.ends else 0)
-        from_here = {}
-        for index in range(len(self.ends), 0, -1):
-            end = self.ends[index - 1] + shift
-            if end < len(elements) - last:
-                break  # an append looks at no older node
-            from_here[end] = index
-        nodes, ends = self.nodes[:kept], self.ends[:kept]
+        shift = len(elements) - (ends[-1] if ends else 0)
+        old_nodes, old_ends = nodes[kept:], [end + shift for end in ends[kept:]]
+        del nodes[kept:], ends[kept:]
+        from_here = {end: index for index, end in enumerate(old_ends, 1) if end >= len(elements) - last}
         start = ends[-1] if ends else 0
-        rest = 0
         for end in find_cuts(elements, start):
             part = elements[start:end]
             kids = tuple([kid for _, held in part if held for kid in held])
@@ -128,12 +124,10 @@ class _Layer(Generic[N]):
             start = end
             if end in from_here:  # the same cut as before: the rest is unchanged
                 index = from_here[end]
-                rest = len(self.ends) - index
-                nodes += self.nodes[index:]
-                ends += [old_end + shift for old_end in self.ends[index:]]
-                break
-        self.nodes, self.ends = nodes, ends
-        return kept, rest
+                nodes += old_nodes[index:]
+                ends += old_ends[index:]
+                return kept, len(old_ends) - index
+        return kept, 0
 
 
 def find_cuts(elements: Elements[N], start: int) -> Iterator[int]:

@@ -87,7 +87,7 @@ class Lane:
     def state(self) -> LaneState:
         if self._state is None:
             self.has_touched = True
-            self._state = LaneState(self.position.state, self.level.compiled.graph.reducers)
+            self._state = LaneState(self.position.state, self.level.compiled.graph.reducers, self.position.flat)
         return self._state
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.thread.arguments import without_secrets
+from perdure.engine.thread.state import FlatDicts
 from perdure.events import WorkflowEvent
 from perdure.records import Answer, ChildCheckpoint, Counters, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
@@ -19,6 +20,8 @@ class Position:
     def __init__(self) -> None:
         self.mailbox: list[WorkflowMessage] = []
         self.state: dict[str, Any] = {}
+        self.flat: dict[str, FlatDicts] = {}
+        """Lists of the state that supersteps have examined, by key."""
         self.buffers: dict[str, dict[str, list[Any]]] = {}
         """Fan-in group -> sender -> messages so far. Replaced, never changed in place."""
         self.requests: dict[str, WorkflowEvent] = {}
