@@ -6,19 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perdure.agent_workflow import condition as condition
     from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
     from perdure.agent_workflow.builder.workflow import AgentWorkflow as AgentWorkflow
-    from perdure.agent_workflow.conversations.session import SessionEntry as SessionEntry, SessionHead as SessionHead
-    from perdure.agent_workflow.conversations.store import (
-        InMemorySessionStore as InMemorySessionStore,
-        JsonSessionStore as JsonSessionStore,
-        SessionStore as SessionStore,
-        SqliteSessionStore as SqliteSessionStore,
-        StorageSessionStore as StorageSessionStore,
-    )
-    from perdure.agent_workflow.definition import condition as condition
-    from perdure.agent_workflow.definition.condition import Condition as Condition
-    from perdure.agent_workflow.definition.config import (
+    from perdure.agent_workflow.condition import Condition as Condition
+    from perdure.agent_workflow.definition import (
         AgentConfig as AgentConfig,
         ApprovalConfig as ApprovalConfig,
         ConversationConfig as ConversationConfig,
@@ -53,6 +45,15 @@ if TYPE_CHECKING:
         ApprovalRequest as ApprovalRequest,
     )
     from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
+    from perdure.agent_workflow.sessions import (
+        InMemorySessionStore as InMemorySessionStore,
+        JsonSessionStore as JsonSessionStore,
+        SessionEntry as SessionEntry,
+        SessionHead as SessionHead,
+        SessionStore as SessionStore,
+        SqliteSessionStore as SqliteSessionStore,
+        StorageSessionStore as StorageSessionStore,
+    )
     from perdure.agent_workflow.store import (
         DefinitionInfo as DefinitionInfo,
         DefinitionStore as DefinitionStore,
@@ -195,13 +196,9 @@ __version__ = "0.1.0"
 _NAMES = {
     "perdure.agent_workflow.builder.node": "AgentNodeOptions",
     "perdure.agent_workflow.builder.workflow": "AgentWorkflow",
-    "perdure.agent_workflow.conversations.session": "SessionEntry SessionHead",
-    "perdure.agent_workflow.conversations.store": (
-        "InMemorySessionStore JsonSessionStore SessionStore SqliteSessionStore StorageSessionStore"
-    ),
-    "perdure.agent_workflow.definition": "condition",
-    "perdure.agent_workflow.definition.condition": "Condition",
-    "perdure.agent_workflow.definition.config": (
+    "perdure.agent_workflow": "condition",
+    "perdure.agent_workflow.condition": "Condition",
+    "perdure.agent_workflow.definition": (
         "AgentConfig ApprovalConfig ConversationConfig EdgeConfig ErrorConfig HandoffConfig MapConfig NodeConfig "
         "RetryConfig SettingsConfig WorkflowConfig"
     ),
@@ -214,6 +211,10 @@ _NAMES = {
     "perdure.agent_workflow.execution.execution": "WorkflowResult",
     "perdure.agent_workflow.execution.node": "ApprovalContext ApprovalDecision ApprovalRequest",
     "perdure.agent_workflow.instance": "AgentWorkflowInstance",
+    "perdure.agent_workflow.sessions": (
+        "InMemorySessionStore JsonSessionStore SessionEntry SessionHead SessionStore SqliteSessionStore "
+        "StorageSessionStore"
+    ),
     "perdure.agent_workflow.store": "DefinitionInfo DefinitionStore MultiAgentCheckpointRetention StoredDefinition",
     "perdure.agents.base": "BaseAgent SupportsAgentRun resolve_agent_id",
     "perdure.agents.conversation.message": "AgentSession Content Message UsageDetails",

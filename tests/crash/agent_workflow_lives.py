@@ -17,8 +17,8 @@ from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.conversations.store import StorageSessionStore
-from perdure.agent_workflow.definition.config import START, ConversationMode
+from perdure.agent_workflow.definition import START, ConversationMode
+from perdure.agent_workflow.sessions import StorageSessionStore
 from perdure.records import JournalEntry
 from perdure.testing import Faults, FaultyStorage
 

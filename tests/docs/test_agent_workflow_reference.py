@@ -23,10 +23,9 @@ from perdure import (
     WorkflowResult,
     condition,
 )
-from perdure.agent_workflow import events
+from perdure.agent_workflow import definition, events
 from perdure.agent_workflow.builder import workflow as edge_builder, workflow as router_builder
-from perdure.agent_workflow.definition import config as definition
-from perdure.agent_workflow.definition.condition import Condition
+from perdure.agent_workflow.condition import Condition
 from perdure.testing import ScriptedAgent
 
 PACKAGE = "perdure.agent_workflow"

@@ -10,11 +10,11 @@ from zlib import crc32
 
 import msgspec
 
+from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.condition import Condition
-from perdure.agent_workflow.definition.config import ErrorMode, MapErrors
+from perdure.agent_workflow.condition import Condition
+from perdure.agent_workflow.definition import ErrorMode, MapErrors
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent

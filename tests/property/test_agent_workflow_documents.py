@@ -10,12 +10,11 @@ import msgspec
 from hypothesis import given, settings, strategies as st
 from tests.chance import SOAK
 
+from perdure.agent_workflow import condition, definition
 from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.definition import condition, config as definition
-from perdure.agent_workflow.definition.condition import JOINED, TYPES, Condition
-from perdure.agent_workflow.definition.config import WorkflowConfig
-from perdure.agent_workflow.definition.draft import Draft
+from perdure.agent_workflow.condition import JOINED, TYPES, Condition
+from perdure.agent_workflow.definition import Draft, WorkflowConfig
 from perdure.agent_workflow.documents.convert import config_of, export_draft
 from perdure.agent_workflow.documents.text import Format, read_text
 from perdure.agent_workflow.documents.validate import make_schema, takes_value

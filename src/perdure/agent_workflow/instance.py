@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.agent_workflow.compile.diagram import to_diagram
-from perdure.agent_workflow.definition.config import WorkflowConfig
-from perdure.agent_workflow.definition.draft import Draft
+from perdure.agent_workflow.definition import Draft, WorkflowConfig
+from perdure.agent_workflow.documents.diagram import to_diagram
 from perdure.agent_workflow.events import Subscribers, WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.execution import Emit, Execution, StoredExecution, WorkflowResult, partial_result
 from perdure.agent_workflow.execution.planner import Planner

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from perdure.agent_workflow.definition.config import START
+from perdure.agent_workflow.definition import START
 from perdure.agents.recording import current_delivery
 from perdure.clock import Clock
 from perdure.engine.delivery.context import DeliveryContext

@@ -9,9 +9,9 @@ from typing import Any, Self, Union, get_origin
 
 import msgspec
 
-from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.condition import Condition
-from perdure.agent_workflow.definition.config import (
+from perdure.agent_workflow import condition
+from perdure.agent_workflow.condition import Condition
+from perdure.agent_workflow.definition import (
     AgentConfig,
     ApprovalConfig,
     ErrorConfig,
@@ -19,13 +19,13 @@ from perdure.agent_workflow.definition.config import (
     MapConfig,
     MapErrors,
     NodeConfig,
+    NodeDraft,
     RetryConfig,
     RetryStrategy,
     StructuredMode,
     TimeoutBehavior,
     WorkflowConfig,
 )
-from perdure.agent_workflow.definition.draft import NodeDraft
 from perdure.agent_workflow.documents.convert import config_of
 from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agent_workflow.execution.turn import is_transient

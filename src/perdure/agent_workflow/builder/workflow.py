@@ -11,26 +11,22 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 import msgspec
 
+from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.build import build_instance
 from perdure.agent_workflow.builder.node import AgentNodeOptions, node_of_agent, node_of_workflow
-from perdure.agent_workflow.conversations.store import (
-    InMemorySessionStore,
-    JsonSessionStore,
-    SessionStore,
-    SqliteSessionStore,
-)
-from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.condition import Condition
-from perdure.agent_workflow.definition.config import (
+from perdure.agent_workflow.condition import Condition
+from perdure.agent_workflow.definition import (
     ConversationConfig,
     ConversationMode,
+    Draft,
     EdgeConfig,
+    EdgeDraft,
+    NodeDraft,
     WorkflowConfig,
 )
-from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
-from perdure.agent_workflow.definition.references import type_title
-from perdure.agent_workflow.documents.convert import read_draft
+from perdure.agent_workflow.documents.convert import read_draft, type_title
 from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore, SqliteSessionStore
 from perdure.agent_workflow.store import DefinitionStore, find_stored_number, retention_of
 from perdure.checkpoints.history.retention import Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.agent_workflow.definition.condition import JOINED, TYPES, WITHOUT_VALUE, Condition
-from perdure.agent_workflow.definition.config import END, FORMAT, START, DefinitionPart, WorkflowConfig
+from perdure.agent_workflow.condition import JOINED, TYPES, WITHOUT_VALUE, Condition
+from perdure.agent_workflow.definition import END, FORMAT, START, DefinitionPart, WorkflowConfig
 from perdure.errors import did_you_mean
 from perdure.tree_reader import INVALID, TreeReader, bare, fields_of, is_plain_text
 

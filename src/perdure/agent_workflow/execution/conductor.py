@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from perdure.agent_workflow import events
-from perdure.agent_workflow.conversations.policy import Conversations
-from perdure.agent_workflow.definition.config import ANSWER, START
+from perdure.agent_workflow.conversations import Conversations
+from perdure.agent_workflow.definition import ANSWER, START
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.planner import NextSteps, Planner

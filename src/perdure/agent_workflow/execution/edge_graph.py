@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from perdure.agent_workflow.definition.config import END, START
+from perdure.agent_workflow.definition import END, START
 from perdure.agent_workflow.state import NodeState
 
 

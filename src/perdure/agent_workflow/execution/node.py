@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.agent_workflow import events
-from perdure.agent_workflow.conversations.policy import open_session, record_turn_messages
-from perdure.agent_workflow.definition.config import ANSWER, ApprovalConfig, NodeConfig
+from perdure.agent_workflow.conversations import open_session, record_turn_messages
+from perdure.agent_workflow.definition import ANSWER, ApprovalConfig, NodeConfig
 from perdure.agent_workflow.execution.turn import NodeParts, NodeTurn, Turns
 from perdure.agent_workflow.state import (
     ExecutionResult,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.definition.config import END, START, ErrorMode
+from perdure.agent_workflow.definition import END, START, ErrorMode
 from perdure.agent_workflow.execution.edge_graph import EdgeGraph, NodeEdge
 from perdure.agent_workflow.state import ExecutionState, NodeState, Status
 

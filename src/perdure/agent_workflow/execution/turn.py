@@ -12,13 +12,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.agent_workflow.conversations.policy import (
-    ConversationMessages,
-    Conversations,
-    merge_messages,
-    new_messages,
-)
-from perdure.agent_workflow.definition.config import ANSWER, NodeConfig, RetryConfig
+from perdure.agent_workflow.conversations import ConversationMessages, Conversations, merge_messages, new_messages
+from perdure.agent_workflow.definition import ANSWER, NodeConfig, RetryConfig
 from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.base import take_live_turn

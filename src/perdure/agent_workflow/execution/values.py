@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.definition.condition import MISSING, field_in, is_missing
-from perdure.agent_workflow.definition.config import ANSWER, NodeConfig
-from perdure.agent_workflow.definition.draft import Draft, NodeDraft
+from perdure.agent_workflow.condition import MISSING, field_in, is_missing
+from perdure.agent_workflow.definition import ANSWER, Draft, NodeConfig, NodeDraft
 from perdure.agent_workflow.state import NodeTask, to_plain
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, value_in

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.agent_workflow import events
-from perdure.agent_workflow.definition.config import START
+from perdure.agent_workflow.definition import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.edge_graph import EdgeGraph
 from perdure.agent_workflow.execution.node import ApprovalDecision, ApprovalRequest

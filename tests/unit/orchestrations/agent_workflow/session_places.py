@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tests.schemas import where
 
-from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.store import (
+from perdure.agent_workflow.sessions import (
     InMemorySessionStore,
     JsonSessionStore,
+    SessionEntry,
+    SessionHead,
     SqliteSessionStore,
     StorageSessionStore,
 )

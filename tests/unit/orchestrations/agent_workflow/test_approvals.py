@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, kept, of_kind, own, stub, watched
 
-from perdure.agent_workflow import events as event_types
+from perdure.agent_workflow import condition, events as event_types
 from perdure.agent_workflow.builder.workflow import Configure
-from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.config import ApprovalConfig
+from perdure.agent_workflow.definition import ApprovalConfig
 from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.errors import AlreadyAnswered, RequestError, UnknownRequest

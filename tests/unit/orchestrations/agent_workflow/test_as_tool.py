@@ -12,7 +12,7 @@ from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, draf
 from perdure import InMemoryCheckpointStorage, SqliteCheckpointStorage, WorkflowBuilder
 from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.as_tool import workflow_tool
-from perdure.agent_workflow.definition.config import AgentConfig
+from perdure.agent_workflow.definition import AgentConfig
 from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message

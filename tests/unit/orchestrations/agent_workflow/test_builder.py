@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, stub
 
+from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.workflow import EdgeTargetBuilder
-from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.errors import InvalidDefinition
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document, edge, nodes, problems_of
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.definition.config import AgentConfig
+from perdure.agent_workflow.definition import AgentConfig
 from perdure.errors import InvalidDefinition
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.condition import Condition
+from perdure.agent_workflow import condition
+from perdure.agent_workflow.condition import Condition
 
 OUTPUTS: dict[str, Any] = {
     "score": 7,
@@ -159,7 +159,7 @@ def test_a_condition_names_the_fields_it_asks_about() -> None:
 
 
 def test_the_types_of_conditions_are_these() -> None:
-    from perdure.agent_workflow.definition.condition import TYPES
+    from perdure.agent_workflow.condition import TYPES
 
     tried = {case.type for case in (*HOLD, *DO_NOT_HOLD)} | {"and", "or", "not"}
     assert tried == TYPES

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, kept
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.conversations.store import InMemorySessionStore
-from perdure.agent_workflow.definition.config import ConversationConfig
+from perdure.agent_workflow.definition import ConversationConfig
+from perdure.agent_workflow.sessions import InMemorySessionStore
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.errors import ConversationNotFound
 from perdure.testing import Call, FakeClock, ScriptedAgent

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.agents.foreign_agents import MAKERS
 from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, kept
 
-from perdure.agent_workflow.conversations.store import JsonSessionStore
-from perdure.agent_workflow.definition.config import ConversationConfig
+from perdure.agent_workflow.definition import ConversationConfig
+from perdure.agent_workflow.sessions import JsonSessionStore
 
 
 @pytest.mark.parametrize("framework", MAKERS)

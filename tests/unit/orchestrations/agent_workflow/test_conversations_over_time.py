@@ -11,9 +11,9 @@ import pytest
 from tests.chance import SOAK
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.conversations.store import InMemorySessionStore, JsonSessionStore, SessionStore
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
 from perdure.agent_workflow.state import NodeOutcome, SessionRef
 from perdure.agents.conversation.message import Message
 from perdure.checkpoints.encoding.encode import encode_checkpoint, tool_codec

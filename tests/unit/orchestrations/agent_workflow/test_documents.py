@@ -10,7 +10,7 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, document, edge, nodes, problems_of
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.definition.config import AgentConfig, EdgeConfig, NodeConfig, RetryConfig, WorkflowConfig
+from perdure.agent_workflow.definition import AgentConfig, EdgeConfig, NodeConfig, RetryConfig, WorkflowConfig
 from perdure.agent_workflow.documents.convert import read_draft
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.errors import InvalidDefinition

@@ -12,10 +12,10 @@ import pytest
 from tests.unit.orchestrations.agent_workflow import document_parts as parts
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document
 
+from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.config import AgentConfig, NodeConfig, WorkflowConfig
+from perdure.agent_workflow.definition import AgentConfig, NodeConfig, WorkflowConfig
 from perdure.agent_workflow.documents.convert import export_draft, read_draft
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import Tool

@@ -11,7 +11,7 @@ from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_surviv
 from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, drafted, echo, kept, stub
 
 from perdure.agent_workflow.builder.workflow import Configure
-from perdure.agent_workflow.definition.config import MapErrors
+from perdure.agent_workflow.definition import MapErrors
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse

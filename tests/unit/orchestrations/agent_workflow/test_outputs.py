@@ -154,7 +154,7 @@ async def test_the_final_answer_is_found_under_any_output_key() -> None:
 
 
 async def test_an_agent_is_made_of_a_config() -> None:
-    from perdure.agent_workflow.definition.config import AgentConfig
+    from perdure.agent_workflow.definition import AgentConfig
 
     builder = drafted().add_agent("a", AgentConfig(model="test", instructions="Be brief."))
     result = await builder.build().run("i")
@@ -172,7 +172,7 @@ async def test_a_function_may_configure_an_agent_or_give_one() -> None:
 
 
 async def test_configs_without_a_model_take_that_of_the_workflow() -> None:
-    from perdure.agent_workflow.definition.config import AgentConfig
+    from perdure.agent_workflow.definition import AgentConfig
 
     builder = drafted().with_model("test").add_agent("a", AgentConfig(instructions="Be brief."))
 
@@ -180,7 +180,7 @@ async def test_configs_without_a_model_take_that_of_the_workflow() -> None:
 
 
 async def test_a_model_gives_structured_output() -> None:
-    from perdure.agent_workflow.definition.config import AgentConfig
+    from perdure.agent_workflow.definition import AgentConfig
 
     builder = drafted().add_agent("a", AgentConfig(model="test"), lambda node: node.structured_output(Struct))
     result = await builder.build().run("i")
@@ -190,7 +190,7 @@ async def test_a_model_gives_structured_output() -> None:
 
 
 async def test_a_model_gives_one_of_several_types() -> None:
-    from perdure.agent_workflow.definition.config import AgentConfig
+    from perdure.agent_workflow.definition import AgentConfig
 
     builder = drafted().add_agent("a", AgentConfig(model="test"), lambda node: node.union_output(Invoice, Praise))
     result = await builder.build().run("i")

@@ -12,7 +12,7 @@ from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, boom
 from perdure import InMemoryCheckpointStorage, InvalidDefinition, RetryPolicy
 from perdure.agent_workflow import events as event_types
 from perdure.agent_workflow.builder.workflow import Configure
-from perdure.agent_workflow.definition.config import RetryConfig, RetryStrategy
+from perdure.agent_workflow.definition import RetryConfig, RetryStrategy
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.execution.turn import is_transient, retry_policy_of
 from perdure.agent_workflow.instance import AgentWorkflowInstance

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.session_places import KINDS, open_sessions
 
-from perdure.agent_workflow.conversations import session
-from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.store import PREFIX, SqliteSessionStore, StorageSessionStore
+from perdure.agent_workflow import sessions as session
+from perdure.agent_workflow.sessions import PREFIX, SessionEntry, SessionHead, SqliteSessionStore, StorageSessionStore
 from perdure.agents.conversation.message import Content, Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encoding.encode import tool_codec

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.session_places import KINDS, ON_DISK, open_sessions
 
-from perdure.agent_workflow import state_threads
-from perdure.agent_workflow.conversations import store as session_stores
-from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.store import (
+from perdure.agent_workflow import sessions as session_stores, store as state_threads
+from perdure.agent_workflow.sessions import (
     PREFIX,
     JsonSessionStore,
+    SessionEntry,
+    SessionHead,
     SessionStore,
     SqliteSessionStore,
     StorageSessionStore,

@@ -12,8 +12,7 @@ from tests.unit.orchestrations.agent_workflow.making import RecordingAgent, draf
 from tests.unit.orchestrations.agent_workflow.session_places import ON_DISK, open_sessions
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.store import InMemorySessionStore, StorageSessionStore
+from perdure.agent_workflow.sessions import InMemorySessionStore, SessionEntry, SessionHead, StorageSessionStore
 from perdure.agents.conversation.message import Message
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import InvalidDefinition, MissingKey, PlaintextRefused

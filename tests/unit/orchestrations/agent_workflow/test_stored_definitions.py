@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.stores import STORES
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.definition.config import NodeConfig, WorkflowConfig
+from perdure.agent_workflow.definition import NodeConfig, WorkflowConfig
 from perdure.agent_workflow.store import PREFIX, DefinitionInfo, DefinitionStore
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.retention import LatestOnly

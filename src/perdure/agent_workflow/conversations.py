@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.conversations.session import SessionEntry, SessionHead, messages_in
-from perdure.agent_workflow.conversations.store import SessionStore
-from perdure.agent_workflow.definition.config import ConversationConfig
+from perdure.agent_workflow.definition import ConversationConfig
+from perdure.agent_workflow.sessions import SessionEntry, SessionHead, SessionStore, messages_in
 from perdure.agent_workflow.state import SessionRef, delivery, to_plain
 from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.graph.context import WorkflowContext

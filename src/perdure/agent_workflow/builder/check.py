@@ -8,12 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from perdure.agent_workflow.conversations.store import is_encrypted
-from perdure.agent_workflow.definition.condition import Condition
-from perdure.agent_workflow.definition.config import END, START, AgentConfig, NodeConfig
-from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
-from perdure.agent_workflow.definition.references import type_title
-from perdure.agent_workflow.documents.convert import tree_of
+from perdure.agent_workflow.condition import Condition
+from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeConfig, NodeDraft
+from perdure.agent_workflow.documents.convert import tree_of, type_title
 from perdure.agent_workflow.documents.validate import Problem, at, problems_in
 from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import (
@@ -24,6 +21,7 @@ from perdure.agent_workflow.execution.values import (
     outputs_known,
     outputs_of_agent,
 )
+from perdure.agent_workflow.sessions import is_encrypted
 from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.agent_workflow.definition.config import END, START, EdgeConfig
-from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.definition import END, START, Draft, EdgeConfig, EdgeDraft, NodeDraft
 from perdure.agent_workflow.execution.edge_graph import EdgeGraph
 from perdure.graph.drawing.picture import UniqueNames
 from perdure.graph.drawing.viz import RESERVED, quote_mermaid
