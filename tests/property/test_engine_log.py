@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import example, given, strategies as st
 from tests.property.engine_graphs import (
     INTERLEAVED,
@@ -130,7 +131,7 @@ async def test_the_messages_of_a_thread_are_those_that_its_handlers_got(plan: Pl
 
 
 def parts_of(position: Position) -> dict[str, Any]:
-    return dict(vars(position))
+    return msgspec.structs.asdict(position)
 
 
 async def superstep(workflow: Workflow, position: Position, order: list[int]) -> Position:

@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import given, strategies as st
 from tests.property.engine_graphs import Wire, add_wire, wirings
 
-from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
+from perdure import Executor, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler
 from perdure.engine.thread.compiled import Buffers, Routes, Sorter
+from perdure.engine.thread.position import Position
 
 
 @dataclass(frozen=True)
@@ -133,21 +134,24 @@ def _join(where: Map, number: int, held: list[tuple[int, Any]], message: Sent) -
 # ---------------------------------------------------------------- the laws
 
 
-async def route(routes: Routes, sent: list[Sent], buffers: Buffers, first_id: int = 1) -> Sorter:
-    sorter = Sorter(buffers, first_id)
+async def route(
+    routes: Routes, sent: list[Sent], buffers: Buffers, first_id: int = 1
+) -> tuple[Position, list[WorkflowEvent]]:
+    sorter = Sorter(Position(buffers=buffers, next_delivery_id=first_id))
     for message in sent:
         target = None if message.target is None else f"n{message.target}"
         pending = routes.send(sorter, f"n{message.source}", message.data, target)
         if pending is not None:
             await pending
-    return sorter
+    sorter.close()
+    return sorter.after, sorter.warnings
 
 
-def seen(sorter: Sorter) -> list[Delivered]:
+def seen(after: Position) -> list[Delivered]:
     def sources(message: Any) -> tuple[int, ...]:
         return tuple(int(source_id[1:]) for source_id in message.source_ids or (message.source_id,))
 
-    return [(int(str(message.target_id)[1:]), message.data, sources(message)) for message in sorter.mailbox]
+    return [(int(str(message.target_id)[1:]), message.data, sources(message)) for message in after.mailbox]
 
 
 @given(maps_and_sends())
@@ -155,10 +159,10 @@ async def test_messages_are_delivered_as_in_the_model_and_in_send_order(
     drawn: tuple[Map, list[Sent]],
 ) -> None:
     where, sent = drawn
-    sorter = await route(where.routes(), sent, {})
+    after, _ = await route(where.routes(), sent, {})
     delivered, waiting = model(where, sent)
-    assert seen(sorter) == delivered
-    held = [sorted(data.value for sent in buffer.values() for data in sent) for buffer in sorter.buffers.values()]
+    assert seen(after) == delivered
+    held = [sorted(data.value for sent in buffer.values() for data in sent) for buffer in after.buffers.values()]
     assert sorted(held) == sorted(sorted(data.value for _, data in entries) for entries in waiting.values())
 
 
@@ -168,10 +172,10 @@ async def test_joins_keep_messages_over_supersteps_and_leave_old_buffers_as_is(
 ) -> None:
     where, sent = drawn
     routes = where.routes()
-    whole = await route(routes, sent, {}, first_id)
-    first = await route(routes, sent[:cut], {}, first_id)
+    whole, _ = await route(routes, sent, {}, first_id)
+    first, _ = await route(routes, sent[:cut], {}, first_id)
     kept = copy.deepcopy(first.buffers)
-    second = await route(routes, sent[cut:], first.buffers, first.next_delivery_id)
+    second, _ = await route(routes, sent[cut:], first.buffers, first.next_delivery_id)
     assert first.buffers == kept
     assert [*first.mailbox, *second.mailbox] == whole.mailbox
     assert second.buffers == whole.buffers
@@ -180,8 +184,8 @@ async def test_joins_keep_messages_over_supersteps_and_leave_old_buffers_as_is(
 @given(maps_and_sends(), st.integers(1, 99))
 async def test_delivery_ids_count_up_without_a_gap(drawn: tuple[Map, list[Sent]], first_id: int) -> None:
     where, sent = drawn
-    sorter = await route(where.routes(), sent, {}, first_id)
-    assert [message.delivery_id for message in sorter.mailbox] == list(range(first_id, sorter.next_delivery_id))
+    after, _ = await route(where.routes(), sent, {}, first_id)
+    assert [message.delivery_id for message in after.mailbox] == list(range(first_id, after.next_delivery_id))
 
 
 @given(maps_and_sends())
@@ -190,11 +194,11 @@ async def test_only_messages_without_an_accepting_target_cause_a_warning(
 ) -> None:
     where, sent = drawn
     for message in sent:
-        sorter = await route(where.routes(), [message], {})
-        if sorter.mailbox:
-            assert sorter.warnings == []
+        after, warnings = await route(where.routes(), [message], {})
+        if after.mailbox:
+            assert warnings == []
         elif not any(is_for(where, wire, message) for wire in where.wires):
-            assert [warning.executor_id for warning in sorter.warnings] == [f"n{message.source}"]
+            assert [warning.executor_id for warning in warnings] == [f"n{message.source}"]
 
 
 def is_for(where: Map, wire: Wire, message: Sent) -> bool:

@@ -34,7 +34,7 @@ from perdure import (
     WorkflowEventSource,
     WorkflowRunState,
 )
-from perdure.engine.delivery.lane import Lane
+from perdure.engine.delivery.lane import Lane, make_lane
 
 
 async def streamed(workflow: Workflow, message: Any) -> list[WorkflowEvent]:
@@ -305,18 +305,15 @@ async def test_events_made_by_hand_equal_the_events_of_a_run() -> None:
 async def test_plain_lanes_emit_what_other_lanes_emit(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lane outside sub-workflows skips what only lanes in them, or with suspended deliveries, need."""
 
-    class CarefulLane(Lane):
-        @property
-        def _is_plain(self) -> bool:
-            return False
-
-        @_is_plain.setter
-        def _is_plain(self, _: bool) -> None: ...
+    def make_careful_lane(*arguments: Any) -> Lane:
+        lane = make_lane(*arguments)
+        lane._is_plain = False
+        return lane
 
     message: Any = 3 if build is countdown else "hi"
     events, storages = [], [InMemoryCheckpointStorage(), InMemoryCheckpointStorage()]
-    for lane, storage in zip((Lane, CarefulLane), storages, strict=True):
-        monkeypatch.setattr("perdure.engine.run.superstep.Lane", lane)
+    for make, storage in zip((make_lane, make_careful_lane), storages, strict=True):
+        monkeypatch.setattr("perdure.engine.run.superstep.make_lane", make)
         emitted = await build(checkpoint_storage=storage).run(message, thread_id="t")
         logged = [event async for event in storage.follow("t", until_idle=True)]
         events.append([(event.type, event.executor_id, event.data) for event in (*emitted, *logged)])

@@ -9,7 +9,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -43,7 +43,7 @@ class _Ended:
         raise ContextEnded(self._executor_id)
 
 
-_ended = functools.lru_cache(1024)(_Ended)
+_ended: Callable[[str], Any] = functools.lru_cache(1024)(_Ended)
 
 
 def _unanswerable(executor_id: str, request_data: object, response_type: Any) -> str:
@@ -53,28 +53,27 @@ def _unanswerable(executor_id: str, request_data: object, response_type: Any) ->
     )
 
 
-class DeliveryContext:
+class DeliveryContext(msgspec.Struct, eq=False):
     """What `perdure.WorkflowContext` promises, for one delivery."""
 
-    is_context_of_perdure = True
+    is_context_of_perdure: ClassVar[bool] = True
 
-    __slots__ = ("_arguments", "_effects", "_lane", "_message", "has_own_task", "is_cancelled", "steps", "task", "used")
+    _lane: Lane
+    _message: WorkflowMessage
+    _effects: Effects
+    task: asyncio.Task[Any] | None
+    """The one that runs the handler."""
+    has_own_task: bool = False
+    """Whether that task runs only the handler."""
+    is_cancelled: bool = False
+    """Whether the engine cancelled that task. `task.cancelling()` does not show it: user code can cancel it too."""
+    used: Delivery | None = None
+    """The engine's side, created with the first record, request or event."""
+    steps: StepSession | None = None
+    """That of the engine's side: None until the first recorded call."""
+    _arguments: dict[str, RunArguments] = {}
 
-    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
-        self._lane = lane
-        self._message = message
-        self._effects = effects
-        self._arguments: dict[str, RunArguments] | None = None
-        self.task: asyncio.Task[Any] | None = None
-        """The one that runs the handler."""
-        self.has_own_task = False
-        """Whether that task runs only the handler."""
-        self.is_cancelled = False
-        """Whether the engine cancelled that task. `task.cancelling()` does not show it: user code can cancel it too."""
-        self.used: Delivery | None = None
-        """The engine's side, created with the first record, request or event."""
-        self.steps: StepSession | None = None
-        """That of the engine's side: None until the first recorded call."""
+    __repr__ = object.__repr__
 
     @property
     def delivery(self) -> Delivery:
@@ -86,7 +85,7 @@ class DeliveryContext:
 
     def end(self) -> None:
         """The handler has ended. Calls of a task that it left behind raise ContextEnded from now on."""
-        self._effects = cast(Effects, _ended(self._lane.executor_id))
+        self._effects = _ended(self._lane.executor_id)
         if self.steps is not None:
             self.steps.stop()
             self.steps = None
@@ -281,8 +280,6 @@ class DeliveryContext:
         return self._arguments_named("client_kwargs")
 
     def _arguments_named(self, parameter: str) -> RunArguments:
-        if self._arguments is None:
-            self._arguments = {}
         if parameter not in self._arguments:
             self._arguments[parameter] = self._lane.level.arguments(parameter, self.executor_id)
         return self._arguments[parameter]

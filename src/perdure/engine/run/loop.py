@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
+from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,12 +18,12 @@ from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope, add_records
 from perdure.engine.run.commit import Committer
-from perdure.engine.run.lanes import Nesting, SleeperWait, lanes_in_conflict, run_child_lane, run_side_by_side
+from perdure.engine.run.lanes import Nesting, lanes_in_conflict, run_child_lane, run_side_by_side
 from perdure.engine.run.superstep import apply, plan
 from perdure.engine.thread.effects import Effects, encode_effects
-from perdure.engine.thread.inputs import take_inbox
+from perdure.engine.thread.inputs import pass_deadlines, take_inbox
 from perdure.engine.thread.level import Level
-from perdure.engine.thread.position import Child, Position
+from perdure.engine.thread.position import Child, Position, next_deadline, next_wake_up
 from perdure.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
@@ -35,6 +37,8 @@ from perdure.log import get_logger
 from perdure.records import WorkflowMessage
 
 logger = get_logger("engine")
+
+_FULL_ID = attrgetter("full_id")
 
 SUPERSTEPS_PER_TURN = 16
 """How many supersteps of a run without streaming may follow each other before other tasks get a turn."""
@@ -71,10 +75,6 @@ class Loop:
     def _nesting(self) -> Nesting:
         return Nesting(self.scope)
 
-    @cached_property
-    def _waiting(self) -> SleeperWait:
-        return SleeperWait(self.scope, self._nesting, self.committer)
-
     async def drive(self) -> None:
         """Run supersteps until nothing is due, or the run is asked to leave. Raises the error of a handler; the thread
         is then at its head."""
@@ -86,7 +86,7 @@ class Loop:
         self.takes_input = True
         try:
             while thread.position.mailbox or thread.inbox or thread.position.suspended or thread.position.children:
-                if not thread.position.mailbox and not thread.inbox and not await self._waiting.has_work(self.enter):
+                if not thread.position.mailbox and not thread.inbox and not await self._has_work():
                     break
                 if thread.owner.is_leaving:
                     raise asyncio.CancelledError
@@ -105,6 +105,46 @@ class Loop:
                     await asyncio.sleep(0)
         finally:
             self.takes_input = False
+
+    async def _has_work(self) -> bool:
+        """Whether a superstep has work now. Waits for sleepers, unless a request to the outside is pending: the thread
+        then pauses, and the next run continues them. Commits the results of passed deadlines."""
+        thread = self._thread
+        while True:
+            position, now = thread.position, self.scope.clock.now()
+            if position.mailbox or thread.inbox:
+                return True
+            if not position.suspended and not position.children:
+                return False
+            limit = self._nesting.next_deadline
+            if position.is_due(now) or (limit is not None and limit <= now):
+                return True
+            if position.requests:
+                return False
+            after, expired = pass_deadlines(position, now)
+            if after is not position:  # deadlines of requests that executors answer, not the outside
+                for event in expired:
+                    self.committer.emit(event)
+                await self.enter(after)
+                continue
+            if limit is None and next_wake_up(position) is None:
+                return False
+            times = [time for time in (limit, next_deadline(position)) if time is not None]
+            await self._sleep_until(min(times))
+
+    async def _sleep_until(self, time: datetime) -> None:
+        """Sleep until `time`, or until an item arrives in the inbox."""
+        thread, clock = self._thread, self.scope.clock
+        if thread.owner.is_leaving:
+            raise asyncio.CancelledError
+        loop = asyncio.get_running_loop()
+        waker = thread.waker = loop.create_future()
+        alarm = loop.create_task(clock.sleep((time - clock.now()).total_seconds()))
+        try:
+            await asyncio.wait([waker, alarm], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            thread.waker = None
+            alarm.cancel()
 
     async def _take_in(self) -> None:
         """Commit inbox items that arrived during a superstep, before the next one starts."""
@@ -146,7 +186,7 @@ class Loop:
             completed = WorkflowEvent(
                 "superstep_completed",
                 iteration=after.iteration,
-                executors=tuple([lane.full_id for lane in lanes]),
+                executors=tuple(map(_FULL_ID, lanes)),
                 has_pending_messages=after.is_busy,
                 has_pending_requests=bool(after.requests),
             )

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from perdure.codec import Codec
-from perdure.engine.delivery.lane import Lane
+from perdure.engine.delivery.lane import Lane, make_lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.lanes import apply_child_policy, find_policy_level
 from perdure.engine.thread.compiled import Sorter
@@ -32,14 +32,14 @@ def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Lev
     if position.suspended:
         mailbox = _with_woken(level, scope.clock.now())
     if len(mailbox) == 1:
-        lane = Lane(scope, level, str(mailbox[0].target_id))
+        lane = make_lane(scope, level, str(mailbox[0].target_id))
         lane.messages.append(mailbox[0])
         level.lanes = [lane]
     else:
         lanes: dict[str, Lane] = {}
         for message in mailbox:
             target_id = str(message.target_id)
-            lane = lanes.get(target_id) or lanes.setdefault(target_id, Lane(scope, level, target_id))
+            lane = lanes.get(target_id) or lanes.setdefault(target_id, make_lane(scope, level, target_id))
             lane.messages.append(message)
         level.lanes = list(lanes.values())
     if not position.children:
@@ -66,7 +66,7 @@ async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) 
     Effects are folded in the order of the deliveries, then of the sends, so the outcome does not depend on which lane
     ended first. Only a condition of an edge may await. Raises StateConflict or DuplicateRequest.
     """
-    merge = _Merge(level, level.position.next_delivery_id, now)
+    merge = _start_merge(level, level.position.next_delivery_id, now)
     after = await merge.merge(codec)
     if merge.outputs:
         after.outputs = [*after.outputs, *merge.outputs]
@@ -79,25 +79,30 @@ async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) 
     return after, merge.notices, merge.effects
 
 
-class _Merge:
+def _start_merge(level: Level, next_delivery_id: int, now: Callable[[], datetime]) -> _Merge:
+    after = level.position.successor()
+    after.mailbox = []
+    after.next_delivery_id = next_delivery_id
+    return _Merge(level, now, after, Sorter(after))
+
+
+class _Merge(msgspec.Struct, eq=False):
     """Folds the effects of one level, those of its sub-workflows included, into its next position."""
 
+    _level: Level
+    _now: Callable[[], datetime]
+    _after: Position
+    _sorter: Sorter
+    outputs: list[WorkflowEvent] = []
+    requests: list[WorkflowEvent] = []
+    notices: list[WorkflowEvent] = []
+    effects: list[Effects] = []
+    """All effects, for the thread's log."""
     withdrawn: tuple[str, ...] = ()
     """Requests to outer levels whose answers are no longer awaited."""
 
-    def __init__(self, level: Level, next_delivery_id: int, now: Callable[[], datetime]) -> None:
-        self._level = level
-        self._now = now
-        self._after = level.position.successor()
-        self._next_delivery_id = next_delivery_id
-        self.outputs: list[WorkflowEvent] = []
-        self.requests: list[WorkflowEvent] = []
-        self.notices: list[WorkflowEvent] = []
-        self.effects: list[Effects] = []
-        """All effects, for the thread's log."""
-
     async def merge(self, codec: Codec | None) -> Position:
-        level, after = self._level, self._after
+        level, after, sorter = self._level, self._after, self._sorter
         done = in_delivery_order(level.lanes)
         for _, effects in done:
             self.effects.append(effects)
@@ -105,7 +110,6 @@ class _Merge:
             done = [*await self._children(codec), *done]
         if level.woken:
             after.suspended = {key: delivery for key, delivery in after.suspended.items() if key not in level.woken}
-        sorter = Sorter(after.buffers, self._next_delivery_id)
         routes = level.compiled.routes
         for executor_id, effects in done:
             source_id = effects.sent_as or executor_id
@@ -118,10 +122,8 @@ class _Merge:
             if effects.requests:
                 self.requests += effects.requests
             if not effects.is_plain:
-                self._fold_rest(executor_id, effects, sorter)
-        after.mailbox = sorter.mailbox
-        after.buffers = sorter.buffers
-        after.next_delivery_id = sorter.next_delivery_id
+                self._fold_rest(executor_id, effects)
+        sorter.close()
         if sorter.warnings:
             self.notices += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
         # Supersteps that only wake sleepers do not count. Sub-workflows have limits of their own.
@@ -149,8 +151,8 @@ class _Merge:
             if lane.touched_private is not None:
                 after.private = {**after.private, lane.executor_id: isolate(lane.touched_private)}
 
-    def _fold_rest(self, executor_id: str, effects: Effects, sorter: Sorter) -> None:
-        level, after, message = self._level, self._after, effects.message
+    def _fold_rest(self, executor_id: str, effects: Effects) -> None:
+        level, after, sorter, message = self._level, self._after, self._sorter, effects.message
         if effects.suspended is not None:
             suspended = effects.suspended
             after.suspended = {**after.suspended, suspended.message.delivery_id: suspended}
@@ -161,13 +163,13 @@ class _Merge:
             sorter.pass_on(message, effects.forwarded_to, source_id)
         if effects.is_start and message is not None:
             graph = level.compiled.children[executor_id].graph
-            child = start_child(graph, executor_id, message, sorter.next_delivery_id)
-            sorter.next_delivery_id += 1
+            child = start_child(graph, executor_id, message, after.next_delivery_id)
+            after.next_delivery_id += 1
             after.children = {**after.children, message.delivery_id: child}
         for request_id in effects.withdrawn:
             self._withdraw(request_id, executor_id)
         for answer in effects.answers:
-            self._answer(executor_id, answer, sorter)
+            self._answer(executor_id, answer)
 
     def _withdraw(self, request_id: str, executor_id: str) -> None:
         """Settle a request whose answer is no longer awaited."""
@@ -179,18 +181,18 @@ class _Merge:
             after.requests = {key: request for key, request in after.requests.items() if key != request_id}
             after.answered = {**after.answered, request_id: Answer(self._now(), is_withdrawn=True)}
 
-    def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage, sorter: Sorter) -> None:
+    def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage) -> None:
         after, request_id = self._after, str(answer.source_event.request_id)
         child_id = find_asking_child(after, executor_id, answer.source_event)
         if child_id is not None:
             child, answers = after.children[child_id], {request_id: answer.data}
-            answered = deliver_answers(child.position, answers, self._now(), sorter.next_delivery_id)
-            sorter.next_delivery_id = answered.next_delivery_id
+            answered = deliver_answers(child.position, answers, self._now(), after.next_delivery_id)
+            after.next_delivery_id = answered.next_delivery_id
             answered.since_input = 0
             after.children = {**after.children, child_id: child.at(answered)}
             return
         text = f"The answer to request {request_id!r} was dropped: the request has an answer already."
-        sorter.warnings.append(WorkflowEvent("warning", text, executor_id=executor_id))
+        self._sorter.warnings.append(WorkflowEvent("warning", text, executor_id=executor_id))
 
     async def _children(self, codec: Codec | None) -> list[tuple[str, Effects]]:
         """Advance the sub-workflows that had work. Their outputs and requests become effects at this level."""
@@ -219,14 +221,14 @@ class _Merge:
                 if find_policy_level(level, error) is not level:
                     raise
         self.effects.append(_events_of(level))
-        child, effects, notices = apply_child_policy(level, self._now(), self._next_delivery_id)
-        self._next_delivery_id += 1
+        child, effects, notices = apply_child_policy(level, self._now(), self._after.next_delivery_id)
+        self._after.next_delivery_id += 1
         self.notices += notices
         return child, effects
 
     async def _merged_child(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
         assert level.child is not None  # noqa: S101  # a child's level
-        merge = _Merge(level, self._next_delivery_id, self._now)
+        merge = _start_merge(level, self._after.next_delivery_id, self._now)
         position = await merge.merge(codec)
         effects = outputs_for_parent(level, merge.outputs, merge.requests)
         effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
@@ -235,7 +237,7 @@ class _Merge:
             position.asked |= {str(request.request_id) for request in merge.requests if request.child_id is None}
         elif merge.requests:
             position.requests = _with_requests(position.requests, merge.requests)
-        self._next_delivery_id = position.next_delivery_id
+        self._after.next_delivery_id = position.next_delivery_id
         self.notices += merge.notices
         self.effects += merge.effects
         if not position.has_ended:

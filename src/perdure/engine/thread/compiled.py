@@ -12,6 +12,7 @@ from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encoding.encode import codec_for, declare_types, encode_graph
 from perdure.checkpoints.migration.migrations import AnyMigration, Migrations, Migrator
 from perdure.codec import Codec
+from perdure.engine.thread.position import Position
 from perdure.errors import InvalidSelection, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.graph import (
@@ -26,51 +27,49 @@ from perdure.graph.graph import (
 from perdure.graph.sub_workflow import SubWorkflowRequestMessage, WorkflowExecutor
 from perdure.graph.validation import graph_signature, signature_hash
 from perdure.isolation import isolate
-from perdure.records import MessageType, WorkflowMessage
+from perdure.records import WorkflowMessage
 
 Buffers = dict[str, dict[str, list[Any]]]
 
 
-class Sorter:
-    """Sorts the messages of one superstep into the mailbox of the next, in the order they were sent."""
+class Sorter(msgspec.Struct, eq=False):
+    """Sorts the messages of one superstep into the mailbox of the next position, in the order they were sent."""
 
-    __slots__ = ("_buffers", "_owned", "mailbox", "next_delivery_id", "warnings")
-
-    def __init__(self, buffers: Buffers, next_delivery_id: int) -> None:
-        self._buffers = buffers
-        self._owned: Buffers = {}
-        """Copies of the buffers that this superstep fills: the position's own do not change."""
-        self.next_delivery_id = next_delivery_id
-        self.mailbox: list[WorkflowMessage] = []
-        self.warnings: list[WorkflowEvent] = []
+    after: Position
+    warnings: list[WorkflowEvent] = []
+    _held: Buffers = {}
+    """Copies of the buffers that this superstep fills: those of the position before do not change."""
 
     def deliver(self, data: Any, source_id: str, target_id: str, source_ids: tuple[str, ...] | None = None) -> None:
-        self.mailbox.append(
-            WorkflowMessage(data, source_id, target_id, MessageType.STANDARD, None, source_ids, self.next_delivery_id)
+        after = self.after
+        delivery_id = after.next_delivery_id
+        after.mailbox.append(
+            WorkflowMessage(data, source_id, target_id, source_ids=source_ids, delivery_id=delivery_id)
         )
-        self.next_delivery_id += 1
+        after.next_delivery_id = delivery_id + 1
 
     def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:
         """Deliver the same message to another executor."""
+        after = self.after
         passed = msgspec.structs.replace(
-            message, target_id=target_id, delivery_id=self.next_delivery_id, in_place_of=in_place_of
+            message, target_id=target_id, delivery_id=after.next_delivery_id, in_place_of=in_place_of
         )
-        self.mailbox.append(passed)
-        self.next_delivery_id += 1
+        after.mailbox.append(passed)
+        after.next_delivery_id += 1
 
     def held_messages(self, group_id: str) -> dict[str, list[Any]]:
         """Messages of a fan-in so far, by sender. The caller adds to it, and clears it after the join."""
-        held = self._owned.get(group_id)
+        held = self._held.get(group_id)
         if held is None:
-            before = self._buffers.get(group_id, {})
-            held = self._owned[group_id] = {sender: list(sent) for sender, sent in before.items()}
+            before = self.after.buffers.get(group_id, {})
+            held = self._held[group_id] = {sender: list(sent) for sender, sent in before.items()}
         return held
 
-    @property
-    def buffers(self) -> Buffers:
-        if not self._owned:
-            return self._buffers
-        return {key: held for key, held in {**self._buffers, **self._owned}.items() if held}
+    def close(self) -> None:
+        """Give the position the buffers as they are now."""
+        if self._held:
+            after = self.after
+            after.buffers = {key: held for key, held in {**after.buffers, **self._held}.items() if held}
 
 
 Way = Callable[["Sorter", Any, "str | None"], bool]

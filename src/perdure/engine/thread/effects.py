@@ -28,22 +28,24 @@ class Replaced:
         self.value = value
 
 
-class Effects:
-    """Messages, outputs, requests and writes of a delivery. No other delivery sees them before the merge.
+class Effects(msgspec.Struct, eq=False):
+    """Messages, outputs, requests and writes of a delivery. No other delivery sees them before the merge."""
 
-    Every delivery has one, so rare fields are class attributes with defaults, not set in each instance.
-    """
+    sends: list[tuple[Any, str | None]] = []
+    outputs: list[WorkflowEvent] = []
+    events: list[WorkflowEvent] = []
+    """All of its events, for the thread's log."""
 
     saved: Any = None
     """The executor's hook dict after this delivery, frozen; None where it has no hooks."""
     private: dict[str, Any] | None = None
     """The executor's private state after this delivery; None if it was not touched."""
-    is_settled = False
+    is_settled: bool = False
     """Whether in-place changes have been added to the writes."""
-    is_undone = False
+    is_undone: bool = False
     """Whether the handler's work is discarded: it failed or was suspended."""
 
-    is_plain = True
+    is_plain: bool = True
     """Whether none of the fields below is set, as in most deliveries. Only `also` changes it."""
     message: WorkflowMessage | None = None
     """The delivery itself, where the merge needs it."""
@@ -51,11 +53,11 @@ class Effects:
     """Set if the delivery waits: it has only made requests so far, and runs again later."""
     withdrawn: tuple[str, ...] = ()
     """Requests whose answers it no longer awaits."""
-    is_start = False
+    is_start: bool = False
     """Whether the message starts a sub-workflow."""
     answers: tuple[SubWorkflowResponseMessage, ...] = ()
     """For sub-workflows that were started earlier."""
-    is_isolated = False
+    is_isolated: bool = False
     """It failed, and fan-ins join without it."""
     sent_as: str | None = None
     """The executor that it stands in for, whose edges its messages follow."""
@@ -67,12 +69,6 @@ class Effects:
     requests: Sequence[WorkflowEvent] = ()
     writes: Sequence[tuple[str, Any]] = ()
     """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
-
-    def __init__(self) -> None:
-        self.sends: list[tuple[Any, str | None]] = []
-        self.outputs: list[WorkflowEvent] = []
-        self.events: list[WorkflowEvent] = []
-        """All of its events, for the thread's log."""
 
     def ask(self, requests: Iterable[WorkflowEvent]) -> None:
         self.requests = [*self.requests, *requests]

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
 
 
-class Level:
+class Level(msgspec.Struct, eq=False):
+    compiled: Compiled
+    position: Position
+    executors: dict[str, Executor]
+    parent: Level | None = None
+    child: Child | None = None
+    """The sub-workflow that it is; None for the thread's own workflow."""
     levels: Sequence[Level] = ()
     """Sub-workflows that have work in this superstep."""
     lanes: Sequence[Lane] = ()
@@ -41,28 +47,10 @@ class Level:
     """When the last of its lanes ended in this superstep."""
     child_id: int | None = None
     """Of a sub-workflow: the delivery that started it."""
-    path = ""
+    path: str = ""
     """Prefix of the ids of its executors in events."""
-
-    def __init__(
-        self,
-        compiled: Compiled,
-        position: Position,
-        executors: dict[str, Executor],
-        parent: Level | None = None,
-        child: Child | None = None,
-    ) -> None:
-        self.compiled = compiled
-        self.position = position
-        self.executors = executors
-        self.parent = parent
-        self.child = child
-        """The sub-workflow that it is; None for the thread's own workflow."""
-        if parent is not None and child is not None:
-            self.child_id = child.message.delivery_id
-            self.path = f"{parent.path}{child.executor_id}/"
-            self.running: dict[Lane, asyncio.Task[Any] | None] = {}
-            """Its running lanes, those of inner levels included."""
+    running: dict[Lane, asyncio.Task[Any] | None] = {}
+    """Of a sub-workflow: its running lanes, those of inner levels included."""
 
     @property
     def full_id(self) -> str:
@@ -138,7 +126,15 @@ class Level:
 
 def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
     compiled = parent.compiled.children[child.executor_id]
-    return Level(compiled, child.position, instances_of(thread, child, compiled), parent, child)
+    return Level(
+        compiled,
+        child.position,
+        instances_of(thread, child, compiled),
+        parent,
+        child,
+        child_id=child.message.delivery_id,
+        path=f"{parent.path}{child.executor_id}/",
+    )
 
 
 def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instances:

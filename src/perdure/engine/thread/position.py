@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
+
+import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.thread.arguments import without_secrets
@@ -13,46 +15,42 @@ from perdure.events import WorkflowEvent
 from perdure.records import Answer, ChildCheckpoint, Counters, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
-class Position:
+class Position(msgspec.Struct, eq=False):
     """Everything a superstep starts from. A superstep creates the next position and does not change this one, so a
     failure has nothing to undo. User code gets copies of its values, never the values."""
 
-    def __init__(self) -> None:
-        self.mailbox: list[WorkflowMessage] = []
-        self.state: dict[str, Any] = {}
-        self.flat: dict[str, FlatDicts] = {}
-        """Lists of the state that supersteps have examined, by key."""
-        self.buffers: dict[str, dict[str, list[Any]]] = {}
-        """Fan-in group -> sender -> messages so far. Replaced, never changed in place."""
-        self.requests: dict[str, WorkflowEvent] = {}
-        self.answered: dict[str, Answer] = {}
-        self.outputs: list[WorkflowEvent] = []
-        self.private: dict[str, dict[str, Any]] = {}
-        self.saved: dict[str, Any] = {}
-        """Hook dicts by executor, frozen."""
-        self.run_kwargs: dict[str, Any] = {}
-        self.usage: dict[str, int] = {}
-        """Usage of its agents since the thread began."""
-        self.about: dict[str, Any] = {}
-        """Metadata of the thread, such as its name. Replaced, never changed in place."""
-        self.suspended: dict[int, SuspendedDelivery] = {}
-        """Deliveries that wait for a time or an answer, by id."""
-        self.children: dict[int, Child] = {}
-        """Sub-workflows that have not ended, by the delivery that started them, the oldest first."""
-        self.asked: frozenset[str] = frozenset()
-        """Of a child: its requests that are pending outside of it."""
-        self.iteration = 0
-        self.since_input = 0
-        self.next_delivery_id = 1
-        self.epoch = 0
-        self.renamed_types: tuple[tuple[str, str, str], ...] = ()
-        """Types that migrations of the thread renamed. Step keys use the original names."""
+    mailbox: list[WorkflowMessage] = []
+    state: dict[str, Any] = {}
+    flat: dict[str, FlatDicts] = {}
+    """Lists of the state that supersteps have examined, by key."""
+    buffers: dict[str, dict[str, list[Any]]] = {}
+    """Fan-in group -> sender -> messages so far. Replaced, never changed in place."""
+    requests: dict[str, WorkflowEvent] = {}
+    answered: dict[str, Answer] = {}
+    outputs: list[WorkflowEvent] = []
+    private: dict[str, dict[str, Any]] = {}
+    saved: dict[str, Any] = {}
+    """Hook dicts by executor, frozen."""
+    run_kwargs: dict[str, Any] = {}
+    usage: dict[str, int] = {}
+    """Usage of its agents since the thread began."""
+    about: dict[str, Any] = {}
+    """Metadata of the thread, such as its name. Replaced, never changed in place."""
+    suspended: dict[int, SuspendedDelivery] = {}
+    """Deliveries that wait for a time or an answer, by id."""
+    children: dict[int, Child] = {}
+    """Sub-workflows that have not ended, by the delivery that started them, the oldest first."""
+    asked: frozenset[str] = frozenset()
+    """Of a child: its requests that are pending outside of it."""
+    iteration: int = 0
+    since_input: int = 0
+    next_delivery_id: int = 1
+    epoch: int = 0
+    renamed_types: tuple[tuple[str, str, str], ...] = ()
+    """Types that migrations of the thread renamed. Step keys use the original names."""
 
-    def successor(self) -> Position:
-        """A position that shares all parts. To change a part, replace it."""
-        after = Position.__new__(Position)
-        after.__dict__ = self.__dict__.copy()
-        return after
+    successor: ClassVar[Callable[[Position], Position]] = msgspec.Struct.__copy__  # type: ignore[attr-defined]  # in C
+    """A position that shares all parts. To change a part, replace it."""
 
     @property
     def is_busy(self) -> bool:
@@ -95,28 +93,18 @@ class Position:
         return not (self.mailbox or self.suspended or self.children or self.requests or self.asked)
 
 
-class Child:
+class Child(msgspec.Struct, eq=False, frozen=True):
     """A sub-workflow that has not ended. Replaced, never changed."""
 
-    __slots__ = ("attempts", "due_at", "executor_id", "message", "position")
-
-    def __init__(
-        self,
-        executor_id: str,
-        message: WorkflowMessage,
-        position: Position,
-        attempts: int = 0,
-        due_at: datetime | None = None,
-    ) -> None:
-        self.executor_id = executor_id
-        """The WorkflowExecutor that started it."""
-        self.message = message
-        """The delivery that started it."""
-        self.position = position
-        self.attempts = attempts
-        """How often it was started and failed."""
-        self.due_at = due_at
-        """When its next attempt starts. It does not run before that."""
+    executor_id: str
+    """The WorkflowExecutor that started it."""
+    message: WorkflowMessage
+    """The delivery that started it."""
+    position: Position
+    attempts: int = 0
+    """How often it was started and failed."""
+    due_at: datetime | None = None
+    """When its next attempt starts. It does not run before that."""
 
     def at(self, position: Position) -> Child:
         """The same child at another position."""
