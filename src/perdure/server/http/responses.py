@@ -41,8 +41,6 @@ from perdure.server.problems import (
 )
 from perdure.server.runs.hub import Follower, frame
 
-JSON = "application/json"
-
 
 class Reply(msgspec.Struct, frozen=True):
     """The body of a successful response."""
@@ -51,9 +49,24 @@ class Reply(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
+class JsonResponse(Response[Any]):
+    """JSON that is encoded already. Litestar's own response costs 10 us more, for what no route of ours uses."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str] | None = None) -> None:
+        self.body, self.status_code, self.headers = body, status, dict(headers or {})
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        return self._send
+
+    async def _send(self, scope: Any, receive: Any, send: Any) -> None:
+        more = [(name.lower().encode(), value.encode()) for name, value in self.headers.items()]
+        head = [*more, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": head})
+        await send({"type": "http.response.body", "body": self.body, "more_body": False})
+
+
 def reply(request_id: str, data: Any, *, status: int = 200, message: str = "OK") -> Response[Reply]:
-    body = encoder.encode(Reply(data, Metadata(request_id, time.time(), message)))
-    return Response(body, status_code=status, media_type=JSON)  # type: ignore[arg-type]  # encoded already
+    return JsonResponse(encoder.encode(Reply(data, Metadata(request_id, time.time(), message))), status)
 
 
 _MEANINGS = {
@@ -125,7 +138,7 @@ def answer_problem(request: AnyRequest, problem: HttpProblem) -> Response[bytes]
     handler: Any = request.scope.get("route_handler")  # missing where no route matched
     is_agentflow = problem.status == 409 and handler is not None and handler.opt.get("agentflow")
     body = conflict_body(public) if is_agentflow else error_body(visit.request_id, public)
-    return Response(body, status_code=public.status, media_type=JSON, headers=public.headers)
+    return JsonResponse(body, public.status, public.headers)
 
 
 def answer_perdure(request: AnyRequest, error: PerdureError) -> Response[bytes]:
