@@ -12,18 +12,16 @@ from typing import Any
 import msgspec
 from litestar import Litestar, Response, get
 from litestar.config.cors import CORSConfig
-from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Server
-from litestar.types import Scope
 
 from perdure.errors import PerdureError
 from perdure.server.app.factory import make_service
 from perdure.server.app.service import Service
 from perdure.server.config.schema import ServerConfig
-from perdure.server.http.middleware import EXPOSED, OwnVisit, ServerApp, authorize, handlers_of, provide_visit
+from perdure.server.http.middleware import EXPOSED, OwnRequest, ServerApp, authorize, handlers_of
 from perdure.server.http.responses import (
     Reply,
     answer_http,
@@ -46,30 +44,30 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 @get("/ping", **route_options("public", "Operations", "Check that the server answers"))
-async def ping(visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, "pong")
+async def ping(request: OwnRequest) -> Response[Reply]:
+    return reply(request, "pong")
 
 
 @get("/healthz", **route_options("public", "Operations", "Liveness of the process"))
-async def healthz(visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, {"status": "ok"})
+async def healthz(request: OwnRequest) -> Response[Reply]:
+    return reply(request, {"status": "ok"})
 
 
 _NOT_READY = {503: ResponseSpec(Reply, description="A dependency is not available.", generate_examples=False)}
 
 
 @get("/readyz", **route_options("public", "Operations", "Readiness: the storage can be reached", also=_NOT_READY))
-async def readyz(visit: OwnVisit) -> Response[Reply]:
-    checks = dict(await visit.service.readiness())
+async def readyz(request: OwnRequest) -> Response[Reply]:
+    checks = dict(await request.service.readiness())
     # Redis is optional: without it the server is slower but works.
     is_ready = all(verdict == "ok" for name, verdict in checks.items() if name != "redis")
     body = Readiness(is_ready, checks)
-    return reply(visit.request_id, body, status=200 if is_ready else 503, message="OK" if is_ready else "Not ready")
+    return reply(request, body, status=200 if is_ready else 503, message="OK" if is_ready else "Not ready")
 
 
 @get("/metrics", media_type="text/plain", **route_options("metrics:read", "Operations", "Metrics in Prometheus format"))
-async def metrics(visit: OwnVisit) -> Response[str]:
-    text = visit.service.metrics.render()
+async def metrics(request: OwnRequest) -> Response[str]:
+    text = request.service.metrics.render()
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")  # type: ignore[arg-type]  # encoded
 
 
@@ -108,16 +106,17 @@ def make_routes(service: Service) -> Litestar:
         allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-API-Key"],
         expose_headers=EXPOSED,
     )
+    answers: dict[Any, Any] = {
+        HttpProblem: answer_problem,
+        PerdureError: answer_perdure,
+        HTTPException: answer_http,
+        Exception: answer_unknown,
+    }
     routes = Litestar(
         [*ROUTES, *((openapi_json, documentation) if has_page else (openapi_json,))],
-        dependencies={"visit": Provide(provide_visit)},
+        request_class=OwnRequest,
         before_request=authorize,
-        exception_handlers={
-            HttpProblem: answer_problem,
-            PerdureError: answer_perdure,
-            HTTPException: answer_http,
-            Exception: answer_unknown,
-        },
+        exception_handlers=answers,
         cors_config=cors if config.cors.origins else None,
         openapi_config=None,
         request_max_body_size=None,
@@ -146,15 +145,14 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
         description="Durable agent workflows: conversations, runs, events, time travel.",
         servers=[Server(url=root_path or "/")],
     )
-    dependencies = {"visit": Provide(provide_visit)}
-    app = Litestar(ROUTES, dependencies=dependencies, openapi_config=config, logging_config=None)
+    app = Litestar(ROUTES, request_class=OwnRequest, openapi_config=config, logging_config=None)
     document: dict[str, Any] = app.openapi_schema.to_schema()
     return document
 
 
 @get("/openapi.json", opt={"scope": "public"}, include_in_schema=False)
-async def openapi_json(scope: Scope, visit: OwnVisit) -> Response[Any]:
-    root_path = scope.get("root_path") or visit.service.config.root_path
+async def openapi_json(request: OwnRequest) -> Response[Any]:
+    root_path = request.scope.get("root_path") or request.service.config.root_path
     return Response(openapi_document(root_path), media_type="application/json")
 
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
-from litestar import Request, Response
+from litestar import Response
 from litestar.exceptions import (
     ClientException,
     HTTPException,
@@ -27,7 +27,7 @@ from litestar.response import Stream
 from perdure.errors import CursorExpired, PerdureError
 from perdure.log import get_logger
 from perdure.server.app.service import Service
-from perdure.server.http.middleware import visit_of
+from perdure.server.http.middleware import OwnRequest
 from perdure.server.problems import (
     Detail,
     ErrorReply,
@@ -50,7 +50,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class JsonResponse(Response[Any]):
-    """JSON that is encoded already. Litestar's own response costs 10 us more, for what no route of ours uses."""
+    """JSON that is encoded already: sent as it is, without what else a response of Litestar can hold."""
 
     def __init__(self, body: bytes, status: int, headers: Mapping[str, str] | None = None) -> None:
         self.body, self.status_code, self.headers = body, status, dict(headers or {})
@@ -65,8 +65,8 @@ class JsonResponse(Response[Any]):
         await send({"type": "http.response.body", "body": self.body, "more_body": False})
 
 
-def reply(request_id: str, data: Any, *, status: int = 200, message: str = "OK") -> Response[Reply]:
-    return JsonResponse(encoder.encode(Reply(data, Metadata(request_id, time.time(), message))), status)
+def reply(request: OwnRequest, data: Any, *, status: int = 200, message: str = "OK") -> Response[Reply]:
+    return JsonResponse(encoder.encode(Reply(data, Metadata(request.visit.request_id, time.time(), message))), status)
 
 
 _MEANINGS = {
@@ -120,11 +120,9 @@ def _error_spec(status: int, body: type[msgspec.Struct]) -> ResponseSpec:
 
 logger = get_logger("server")
 
-AnyRequest = Request[Any, Any, Any]
 
-
-def answer_problem(request: AnyRequest, problem: HttpProblem) -> Response[bytes]:
-    visit = visit_of(request.scope)
+def answer_problem(request: OwnRequest, problem: HttpProblem) -> Response[bytes]:
+    visit = request.visit
     public = HttpProblem(
         problem.status,
         problem.code,
@@ -141,17 +139,17 @@ def answer_problem(request: AnyRequest, problem: HttpProblem) -> Response[bytes]
     return JsonResponse(body, public.status, public.headers)
 
 
-def answer_perdure(request: AnyRequest, error: PerdureError) -> Response[bytes]:
+def answer_perdure(request: OwnRequest, error: PerdureError) -> Response[bytes]:
     problem = problem_of(error)
     if problem is None:
         return answer_unknown(request, error)
     if problem.status == 503 and error is not problem:  # the log names the storage; the response does not
-        logger.warning("request %s: %s", visit_of(request.scope).request_id, error)
+        logger.warning("request %s: %s", request.visit.request_id, error)
     return answer_problem(request, problem)
 
 
-def answer_unknown(request: AnyRequest, error: Exception) -> Response[bytes]:
-    visit = visit_of(request.scope)
+def answer_unknown(request: OwnRequest, error: Exception) -> Response[bytes]:
+    visit = request.visit
     if isinstance(error, UnicodeDecodeError | RecursionError) and _is_of_body(error):
         return answer_problem(request, HttpProblem(400, "bad_request", "The body is not valid JSON.", field="body"))
     logger.error("request %s failed", visit.request_id, exc_info=error)
@@ -169,7 +167,7 @@ def _is_of_body(error: BaseException) -> bool:
     return trace is not None and "msgspec_hooks" in trace.tb_frame.f_code.co_filename
 
 
-def answer_http(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+def answer_http(request: OwnRequest, error: HTTPException) -> Response[bytes]:
     """A request that Litestar rejected."""
     cause: BaseException | None = error
     while cause is not None:  # a too large body is detected while Litestar reads it

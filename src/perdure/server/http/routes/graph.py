@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from perdure.errors import PerdureError
 from perdure.log import get_logger
-from perdure.server.http.middleware import OwnVisit, Visit, visit_of
+from perdure.server.http.middleware import OwnRequest, Visit, visit_of
 from perdure.server.http.responses import Reply, agentflow_options, event_stream, reply, route_options
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream
@@ -30,28 +30,28 @@ read_options = partial(agentflow_options, "graph:read", "Graph")
 
 
 @get("/v1/graph", **read_options("Get the default workflow as a graph"))
-async def graph(visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, graph_to_client(visit.service.workflow(None), visit.service.storage))
+async def graph(request: OwnRequest) -> Response[Reply]:
+    return reply(request, graph_to_client(request.service.workflow(None), request.service.storage))
 
 
 @get("/v1/graph/tools", **read_options("List the tools of its agents"))
-async def tools(visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, tools_to_client(visit.service.workflow(None)))
+async def tools(request: OwnRequest) -> Response[Reply]:
+    return reply(request, tools_to_client(request.service.workflow(None)))
 
 
 @get("/v1/graph:StateSchema", **read_options("Get the schema of a state"))
-async def state_schema(visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, STATE_SCHEMA)
+async def state_schema(request: OwnRequest) -> Response[Reply]:
+    return reply(request, STATE_SCHEMA)
 
 
 @post(
     "/v1/graph/invoke",
     **agentflow_options("graph:invoke", "Graph", "Run one turn and return its messages", 404, 502, 504),
 )
-async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit) -> Response[Reply]:
-    turn = InvokedTurn(visit.threads, data)
-    await visit.require_scope("graph:invoke", turn.thread_id)
-    return reply(visit.request_id, await turn.invoke())
+async def invoke(data: JSONBody[InvokeBody], request: OwnRequest) -> Response[Reply]:
+    turn = InvokedTurn(request.threads, data)
+    await request.require_scope("graph:invoke", turn.thread_id)
+    return reply(request, await turn.invoke())
 
 
 @post(
@@ -59,10 +59,10 @@ async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit) -> Response[Reply]
     media_type="text/event-stream",
     **agentflow_options("graph:stream", "Graph", "Run one turn and stream its chunks", 404, 504),
 )
-async def stream(data: JSONBody[InvokeBody], visit: OwnVisit) -> Stream:
-    turn = InvokedTurn(visit.threads, data)
-    await visit.require_scope("graph:stream", turn.thread_id)
-    service = visit.service
+async def stream(data: JSONBody[InvokeBody], request: OwnRequest) -> Stream:
+    turn = InvokedTurn(request.threads, data)
+    await request.require_scope("graph:stream", turn.thread_id)
+    service = request.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(turn.follow())
@@ -76,15 +76,15 @@ class StopBody(msgspec.Struct, frozen=True):
 
 
 @post("/v1/graph/stop", **agentflow_options("graph:stop", "Graph", "Stop the run of a thread", 404))
-async def stop(data: JSONBody[StopBody], visit: OwnVisit) -> Response[Reply]:
-    threads = visit.threads
-    await visit.require_scope("graph:stop", data.thread_id)
+async def stop(data: JSONBody[StopBody], request: OwnRequest) -> Response[Reply]:
+    threads = request.threads
+    await request.require_scope("graph:stop", data.thread_id)
     info, workflow = await threads.workflow(data.thread_id)
     was_running = await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
     body: dict[str, Any] = {"ok": True, "running": was_running}
     if not was_running:
         body["reason"] = "No run owns this thread."
-    return reply(visit.request_id, body)
+    return reply(request, body)
 
 
 # ---------------------------------------------------------------- workflows
@@ -106,30 +106,30 @@ def workflow_to_json(name: str, workflow: Workflow, *, is_default: bool) -> dict
 
 
 @get("/v1/workflows", **workflow_options("List workflows"))
-async def list_workflows(visit: OwnVisit) -> Response[Reply]:
-    registry = visit.service.registry
+async def list_workflows(request: OwnRequest) -> Response[Reply]:
+    registry = request.service.registry
     bodies = [
         workflow_to_json(served.name, served.workflow, is_default=served is registry.default) for served in registry
     ]
-    return reply(visit.request_id, {"workflows": bodies})
+    return reply(request, {"workflows": bodies})
 
 
 @get("/v1/workflows/{name:str}", **workflow_options("Get a workflow with its schemas", 404))
-async def get_workflow(name: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    workflow = visit.service.workflow(name)
-    is_default = visit.service.registry.default is not None and visit.service.registry.default.workflow is workflow
+async def get_workflow(name: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    workflow = request.service.workflow(name)
+    is_default = request.service.registry.default is not None and request.service.registry.default.workflow is workflow
     body = workflow_to_json(name, workflow, is_default=is_default)
     body["input_schema"] = schema_of_any(workflow.input_types)
     body["output_schema"] = schema_of_any(workflow.output_types)
     body["mermaid"] = workflow.to_mermaid()
-    return reply(visit.request_id, {"workflow": body})
+    return reply(request, {"workflow": body})
 
 
 @get(
     "/v1/workflows/{name:str}/graph.svg", media_type="image/svg+xml", **workflow_options("Draw a workflow as SVG", 404)
 )
-async def drawing(name: FromPath[str], visit: OwnVisit) -> Response[str]:
-    return Response(visit.service.workflow(name).to_svg(), media_type="image/svg+xml")
+async def drawing(name: FromPath[str], request: OwnRequest) -> Response[str]:
+    return Response(request.service.workflow(name).to_svg(), media_type="image/svg+xml")
 
 
 # ---------------------------------------------------------------- the socket

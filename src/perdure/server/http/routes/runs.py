@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
@@ -19,7 +19,7 @@ from perdure.errors import CheckpointNotFound, RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.server.auth.principal import check_id
 from perdure.server.http import responses
-from perdure.server.http.middleware import OwnVisit, Visit
+from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, event_stream, reply, route_options
 from perdure.server.http.routes.history import HERE
 from perdure.server.http.routes.threads import Limit
@@ -66,12 +66,12 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ),
 )
 async def create_run(
-    thread_id: FromPath[str], data: JSONBody[RunBody], visit: OwnVisit, wait: Wait = None
+    thread_id: FromPath[str], data: JSONBody[RunBody], request: OwnRequest, wait: Wait = None
 ) -> Response[Reply]:
     if data.input is not UNSET and data.responses is not None:
         raise HttpProblem(422, "invalid_body", "Send input or responses, not both. Nothing was started.", field="input")
     served = await start_run(
-        visit.threads,
+        request.threads,
         thread_id,
         value=data.input,
         has_input=data.input is not UNSET,
@@ -80,21 +80,21 @@ async def create_run(
         on_busy=data.on_busy,
         run_id=data.run_id,
     )
-    return await reply_when_ended(visit, served, wait)
+    return await reply_when_ended(request, served, wait)
 
 
-async def reply_when_ended(visit: Visit, served: ServedRun, wait: float | None) -> Response[Reply]:
+async def reply_when_ended(request: OwnRequest, served: ServedRun, wait: float | None) -> Response[Reply]:
     """200 with the result if the run ended within `wait`; otherwise 202 with its state."""
-    threads = visit.threads
+    threads = request.threads
     has_ended = bool(wait) and await served.wait_ended(wait)
     if has_ended and isinstance(served.error, RunInterrupted):
         raise failure_of(threads, served)
-    return reply(visit.request_id, {"run": await run_to_json(threads, served)}, status=200 if has_ended else 202)
+    return reply(request, {"run": await run_to_json(threads, served)}, status=200 if has_ended else 202)
 
 
 @get(f"{HERE}/runs/{{run_id:str}}", **route_options("checkpointer:read", "Runs", "Get a run of any instance", 404))
-async def get_run(thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    threads = visit.threads
+async def get_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    threads = request.threads
     check_id("run_id", run_id)
     served = _own(threads, thread_id, run_id)
     if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
@@ -105,7 +105,7 @@ async def get_run(thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVis
     body = (
         await run_to_json_from_log(threads, thread_id, run_id) if served is None else await run_to_json(threads, served)
     )
-    return reply(visit.request_id, {"run": body})
+    return reply(request, {"run": body})
 
 
 def _own(threads: Threads, thread_id: str, run_id: str) -> ServedRun | None:
@@ -116,18 +116,18 @@ def _own(threads: Threads, thread_id: str, run_id: str) -> ServedRun | None:
     f"{HERE}/runs/{{run_id:str}}/cancel",
     **route_options("graph:stop", "Runs", "Cancel a run of any instance; its thread can be resumed", 404, 409),
 )
-async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    threads = visit.threads
+async def cancel_run(thread_id: FromPath[str], run_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    threads = request.threads
     check_id("run_id", run_id)
     served = _own(threads, thread_id, run_id)
     if served is not None and not served.has_begun:
         served.task.cancel()  # queued: nothing is stored yet
-        return reply(visit.request_id, {"run_id": run_id, "was_running": True})
+        return reply(request, {"run_id": run_id, "was_running": True})
     info, workflow = await threads.workflow(thread_id)
     if served is None and info.run_id != run_id:
         await run_to_json_from_log(threads, thread_id, run_id)  # 404 if it never existed
     was_running = info.run_id == run_id and await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
-    return reply(visit.request_id, {"run_id": run_id, "was_running": was_running})
+    return reply(request, {"run_id": run_id, "was_running": was_running})
 
 
 # ---------------------------------------------------------------- as JSON
@@ -211,13 +211,12 @@ def _add_event(body: dict[str, Any], event: WorkflowEvent, threads: Threads) -> 
 )
 async def events(
     thread_id: FromPath[str],
-    request: Request[Any, Any, Any],
-    visit: OwnVisit,
+    request: OwnRequest,
     after: After = None,
     live: Annotated[bool, QueryParameter(name="live")] = True,
     chunks: Annotated[bool, QueryParameter(name="chunks", description="As the chunks of /v1/graph/stream.")] = False,
 ) -> Stream:
-    threads = visit.threads
+    threads = request.threads
     info = await threads.find(thread_id)
     last_event_id = _last_event_id(request.headers.get("last-event-id"))
     cursors = [number for number in (after, last_event_id) if number is not None]
@@ -232,9 +231,9 @@ async def events(
             "a cursor.",
             field="after",
         )
-    served = visit.service.registry.by_workflow_name(info.workflow_name)
+    served = request.service.registry.by_workflow_name(info.workflow_name)
     declared = None if served is None else served.workflow.declared_types
-    service = visit.service
+    service = request.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(
@@ -270,13 +269,13 @@ def _last_event_id(text: str | None) -> int | None:
     **route_options("requests:read", "Requests", "List pending requests across threads, the oldest first", 404),
 )
 async def list_requests(
-    visit: OwnVisit,
+    request: OwnRequest,
     limit: Limit = 100,
     thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
 ) -> Response[Reply]:
     if thread is not None:
-        await visit.require_scope("requests:read", thread)
-    return reply(visit.request_id, {"requests": await visit.threads.requests(thread, limit)})
+        await request.require_scope("requests:read", thread)
+    return reply(request, {"requests": await request.threads.requests(thread, limit)})
 
 
 @post(
@@ -284,10 +283,14 @@ async def list_requests(
     **run_options("requests:answer", "Requests", "Answer a request and resume its thread", 404, 409, 504),
 )
 async def answer(
-    thread_id: FromPath[str], request_id: FromPath[str], data: JSONBody[AnswerBody], visit: OwnVisit, wait: Wait = None
+    thread_id: FromPath[str],
+    request_id: FromPath[str],
+    data: JSONBody[AnswerBody],
+    request: OwnRequest,
+    wait: Wait = None,
 ) -> Response[Reply]:
     served = await start_run(
-        visit.threads,
+        request.threads,
         thread_id,
         value=None,
         has_input=False,
@@ -295,7 +298,7 @@ async def answer(
         on_busy="enqueue",
         run_id=data.run_id,
     )
-    return await reply_when_ended(visit, served, wait)
+    return await reply_when_ended(request, served, wait)
 
 
 ROUTES = [create_run, get_run, cancel_run, events, list_requests, answer]

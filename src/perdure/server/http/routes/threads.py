@@ -9,7 +9,7 @@ import msgspec
 from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from perdure.server.http.middleware import OwnVisit
+from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
 from perdure.server.problems import HttpProblem
 from perdure.server.threads.agentflow import (
@@ -62,20 +62,20 @@ class PatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/v1/threads", **read_options("List threads, the latest updated first"))
 async def list_threads(
-    visit: OwnVisit, search: Search = None, offset: Offset = 0, limit: Limit = 100
+    request: OwnRequest, search: Search = None, offset: Offset = 0, limit: Limit = 100
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"threads": await visit.threads.list_page(search, offset, limit)})
+    return reply(request, {"threads": await request.threads.list_page(search, offset, limit)})
 
 
 @get("/v1/threads/{thread_id:str}", **read_options("Get a thread", 404))
-async def get_thread(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, {"thread": await visit.threads.get(thread_id)})
+async def get_thread(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    return reply(request, {"thread": await request.threads.get(thread_id)})
 
 
 @delete("/v1/threads/{thread_id:str}", **delete_options("Delete a thread and its history", 404))
-async def delete_thread(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    await visit.threads.delete(thread_id)
-    return reply(visit.request_id, _success("The thread was deleted."))
+async def delete_thread(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    await request.threads.delete(thread_id)
+    return reply(request, _success("The thread was deleted."))
 
 
 def _success(message: str, data: Any = None) -> dict[str, Any]:
@@ -86,13 +86,13 @@ def _success(message: str, data: Any = None) -> dict[str, Any]:
 
 
 @get("/v1/threads/{thread_id:str}/state", **read_options("Get context, execution_meta and the shared state", 404))
-async def get_state(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    return reply(visit.request_id, {"state": await visit.threads.state_view(thread_id)})
+async def get_state(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    return reply(request, {"state": await request.threads.state_view(thread_id)})
 
 
 @put("/v1/threads/{thread_id:str}/state", **write_options("Merge into the state", 404))
-async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit) -> Response[Reply]:
-    threads = visit.threads
+async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], request: OwnRequest) -> Response[Reply]:
+    threads = request.threads
     info, workflow = await threads.workflow(thread_id)
     context = context_of(data.state, "state.context")
     agent_id = speaker(workflow)
@@ -111,18 +111,18 @@ async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], visit: 
         return with_messages(after, agent_id, merge_messages(messages, new)) if new else after
 
     await workflow.edit(info.thread_id, change, checkpoint_storage=threads.storage)
-    return reply(visit.request_id, {"state": await threads.state_view(thread_id)})
+    return reply(request, {"state": await threads.state_view(thread_id)})
 
 
 @delete(
     "/v1/threads/{thread_id:str}/state",
     **delete_options("Clear the state and the agent's memory; the history stays", 404),
 )
-async def delete_state(thread_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    threads = visit.threads
+async def delete_state(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    threads = request.threads
     info, workflow = await threads.workflow(thread_id)
     await workflow.clear(info.thread_id, checkpoint_storage=threads.storage)
-    return reply(visit.request_id, _success("The state was cleared."))
+    return reply(request, _success("The state was cleared."))
 
 
 @patch(
@@ -135,9 +135,9 @@ async def delete_state(thread_id: FromPath[str], visit: OwnVisit) -> Response[Re
         409,
     ),
 )
-async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], visit: OwnVisit) -> Response[Reply]:
-    checkpoint = await visit.threads.patch_state(thread_id, data.update_state, data.remove_state)
-    return reply(visit.request_id, {"checkpoint": checkpoint})
+async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], request: OwnRequest) -> Response[Reply]:
+    checkpoint = await request.threads.patch_state(thread_id, data.update_state, data.remove_state)
+    return reply(request, {"checkpoint": checkpoint})
 
 
 # ---------------------------------------------------------------- messages
@@ -145,18 +145,18 @@ async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], visit
 
 @get("/v1/threads/{thread_id:str}/messages", **read_options("List messages", 404))
 async def list_messages(
-    thread_id: FromPath[str], visit: OwnVisit, search: Search = None, offset: Offset = 0, limit: Limit = 100
+    thread_id: FromPath[str], request: OwnRequest, search: Search = None, offset: Offset = 0, limit: Limit = 100
 ) -> Response[Reply]:
-    return reply(visit.request_id, {"messages": await visit.threads.messages_view(thread_id, search, offset, limit)})
+    return reply(request, {"messages": await request.threads.messages_view(thread_id, search, offset, limit)})
 
 
 @post("/v1/threads/{thread_id:str}/messages", **write_options("Add messages without a turn", 404))
-async def add_messages(thread_id: FromPath[str], data: JSONBody[MessagesBody], visit: OwnVisit) -> Response[Reply]:
+async def add_messages(thread_id: FromPath[str], data: JSONBody[MessagesBody], request: OwnRequest) -> Response[Reply]:
     added = messages_from_client(_with_metadata(message, data.metadata) for message in data.messages)
     if not added:
         raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
-    await _change_messages(visit.threads, thread_id, lambda messages: merge_messages(messages, added))
-    return reply(visit.request_id, _success("The messages were added.", [message.message_id for message in added]))
+    await _change_messages(request.threads, thread_id, lambda messages: merge_messages(messages, added))
+    return reply(request, _success("The messages were added.", [message.message_id for message in added]))
 
 
 def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> MessageBody:
@@ -177,25 +177,25 @@ async def _change_messages(threads: Threads, thread_id: str, change: Any) -> Non
 
 
 @get("/v1/threads/{thread_id:str}/messages/{message_id:str}", **read_options("Get a message", 404))
-async def get_message(thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
-    threads = visit.threads
+async def get_message(thread_id: FromPath[str], message_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
+    threads = request.threads
     _, workflow, head = await threads.head(thread_id)
     _, message = find_message(await conversation(threads.storage, workflow, head), message_id)
-    return reply(visit.request_id, {"message": message_to_client(message, message_id)})
+    return reply(request, {"message": message_to_client(message, message_id)})
 
 
 @delete(
     "/v1/threads/{thread_id:str}/messages/{message_id:str}",
     **delete_options("Delete a message from the agent's memory", 404),
 )
-async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit) -> Response[Reply]:
+async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     def without(messages: list[Any]) -> list[Any]:
         at, _ = find_message(messages, message_id)
         remaining = with_ids(messages)
         return [*remaining[:at], *remaining[at + 1 :]]
 
-    await _change_messages(visit.threads, thread_id, without)
-    return reply(visit.request_id, _success("The message was deleted."))
+    await _change_messages(request.threads, thread_id, without)
+    return reply(request, _success("The message was deleted."))
 
 
 ROUTES = [
