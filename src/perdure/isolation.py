@@ -11,6 +11,7 @@ import decimal
 import enum
 import fractions
 import itertools
+import operator
 import pathlib
 import re
 import types
@@ -110,7 +111,9 @@ def _is_copied_here(value: Any) -> bool:
 
 def _cannot_change(value: object) -> bool:
     parts = _kind_of(type(value)).parts
-    return parts is not None and all(type(part) in _ATOMIC or _cannot_change(part) for part in parts(value))
+    if parts is None:
+        return False
+    return all(map(_cannot_change, [part for part in parts(value) if type(part) not in _ATOMIC]))
 
 
 def _copy(value: Any, memo: _Memo) -> Any:
@@ -179,7 +182,7 @@ def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
     parts = [_copy(each, memo) for each in value]
     if id(value) in memo:  # a cycle led back here and created the copy
         return cast(tuple[Any, ...], memo[id(value)])
-    is_changed = any(new is not old for new, old in zip(parts, value, strict=True))
+    is_changed = any(map(operator.is_not, parts, value))
     copied = tuple.__new__(type(value), parts) if is_changed else value
     memo[id(value)] = copied
     return copied
