@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Literal
 
@@ -192,30 +193,28 @@ def make_layers(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Ext
             used.add(_label_rank(ranks[link.source], number in back))
         if number in back:
             used |= {ranks[link.target] - 1, ranks[link.source] + 1}
-    builder = _Routes(spots, sorted(used))
-    for number, link in links:
-        builder.add(number, link, labels[number], is_back=number in back)
-    return Layered(builder.layers(), spots, builder.routes)
+    ranks_used = sorted(used)
+    routes = [_route(spots, ranks_used, number, link, labels[number], is_back=number in back) for number, link in links]
+    layers: dict[int, list[Spot]] = {rank: [] for rank in ranks_used}
+    for spot in [*spots, *(spot for route in routes for spot in (*route.passes, *route.turns))]:
+        layers[spot.rank].append(spot)
+    for number, layer in enumerate(layers.values()):
+        for spot in layer:
+            spot.rank = number
+    return Layered(list(layers.values()), spots, routes)
 
 
 def _ranks(picture: Picture, back: Collection[int]) -> list[int]:
     """Each shape as high as the links into it allow; a join right above what it leads to."""
     links = enumerate(picture.links)
     forward = [link for number, link in links if number not in back and link.source != link.target]
-    ranks = [0] * len(picture.shapes)
-    waiting = [0] * len(picture.shapes)
-    leaving: list[list[Link]] = [[] for _ in picture.shapes]
+    arriving: list[list[Link]] = [[] for _ in picture.shapes]
     for link in forward:
-        waiting[link.target] += 1
-        leaving[link.source].append(link)
-    ready = [number for number, count in enumerate(waiting) if count == 0]
-    while ready:
-        shape = ready.pop()
-        for link in leaving[shape]:
-            ranks[link.target] = max(ranks[link.target], ranks[shape] + _span(picture, link))
-            waiting[link.target] -= 1
-            if waiting[link.target] == 0:
-                ready.append(link.target)
+        arriving[link.target].append(link)
+    ranks = [0] * len(picture.shapes)
+    sources = {shape: [link.source for link in links_in] for shape, links_in in enumerate(arriving)}
+    for shape in TopologicalSorter(sources).static_order():
+        ranks[shape] = max((ranks[link.source] + _span(picture, link) for link in arriving[shape]), default=0)
     for link in forward:
         if picture.shapes[link.source].kind == "join":
             ranks[link.source] = ranks[link.target] - 1
@@ -235,45 +234,27 @@ def _label_rank(source_rank: int, is_back: bool) -> int:
     return source_rank + (2 if source_rank % 2 else 1)
 
 
-class _Routes:
-    def __init__(self, shapes: list[Spot], used: list[int]) -> None:
-        self._shapes = shapes
-        self._used = used
-        self._spots = list(shapes)
-        self.routes: list[EdgeRoute] = []
-
-    def add(self, number: int, link: Link, label: Extent | None, *, is_back: bool) -> None:
-        source, target = self._shapes[link.source], self._shapes[link.target]
-        labelled = None if label is None else _label_rank(source.rank, is_back)
-        low, high = (target.rank - 1, source.rank + 1) if is_back else (source.rank, target.rank)
-        span = abs(source.rank - target.rank)
-        kinds = [(rank, label if rank == labelled else None) for rank in self._used if low < rank < high]
-        passes = [self._pass(rank, extent, span) for rank, extent in kinds]
-        turns = [self._add(Spot("turn", rank, span=span)) for rank in (low, high)] if is_back else []
-        chain = [turns[0], *passes, turns[1]] if is_back else [source, *passes, target]
-        if is_back:
-            _connect(turns[0], target)
-            _connect(source, turns[1])
-        for upper, lower in pairwise(chain):
-            _connect(upper, lower)
-        self.routes.append(EdgeRoute(number, link, source, target, passes, turns, is_back))
-
-    def _pass(self, rank: int, label: Extent | None, span: int) -> Spot:
-        if label is None:
-            return self._add(Spot("bend", rank, span=span))
-        return self._add(Spot("label", rank, label, span=span))
-
-    def _add(self, spot: Spot) -> Spot:
-        self._spots.append(spot)
-        return spot
-
-    def layers(self) -> list[list[Spot]]:
-        layers: list[list[Spot]] = [[] for _ in self._used]
-        index = {rank: number for number, rank in enumerate(self._used)}
-        for spot in self._spots:
-            spot.rank = index[spot.rank]
-            layers[spot.rank].append(spot)
-        return layers
+def _route(
+    shapes: Sequence[Spot], used: Sequence[int], number: int, link: Link, label: Extent | None, *, is_back: bool
+) -> EdgeRoute:
+    """A link with its spots, each connected to the next."""
+    source, target = shapes[link.source], shapes[link.target]
+    labelled = None if label is None else _label_rank(source.rank, is_back)
+    low, high = (target.rank - 1, source.rank + 1) if is_back else (source.rank, target.rank)
+    span = abs(source.rank - target.rank)
+    passes = [
+        Spot("bend", rank, span=span) if label is None or rank != labelled else Spot("label", rank, label, span=span)
+        for rank in used
+        if low < rank < high
+    ]
+    turns = [Spot("turn", rank, span=span) for rank in (low, high)] if is_back else []
+    chain = [turns[0], *passes, turns[1]] if is_back else [source, *passes, target]
+    if is_back:
+        _connect(turns[0], target)
+        _connect(source, turns[1])
+    for upper, lower in pairwise(chain):
+        _connect(upper, lower)
+    return EdgeRoute(number, link, source, target, passes, turns, is_back)
 
 
 def _connect(upper: Spot, lower: Spot) -> None:

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 from perdure.graph.executor import Executor
 from perdure.graph.graph import (
-    Edge,
     EdgeGroup,
     FanInEdgeGroup,
     FanOutEdgeGroup,
@@ -158,11 +157,7 @@ def _labels(group: EdgeGroup) -> Iterator[str | None]:
     """The condition, case or selection of each edge of a group; None for an unconditional edge."""
     selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
     for edge in group.edges:
-        yield selection or _condition(edge)
-
-
-def _condition(edge: Edge) -> str | None:
-    return edge.condition_name or ("condition" if edge.has_condition else None)
+        yield selection or edge.condition_name or ("condition" if edge.has_condition else None)
 
 
 Point: TypeAlias = tuple[float, float]

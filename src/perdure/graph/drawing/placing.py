@@ -7,8 +7,9 @@ and that is done from all four corners; the middle of the four results favours n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -145,18 +146,10 @@ def _crossings_of(left: Spot, right: Spot) -> int:
 
 def _crossings(layers: Sequence[Sequence[Spot]]) -> int:
     """Between each of the layers and the next."""
-    return sum(_inversions(_ends_below(layer)) for layer in layers[:-1])
-
-
-def _ends_below(layer: Sequence[Spot]) -> list[int]:
-    """Where the links of a layer end in the next one, from left to right by their upper ends."""
-    lower_ends: list[int] = []
-    for spot in layer:
-        ends = [below.order for below in spot.below]
-        if len(ends) > 1:
-            ends.sort()
-        lower_ends += ends
-    return lower_ends
+    return sum(
+        _inversions([end for spot in layer for end in sorted([below.order for below in spot.below])])
+        for layer in layers[:-1]
+    )
 
 
 def _inversions(numbers: list[int]) -> int:
@@ -185,7 +178,6 @@ class Heights:
     bottoms: list[float] = field(default_factory=list)
     tracks_above: dict[EdgeRoute, int] = field(default_factory=dict)
     tracks_below: dict[EdgeRoute, int] = field(default_factory=dict)
-    total: float = 0
 
     def turn_above(self, route: EdgeRoute) -> float:
         return self.tops[route.target.rank] - _FIRST_TRACK - _TRACK * self.tracks_above[route]
@@ -215,7 +207,6 @@ def measure(
         heights_of.tops.append(y)
         y += height
         heights_of.bottoms.append(y)
-    heights_of.total = y + (room_below.get(last, 0) if last is not None else 0)
     for layer in layers:
         for spot in layer:
             top, bottom = heights_of.tops[spot.rank], heights_of.bottoms[spot.rank]
@@ -332,7 +323,7 @@ def _align(
                 if root[spot] is spot and reached < numbers[neighbour]:
                     root[spot] = root[neighbour]
                     reached = numbers[neighbour]
-    columns = _push_together(seen, root, _mirrored_room if mirrored else _room)
+    columns = _push_together(seen, root, mirrored=mirrored)
     return {spot: -columns[root[spot]] if mirrored else columns[root[spot]] for spot in numbers}
 
 
@@ -340,21 +331,16 @@ def _room(left: Spot, right: Spot) -> float:
     return left.extent.right + gap(left, right) + right.extent.left
 
 
-def _mirrored_room(left: Spot, right: Spot) -> float:
-    return _room(right, left)
-
-
-def _push_together(
-    rows: Sequence[Sequence[Spot]], root: dict[Spot, Spot], room: Callable[[Spot, Spot], float]
-) -> Positions:
+def _push_together(rows: Sequence[Sequence[Spot]], root: dict[Spot, Spot], *, mirrored: bool) -> Positions:
     """Each column as far to the left as its neighbours allow, then back to the right as far as that frees no room."""
     before: dict[Spot, dict[Spot, float]] = {column: {} for column in root.values()}
     after: dict[Spot, dict[Spot, float]] = {column: {} for column in root.values()}
     for row in rows:
         for left, right in pairwise(row):
-            first, second, distance = root[left], root[right], room(left, right)
+            first, second = root[left], root[right]
+            distance = _room(right, left) if mirrored else _room(left, right)
             before[second][first] = after[first][second] = max(distance, before[second].get(first, 0))
-    order = _sorted_columns(before, after)
+    order = list(TopologicalSorter(before).static_order())  # columns never cross
     x: Positions = {}
     for column in order:
         x[column] = max((x[other] + distance for other, distance in before[column].items()), default=0)
@@ -363,21 +349,6 @@ def _push_together(
             x[column], min((x[other] - distance for other, distance in after[column].items()), default=x[column])
         )
     return x
-
-
-def _sorted_columns(before: dict[Spot, dict[Spot, float]], after: dict[Spot, dict[Spot, float]]) -> list[Spot]:
-    """Every column after those to its left. There is such an order, since columns never cross."""
-    waiting = {column: len(left) for column, left in before.items()}
-    ready = [column for column, count in waiting.items() if count == 0]
-    order: list[Spot] = []
-    while ready:
-        column = ready.pop()
-        order.append(column)
-        for following in after[column]:
-            waiting[following] -= 1
-            if waiting[following] == 0:
-                ready.append(following)
-    return order
 
 
 def _move_over_narrowest(results: list[Positions]) -> None:

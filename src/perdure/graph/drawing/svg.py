@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from perdure.graph.drawing.layout import (
     INSET,
@@ -27,7 +28,7 @@ FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-ser
 
 
 @dataclass(frozen=True)
-class Palette:
+class _Palette:
     page: str
     inside: str
     """Of a sub-workflow."""
@@ -37,72 +38,51 @@ class Palette:
     faint: str
     inverse: str
     """On top of `line` and the strong colours."""
-    outcomes: dict[str, tuple[str, str]]
+
+
+_LIGHT = _Palette("#ffffff", "#f7f9fc", "#eef1f7", "#5a6473", "#1c2330", "#4a5462", "#ffffff")
+_DARK = _Palette("#10141b", "#151a23", "#1b222d", "#8d98a8", "#e7ebf1", "#b3bcc9", "#10141b")
+
+
+class _Look(NamedTuple):
+    """How an outcome is drawn."""
+
+    mark: str
+    """In a small disc: tick, triangle, pause, clock hands, dash, cross."""
+    rule: str
+    """Of the outline."""
+    light: tuple[str, str]
     """Fill and outline."""
+    dark: tuple[str, str]
 
 
-LIGHT = Palette(
-    page="#ffffff",
-    inside="#f7f9fc",
-    box="#eef1f7",
-    line="#5a6473",
-    text="#1c2330",
-    faint="#4a5462",
-    inverse="#ffffff",
-    outcomes={
-        COMPLETED: ("#dcf3e4", "#1b7a45"),
-        RUNNING: ("#dcebfd", "#1c62c4"),
-        WAITING: ("#fdf1cf", "#8f6400"),
-        DUE: ("#ece6fb", "#6b46c1"),
-        SKIPPED: ("#ebedf0", "#6a7380"),
-        FAILED: ("#fde3e1", "#c02a2f"),
-    },
-)
-DARK = Palette(
-    page="#10141b",
-    inside="#151a23",
-    box="#1b222d",
-    line="#8d98a8",
-    text="#e7ebf1",
-    faint="#b3bcc9",
-    inverse="#10141b",
-    outcomes={
-        COMPLETED: ("#143324", "#4cc17f"),
-        RUNNING: ("#14294a", "#6aa9f7"),
-        WAITING: ("#3a2f10", "#dfae3b"),
-        DUE: ("#2a2145", "#ad8cf2"),
-        SKIPPED: ("#262c35", "#929cab"),
-        FAILED: ("#44191c", "#f2736f"),
-    },
-)
-
-_OUTLINES = {
-    COMPLETED: "",
-    RUNNING: "stroke-dasharray:10 3;",
-    WAITING: "stroke-dasharray:6 4;",
-    DUE: "stroke-dasharray:3 3;",
-    SKIPPED: "stroke-dasharray:1 4;stroke-linecap:round;",
-    FAILED: "stroke-width:2.4;",
+_LOOKS = {
+    COMPLETED: _Look("M-3.4 .2 L-1 2.8 L3.6 -2.6", "", ("#dcf3e4", "#1b7a45"), ("#143324", "#4cc17f")),
+    RUNNING: _Look(
+        "M-1.8 -3.2 L3.2 0 L-1.8 3.2 Z", "stroke-dasharray:10 3;", ("#dcebfd", "#1c62c4"), ("#14294a", "#6aa9f7")
+    ),
+    WAITING: _Look(
+        "M-2 -3.4 V3.4 M2 -3.4 V3.4", "stroke-dasharray:6 4;", ("#fdf1cf", "#8f6400"), ("#3a2f10", "#dfae3b")
+    ),
+    DUE: _Look("M0 -3.6 V.4 L2.6 2", "stroke-dasharray:3 3;", ("#ece6fb", "#6b46c1"), ("#2a2145", "#ad8cf2")),
+    SKIPPED: _Look(
+        "M-3.2 0 H3.2", "stroke-dasharray:1 4;stroke-linecap:round;", ("#ebedf0", "#6a7380"), ("#262c35", "#929cab")
+    ),
+    FAILED: _Look(
+        "M-2.7 -2.7 L2.7 2.7 M2.7 -2.7 L-2.7 2.7", "stroke-width:2.4;", ("#fde3e1", "#c02a2f"), ("#44191c", "#f2736f")
+    ),
 }
-
-MARKS = {
-    COMPLETED: "M-3.4 .2 L-1 2.8 L3.6 -2.6",
-    RUNNING: "M-1.8 -3.2 L3.2 0 L-1.8 3.2 Z",
-    WAITING: "M-2 -3.4 V3.4 M2 -3.4 V3.4",
-    DUE: "M0 -3.6 V.4 L2.6 2",
-    SKIPPED: "M-3.2 0 H3.2",
-    FAILED: "M-2.7 -2.7 L2.7 2.7 M2.7 -2.7 L-2.7 2.7",
-}
-"""Drawn into a small disc: tick, triangle, pause, clock hands, dash, cross."""
 
 
 def style_sheet() -> str:
     """The style sheet. Class names have a prefix, because a page that inlines the drawing shares them."""
-    return f"{_fixed_style()}{_palette_style(LIGHT)}@media(prefers-color-scheme:dark){{{_palette_style(DARK)}}}"
+    light = _palette_style(_LIGHT, {name: look.light for name, look in _LOOKS.items()})
+    dark = _palette_style(_DARK, {name: look.dark for name, look in _LOOKS.items()})
+    return f"{_fixed_style()}{light}@media(prefers-color-scheme:dark){{{dark}}}"
 
 
 def _fixed_style() -> str:
-    outlines = "".join(f".pd-{name}>.pd-box{{{rule}}}" for name, rule in _OUTLINES.items() if rule)
+    outlines = "".join(f".pd-{name}>.pd-box{{{look.rule}}}" for name, look in _LOOKS.items() if look.rule)
     return (
         f".pd-text{{font-family:{FONT};text-anchor:middle;stroke:none}}"
         ".pd-name{font-size:13px}.pd-label{font-size:11px}.pd-title{text-anchor:start;font-weight:600}"
@@ -115,10 +95,10 @@ def _fixed_style() -> str:
     )
 
 
-def _palette_style(palette: Palette) -> str:
+def _palette_style(palette: _Palette, colours: Mapping[str, tuple[str, str]]) -> str:
     outcomes = "".join(
         f".pd-{name}>.pd-box{{fill:{fill};stroke:{line}}}.pd-{name}>.pd-disc{{fill:{line}}}"
-        for name, (fill, line) in palette.outcomes.items()
+        for name, (fill, line) in colours.items()
     )
     return (
         f".pd-page{{fill:{palette.page}}}.pd-box{{fill:{palette.box};stroke:{palette.line}}}"
@@ -197,7 +177,7 @@ def _entry(outcome: str, x: float, y: float) -> str:
 
 def badge(outcome: str, x: float, y: float) -> str:
     disc = f'<circle class="pd-disc" cx="{number(x)}" cy="{number(y)}" r="8"/>'
-    return f'{disc}<path class="pd-mark" transform="translate({number(x)} {number(y)})" d="{MARKS[outcome]}"/>'
+    return f'{disc}<path class="pd-mark" transform="translate({number(x)} {number(y)})" d="{_LOOKS[outcome].mark}"/>'
 
 
 _MARGIN = 20.0

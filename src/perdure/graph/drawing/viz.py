@@ -104,7 +104,7 @@ def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
         "  compound=true;",
         '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
         '  edge [color="#5b6570", fontname="Helvetica", fontsize=11];',
-        *_DotWriter().picture(picture, "  "),
+        *_DotWriter().draw(picture, "  ")[0],
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -124,11 +124,7 @@ class _DotWriter:
         self._names = UniqueNames()
         self._clusters = 0
 
-    def picture(self, picture: Picture, indent: str) -> Iterator[str]:
-        lines, _ = self._draw(picture, indent)
-        yield from lines
-
-    def _draw(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
+    def draw(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
         lines: list[str] = []
         ends: list[_Ends] = []
         for shape in picture.shapes:
@@ -136,15 +132,15 @@ class _DotWriter:
             lines += shape_lines
             ends.append(end)
         lines += [f"{indent}{_edge(link, ends[link.source], ends[link.target])}" for link in picture.links]
-        return lines, _Ends(*_first_and_last(picture, ends))
+        return lines, _ends_of(picture, ends)
 
     def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
         if shape.inside is None:
             name = self._names.add(to_line(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
-            return [f"{indent}{_quote_dot(name)} {_attributes(_look(shape))};"], _Ends(name, name)
+            return [f"{indent}{_quote_dot(name)}{_attributes(_look(shape))};"], _Ends(name, name)
         self._clusters += 1
         cluster = f"cluster_{self._clusters}"
-        inner, ends = self._draw(shape.inside, f"{indent}  ")
+        inner, ends = self.draw(shape.inside, f"{indent}  ")
         opening = [
             f"{indent}subgraph {cluster} {{",
             f"{indent}  label={_dot_title(shape)};",
@@ -153,12 +149,12 @@ class _DotWriter:
         return [*opening, *inner, f"{indent}}}"], _Ends(ends.first, ends.last, cluster)
 
 
-def _first_and_last(picture: Picture, ends: list[_Ends]) -> tuple[str, str]:
-    """The shape at which links into the picture arrive, and that at which links out of it leave."""
+def _ends_of(picture: Picture, ends: list[_Ends]) -> _Ends:
+    """Links into the picture arrive at its start, and links out of it leave from its last shape without links."""
     start = next(number for number, shape in enumerate(picture.shapes) if shape.is_start)
     leaving = {link.source for link in picture.links}
     last = next((number for number in range(len(ends) - 1, -1, -1) if number not in leaving), start)
-    return ends[start].first, ends[last].last
+    return _Ends(ends[start].first, ends[last].last)
 
 
 def _look(shape: Shape) -> dict[str, str]:
@@ -180,12 +176,11 @@ def _edge(link: Link, source: _Ends, target: _Ends) -> str:
     if link.source != link.target:  # Graphviz cannot clip an edge at a cluster that contains both its ends
         attributes |= {"ltail": source.cluster} if source.cluster else {}
         attributes |= {"lhead": target.cluster} if target.cluster else {}
-    shown_attributes = f" {_attributes(attributes)}" if attributes else ""
-    return f"{_quote_dot(source.last)} -> {_quote_dot(target.first)}{shown_attributes};"
+    return f"{_quote_dot(source.last)} -> {_quote_dot(target.first)}{_attributes(attributes)};"
 
 
 def _attributes(attributes: Mapping[str, str]) -> str:
-    return f"[{', '.join(f'{name}={value}' for name, value in attributes.items())}]"
+    return f" [{', '.join(f'{name}={value}' for name, value in attributes.items())}]" if attributes else ""
 
 
 def _quote_dot(*lines: str) -> str:
