@@ -134,7 +134,7 @@ if TYPE_CHECKING:
         WorkflowRunState as WorkflowRunState,
     )
     from perdure.graph.context import WorkflowContext as WorkflowContext
-    from perdure.graph.drawing.outcomes import outcomes_of as outcomes_of
+    from perdure.graph.drawing.picture import outcomes_of as outcomes_of
     from perdure.graph.drawing.viz import WorkflowViz as WorkflowViz
     from perdure.graph.executor import Executor as Executor, FunctionExecutor as FunctionExecutor, executor as executor
     from perdure.graph.graph import (
@@ -263,7 +263,7 @@ _NAMES = {
         "RequestTerms WorkflowErrorDetails WorkflowEvent WorkflowEventSource WorkflowEventType WorkflowRunState"
     ),
     "perdure.graph.context": "WorkflowContext",
-    "perdure.graph.drawing.outcomes": "outcomes_of",
+    "perdure.graph.drawing.picture": "outcomes_of",
     "perdure.graph.drawing.viz": "WorkflowViz",
     "perdure.graph.executor": "Executor FunctionExecutor executor",
     "perdure.graph.graph": (

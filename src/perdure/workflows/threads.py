@@ -24,7 +24,7 @@ from perdure.engine.run.request import check_storage
 from perdure.engine.thread.live_threads import Ownership, find_local_run
 from perdure.errors import CheckpointNotFound, InvalidRun, NoEventLog, NoStorage, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
-from perdure.graph.drawing.outcomes import DUE, WAITING, outcomes_of
+from perdure.graph.drawing.picture import DUE, WAITING, outcomes_of
 from perdure.names import check_identifier, checkpoint_id_of, new_item_id
 from perdure.records import CheckpointInfo, ChildCheckpoint, ThreadInfo, WorkflowMessage
 

@@ -258,7 +258,7 @@ class Workflow:
         `thread` is an id in the workflow's storage, or the events of a run, such as its result; `outcomes` is the
         result of `await workflow.outcomes(thread_id)`.
         """
-        from perdure.graph.drawing.outcomes import outcomes_of
+        from perdure.graph.drawing.picture import outcomes_of
         from perdure.graph.drawing.svg import to_svg
 
         if isinstance(thread, str):

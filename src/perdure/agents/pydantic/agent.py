@@ -19,7 +19,6 @@ from pydantic_ai.usage import UsageLimits
 from perdure.agents.base import RecordingAgent, agent_name
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import PydanticTurn, TurnSetting
 from perdure.agents.tools import Tool, as_tool
 from perdure.graph.policy import RetryPolicy, Seconds, step_policy
@@ -183,6 +182,44 @@ class Agent(RecordingAgent):
 def _limits(limits: UsageLimits | Mapping[str, Any] | None) -> UsageLimits | None:
     """Raises TypeError for an unknown limit."""
     return UsageLimits(**limits) if isinstance(limits, Mapping) else limits
+
+
+def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
+    """Our tools for the model."""
+    return FunctionToolset([_as_theirs(tool) for tool in tools], max_retries=max_retries)
+
+
+def _as_theirs(tool: Tool) -> pydantic_ai.Tool[Any]:
+    is_own_text = tool.description != (inspect.getdoc(tool.function) or "")
+    return pydantic_ai.Tool(
+        _visible(tool),
+        name=tool.name,
+        description=tool.description if is_own_text else None,  # pydantic-ai parses the docstring's parameters
+        takes_ctx=False,
+    )
+
+
+def _visible(tool: Tool) -> Callable[..., Any]:
+    """The function for the model: without the parameter for the ToolContext, and without its return type, which
+    pydantic may not support."""
+    try:
+        signature = inspect.signature(tool.function, eval_str=True)
+    except NameError:  # types for checkers only: pydantic-ai handles it
+        return tool.function
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != tool.context_parameter]
+
+    def visible(**arguments: Any) -> None:
+        """Never called: pydantic-ai reads its signature."""
+
+    visible.__name__ = tool.name
+    visible.__doc__ = inspect.getdoc(tool.function)
+    visible.__module__ = getattr(tool.function, "__module__", __name__)
+    visible.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters if parameter.annotation is not parameter.empty
+    }
+    bare = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+    visible.__signature__ = bare  # type: ignore[attr-defined]
+    return visible
 
 
 # ---------------------------------------------------------------- agents of pydantic-ai itself

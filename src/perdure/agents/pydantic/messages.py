@@ -1,24 +1,25 @@
-"""Messages of pydantic-ai as ours, and back, without loss."""
+"""Messages of pydantic-ai as ours, and back, without loss. Fields that ours lack are kept as JSON."""
 
 from __future__ import annotations
 
+import base64
+import mimetypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_core import to_json
 
 from perdure.agents.conversation.message import Content, Message
-from perdure.agents.pydantic.contents import (
-    TEXTS,
-    Extra,
-    contents_of_part,
-    part_of_content,
-    prompt_of_contents,
-    restore_part,
-)
+
+Extra: TypeAlias = dict[str, Any]
+"""A part, or an item of a user's prompt, without the fields of its content: JSON."""
+
+TEXTS = {"text": "text", "thinking": "text_reasoning"}
+PROMPTS = ("text", "data", "uri")
+URLS = ("image-url", "audio-url", "video-url", "document-url")
 
 EXTRA = "pydantic_ai"
 """The key of a message's `additional_properties` for fields of pydantic-ai's message that ours lacks."""
@@ -28,7 +29,6 @@ OURS = "perdure"
 USUAL = {"state": "complete", "outcome": "success"}
 """Default values, which are not stored."""
 ROLES = {"system-prompt": "system", "user-prompt": "user"}
-NOT_FOR_MODELS = ("usage", "error", "function_approval_request", "function_approval_response")
 
 
 def to_messages(messages: Iterable[ModelMessage], author_name: str | None = None) -> list[Message]:
@@ -45,7 +45,7 @@ def to_message(response: ModelResponse, author_name: str | None = None) -> Messa
     parts: list[Extra] = dumped.pop("parts", [])
     contents: list[Content] = []
     for part, extra in zip(response.parts, parts, strict=True):
-        for content in contents_of_part(part, extra):
+        for content in _contents_of_part(part, extra):
             last = contents[-1] if contents else None
             if last is not None and last.type == content.type and content.type in TEXTS.values():
                 contents[-1] = msgspec.structs.replace(last, text=f"{last.text}{content.text}")
@@ -56,15 +56,6 @@ def to_message(response: ModelResponse, author_name: str | None = None) -> Messa
     return _message("assistant", contents, dumped, author_name)
 
 
-def without_timestamps(message: Message) -> Message:
-    """Without the times of its parts: a repeated turn would have other times, and so other messages."""
-    extra = dict((message.additional_properties or {}).get(EXTRA, {}))
-    parts = [{name: value for name, value in part.items() if name != "timestamp"} for part in extra.pop("parts", ())]
-    if any(part.keys() - {"part_kind"} for part in parts) or len(parts) != len(message.contents):
-        extra["parts"] = parts
-    return msgspec.structs.replace(message, additional_properties={EXTRA: extra} if extra else None)
-
-
 def _of_request(request: ModelRequest) -> list[Message]:
     dumped = _dump(request)
     pairs = list(zip(request.parts, dumped.pop("parts", []), strict=True))
@@ -73,7 +64,7 @@ def _of_request(request: ModelRequest) -> list[Message]:
         contents: list[Content] = []
         parts: list[Extra] = []
         for part, extra in some:
-            contents += contents_of_part(part, extra)
+            contents += _contents_of_part(part, extra)
             parts.append(extra)
         first = {"joined": True} if messages else dumped
         messages.append(_message(role, contents, {**first, "parts": parts}))
@@ -88,13 +79,8 @@ def _message(role: str, contents: Sequence[Content], extra: Extra, author_name: 
         extra["metadata"] = {name: value for name, value in metadata.items() if name != OURS} or None
     extra = {name: value for name, value in extra.items() if value is not None and name != "kind"}
     properties = {**ours.get("additional_properties", {}), **({EXTRA: extra} if extra else {})}
-    return Message(
-        ours.get("role", role),
-        tuple(contents),
-        ours.get("author_name", author_name),
-        ours.get("message_id"),
-        properties or None,
-    )
+    author = ours.get("author_name", author_name)
+    return Message(ours.get("role", role), tuple(contents), author, ours.get("message_id"), properties or None)
 
 
 def _dump(message: ModelMessage) -> dict[str, Any]:
@@ -131,10 +117,9 @@ def from_messages(messages: Iterable[Message], own_name: str | None = None) -> l
 def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
     extra = _extra_of(message)
     results = _parts(message.of_type("function_result"), names)
-    contents = [content for content in message.contents if content.type != "function_result"]
     parts = _restore_parts(extra.pop("parts", None), message.contents, names)
     if parts is None:
-        parts = _parts(contents, names)
+        parts = _parts((content for content in message.contents if content.type != "function_result"), names)
     request = {"kind": "request", "parts": results}
     if not parts and not _is_theirs(message):
         return [request] if results else []
@@ -143,7 +128,7 @@ def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def _parts(contents: Iterable[Content], names: Mapping[str, str]) -> list[Extra]:
-    parts = (part_of_content(content, names) for content in contents)
+    parts = (_part_of_content(content, names) for content in contents)
     return [part for part in parts if part is not None]
 
 
@@ -155,7 +140,7 @@ def _restore_parts(
         return None
     remaining = iter(_split(parts, contents))
     try:
-        restored = [restore_part(extra, remaining, names) for extra in parts]
+        restored = [_restore_part(extra, remaining, names) for extra in parts]
     except (KeyError, ValueError):
         return None
     return restored if next(remaining, None) is None else None
@@ -180,16 +165,12 @@ def _split(parts: Sequence[Extra], contents: Sequence[Content]) -> Iterator[Cont
 
 
 def _from_other_agent(message: Message) -> list[dict[str, Any]]:
-    contents = [
-        content
-        for content in message.contents
-        if content.type in ("text", "data", "uri") and (content.text or content.uri)
-    ]
+    contents = [content for content in message.contents if content.type in PROMPTS and (content.text or content.uri)]
     if not contents:
         return []
     if contents[0].type == "text":
         contents[0] = Content.from_text(f"{message.author_name}: {contents[0].text}")
-    return [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": prompt_of_contents(contents)}]}]
+    return [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": _prompt_of(contents)}]}]
 
 
 def _add_request(
@@ -209,12 +190,10 @@ def _add_request(
 
 def _request_parts(message: Message, names: Mapping[str, str]) -> list[Extra]:
     results = _parts(message.of_type("function_result"), names)
-    skipped = ("function_result", *NOT_FOR_MODELS)
-    contents = [content for content in message.contents if content.type not in skipped]
     if message.role in ("system", "developer"):
-        texts = [content.text for content in contents if content.text]
+        texts = [content.text for content in message.contents if content.text]
         return results + [{"part_kind": "system-prompt", "content": text} for text in texts]
-    prompt = prompt_of_contents(contents)
+    prompt = _prompt_of(message.contents)
     return results if prompt is None else [*results, {"part_kind": "user-prompt", "content": prompt}]
 
 
@@ -236,6 +215,178 @@ def _extra_of(message: Message) -> Extra:
     if ours:
         extra["metadata"] = {**(extra.get("metadata") or {}), OURS: ours}
     return extra
+
+
+def _contents_of_part(part: Any, dumped: Extra) -> list[Content]:
+    """The contents of a part; their fields are removed from `dumped`. None for a part that is internal to pydantic-ai
+    and the model: it stays in `dumped`."""
+    kind = dumped["part_kind"]
+    if kind in TEXTS:
+        text = dumped.pop("content")
+        dumped["length"] = len(text)
+        return [Content(TEXTS[kind], text=text)] if text else []
+    if kind == "tool-call":
+        arguments = dumped.pop("args", None)
+        return [Content.from_function_call(dumped.pop("tool_call_id"), dumped.pop("tool_name"), arguments=arguments)]
+    if kind == "file":
+        return [_take_data(part.content, dumped["content"])]
+    if kind == "system-prompt":
+        return [Content.from_text(dumped.pop("content"))]
+    if kind == "user-prompt":
+        return _contents_of_prompt(part, dumped)
+    return [_content_of_return(dumped)] if kind == "tool-return" else []
+
+
+def _part_of_content(content: Content, names: Mapping[str, str]) -> Extra | None:
+    """The part for a content without extra fields. None for contents that models neither produce nor get. `names` are
+    those of called functions, by call id."""
+    if content.type == "text":
+        return {"part_kind": "text", "content": content.text or ""}
+    if content.type == "text_reasoning":
+        return {"part_kind": "thinking", "content": content.text or ""}
+    if content.type == "function_call":
+        return {
+            "part_kind": "tool-call",
+            "tool_name": content.name,
+            "args": content.arguments,
+            "tool_call_id": content.call_id,
+        }
+    if content.type == "data":
+        return {"part_kind": "file", "content": _with_data(content, {"kind": "binary"})}
+    return _return_of_content(content, names) if content.type == "function_result" else None
+
+
+def _restore_part(extra: Extra, contents: Iterator[Content], names: Mapping[str, str]) -> Extra:
+    """A part from its extra fields and its contents. Raises ValueError if the contents have changed."""
+    part = dict(extra)
+    kind = part["part_kind"]
+    if kind in TEXTS:
+        length = part.pop("length")
+        part["content"] = _next(contents, TEXTS[kind]).text if length else ""
+        if len(part["content"]) != length:
+            raise ValueError("the text has changed")
+    elif kind == "tool-call":
+        part = {**(_part_of_content(_next(contents, "function_call"), names) or {}), **part}
+    elif kind == "file":
+        part["content"] = _with_data(_next(contents, "data"), part["content"])
+    elif kind == "user-prompt" and "items" in part:
+        part["content"] = [_restore_item(item, contents) for item in part.pop("items")]
+    elif kind in ROLES:
+        part["content"] = _next(contents, "text").text
+    elif kind == "tool-return":
+        plain = _return_of_content(_next(contents, "function_result"), names)
+        plain.pop("outcome", None)
+        part = {**plain, **part}
+    return part
+
+
+def _contents_of_prompt(part: UserPromptPart, dumped: Extra) -> list[Content]:
+    """The contents of a user's prompt; `dumped` keeps the rest."""
+    content = dumped.pop("content")
+    if isinstance(content, str):
+        return [Content.from_text(content)]
+    contents: list[Content] = []
+    items: list[Extra | None] = []
+    for item, extra in zip(part.content, content, strict=True):
+        converted = _content_of_item(item, extra)
+        items.append(None if isinstance(extra, str) else extra)
+        if converted is None:
+            extra["whole"] = True
+        else:
+            contents.append(converted)
+    dumped["items"] = items
+    return contents
+
+
+def _content_of_item(item: Any, extra: Any) -> Content | None:
+    if isinstance(extra, str):
+        return Content.from_text(extra)
+    if "content" in extra and isinstance(extra["content"], str):  # a text with metadata
+        return Content.from_text(extra.pop("content"))
+    if extra["kind"] in URLS:
+        return Content("uri", uri=extra.pop("url"), media_type=extra.pop("media_type", None))
+    if extra["kind"] == "binary":
+        return _take_data(item, extra)
+    return None
+
+
+def _prompt_of(contents: Iterable[Content]) -> str | list[Any] | None:
+    """The content of a user's prompt for contents without extra fields."""
+    items = [item for item in map(_item_of_content, contents) if item is not None]
+    return items[0] if len(items) == 1 and isinstance(items[0], str) else items or None
+
+
+def _item_of_content(content: Content) -> Any:
+    if content.type == "text":
+        return content.text or ""
+    if content.type == "data":
+        return _with_data(content, {"kind": "binary"})
+    if content.type == "uri":
+        media_type = content.media_type or mimetypes.guess_type(str(content.uri))[0] or "application/octet-stream"
+        kind = f"{media_type.partition('/')[0]}-url"
+        return {"kind": kind if kind in URLS else "document-url", "url": content.uri, "media_type": media_type}
+    return None
+
+
+def _restore_item(extra: Extra | None, contents: Iterator[Content]) -> Any:
+    if extra is None:
+        return _next(contents, "text").text
+    item = dict(extra)
+    if item.pop("whole", False):
+        return item
+    if item["kind"] in URLS:
+        content = _next(contents, "uri")
+        media_type = {} if content.media_type is None else {"media_type": content.media_type}
+        return {**item, "url": content.uri, **media_type}
+    if item["kind"] == "binary":
+        return _with_data(_next(contents, "data"), item)
+    return {**item, "content": _next(contents, "text").text}
+
+
+def _content_of_return(dumped: Extra) -> Content:
+    """The result of a call, as JSON data."""
+    result = dumped.pop("content", None)
+    problem = None
+    if dumped.get("outcome", "success") != "success":
+        problem = result if isinstance(result, str) else to_json(result).decode()
+        if result is None:
+            dumped["content"] = None
+    return Content(
+        "function_result",
+        call_id=dumped.pop("tool_call_id"),
+        name=dumped.pop("tool_name"),
+        result=None if result is problem else result,
+        exception=problem,
+    )
+
+
+def _return_of_content(content: Content, names: Mapping[str, str]) -> Extra:
+    is_error = content.exception is not None and content.result is None
+    part: Extra = {
+        "part_kind": "tool-return",
+        "tool_name": content.name or names.get(str(content.call_id), "unknown"),
+        "content": content.exception if is_error else content.result,
+        "tool_call_id": content.call_id,
+    }
+    return part if content.exception is None else {**part, "outcome": "failed"}
+
+
+def _take_data(item: Any, extra: Extra) -> Content:
+    del extra["data"]
+    return Content.from_data(item.data, extra.pop("media_type"))
+
+
+def _with_data(content: Content, extra: Extra) -> Extra:
+    data = base64.urlsafe_b64encode(content.data_bytes()).decode()
+    media_type = content.media_type or str(content.uri)[len("data:") :].partition(";")[0].partition(",")[0]
+    return {**extra, "data": data, "media_type": media_type}
+
+
+def _next(contents: Iterator[Content], kind: str) -> Content:
+    content = next(contents, None)
+    if content is None or content.type != kind:
+        raise ValueError(f"expected a {kind}, got {content and content.type}")
+    return content
 
 
 def as_builtin(value: Any) -> Any:

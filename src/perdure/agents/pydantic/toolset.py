@@ -1,25 +1,28 @@
-"""The tools of an agent: each call is a recorded step under its call id, and may need approval."""
+"""The tools of an agent: each call is a recorded step under its call id, and may need approval. Calls without a result:
+found in a conversation, requested, and answered."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import pydantic_ai
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelResponse, ToolReturn, ToolReturnContent
-from pydantic_ai.tools import RunContext
-from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, ToolReturnContent
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import PydanticSerializationError, to_json
 
-from perdure.agents.conversation.message import Content
+from perdure.agents.base import is_from
+from perdure.agents.conversation.message import Content, Message
 from perdure.agents.pydantic.messages import as_builtin
 from perdure.agents.pydantic.model import RecordingModel
+from perdure.agents.recording import ask, ask_for_approval, current_delivery, edited_arguments, request_id_for
 from perdure.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, perform_call, request_approval
+from perdure.errors import InvalidRun
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 RETURN: TypeAdapter[Any] = TypeAdapter(ToolReturn)
@@ -27,6 +30,10 @@ BINARY: TypeAdapter[Any] = TypeAdapter(ToolReturnContent, config=ConfigDict(ser_
 """For values with bytes that are not UTF-8. Their base64 is URL-safe."""
 RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequired, "deferred": CallDeferred}
 """Exceptions by which a tool reports about its call, by their recorded name."""
+
+
+APPROVE = "Message('user', [request.approve()]) or request.reject()"
+GIVE_RESULT = "Message('tool', [Content.from_function_result(request.call_id, result=...)])"
 
 
 class ToolCalls:
@@ -79,7 +86,7 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         return result
 
     async def _call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        call = _as_call(name, ctx, self.calls.name_of(str(ctx.tool_call_id)))
+        call = _call_of_model(name, ctx, self.calls.name_of(str(ctx.tool_call_id)))
         own = self.tools.get(name)
 
         async def perform(arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -165,14 +172,9 @@ class _RecordableTool(Tool):
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         try:
             result = await self.function(arguments, context)
-        except ApprovalRequired as error:
-            return _json({"approval": error.metadata})
-        except CallDeferred as error:
-            return _json({"deferred": error.metadata})
-        except ModelRetry as error:
-            return _json({"retry": error.message})
-        except ToolFailed as error:
-            return _json({"failed": error.message})
+        except tuple(RAISED.values()) as error:
+            kind = next(kind for kind, raised in RAISED.items() if isinstance(error, raised))
+            return _json({kind: error.metadata if hasattr(error, "metadata") else error.message})
         except Exception as error:
             if self.retry is not None:  # the retry policy comes first
                 raise
@@ -214,7 +216,7 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
+def _call_of_model(name: str, ctx: RunContext[Any], call_id: str) -> Content:
     """The model's call. After an approval it is another step than the attempt that asked for it."""
     response = next((message for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
     calls = () if response is None else response.tool_calls
@@ -223,39 +225,152 @@ def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
     return Content.from_function_call(call_id, name, arguments=arguments)
 
 
-def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
-    """Our tools for the model."""
-    return FunctionToolset([_as_theirs(tool) for tool in tools], max_retries=max_retries)
+class PendingCalls(msgspec.Struct, frozen=True):
+    """The calls of an agent that have no result yet, with their requests and answers."""
+
+    agent_name: str
+    calls: tuple[Content, ...] = ()
+    requests: dict[str, Content] = {}  # msgspec copies it
+    """By call id: the requests."""
+    answers: dict[str, Content] = {}
+    """By call id."""
+
+    @classmethod
+    def find_in(cls, conversation: Sequence[Message], agent_name: str) -> PendingCalls:
+        """Raises InvalidRun if another message comes before the answers."""
+        calls_by_message = [_calls_in(message, agent_name) for message in without_requests(conversation)]
+        last = next((index for index in range(len(conversation) - 1, -1, -1) if calls_by_message[index]), None)
+        if last is None:
+            return cls(agent_name)
+        after = [content for message in conversation[last + 1 :] for content in message.contents]
+        finished = {content.call_id for content in after if content.type == "function_result"}
+        calls = tuple(call for call in calls_by_message[last] if call.call_id not in finished)
+        pending = cls(agent_name, calls, *_requests_and_answers(after))
+        if pending.unanswered_calls and any(content.type in ("text", "data", "uri") for content in after):
+            raise pending.refusal()
+        return pending
+
+    @property
+    def unanswered_calls(self) -> list[Content]:
+        return [call for call in self.calls if call.call_id not in self.answers]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request has no answer yet."""
+        return any(call.call_id in self.requests for call in self.unanswered_calls)
+
+    def refusal(self) -> InvalidRun:
+        calls = self.unanswered_calls
+        names = ", ".join(repr(call.name) for call in calls)
+        requests = [self.requests.get(str(call.call_id)) for call in calls]
+        needs_result = [request is not None and request.type == "function_call" for request in requests]
+        advice = [APPROVE] * (not all(needs_result)) + [GIVE_RESULT] * any(needs_result)
+        return InvalidRun(
+            f"Agent {self.agent_name!r} waits for an answer about its calls of {names}, and got another message. "
+            f"Nothing was done. Answer with {', and with '.join(advice)} first."
+        )
+
+    def repeat_requests(self) -> Message:
+        """The requests without an answer."""
+        open_calls = {call.call_id for call in self.unanswered_calls}
+        return Message(
+            "assistant", [request for call, request in self.requests.items() if call in open_calls], self.agent_name
+        )
+
+    def results(self) -> DeferredToolResults | None:
+        """For pydantic-ai, once all calls are answered. Results of tools are part of the conversation."""
+        if not self.calls or self.unanswered_calls:
+            return None
+        return DeferredToolResults(
+            approvals={str(call.call_id): _verdict(call, self.answers[str(call.call_id)]) for call in self.calls}
+        )
 
 
-def _as_theirs(tool: Tool) -> pydantic_ai.Tool[Any]:
-    is_own_text = tool.description != (inspect.getdoc(tool.function) or "")
-    return pydantic_ai.Tool(
-        _visible(tool),
-        name=tool.name,
-        description=tool.description if is_own_text else None,  # pydantic-ai parses the docstring's parameters
-        takes_ctx=False,
+def without_requests(conversation: Iterable[Message]) -> list[Message]:
+    """The messages for the model: a request for the result of a call repeats that call, and is removed."""
+    messages: list[Message] = []
+    seen: set[str | None] = set()
+    for message in conversation:
+        calls = message.of_type("function_call")
+        requests = [call for call in calls if call.user_input_request and call.call_id in seen]
+        seen.update(call.call_id for call in calls)
+        remaining = tuple(content for content in message.contents if content not in requests)
+        messages.append(msgspec.structs.replace(message, contents=remaining) if requests else message)
+    return messages
+
+
+def _requests_and_answers(contents: Iterable[Content]) -> tuple[dict[str, Content], dict[str, Content]]:
+    """By call id. An approved call may have a second request: for its result."""
+    requests: dict[str, Content] = {}
+    answers: dict[str, Content] = {}
+    for content in contents:
+        call = content if content.type == "function_call" else content.function_call
+        if call is None:
+            continue
+        call_id = str(call.call_id)
+        if content.type == "function_approval_response":
+            answers[call_id] = content
+        elif content.user_input_request:
+            requests[call_id] = content
+            answers.pop(call_id, None)
+    return requests, answers
+
+
+def _calls_in(message: Message, agent_name: str) -> list[Content]:
+    return message.of_type("function_call") if is_from(message, agent_name) else []
+
+
+async def ask_for_results(deferred: DeferredToolRequests, name_of: Callable[[str], str]) -> DeferredToolResults | None:
+    """Ask for the approvals and results of the calls. None outside of a workflow, which cannot ask. `name_of`
+    distinguishes a call from other calls of the turn."""
+    if current_delivery() is None or not (deferred.calls or deferred.approvals):
+        return None
+
+    def request_id(part: ToolCallPart) -> str:
+        return request_id_for(name_of(part.tool_call_id))
+
+    approvals, calls = await asyncio.gather(
+        asyncio.gather(*(_ask_for_approval(part, request_id(part)) for part in deferred.approvals)),
+        asyncio.gather(*(_ask_for_result(part, request_id(part)) for part in deferred.calls)),
+    )
+    return DeferredToolResults(
+        approvals={part.tool_call_id: answer for part, answer in zip(deferred.approvals, approvals, strict=True)},
+        calls={part.tool_call_id: answer for part, answer in zip(deferred.calls, calls, strict=True)},
     )
 
 
-def _visible(tool: Tool) -> Callable[..., Any]:
-    """The function for the model: without the parameter for the ToolContext, and without its return type, which
-    pydantic may not support."""
-    try:
-        signature = inspect.signature(tool.function, eval_str=True)
-    except NameError:  # types for checkers only: pydantic-ai handles it
-        return tool.function
-    parameters = [parameter for name, parameter in signature.parameters.items() if name != tool.context_parameter]
+async def _ask_for_approval(part: ToolCallPart, request_id: str) -> ToolApproved | ToolDenied:
+    call = _as_call(part)
+    answer = await ask_for_approval(Content.from_function_approval_request(request_id, call), key=request_id)
+    assert answer is not None  # noqa: S101  # called only inside of a workflow
+    return _verdict(call, answer)
 
-    def visible(**arguments: Any) -> None:
-        """Never called: pydantic-ai reads its signature."""
 
-    visible.__name__ = tool.name
-    visible.__doc__ = inspect.getdoc(tool.function)
-    visible.__module__ = getattr(tool.function, "__module__", __name__)
-    visible.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters if parameter.annotation is not parameter.empty
-    }
-    bare = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
-    visible.__signature__ = bare  # type: ignore[attr-defined]
-    return visible
+async def _ask_for_result(part: ToolCallPart, request_id: str) -> Any:
+    """The answer is the result, or a `function_result`."""
+    answer = await ask(_result_request(part), Any, request_id)
+    if not isinstance(answer, Content) or answer.type != "function_result":
+        return as_result(answer)
+    return as_result(answer.result) if answer.exception is None else ToolFailed(answer.exception)
+
+
+def request_message(deferred: DeferredToolRequests, agent_name: str) -> Message:
+    """The requests, for the caller of the agent."""
+    requests = [
+        Content.from_function_approval_request(part.tool_call_id, _as_call(part)) for part in deferred.approvals
+    ]
+    return Message("assistant", [*requests, *map(_result_request, deferred.calls)], agent_name)
+
+
+def _result_request(part: ToolCallPart) -> Content:
+    return msgspec.structs.replace(_as_call(part), user_input_request=True)
+
+
+def _as_call(part: ToolCallPart) -> Content:
+    return Content.from_function_call(part.tool_call_id, part.tool_name, arguments=part.args)
+
+
+def _verdict(call: Content, answer: Content) -> ToolApproved | ToolDenied:
+    if not answer.approved:
+        return ToolDenied(str(Rejected(answer.reason)))
+    return ToolApproved(override_args=edited_arguments(answer, call))

@@ -20,10 +20,17 @@ from pydantic_graph import End
 
 from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.pydantic.approvals import PendingCalls, ask_for_results, request_message, without_requests
-from perdure.agents.pydantic.messages import from_messages, to_messages, without_timestamps
+from perdure.agents.pydantic.messages import EXTRA, from_messages, to_messages
 from perdure.agents.pydantic.model import RecordingModel, TurnMessages, usage_of
-from perdure.agents.pydantic.toolset import RecordingToolset, ToolCalls, finished_calls
+from perdure.agents.pydantic.toolset import (
+    PendingCalls,
+    RecordingToolset,
+    ToolCalls,
+    ask_for_results,
+    finished_calls,
+    request_message,
+    without_requests,
+)
 from perdure.agents.recording import BadAnswerRetry, emit_update, end_sentence, is_streaming, turn_failure
 from perdure.agents.tools import Tool
 from perdure.errors import PerdureError, UsageLimitReached
@@ -260,3 +267,12 @@ class PydanticTurn:
                 )
             )
         return response
+
+
+def without_timestamps(message: Message) -> Message:
+    """Without the times of its parts: a repeated turn would have other times, and so other messages."""
+    extra = dict((message.additional_properties or {}).get(EXTRA, {}))
+    parts = [{name: value for name, value in part.items() if name != "timestamp"} for part in extra.pop("parts", ())]
+    if any(part.keys() - {"part_kind"} for part in parts) or len(parts) != len(message.contents):
+        extra["parts"] = parts
+    return msgspec.structs.replace(message, additional_properties={EXTRA: extra} if extra else None)

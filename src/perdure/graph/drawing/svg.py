@@ -20,8 +20,7 @@ from perdure.graph.drawing.layout import (
     width_of,
 )
 from perdure.graph.drawing.lines import ARROW
-from perdure.graph.drawing.outcomes import COMPLETED, DUE, FAILED, OUTCOMES, RUNNING, SKIPPED, WAITING
-from perdure.graph.drawing.picture import Box, Drawing, Point, Rectangle, Shape, Stroke, Tag, picture_of
+from perdure.graph.drawing.picture import OUTCOMES, Box, Drawing, Point, Rectangle, Shape, Stroke, Tag, picture_of
 from perdure.graph.graph import Graph
 
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
@@ -57,18 +56,18 @@ class _Look(NamedTuple):
 
 
 _LOOKS = {
-    COMPLETED: _Look("M-3.4 .2 L-1 2.8 L3.6 -2.6", "", ("#dcf3e4", "#1b7a45"), ("#143324", "#4cc17f")),
-    RUNNING: _Look(
+    "completed": _Look("M-3.4 .2 L-1 2.8 L3.6 -2.6", "", ("#dcf3e4", "#1b7a45"), ("#143324", "#4cc17f")),
+    "running": _Look(
         "M-1.8 -3.2 L3.2 0 L-1.8 3.2 Z", "stroke-dasharray:10 3;", ("#dcebfd", "#1c62c4"), ("#14294a", "#6aa9f7")
     ),
-    WAITING: _Look(
+    "waiting": _Look(
         "M-2 -3.4 V3.4 M2 -3.4 V3.4", "stroke-dasharray:6 4;", ("#fdf1cf", "#8f6400"), ("#3a2f10", "#dfae3b")
     ),
-    DUE: _Look("M0 -3.6 V.4 L2.6 2", "stroke-dasharray:3 3;", ("#ece6fb", "#6b46c1"), ("#2a2145", "#ad8cf2")),
-    SKIPPED: _Look(
+    "due": _Look("M0 -3.6 V.4 L2.6 2", "stroke-dasharray:3 3;", ("#ece6fb", "#6b46c1"), ("#2a2145", "#ad8cf2")),
+    "skipped": _Look(
         "M-3.2 0 H3.2", "stroke-dasharray:1 4;stroke-linecap:round;", ("#ebedf0", "#6a7380"), ("#262c35", "#929cab")
     ),
-    FAILED: _Look(
+    "failed": _Look(
         "M-2.7 -2.7 L2.7 2.7 M2.7 -2.7 L-2.7 2.7", "stroke-width:2.4;", ("#fde3e1", "#c02a2f"), ("#44191c", "#f2736f")
     ),
 }

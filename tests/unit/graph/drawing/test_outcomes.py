@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import RequestExpired, WorkflowErrorDetails, WorkflowEvent
-from perdure.graph.drawing.outcomes import outcomes_of
+from perdure.graph.drawing.picture import outcomes_of
 
 
 def event(kind: str, path: str) -> WorkflowEvent:

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.unit.graph.drawing.gallery import Sketch, named, nested_once, odd_names, self_loop, switch
 from tests.unit.graph.drawing.geometry import SVG, of_svg
 
-from perdure.graph.drawing.outcomes import OUTCOMES
+from perdure.graph.drawing.picture import OUTCOMES
 from perdure.graph.drawing.svg import to_svg
 
 
