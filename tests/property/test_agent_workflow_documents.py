@@ -9,6 +9,7 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import given, settings, strategies as st
 from tests.chance import SOAK
+from tests.unit.orchestrations.agent_workflow.making_schema import make_schema
 
 from perdure.agent_workflow import condition, definition
 from perdure.agent_workflow.builder.node import AgentNodeOptions
@@ -17,7 +18,7 @@ from perdure.agent_workflow.condition import JOINED, TYPES, Condition
 from perdure.agent_workflow.definition import Draft, WorkflowConfig
 from perdure.agent_workflow.documents.convert import config_of, export_draft
 from perdure.agent_workflow.documents.text import Format, read_text
-from perdure.agent_workflow.documents.validate import make_schema, takes_value
+from perdure.agent_workflow.documents.validate import takes_value
 from perdure.agent_workflow.execution.node import ApprovalContext
 from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent

@@ -11,7 +11,6 @@ from perdure.agent_workflow.definition import ConversationConfig
 from perdure.agent_workflow.sessions import SessionEntry, SessionHead, SessionStore, messages_in
 from perdure.agent_workflow.state import SessionRef, delivery, to_plain
 from perdure.agents.conversation.message import AgentSession, Content, Message
-from perdure.graph.context import WorkflowContext
 
 _OF_AGENT_FRAMEWORK = "agent_framework"
 """The key of a session's state under which the adapter stores the framework's own session."""
@@ -39,30 +38,6 @@ def merge_messages(turns: Iterable[ConversationMessages]) -> ConversationMessage
     items = list(turns)
     messages = [message for item in items for message in item.messages]
     return msgspec.structs.replace(items[-1], messages=messages) if items else None
-
-
-async def open_session(conversations: Conversations | None, ref: SessionRef | None, node: str) -> AgentSession | None:
-    """The conversation at the version of the task, if the node takes part in one. A version never changes, so the read
-    is not recorded."""
-    return None if conversations is None or ref is None else await conversations.load(ref, node)
-
-
-async def record_turn_messages(
-    conversations: Conversations | None,
-    ref: SessionRef | None,
-    messages: ConversationMessages | None,
-    node: str,
-    ctx: WorkflowContext[Any],
-) -> SessionRef | None:
-    """Save the messages in the session store, before a checkpoint refers to them."""
-    if conversations is None or ref is None or messages is None:
-        return None
-
-    async def save() -> SessionRef:
-        return await conversations.save(ref, messages, node)
-
-    saved: SessionRef = await ctx.step(save, name="save the conversation", key="conversation")
-    return saved
 
 
 class Conversations:

@@ -212,7 +212,7 @@ class AgentWorkflowInstance:
 
     def to_diagram(self) -> str:
         """A Mermaid flowchart of the definition."""
-        return to_diagram(self._draft, self.planner.graph)
+        return to_diagram(self._draft, {(edge.source, edge.target) for edge in self.planner.graph.back})
 
     def to_config(self) -> WorkflowConfig:
         """The whole definition, with Python objects by import path. `AgentWorkflow.from_config` rebuilds the workflow

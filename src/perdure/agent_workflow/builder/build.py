@@ -6,11 +6,13 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
 import msgspec
 
+from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.check import content_problems, form_problems
 from perdure.agent_workflow.conversations import Conversations
 from perdure.agent_workflow.definition import (
@@ -29,7 +31,7 @@ from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
 from perdure.agent_workflow.execution.planner import Planner
-from perdure.agent_workflow.execution.turn import ConcurrencyLimit, NodeParts
+from perdure.agent_workflow.execution.turn import Turns
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE, needs_of, outputs_by_node
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.base import adapt_agent
@@ -243,7 +245,8 @@ def create_planner(draft: Draft) -> Planner:
             edges.append(NodeEdge(*ends, description=f"{link.source} failed", kind="fallback"))
         elif link.kind != "edge" and ends not in handoffs:
             handoffs.add(ends)
-            edges.append(_handoff(*ends))
+            is_chosen = condition.equals(HANDOFF, link.target)
+            edges.append(NodeEdge(*ends, is_chosen.holds, str(is_chosen), kind="handoff"))
     return Planner(
         tuple(nodes),
         edges,
@@ -268,26 +271,14 @@ def _edge(edge: EdgeDraft, index: int) -> NodeEdge:
         tests.append(isolate_predicate(predicate, f"edges[{index}].predicate"))
         described.append(_name_of(predicate))
     if config.matched_type is not None:
-        wanted = config.matched_type
-        tests.append(lambda outputs: outputs.get(MATCHED_TYPE) == wanted)
-        described.append(f"{MATCHED_TYPE} equals {wanted!r}")
+        is_matched = condition.equals(MATCHED_TYPE, config.matched_type)
+        tests.append(is_matched.holds)
+        described.append(str(is_matched))
     if config.is_default:
         described.append("default")
     test = (lambda outputs: all(each(outputs) for each in tests)) if tests else None
-    return NodeEdge(
-        config.source,
-        config.target,
-        test,
-        " and ".join(described) or None,
-        config.is_default,
-        config.delay,
-    )
-
-
-def _handoff(source: str, target: str) -> NodeEdge:
-    return NodeEdge(
-        source, target, lambda outputs: outputs.get(HANDOFF) == target, f"{HANDOFF} equals {target!r}", kind="handoff"
-    )
+    description = " and ".join(described) or None
+    return NodeEdge(config.source, config.target, test, description, config.is_default, config.delay)
 
 
 def isolate_predicate(predicate: Callable[[Any], bool], path: str) -> Callable[[Any], bool]:
@@ -323,10 +314,8 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
         draft.name,
         planner,
         {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
-        needs_of(draft),
         version={"name": draft.name, "version": draft.version, "number": draft.number},
         timeout=settings.timeout,
-        max_passes=settings.max_iterations,
         conversations=conversations,
     )
     builder = WorkflowBuilder(
@@ -340,17 +329,21 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
         clock=draft.clock,
     )
     executors: dict[str, AgentNode] = {}
+    known_outputs = outputs_by_node(draft)
     for node_id, node in draft.nodes.items():
-        inner_id = None if node.workflow is None else f"{node_id}.workflow"
-        parts = _parts(node_id, node, draft, conversations, inner_id)
-        executor = executors[node_id] = AgentNode(node_id, node.config, parts, draft.name, is_inner=is_inner)
+        if node.needs_approval is not None:
+            predicate = isolate_predicate(node.needs_approval, f"agents.{node_id}.approval.predicate")
+            node = replace(node, needs_approval=predicate)
+        turns = Turns(node_id, node, known_outputs)
+        executor = AgentNode(turns, draft.name, conversations=conversations, is_inner=is_inner)
+        executors[node_id] = executor
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
-        if inner_id is not None:
+        if node.workflow is not None:
             has_retry = node.config.retry is not None or node.retry is not None
             # A failure of it ends it with a result, unless it stops the whole execution.
             contains = is_inner or has_retry or node.config.on_error.mode != "stop"
             graph = compile_graph(node.workflow._draft, node.workflow.planner, storage=None, is_inner=contains)
-            inner = WorkflowExecutor(graph, inner_id, propagate_request=True)
+            inner = WorkflowExecutor(graph, executor.inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
     for (source, target), conditions in _conditions_by_edge(planner).items():
         builder.add_edge(executors[source], executors[target], _name_condition(conditions))
@@ -376,22 +369,3 @@ def _name_condition(words: Sequence[str]) -> Callable[[Any], bool] | None:
 
     never.__name__ = never.__qualname__ = " or ".join(sorted(words))
     return never
-
-
-def _parts(
-    node_id: str, node: NodeDraft, draft: Draft, conversations: Conversations | None, inner_id: str | None
-) -> NodeParts:
-    predicate = None
-    if node.needs_approval is not None:
-        predicate = isolate_predicate(node.needs_approval, f"agents.{node_id}.approval.predicate")
-    return NodeParts(
-        node.agent,
-        node.types,
-        node.tools,
-        predicate,
-        inner_id,
-        conversations,
-        outputs_by_node(draft),
-        node.retry,
-        ConcurrencyLimit(node.config.max_concurrent),
-    )

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
-from perdure.agent_workflow.definition import END, START, Draft, EdgeConfig, EdgeDraft, NodeDraft
-from perdure.agent_workflow.execution.edge_graph import EdgeGraph
+from perdure.agent_workflow.definition import END, START, Draft, EdgeDraft, NodeDraft, NodeLink
 from perdure.graph.drawing.picture import UniqueNames
 from perdure.graph.drawing.viz import RESERVED, quote_mermaid
 
 _OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}
-_ARROWS = {"plain": "-->", "dotted": "-.->", "handoff": "==>"}
+_PLAIN, _DOTTED, _THICK = "-->", "-.->", "==>"
 
 
-@dataclass(frozen=True)
-class _Link:
+class _Arrow(NamedTuple):
     source: str
     target: str
+    line: str = _PLAIN
     label: str | None = None
-    kind: Literal["plain", "dotted", "handoff"] = "plain"
+
+    def draw(self, ids: dict[str, str]) -> str:
+        label = "" if self.label is None else f"|{quote_mermaid(self.label)}|"
+        return f"  {ids[self.source]} {self.line}{label} {ids[self.target]}"
 
 
-def to_diagram(draft: Draft, graph: EdgeGraph) -> str:
-    """The flowchart's source: conditions are labels, handoffs thick, defaults and fallbacks dotted."""
+def to_diagram(draft: Draft, back: Collection[tuple[str, str]]) -> str:
+    """The flowchart's source: conditions are labels, handoffs thick, defaults and fallbacks dotted. `back`: the ends of
+    edges that lead back."""
     names = UniqueNames()
     ids = {node: names.add(_identifier(node)) for node in (START, END, *draft.nodes)}
-    links = list(_links(draft, graph))
-    used = {end for link in links for end in (link.source, link.target)}
+    arrows = list(_arrows(draft, back))
+    used = {end for arrow in arrows for end in (arrow.source, arrow.target)}
     lines = ["flowchart TD"]
     lines += [f"  {ids[node]}([{quote_mermaid(node)}])" for node in (START, END) if node in used]
     lines += [f"  {ids[node_id]}{_outline(node_id, node)}" for node_id, node in draft.nodes.items()]
-    lines += [f"  {ids[link.source]} {_arrow(link)} {ids[link.target]}" for link in links]
+    lines += [arrow.draw(ids) for arrow in arrows]
     return "\n".join(lines) + "\n"
 
 
@@ -63,62 +65,39 @@ def _outline(node_id: str, node: NodeDraft) -> str:
     return f"{first}{quote_mermaid(title)}{last}"
 
 
-def _arrow(link: _Link) -> str:
-    arrow = _ARROWS[link.kind]
-    return arrow if link.label is None else f"{arrow}|{quote_mermaid(link.label)}|"
-
-
-def _links(draft: Draft, graph: EdgeGraph) -> Iterator[_Link]:
-    edges = [_link_of(edge) for edge in draft.edges]
-    handoffs = list(_handoffs(draft))
-    fallbacks = {link.source: link.target for link in draft.links() if link.kind == "fallback"}
-    back = {(edge.source, edge.target) for edge in graph.back}
-    onward = [link for link in (*edges, *handoffs) if (link.source, link.target) not in back]
+def _arrows(draft: Draft, back: Collection[tuple[str, str]]) -> Iterator[_Arrow]:
+    links = sorted(draft.links(), key=lambda link: link.kind == "fallback")
+    fallbacks = {link.source: link.target for link in links if link.kind == "fallback"}
+    onward = [link for link in links if link.kind != "fallback" and (link.source, link.target) not in back]
     entered = {*(link.target for link in onward), *fallbacks.values()}
     left = {*(link.source for link in onward), *fallbacks.values()}
-    yield from (_Link(START, node) for node in draft.nodes if node not in entered)
-    yield from edges
-    yield from handoffs
-    yield from (_Link(node, spare, f"{node} failed", "dotted") for node, spare in fallbacks.items())
-    yield from _links_of_fallbacks(onward, fallbacks)
-    yield from (_Link(node, END) for node in draft.nodes if node not in left)
+    yield from (_Arrow(START, node) for node in draft.nodes if node not in entered)
+    yield from map(_arrow_of, links)
+    for node, spare in fallbacks.items():
+        # A fallback without own edges continues where the node that it replaces would have continued.
+        if not any(link.source == spare for link in onward):
+            targets = dict.fromkeys(link.target for link in onward if link.source == node)
+            yield from (_Arrow(spare, target, _DOTTED, f"in place of {node}") for target in targets or (END,))
+    yield from (_Arrow(node, END) for node in draft.nodes if node not in left)
 
 
-def _link_of(edge: EdgeDraft) -> _Link:
+def _arrow_of(link: NodeLink) -> _Arrow:
+    ends = link.source, link.target
+    if link.edge is not None:
+        return _Arrow(*ends, _DOTTED if link.edge.config.is_default else _PLAIN, _label_of(link.edge))
+    if link.handoff is not None:
+        return _Arrow(*ends, _THICK, link.handoff.description or "handoff")
+    return _Arrow(*ends, _DOTTED, "default" if link.kind == "default_handoff" else f"{link.source} failed")
+
+
+def _label_of(edge: EdgeDraft) -> str | None:
     config = edge.config
-    words = list(_conditions(config))
+    words = [str(config.when)] if config.when is not None else []
+    words += [config.predicate] if config.predicate is not None else []
+    words += [f"is {config.matched_type}"] if config.matched_type is not None else []
     if edge.predicate is not None:
         words.append(str(getattr(edge.predicate, "__name__", edge.predicate)))
-    label = " and ".join(words)
-    if config.is_default:
-        label = "default"
+    label = "default" if config.is_default else " and ".join(words)
     if config.delay is not None:
         label = f"{label}, after {config.delay:g} s" if label else f"after {config.delay:g} s"
-    return _Link(config.source, config.target, label or None, "dotted" if config.is_default else "plain")
-
-
-def _conditions(config: EdgeConfig) -> Iterator[str]:
-    if config.when is not None:
-        yield str(config.when)
-    if config.predicate is not None:
-        yield config.predicate
-    if config.matched_type is not None:
-        yield f"is {config.matched_type}"
-
-
-def _handoffs(draft: Draft) -> Iterator[_Link]:
-    for link in draft.links():
-        if link.handoff is not None:
-            yield _Link(link.source, link.target, link.handoff.description or "handoff", "handoff")
-        elif link.kind == "default_handoff":
-            yield _Link(link.source, link.target, "default", "dotted")
-
-
-def _links_of_fallbacks(onward: list[_Link], fallbacks: dict[str, str]) -> Iterator[_Link]:
-    """A fallback without own edges continues where the node that it replaces would have continued."""
-    own = {link.source for link in onward}
-    for node, spare in fallbacks.items():
-        if spare in own:
-            continue
-        targets = dict.fromkeys(link.target for link in onward if link.source == node)
-        yield from (_Link(spare, target, f"in place of {node}", "dotted") for target in targets or (END,))
+    return label or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -46,11 +46,9 @@ class Conductor(Executor):
         workflow_name: str,
         planner: Planner,
         output_keys: Mapping[str, str | None],
-        needs: Mapping[str, Collection[str]],
         *,
         version: Mapping[str, Any],
         timeout: float | None = None,
-        max_passes: int | None = None,
         conversations: Conversations | None = None,
     ) -> None:
         super().__init__(CONDUCTOR)
@@ -58,11 +56,9 @@ class Conductor(Executor):
         self._name = workflow_name
         self._planner = planner
         self._output_keys = output_keys
-        self._needs = needs
         self._version = version
         """The version of the definition, stored with each execution."""
         self._timeout = timeout
-        self._max_passes = max_passes
         self._conversations = conversations
 
     @handler
@@ -102,8 +98,7 @@ class Conductor(Executor):
 
     async def _begin_again(self, state: ExecutionState, message: Any, ctx: Context) -> None:
         if message != state.input:
-            text = "Another input was ignored: an execution has one."
-            await self._emit(ctx, events.WorkflowDiagnosticEvent(level="warning", source="workflow", message=text))
+            await self._emit_diagnostic("warning", "Another input was ignored: an execution has one.", ctx)
         if state.result is not None:
             await ctx.yield_output(state.result)
 
@@ -153,7 +148,7 @@ class Conductor(Executor):
         nodes, graph = state.nodes, self._planner.graph
         sources = dict.fromkeys(graph.deciding_node(edge, nodes) for edge in taken if edge.source != START)
         outputs: dict[str, dict[str, Any]] = {}
-        for other in (*sources, *self._needs[node]):
+        for other in (*sources, *self._planner.needs.get(node, ())):
             actual = graph.resolve_fallback(other, nodes)  # a fallback's outputs appear under the node it replaces
             if nodes[actual].outputs and (actual == other or actual != node):
                 outputs[other] = nodes[actual].outputs
@@ -223,14 +218,15 @@ class Conductor(Executor):
         await self._emit(ctx, event)
 
     async def _emit_loop_end(self, steps: NextSteps, ctx: Context) -> None:
-        message = None
         if steps.is_limited:
-            message = f"A loop ended after {self._max_passes} passes (max_iterations), although an edge leads back."
+            passes = self._planner.max_passes
+            text = f"A loop ended after {passes} passes (max_iterations), although an edge leads back."
+            await self._emit_diagnostic("warning", text, ctx)
         elif steps.has_converged:
-            message = "A loop ended: its last pass changed nothing."
-        if message is not None:
-            level: events.Level = "warning" if steps.is_limited else "info"
-            await self._emit(ctx, events.WorkflowDiagnosticEvent(level=level, source="workflow", message=message))
+            await self._emit_diagnostic("info", "A loop ended: its last pass changed nothing.", ctx)
+
+    async def _emit_diagnostic(self, level: events.Level, text: str, ctx: Context) -> None:
+        await self._emit(ctx, events.WorkflowDiagnosticEvent(level=level, source="workflow", message=text))
 
     async def _with_layers(self, state: ExecutionState, ctx: Context) -> ExecutionState:
         """The state with updated layers; emits events of layers that have begun or ended."""

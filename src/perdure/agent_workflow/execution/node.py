@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.agent_workflow import events
-from perdure.agent_workflow.conversations import open_session, record_turn_messages
-from perdure.agent_workflow.definition import ANSWER, ApprovalConfig, NodeConfig
-from perdure.agent_workflow.execution.turn import NodeParts, NodeTurn, Turns
+from perdure.agent_workflow.conversations import Conversations
+from perdure.agent_workflow.definition import ANSWER, ApprovalConfig
+from perdure.agent_workflow.execution.turn import NodeTurn, Turns
 from perdure.agent_workflow.state import (
     ExecutionResult,
     InnerInput,
@@ -23,7 +23,6 @@ from perdure.agent_workflow.state import (
     is_over,
     raise_trouble,
 )
-from perdure.agents.base import adapt_agent
 from perdure.agents.tools import types_of
 from perdure.errors import ApprovalTimedOut
 from perdure.events import WorkflowEvent
@@ -33,6 +32,8 @@ from perdure.graph.handlers import handler
 
 CONDUCTOR = "workflow.conductor"
 """The id of the executor that leads the execution. No node can have it."""
+INNER = ".workflow"
+"""Ends the id of the executor that runs the workflow of a node."""
 Context = WorkflowContext[NodeOutcome | InnerInput | NodeTask]
 """NodeTask makes the edges to other nodes valid. Only the conductor sends along them."""
 
@@ -110,19 +111,23 @@ class InnerFailed(Exception):
 class AgentNode(Executor):
     """Executes tasks of the conductor and reports their outcomes."""
 
-    def __init__(self, node: str, config: NodeConfig, parts: NodeParts, workflow_name: str, *, is_inner: bool) -> None:
-        super().__init__(node)
-        self._config = config
-        self._parts = parts
+    def __init__(
+        self, turns: Turns, workflow_name: str, *, conversations: Conversations | None, is_inner: bool
+    ) -> None:
+        super().__init__(turns.node_id)
+        self._turns = turns
+        self._node = turns.node
+        self._config = turns.node.config
         self._workflow_name = workflow_name
+        self._conversations = conversations
         self._is_inner = is_inner
         """Whether its workflow is a node of another workflow: then a failure ends that node, not the run."""
-        agent = None if parts.agent is None else adapt_agent(parts.agent)
-        self.agent_name = str(getattr(agent, "name", None) or node)
-        self.description = getattr(agent, "description", None)
-        self._turns = Turns(node, self.agent_name, config, parts)
-        known = () if agent is None else types_of(agent)
-        self.value_types = (*known, NodeTurn, InnerTask, OutOfTime, ApprovalDecision, *events.OWN, *parts.types)
+        self.inner_id = f"{self.id}{INNER}"
+        """The id of the executor that runs the workflow of the node, if the node is a workflow."""
+        self.agent_name = turns.agent_name
+        self.description = getattr(turns.agent, "description", None)
+        known = () if turns.agent is None else types_of(turns.agent)
+        self.value_types = (*known, NodeTurn, InnerTask, OutOfTime, ApprovalDecision, *events.OWN, *self._node.types)
 
     @handler
     async def work(self, task: NodeTask, ctx: Context) -> None:
@@ -131,9 +136,11 @@ class AgentNode(Executor):
         event = events.WorkflowAgentStartedEvent(agent_id=self.id, agent_name=self.agent_name, layer_index=task.layer)
         await self._emit(ctx, event)
         # Outside of `try`: an error of a session store is not a failure of the node.
-        session = await open_session(self._parts.conversations, task.session, self.id)
+        session = None
+        if self._conversations is not None and task.session is not None:
+            session = await self._conversations.load(task.session, self.id)
         try:
-            if self._parts.workflow is not None:
+            if self._node.workflow is not None:
                 ctx.private["inner"] = InnerTask(task, self._turns.input_text(task))
                 await self._send_inner(ctx)
                 return
@@ -173,7 +180,7 @@ class AgentNode(Executor):
         own = self._config.timeout
         limits = (inner.task.deadline, None if own is None else clock().now() + timedelta(seconds=own))
         deadline = min((limit for limit in limits if limit is not None), default=None)
-        await ctx.send_message(InnerInput(inner.text, deadline), target_id=self._parts.workflow)
+        await ctx.send_message(InnerInput(inner.text, deadline), target_id=self.inner_id)
 
     async def _settle(self, task: NodeTask, turn: NodeTurn, ctx: Context) -> None:
         try:
@@ -187,13 +194,19 @@ class AgentNode(Executor):
             await self._report("skipped", ctx, reason=outputs)
             return
         # Denied messages do not become part of the conversation.
-        session = await record_turn_messages(self._parts.conversations, task.session, turn.recorded, self.id, ctx)
+        session = None
+        if self._conversations is not None and task.session is not None and turn.recorded is not None:
+            # Saved before a checkpoint refers to them.
+            arguments = task.session, turn.recorded, self.id
+            session = await ctx.step(
+                self._conversations.save, *arguments, name="save the conversation", key="conversation"
+            )
         await self._emit(ctx, self._completion_event(task, outputs, None))
         await self._report("done", ctx, outputs=outputs, session=session)
 
     async def _approve(self, task: NodeTask, outputs: dict[str, Any], ctx: Context) -> dict[str, Any] | str:
         """The outputs, with the data of the approval; or the reason why they are not used."""
-        config, predicate = self._config.approval, self._parts.needs_approval
+        config, predicate = self._config.approval, self._node.needs_approval
         if config is None or (config.when is not None and not config.when.holds(outputs)):
             return outputs
         context = ApprovalContext(self.id, outputs, task.input, task.outputs)

@@ -72,11 +72,11 @@ class Planner:
         self._modes = dict(error_modes or {})
         self._routers = frozenset(routers)
         """A decision of a router counts as a change in every pass."""
-        self._max_passes = max_passes or 1
+        self.max_passes = max_passes or 1
         self._converges = converges
         self._skips_unchanged = skips_unchanged and converges
         """Whether a node with an unchanged input keeps its last outputs instead of running again."""
-        self._needs = needs or {}
+        self.needs = needs or {}
 
     def begin(self, state: ExecutionState, input: Mapping[str, Any]) -> NextSteps:
         """`input`: the input of the execution, as outputs of START."""
@@ -146,9 +146,7 @@ class Planner:
             return None
         nodes = evaluation.nodes
         sources = [self.graph.deciding_node(edge, nodes) for edge in edges]
-        needed = {
-            other: nodes[self.graph.resolve_fallback(other, nodes)].outputs for other in self._needs.get(node, ())
-        }
+        needed = {other: nodes[self.graph.resolve_fallback(other, nodes)].outputs for other in self.needs.get(node, ())}
         inputs = [sources, [nodes[source].outputs for source in sources], needed]
         return hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
 
@@ -217,7 +215,7 @@ class Planner:
         if not taken:
             return replace(ending, has_converged=True)
         again = self.graph.reached_from([edge.target for edge in taken])
-        if state.passes >= self._max_passes:
+        if state.passes >= self.max_passes:
             return replace(ending, is_limited=True)
         after = self.advance(self._next_pass(state, taken, again))
         skipped, traversed = (*ending.skipped, *after.skipped), (*ending.traversed, *taken, *after.traversed)

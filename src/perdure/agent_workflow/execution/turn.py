@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.agent_workflow.conversations import ConversationMessages, Conversations, merge_messages, new_messages
-from perdure.agent_workflow.definition import ANSWER, NodeConfig, RetryConfig
+from perdure.agent_workflow.conversations import ConversationMessages, merge_messages, new_messages
+from perdure.agent_workflow.definition import ANSWER, NodeDraft, RetryConfig
 from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
-from perdure.agents.base import take_live_turn
+from perdure.agents.base import adapt_agent, take_live_turn
 from perdure.agents.conversation.message import AgentSession
 from perdure.agents.executor import run_arguments
 from perdure.agents.recording import set_answer_deadline
-from perdure.agents.tools import Tool
 from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
 from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext
@@ -99,33 +98,6 @@ _NAMES = frozenset(
     }
 )
 """Errors of common clients, by name: the clients are not imported."""
-_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
-"""By event loop and name of the limit."""
-
-
-class ConcurrencyLimit:
-    """A semaphore for each event loop that uses it; None does not limit. Executors are copied for each thread, and all
-    copies count together."""
-
-    def __init__(self, maximum: int | None) -> None:
-        self._maximum = maximum
-        self._name = uuid4().hex
-
-    def _semaphore(self) -> asyncio.Semaphore | None:
-        if self._maximum is None:
-            return None
-        semaphores = _semaphores.setdefault(asyncio.get_running_loop(), {})
-        return semaphores.setdefault(self._name, asyncio.Semaphore(self._maximum))
-
-    async def __aenter__(self) -> None:
-        semaphore = self._semaphore()
-        if semaphore is not None:
-            await semaphore.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        semaphore = self._semaphore()
-        if semaphore is not None:
-            semaphore.release()
 
 
 class NodeTurn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,38 +108,29 @@ class NodeTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """The messages for the conversation, if the node takes part in one."""
 
 
-@dataclass(frozen=True)
-class NodeParts:
-    """The parts of a node that only Python has, beside its config."""
-
-    agent: Any = None
-    types: Sequence[type] = ()
-    tools: Sequence[Tool] = ()
-    needs_approval: Callable[[Any], bool] | None = None
-    workflow: str | None = None
-    """The id of the executor that runs the workflow of the node, if the node is a workflow."""
-    conversations: Conversations | None = None
-    known_outputs: Mapping[str, Collection[str] | None] = field(default_factory=dict)
-    """The output keys of each node of the workflow; None: unknown before it runs."""
-    retry: RetryPolicy | None = None
-    """Replaces the config's policy."""
-    concurrency: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(None))
-
-
 class Turns:
-    """The turns of one node's agent."""
+    """The turns of one node's agent. The executors of all threads share it, and so they share its limit."""
 
-    def __init__(self, node: str, name: str, config: NodeConfig, parts: NodeParts) -> None:
-        self._node = node
-        self._name = name
-        self._config = config
-        self._parts = parts
-        self._retry = parts.retry or retry_policy_of(config.retry)
-        self._tools = [*parts.tools, *handoff_tools(config)]
-        self._concurrency = parts.concurrency
+    def __init__(self, node_id: str, node: NodeDraft, known_outputs: Mapping[str, Collection[str] | None]) -> None:
+        """`known_outputs`: the output keys of each node of the workflow; None: unknown before it runs."""
+        self.node_id = node_id
+        self.node = node
+        self.agent = None if node.agent is None else adapt_agent(node.agent)
+        self.agent_name = str(getattr(self.agent, "name", None) or node_id)
+        self._config = node.config
+        self._known_outputs = known_outputs
+        self._retry = node.retry or retry_policy_of(node.config.retry)
+        self._tools = [*node.tools, *handoff_tools(node.config)]
+        self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    def _limit(self) -> AbstractAsyncContextManager[None]:
+        maximum = self._config.max_concurrent
+        if maximum is None:
+            return nullcontext()
+        return self._semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(maximum))
 
     def input_text(self, task: NodeTask) -> str:
-        return input_of(self._node, self._config, Values(task, self._parts.known_outputs))
+        return input_of(self.node_id, self._config, Values(task, self._known_outputs))
 
     def retry(self, task: NodeTask) -> RetryPolicy | None:
         """The node's retry policy, limited by the deadline of the execution."""
@@ -191,17 +154,17 @@ class Turns:
         options = dict(run_arguments(ctx))
         if self._tools:
             options["tools"] = self._tools
-        if self._parts.types:
+        if self.node.types:
             options |= {"response_format": self._response_format(), "output_mode": self._config.structured_mode}
         messages = messages_for(self._config, text)
 
         async def turn() -> NodeTurn:
             own = None if session is None else session.copy()  # for this attempt, and for this item of a map
-            response = await take_live_turn(self._parts.agent, messages, own, **options)
+            response = await take_live_turn(self.node.agent, messages, own, **options)
             try:
-                outputs = outputs_of(self._node, self._config, response, self._parts.types)
+                outputs = outputs_of(self.node_id, self._config, response, self.node.types)
             except ValueError as error:
-                raise AnswerNotUsable(self._name, str(error)) from error
+                raise AnswerNotUsable(self.agent_name, str(error)) from error
             messages_of_turn = None if own is None or session is None else new_messages(own, session.version)
             return NodeTurn(outputs, messages_of_turn)
 
@@ -215,10 +178,10 @@ class Turns:
                     raise OutOfTime from late.__cause__
                 return result
 
-        async with self._concurrency:
+        async with self._limit():
             recorded: NodeTurn = await ctx.step(
                 turn if task.deadline is None else timely_turn,
-                name=self._name,
+                name=self.agent_name,
                 key=key,
                 retry=self.retry(task),
                 timeout=self._config.timeout,
@@ -227,7 +190,7 @@ class Turns:
 
     def _response_format(self) -> Any:
         """The output type, or the union of several."""
-        types = self._parts.types
+        types = self.node.types
         union: Any = types[0]
         for kind in types[1:]:
             union = union | kind
@@ -238,10 +201,10 @@ class Turns:
         same conversation; their messages are appended in the order of the items."""
         config = self._config.map
         assert config is not None  # noqa: S101  # the caller checks it
-        values = Values(task, self._parts.known_outputs)
-        items = values.find(config.over, f"agents.{self._node}.map.over")
+        values = Values(task, self._known_outputs)
+        items = values.find(config.over, f"agents.{self.node_id}.map.over")
         if not isinstance(items, list | tuple):
-            path, kind = f"agents.{self._node}.map.over", type(items).__name__
+            path, kind = f"agents.{self.node_id}.map.over", type(items).__name__
             raise TypeError(f"{path}: expected a list, {config.over!r} is {kind}: {items!r:.200}")
         limit = asyncio.Semaphore(config.max_parallel)
 
@@ -252,7 +215,7 @@ class Turns:
                 if failures:
                     return None
                 try:
-                    text = input_of(self._node, self._config, values, {"item": item, "index": index})
+                    text = input_of(self.node_id, self._config, values, {"item": item, "index": index})
                     return await self._turn(text, task, session, ctx, f"turn {index}")
                 except asyncio.CancelledError:
                     raise

@@ -12,7 +12,7 @@ from perdure.agent_workflow import events
 from perdure.agent_workflow.definition import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.edge_graph import EdgeGraph
-from perdure.agent_workflow.execution.node import ApprovalDecision, ApprovalRequest
+from perdure.agent_workflow.execution.node import INNER, ApprovalDecision, ApprovalRequest
 from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeState, Status
 from perdure.agents.conversation.message import Content
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
@@ -20,8 +20,6 @@ from perdure.errors import DamagedCheckpoint, DamagedStore, InvalidRun, UnknownR
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger
 from perdure.workflows.workflow import Workflow
-
-_INNER = ".workflow"
 
 
 class EventViews:
@@ -160,8 +158,8 @@ def public_id(execution_id: str, request_id: str) -> str:
 def _metadata(executor_id: str | None) -> events.EventMetadata:
     """From the path of the executor: `review.workflow/check` is the node `check` in the workflow of `review`."""
     parts = [part for part in (executor_id or "").split("/") if part]
-    outer = [part.removesuffix(_INNER) for part in parts if part.endswith(_INNER)]
-    own = next((part for part in parts if not part.endswith(_INNER) and "." not in part), None)
+    outer = [part.removesuffix(INNER) for part in parts if part.endswith(INNER)]
+    own = next((part for part in parts if not part.endswith(INNER) and "." not in part), None)
     chain = (*outer, own) if own is not None else tuple(outer)
     return events.EventMetadata(own, None, outer[-1] if outer else None, chain, len(outer))
 

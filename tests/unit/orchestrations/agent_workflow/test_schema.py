@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+from tests.unit.orchestrations.agent_workflow import making_schema
 from tests.unit.orchestrations.agent_workflow.document_parts import document, edge, nodes
 
 from perdure.agent_workflow.documents import validate
@@ -16,14 +17,11 @@ from perdure.agent_workflow.documents.validate import problems_in
 FILE = Path(validate.__file__).with_name("agent-workflow.schema.json")
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-MAKE = (
-    "import json; from perdure.agent_workflow.documents.validate import make_schema; "
-    "print(json.dumps(make_schema(), indent=2))"
-)
+MAKE = f"python -m {making_schema.__name__} > {FILE}"
 
 
 def test_schema_file_matches_the_parts() -> None:
-    assert json.loads(json.dumps(validate.make_schema())) == SCHEMA, f"make it again: python -c '{MAKE}' > {FILE}"
+    assert json.loads(json.dumps(making_schema.make_schema())) == SCHEMA, f"make it again: {MAKE}"
 
 
 def test_schema_declares_draft_2020_12() -> None:
