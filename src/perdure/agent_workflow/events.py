@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -147,57 +146,38 @@ class WorkflowApprovalResolvedEvent(AgentWorkflowEvent, frozen=True):
     """The deadline passed without an answer."""
 
 
-OWN = (
-    WorkflowStartedEvent,
-    WorkflowCompletedEvent,
-    WorkflowAgentStartedEvent,
-    WorkflowAgentCompletedEvent,
-    WorkflowAgentSkippedEvent,
-    WorkflowEdgeTraversedEvent,
-    WorkflowLayerStartedEvent,
-    WorkflowLayerCompletedEvent,
-    WorkflowDiagnosticEvent,
-    WorkflowApprovalRequestedEvent,
-    WorkflowApprovalResolvedEvent,
-)
+OWN = tuple(AgentWorkflowEvent.__subclasses__())
 
 
 Callback: TypeAlias = Callable[[Any], Any]
 logger = get_logger("agent_workflow")
 
 
-@dataclass(frozen=True, eq=False)
-class _Subscription:
-    kind: type | None
-    callback: Callback
-
-
 class Subscribers:
     """Callbacks for events. A failing callback is logged and does not stop the execution."""
 
     def __init__(self) -> None:
-        self._all: list[_Subscription] = []
+        self._all: dict[object, tuple[type, Callback]] = {}
 
-    def add(self, kind: type | None, callback: Callback) -> Callable[[], None]:
+    def add(self, kind: type, callback: Callback) -> Callable[[], None]:
         """Returns a function that ends the subscription."""
         if not callable(callback):
             raise TypeError(f"subscribe expects a function of the event, got {callback!r}.")
-        subscription = _Subscription(kind, callback)
-        self._all.append(subscription)
+        key = object()
+        self._all[key] = kind, callback
 
         def end() -> None:
-            if subscription in self._all:
-                self._all.remove(subscription)
+            self._all.pop(key, None)
 
         return end
 
     def notify(self, event: Any) -> Iterator[Awaitable[Any]]:
         """Call the subscribers; yields the awaitables of async callbacks."""
-        for subscription in list(self._all):
-            if subscription.kind is not None and not isinstance(event, subscription.kind):
+        for kind, callback in list(self._all.values()):
+            if not isinstance(event, kind):
                 continue
             try:
-                result = subscription.callback(event)
+                result = callback(event)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
                 log_failure(error)
                 continue

@@ -167,9 +167,9 @@ class AgentWorkflowInstance:
                 is_accepted = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(accepting, running.loop))
             if is_accepted:
                 return partial_result(running.execution_id, "running", None, self.now())
-        request = await find_request(self.workflow, request_id, execution_id)
-        answer = answer_to(request.data, approved, reason, data)
-        return await self._drive(request.execution_id, None, {request.request_id: answer}, options)
+        thread_id, inner_id, request = await find_request(self.workflow, request_id, execution_id)
+        answer = answer_to(request, approved, reason, data)
+        return await self._drive(thread_id, None, {inner_id: answer}, options)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
         """Pending approvals, the oldest first: of one execution, or of all."""
@@ -184,7 +184,7 @@ class AgentWorkflowInstance:
 
     def subscribe_any(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
         """Call `callback` with every event. Returns a function that ends the subscription."""
-        return self.subscribers.add(None, callback)
+        return self.subscribers.add(object, callback)
 
     async def forget(self, execution_id: str) -> bool:
         """Delete everything stored about an execution; False if nothing is stored. Without checkpointing, failed and

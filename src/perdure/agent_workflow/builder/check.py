@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 from perdure.agent_workflow.condition import Condition
-from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeConfig, NodeDraft
-from perdure.agent_workflow.documents.convert import tree_of, type_title
+from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.documents.convert import tree_of
 from perdure.agent_workflow.documents.validate import Problem, at, problems_in
 from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import (
     INPUT,
     has_field,
-    keys_in,
+    keys_needed,
     outputs_by_node,
     outputs_known,
     outputs_of_agent,
@@ -26,7 +26,6 @@ from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-_KEYS_OF_ITEM = ("item", "index")
 
 
 def form_problems(draft: Draft) -> list[Problem]:
@@ -98,7 +97,7 @@ def _outputs(node: NodeDraft, path: str) -> Iterator[Problem]:
         yield here, "expected types, since output_mode is 'union'; got none"
     elif mode in ("string", "handoff") and count:
         yield here, f"are of structured and union outputs, and output_mode is {mode!r}"
-    for name, times in Counter(type_title(kind) for kind in node.types).items():
+    for name, times in Counter(kind.__name__ for kind in node.types).items():
         if mode == "union" and times > 1:
             yield here, f"{times} of them are called {name!r}, so that 'matched_type' cannot distinguish them"
     if mode == "handoff" and config.map is not None:
@@ -266,7 +265,7 @@ def _matched_type(source: str, wanted: str, path: str, draft: Draft) -> Iterator
     if node.config.output_mode != "union" or node.config.map is not None:
         yield path, f"{source!r} has no union output, so that nothing is routed by its type"
         return
-    names = [type_title(kind) for kind in node.types]
+    names = [kind.__name__ for kind in node.types]
     if names and wanted not in names:
         hint = did_you_mean(wanted, names)
         yield path, f"{wanted!r} is not a type that {source!r} gives{hint}. It gives: {', '.join(names)}"
@@ -278,21 +277,10 @@ def key_problems(draft: Draft) -> Iterator[Problem]:
     known = outputs_by_node(draft)
     entered = {link.target for link in draft.links() if link.source in draft.nodes and link.source != link.target}
     for node_id, node in draft.nodes.items():
-        for path, key in _keys_of(node.config, at("agents", node_id)):
+        for option, key in keys_needed(node.config):
             problem = _key_problem(key, known, is_first=node_id not in entered)
             if problem is not None:
-                yield path, problem
-
-
-def _keys_of(config: NodeConfig, path: str) -> Iterator[tuple[str, str]]:
-    if config.map is not None:
-        yield f"{path}.map.over", config.map.over
-    if config.input_template is not None:
-        for key in dict.fromkeys(keys_in(config.input_template)):
-            if config.map is None or not has_field(key, _KEYS_OF_ITEM):
-                yield f"{path}.input_template", key
-    elif config.input_key is not None and config.map is None:
-        yield f"{path}.input_key", config.input_key
+                yield f"{at('agents', node_id)}.{option}", problem
 
 
 def _key_problem(key: str, known: Mapping[str, Collection[str] | None], *, is_first: bool) -> str | None:

@@ -24,7 +24,7 @@ from perdure.agent_workflow.definition import (
     NodeDraft,
     WorkflowConfig,
 )
-from perdure.agent_workflow.documents.convert import read_draft, type_title
+from perdure.agent_workflow.documents.convert import read_draft
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore, SqliteSessionStore
 from perdure.agent_workflow.store import DefinitionStore, find_stored_number, retention_of
@@ -342,7 +342,7 @@ class TypeRouteBuilder(AgentWorkflow):
     _sources: Sequence[str]
 
     def when(self, kind: type, target: str) -> Self:
-        return self._add(target, matched_type=type_title(kind))
+        return self._add(target, matched_type=kind.__name__)
 
     def default(self, target: str) -> Self:
         return self._add(target, is_default=True)

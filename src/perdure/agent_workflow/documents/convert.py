@@ -113,11 +113,6 @@ def _paths_to(thing: Any) -> Iterator[str]:
                 yield f"{importable}:{name}"
 
 
-def type_title(kind: type) -> str:
-    """The value of the output `matched_type`."""
-    return kind.__name__
-
-
 Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig"
 
 

@@ -66,13 +66,14 @@ class StoredExecution:
     """The stored state of an execution."""
 
     def __init__(self, checkpoint: WorkflowCheckpoint) -> None:
+        self.checkpoint = checkpoint
         memory = checkpoint.executors.get(CONDUCTOR)
         private: Mapping[str, Any] = {} if memory is None or memory.private is None else memory.private
         self.state: ExecutionState | None = private.get("state")
         due = [
             delivery.data
             for delivery in checkpoint.deliveries
-            if delivery.target_id == CONDUCTOR and _is_input(delivery.data)
+            if delivery.target_id == CONDUCTOR and isinstance(delivery.data, str | dict)
         ]
         self.outcomes = [delivery.data for delivery in checkpoint.deliveries if isinstance(delivery.data, NodeOutcome)]
         """Outcomes of nodes that the conductor has not processed yet."""
@@ -93,10 +94,6 @@ def _is_equal(value: Any, other: Any) -> bool:
     return type(value) is type(other) and bool(value == other or (value != value and other != other))
 
 
-def _is_input(data: Any) -> bool:
-    return isinstance(data, str | dict)
-
-
 class Execution:
     """An execution that this process drives. Answers that arrive meanwhile are used when it rests."""
 
@@ -113,25 +110,25 @@ class Execution:
         self.loop = asyncio.get_running_loop()
         self._answered = asyncio.Event()
         self._callbacks: set[asyncio.Task[Any]] = set()
-        self._views: EventViews | None = None
+        self._views: EventViews  # made when the stored state is known
 
     async def drive(
         self, input: Any, responses: Mapping[str, Any] | None, emit: Emit, options: Mapping[str, Any]
     ) -> WorkflowResult:
         """`input` None resumes the execution. Raises InputMismatch, or ThreadNotFound."""
-        checkpoint = await self._workflow.head(self.execution_id)
-        if checkpoint is None and input is None:
+        stored = await self._instance.find(self.execution_id)
+        if stored is None and input is None:
             raise ExecutionNotFound(self.execution_id, self._workflow.name, is_kept=self._instance.is_durable)
-        stored = None if checkpoint is None else StoredExecution(checkpoint)
         # The engine rejects the thread of another workflow.
-        is_own = checkpoint is not None and checkpoint.workflow_name == self._workflow.name
-        if stored is not None and input is not None and is_own:
-            stored.check(self.execution_id, self._workflow.name, input)
-        state = stored.state if stored is not None and is_own else None
+        own = stored if stored is not None and stored.checkpoint.workflow_name == self._workflow.name else None
+        if own is not None and input is not None:
+            own.check(self.execution_id, self._workflow.name, input)
+        state = None if own is None else own.state
         self._views = EventViews(self._workflow.name, self.execution_id, self._instance.planner.graph, state)
-        self._views.add_outcomes(stored.outcomes if stored is not None and is_own else ())
-        if state is not None and state.result is not None and responses is None and checkpoint is not None:
-            return _completed_result(self.execution_id, state.result, checkpoint.metadata.get("usage"), checkpoint)
+        self._views.add_outcomes(() if own is None else own.outcomes)
+        if own is not None and state is not None and state.result is not None and responses is None:
+            usage = own.checkpoint.metadata.get("usage")
+            return _completed_result(self.execution_id, state.result, usage, own.checkpoint)
         call: dict[str, Any] = {"message": input} if stored is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -199,7 +196,6 @@ class Execution:
 
     async def _run(self, emit: Emit, options: dict[str, Any]) -> WorkflowResult:
         views = self._views
-        assert views is not None  # noqa: S101  # set in drive
         failed: WorkflowEvent | None = None
         ended: list[events.AgentWorkflowEvent] = []
         """Emitted once the result is saved."""
@@ -230,12 +226,12 @@ class Execution:
 
     async def _describe_start(self) -> str:
         """The version of the definition that the execution was started with."""
-        checkpoint = await self._workflow.head(self.execution_id)
-        start = {} if checkpoint is None else checkpoint.state.get(DEFINITION, {})
+        stored = await self._instance.find(self.execution_id)
+        start = {} if stored is None else stored.checkpoint.state.get(DEFINITION, {})
         how = f"AgentWorkflow.load({self._workflow.name!r}, storage, execution_id={self.execution_id!r}) loads it"
-        stored = f", number {start['number']} in its store: {how}" if start.get("number") else ""
+        number = f", number {start['number']} in its store: {how}" if start.get("number") else ""
         version = start.get("version")
-        return f"Execution {self.execution_id!r} was started with version {version} of the definition{stored}."
+        return f"Execution {self.execution_id!r} was started with version {version} of the definition{number}."
 
     def _emit(self, event: Any, emit: Emit) -> None:
         emit(event)
@@ -251,7 +247,6 @@ class Execution:
 
     async def _rest(self, run: WorkflowRunResult) -> WorkflowResult:
         views = self._views
-        assert views is not None  # noqa: S101  # set in drive
         run_state = run.get_final_state()
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
         pending = tuple(views.request(event) for event in run.get_request_info_events())
@@ -266,10 +261,7 @@ class Execution:
 
     async def _stop_at_failure(self, executor_id: str, error: Exception, emit: Emit) -> WorkflowResult:
         """The result at a failure of a node whose mode is `stop`, with everything recorded or committed until then."""
-        checkpoint = await self._workflow.head(self.execution_id)
-        stored = None if checkpoint is None else StoredExecution(checkpoint)
-        views = self._views
-        assert views is not None  # noqa: S101  # set in drive
+        stored, views = await self._instance.find(self.execution_id), self._views
         node, first = views.node_at(executor_id), _first(error)
         text = f"{node}: {type(first).__name__}: {first}" if node else str(first)
         if node is not None and (event := views.report_failure(node, text)) is not None:
@@ -278,17 +270,17 @@ class Execution:
         result = partial_result(self.execution_id, "failed", state, self._instance.now())
         nodes = {} if state is None else state.nodes
         ended = events.WorkflowCompletedEvent(
-            workflow_name=self._workflow.name,
-            execution_id=self.execution_id,
+            **views.ids,
             duration=result.duration,
             success=False,
             error=text,
             **self._instance.planner.graph.count(nodes),
         )
         self._emit(ended, emit)
-        checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
-        usage = {} if checkpoint is None else dict(checkpoint.metadata.get("usage", {}))
-        return replace(result, error=text, exception=error, checkpoint_id=checkpoint_id, usage=usage)
+        if stored is not None:
+            usage = dict(stored.checkpoint.metadata.get("usage", {}))
+            result = replace(result, usage=usage, checkpoint_id=stored.checkpoint.checkpoint_id)
+        return replace(result, error=text, exception=error)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -23,11 +23,8 @@ INPUT = "input"
 """The key of the execution's input."""
 USUAL = ("question", "input", "message", "query", "prompt")
 """Output keys that name the input of the next node."""
+_KEYS_OF_ITEM = ("item", "index")
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
-
-
-def keys_in(template: str) -> list[str]:
-    return _PLACEHOLDER.findall(template)
 
 
 def as_text(value: Any) -> str:
@@ -281,17 +278,20 @@ def needs_of(draft: Draft) -> dict[str, Collection[str]]:
         if node.needs_approval is not None or (approval is not None and approval.predicate is not None):
             needs[node_id] = list(known)  # a function may use all outputs
             continue
-        needs[node_id] = {name for key in _keys_needed(node.config) for name in _named_by(key, known)}
+        needs[node_id] = {name for _, key in keys_needed(node.config) for name in _named_by(key, known)}
     return needs
 
 
-def _keys_needed(config: NodeConfig) -> Iterator[str]:
+def keys_needed(config: NodeConfig) -> Iterator[tuple[str, str]]:
+    """The keys that the input of the node's agent refers to, each after the option that names it."""
     if config.map is not None:
-        yield config.map.over
+        yield "map.over", config.map.over
     if config.input_template is not None:
-        yield from keys_in(config.input_template)
-    if config.input_key is not None:
-        yield config.input_key
+        for key in dict.fromkeys(_PLACEHOLDER.findall(config.input_template)):
+            if config.map is None or not has_field(key, _KEYS_OF_ITEM):
+                yield "input_template", key
+    elif config.input_key is not None and config.map is None:
+        yield "input_key", config.input_key
 
 
 def _named_by(key: str, known: dict[str, Collection[str] | None]) -> Iterator[str]:

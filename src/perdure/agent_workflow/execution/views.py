@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.definition import START
-from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
+from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, logger
 from perdure.agent_workflow.execution.edge_graph import EdgeGraph
 from perdure.agent_workflow.execution.node import INNER, ApprovalDecision, ApprovalRequest
 from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeState, Status
@@ -18,7 +17,6 @@ from perdure.agents.conversation.message import Content
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest
 from perdure.events import WorkflowEvent
-from perdure.log import get_logger
 from perdure.workflows.workflow import Workflow
 
 
@@ -26,12 +24,13 @@ class EventViews:
     """Converts the engine's events during one call. Counts settled nodes for the progress."""
 
     def __init__(self, workflow_name: str, execution_id: str, graph: EdgeGraph, state: ExecutionState | None) -> None:
-        self._name = workflow_name
+        self.ids: dict[str, Any] = {"workflow_name": workflow_name, "execution_id": execution_id}
+        """Fields of all events."""
         self._execution_id = execution_id
         self._graph = graph
         nodes = {} if state is None else state.nodes
         self._settled = {name for name, node in nodes.items() if node.is_settled and name != START}
-        self._outcomes: dict[str, tuple[Status, dict[str, Any]]] = {}
+        self._outcomes: dict[str, NodeState] = {}
         """Outcomes of nodes in this call, including uncommitted ones."""
 
     def convert(self, event: WorkflowEvent) -> Iterator[events.AgentWorkflowEvent | WorkflowEvent]:
@@ -54,8 +53,13 @@ class EventViews:
     def add_outcomes(self, outcomes: Iterable[NodeOutcome]) -> None:
         """Count nodes that ended before this call. Their events are not emitted again."""
         for outcome in outcomes:
-            self._settled.add(outcome.node)
-            self._outcomes[outcome.node] = (outcome.status, outcome.outputs)
+            self._settle(outcome.node, outcome.status, outcome.outputs)
+
+    def _settle(self, node: str, status: Status, outputs: dict[str, Any]) -> float:
+        """Returns the progress."""
+        self._settled.add(node)
+        self._outcomes[node] = NodeState(status, outputs)
+        return len(self._settled) / max(1, len(self._graph.nodes))
 
     def _count(self, event: events.AgentWorkflowEvent) -> events.AgentWorkflowEvent:
         if isinstance(event, events.WorkflowAgentStartedEvent):
@@ -63,30 +67,25 @@ class EventViews:
         elif isinstance(event, events.WorkflowEdgeTraversedEvent) and event.to_node_id in self._settled:
             self._settled -= self._graph.reached_from([event.to_node_id])  # another pass
         elif isinstance(event, events.WorkflowAgentSkippedEvent):
-            self._settled.add(event.agent_id)
-            self._outcomes[event.agent_id] = ("skipped", {})
+            self._settle(event.agent_id, "skipped", {})
         elif isinstance(event, events.WorkflowAgentCompletedEvent):
-            self._settled.add(event.agent_id)
-            self._outcomes[event.agent_id] = ("done" if event.success else "failed", event.outputs)
-            return msgspec.structs.replace(event, progress=len(self._settled) / max(1, len(self._graph.nodes)))
+            progress = self._settle(event.agent_id, "done" if event.success else "failed", event.outputs)
+            return msgspec.structs.replace(event, progress=progress)
         return event
 
     def report_failure(self, node: str, error: str) -> events.WorkflowAgentCompletedEvent | None:
         """The event of a failed node that did not emit it itself: a workflow with a failed agent."""
-        if self._outcomes.get(node, ("", {}))[0] == "failed":
+        if node in self._outcomes and self._outcomes[node].status == "failed":
             return None
-        self._outcomes[node] = ("failed", {})
-        self._settled.add(node)
         return events.WorkflowAgentCompletedEvent(
-            workflow_name=self._name,
-            execution_id=self._execution_id,
+            **self.ids,
             metadata=events.EventMetadata(node, None, None, (node,), 0),
             agent_id=node,
             agent_name=node,
             layer_index=self._graph.layer_of(node),
             success=False,
             duration=0.0,
-            progress=len(self._settled) / max(1, len(self._graph.nodes)),
+            progress=self._settle(node, "failed", {}),
             error_message=error,
         )
 
@@ -94,8 +93,7 @@ class EventViews:
         """The state with outcomes of nodes since the last commit."""
         if state is None:
             return None
-        since = {node: NodeState(status, outputs) for node, (status, outputs) in self._outcomes.items()}
-        return msgspec.structs.replace(state, nodes={**state.nodes, **since})
+        return msgspec.structs.replace(state, nodes={**state.nodes, **self._outcomes})
 
     @staticmethod
     def node_at(executor_id: str) -> str | None:
@@ -115,8 +113,7 @@ class EventViews:
         else:
             message = str(data)
         return events.WorkflowApprovalRequestedEvent(
-            workflow_name=self._name,
-            execution_id=self._execution_id,
+            **self.ids,
             metadata=metadata,
             request_id=public_id(self._execution_id, str(event.request_id)),
             agent_id=metadata.agent_id or "",
@@ -139,14 +136,7 @@ class EventViews:
     def diagnostic(
         self, level: events.Level, source: str, message: str, node_id: str | None = None
     ) -> events.WorkflowDiagnosticEvent:
-        return events.WorkflowDiagnosticEvent(
-            workflow_name=self._name,
-            execution_id=self._execution_id,
-            level=level,
-            source=source,
-            message=message,
-            node_id=node_id,
-        )
+        return events.WorkflowDiagnosticEvent(**self.ids, level=level, source=source, message=message, node_id=node_id)
 
 
 def public_id(execution_id: str, request_id: str) -> str:
@@ -172,20 +162,9 @@ def _of_node(metadata: events.EventMetadata, event: Any) -> events.EventMetadata
     return metadata if name is None else msgspec.structs.replace(metadata, agent_name=name)
 
 
-logger = get_logger("agent_workflow")
-
-
-@dataclass(frozen=True)
-class LocatedRequest:
-    execution_id: str
-    request_id: str
-    """The id inside the execution."""
-    data: Any
-    """The request; None if it is not pending, and the engine then reports why."""
-
-
-async def find_request(workflow: Workflow, request_id: str, execution_id: str | None) -> LocatedRequest:
-    """Find a request by its public id or, in a named execution, by its inner id. Raises UnknownRequest."""
+async def find_request(workflow: Workflow, request_id: str, execution_id: str | None) -> tuple[str, str, Any]:
+    """Find a request by its public id or, in a named execution, by its inner id: the execution, the inner id, and the
+    request, which is None if it is not pending; the engine then reports why. Raises UnknownRequest."""
     storage = workflow.checkpoint_storage
     pending = await storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
     thread_id, inner_id = execution_id or request_id.rpartition(":")[0], request_id
@@ -199,7 +178,7 @@ async def find_request(workflow: Workflow, request_id: str, execution_id: str | 
         raise UnknownRequest(request_id, thread_id, known)
     inner_id = inner_id.removeprefix(f"{thread_id}:")
     event = checkpoint.pending_request_info_events.get(inner_id)
-    return LocatedRequest(thread_id, inner_id, None if event is None else event.data)
+    return thread_id, inner_id, None if event is None else event.data
 
 
 async def pending_approvals(
