@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self, overload
@@ -237,7 +237,14 @@ class FunctionExecutor(Executor):
         name = id or getattr(func, "__name__", "") or "function"
         super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
         self.func = func
-        self.table = HandlerTable(self.id, [_handler_of(func, input, output, workflow_output)])
+        if input is None and (output is not None or workflow_output is not None):
+            raise ValueError(
+                "@executor(output=..., workflow_output=...) also needs input=: explicit types replace annotations."
+            )
+        explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
+        hints = None if explicit is not None else hints_of(func)
+        handler = read_handler(func, Declaration(False, explicit, hints), bound=False)
+        self.table = HandlerTable(self.id, [replace(handler, function=_as_method(func))])
 
     @property
     def code(self) -> Any:
@@ -276,30 +283,10 @@ def executor(
     on_error: Any = STOP,
 ) -> Any:
     """Make a function an executor: `@executor` or `@executor(id="upper")`."""
-
-    def make(function: Callable[..., Any]) -> FunctionExecutor:
-        return FunctionExecutor(
-            function,
-            id,
-            input=input,
-            output=output,
-            workflow_output=workflow_output,
-            retry=retry,
-            timeout=timeout,
-            on_error=on_error,
-        )
-
+    types: dict[str, Any] = {"input": input, "output": output, "workflow_output": workflow_output}
+    policy: dict[str, Any] = {"retry": retry, "timeout": timeout, "on_error": on_error}
+    make: Callable[..., FunctionExecutor] = functools.partial(FunctionExecutor, id=id, **types, **policy)
     return make if func is None else make(func)
-
-
-def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_output: Any) -> Handler:
-    if input is None and (output is not None or workflow_output is not None):
-        raise ValueError(
-            "@executor(output=..., workflow_output=...) also needs input=: explicit types replace annotations."
-        )
-    explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
-    hints = None if explicit is not None else hints_of(func)
-    return replace(read_handler(func, Declaration(False, explicit, hints), bound=False), function=_as_method(func))
 
 
 def _plain(func: Any) -> tuple[Any, ...]:
@@ -333,18 +320,22 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
-        # An OS thread cannot be cancelled, so await it: its side effects must not outlive the run.
-        returned, cancelled = await await_uncancelled(asyncio.to_thread(_without_stop_iteration, func, args))
-        if cancelled is not None:
-            raise cancelled
-        return await returned if inspect.isawaitable(returned) else returned
+        return await call_in_thread(func, args, {})
 
     return in_thread
 
 
-def _without_stop_iteration(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Call the function, and replace StopIteration: a future cannot hold it, and its waiter would wait forever."""
-    try:
-        return func(*args)
-    except StopIteration as error:
-        raise RuntimeError(f"{func!r} raised StopIteration: {error!r}") from error
+async def call_in_thread(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of a function that is not async, and awaited if it is awaitable."""
+
+    def call() -> Any:
+        try:
+            return func(*args, **kwargs)
+        except StopIteration as error:  # a future cannot hold it, and its waiter would wait forever
+            raise RuntimeError(f"{func!r} raised StopIteration: {error!r}") from error
+
+    # An OS thread cannot be cancelled, so await it: its side effects must not outlive the delivery.
+    returned, cancelled = await await_uncancelled(asyncio.to_thread(call))
+    if cancelled is not None:
+        raise cancelled
+    return await returned if inspect.isawaitable(returned) else returned

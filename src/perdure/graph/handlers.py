@@ -146,13 +146,15 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
         )
     takes_context = len(names) == values + 1
     if declaration.explicit is not None:
-        return _explicit(function, declaration, takes_context)
-    hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
-    types = [_declared_type(function, hints, name) for name in names[:values]]
-    sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
-    sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
-    request = types[0] if declaration.is_response else None
-    name, own = _short_name(function), cancels_itself(function)
+        types, sent, yielded = _explicit_types(function, declaration.explicit)
+        returns = Returns.NOTHING
+    else:
+        hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
+        types = [_declared_type(function, hints, name) for name in names[:values]]
+        sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
+        sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
+    request, own = types[0] if declaration.is_response else None, cancels_itself(function)
+    name = _name(function).rpartition(".")[2]
     return Handler(name, function, types[-1], request, sent, yielded, takes_context, returns, own)
 
 
@@ -168,24 +170,16 @@ def _name(function: Any) -> str:
     return name
 
 
-def _short_name(function: Any) -> str:
-    return _name(function).rpartition(".")[2]
-
-
-def _explicit(function: Callable[..., Any], declaration: Declaration, takes_context: bool) -> Handler:
-    explicit = declaration.explicit or {}
+def _explicit_types(
+    function: Callable[..., Any], explicit: dict[str, Any]
+) -> tuple[list[Any], tuple[Any, ...], tuple[Any, ...]]:
+    """The types of the parameters, and those that are sent and yielded."""
     namespace = getattr(function, "__globals__", {})
-
-    def types(key: str) -> tuple[Any, ...]:
-        value = explicit.get(key)
-        return () if value is None else flatten_union(resolve_annotation(value, namespace, None))
-
-    accepted = normalize(resolve_annotation(explicit["input"], namespace, None))
-    request = normalize(resolve_annotation(explicit["request"], namespace, None)) if declaration.is_response else None
-    _refuse_typevar(function, accepted)
-    sent, yielded = types("output"), types("workflow_output")
-    name, own = _short_name(function), cancels_itself(function)
-    return Handler(name, function, accepted, request, sent, yielded, takes_context, Returns.NOTHING, own)
+    types = {name: resolve_annotation(kind, namespace) for name, kind in explicit.items() if kind is not None}
+    accepted = [normalize(types[name]) for name in ("request", "input") if name in explicit]
+    _refuse_typevar(function, accepted[-1])
+    sent, yielded = (flatten_union(types[name]) if name in types else () for name in ("output", "workflow_output"))
+    return accepted, sent, yielded
 
 
 def _declared_type(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:

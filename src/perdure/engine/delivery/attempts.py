@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from perdure.cancelling import await_uncancelled
 from perdure.clock import Clock
 from perdure.engine.delivery.calls import Calls, StepCall, enter_frame, inside, leave_frame, name_in
 from perdure.engine.delivery.recorder import Recorder
 from perdure.engine.delivery.replay import Waits
 from perdure.errors import TimedOut
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
-from perdure.graph.executor import is_async
+from perdure.graph.executor import call_in_thread, is_async
 from perdure.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
 from perdure.isolation import isolate
 from perdure.records import SETTLES, Record
@@ -88,17 +86,7 @@ class Work:
     async def _call(self, function: Callable[..., Any]) -> Any:
         if is_async(function):
             return await function(*self.arguments, **self.keywords)
-        # An OS thread cannot be cancelled, so await it: its side effects must not outlive the delivery.
-        returned, cancelled = await await_uncancelled(asyncio.to_thread(self._call_in_thread, function))
-        if cancelled is not None:
-            raise cancelled
-        return await returned if inspect.isawaitable(returned) else returned
-
-    def _call_in_thread(self, function: Callable[..., Any]) -> Any:
-        try:
-            return function(*self.arguments, **self.keywords)
-        except StopIteration as error:  # a future cannot hold it, and its waiter would wait forever
-            raise RuntimeError(f"{function!r} raised StopIteration: {error!r}") from error
+        return await call_in_thread(function, self.arguments, self.keywords)
 
 
 class StepEvents:
