@@ -136,9 +136,8 @@ def set_answer_deadline(deadline: datetime | None) -> AbstractContextManager[Non
     return _set(_answer_deadline, deadline)
 
 
-def current_delivery() -> DeliveryContext | None:
-    """The delivery of this task; None outside of a workflow."""
-    return current_context.get()
+current_delivery: Callable[[], DeliveryContext | None] = current_context.get
+"""The delivery of this task; None outside of a workflow."""
 
 
 async def record_turn(
@@ -156,7 +155,7 @@ async def record_turn(
     async def take_turn(new: list[Message], version: int | None) -> AgentResponse:
         return await turn(new)
 
-    version = session_version(session)
+    version = None if session is None else session.version
     response: AgentResponse = await context.group(take_turn, list(messages), version, name=f"{agent}.turn")
     if response.usage_details:
         context.add_usage(response.usage_details)
@@ -184,7 +183,7 @@ async def record_whole_turn(
         response = await turn(new, own)
         return RecordedTurn(response, own.state if own else {}, own.service_session_id if own else None)
 
-    version = session_version(session)
+    version = None if session is None else session.version  # a session's id differs in each run of a handler
     recorded: RecordedTurn = await record_call(whole_turn, list(messages), version, name=f"{agent}.turn")
     context = current_delivery()
     if context is not None and recorded.response.usage_details:
@@ -193,11 +192,6 @@ async def record_whole_turn(
         session.add([*messages, *recorded.response.messages])
         session.state, session.service_session_id = dict(recorded.state), recorded.service_session_id
     return recorded.response
-
-
-def session_version(session: AgentSession | None) -> int | None:
-    """Distinguishes turns in one session. A session that a handler creates has another id in each run."""
-    return None if session is None else session.version
 
 
 async def record_call(

@@ -82,7 +82,8 @@ class Tool:
             except Exception:  # noqa: BLE001, S112  # evaluating an annotation may raise anything
                 continue
             annotations = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-            return {"return": _annotation_or_none(signature.return_annotation), **annotations}
+            returns = signature.return_annotation
+            return {"return": None if returns is signature.empty else returns, **annotations}
         return {}
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
@@ -140,21 +141,14 @@ def types_of(agent: Any) -> tuple[Any, ...]:
     """Annotations of the values that its turns may hold: its own value types, and results of its tools."""
     tools = getattr(agent, "tools", None) or ()
     values = tools.values() if isinstance(tools, Mapping) else tools if isinstance(tools, (list, tuple)) else ()
-    results = (tool.returns for tool in values if isinstance(tool, Tool))
-    return (
-        *getattr(agent, "value_types", ()),
-        *(result for result in results if not isinstance(result, (str, type(None)))),
-    )
+    results = [tool.returns for tool in values if isinstance(tool, Tool)]
+    return (*getattr(agent, "value_types", ()), *(kind for kind in results if not isinstance(kind, (str, type(None)))))
 
 
 def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.split(".")[-1].removesuffix(" | None") == ToolContext.__name__
     return annotation is ToolContext or ToolContext in get_args(annotation)
-
-
-def _annotation_or_none(annotation: Any) -> Any:
-    return None if annotation is inspect.Signature.empty else annotation
 
 
 class Rejected(Exception):

@@ -187,5 +187,4 @@ def _as_their_tool(value: Any) -> Any:
     return agent_framework.tool(tool.function, name=tool.name, description=tool.description, approval_mode=approval)
 
 
-def adapt(agent: Any) -> Any:
-    return FrameworkAgent(agent)
+adapt = FrameworkAgent

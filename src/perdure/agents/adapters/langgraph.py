@@ -91,5 +91,4 @@ def _usage(message: BaseMessage) -> dict[str, int]:
     return {ours: counts[theirs] for theirs, ours in names.items() if theirs in counts}
 
 
-def adapt(agent: Runnable[Any, Any]) -> GraphAgent:
-    return GraphAgent(agent)
+adapt = GraphAgent

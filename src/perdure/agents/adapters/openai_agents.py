@@ -56,8 +56,7 @@ def finished_items(items: list[Any]) -> list[Any]:
 
 
 def _call_id(item: Any) -> Any:
-    raw = item.raw_item
-    return raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
+    return _field(item.raw_item, "call_id")
 
 
 RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
@@ -234,13 +233,13 @@ class SdkAgent(RecordingAgent):
         raw = item.raw_item
         if isinstance(item, sdk.MessageOutputItem):
             return [Message("assistant", sdk.ItemHelpers.text_message_output(item), self.name, raw.id)]
-        if isinstance(item, (sdk.ToolCallItem, sdk.HandoffCallItem)) and _field(raw, "type") == "function_call":
-            call_id, name = str(_field(raw, "call_id")), str(_field(raw, "name"))
-            call = Content.from_function_call(call_id, name, arguments=_field(raw, "arguments"))
+        if isinstance(item, CALLS) and _field(raw, "type") == "function_call":
+            name, arguments = str(_field(raw, "name")), _field(raw, "arguments")
+            call = Content.from_function_call(str(_call_id(item)), name, arguments=arguments)
             return [Message("assistant", call, self.name)]
-        if isinstance(item, (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)):
+        if isinstance(item, RESULTS):
             result = to_jsonable_python(_field(raw, "output"), fallback=str)
-            return [Message("tool", Content.from_function_result(str(_field(raw, "call_id")), result=result))]
+            return [Message("tool", Content.from_function_result(str(_call_id(item)), result=result))]
         return []
 
 

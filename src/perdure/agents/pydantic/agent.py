@@ -19,7 +19,7 @@ from pydantic_ai.usage import UsageLimits
 from perdure.agents.base import RecordingAgent, agent_name
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.pydantic.turn import PydanticTurn, TurnSetting
+from perdure.agents.pydantic.turn import PydanticTurn
 from perdure.agents.tools import Tool, as_tool
 from perdure.graph.policy import RetryPolicy, Seconds, step_policy
 
@@ -142,7 +142,7 @@ class Agent(RecordingAgent):
         all_tools = {**self.tools, **more}
         output_type = self.output_type if response_format is None else response_format
         settings = {**self._settings, **(client_kwargs or {}), **(model_settings or {})}
-        setting = TurnSetting(
+        turn = PydanticTurn(
             name=self.name,
             id=self.id,
             agent=self._agent,
@@ -153,9 +153,9 @@ class Agent(RecordingAgent):
             has_value=output_type is not None and output_type is not str,
             usage_limits=self._limits if usage_limits is None else _limits(usage_limits),
             options={"model_settings": settings} if settings else {},
-            **self._policy,
+            policy=self._policy,
         )
-        return await PydanticTurn(setting).take([*(session.messages if session is not None else ()), *messages])
+        return await turn.take([*(session.messages if session is not None else ()), *messages])
 
     def _sort_tools(
         self, tools: Iterable[Any], known: Mapping[str, Tool] | None = None
@@ -252,7 +252,7 @@ class PydanticAgent(RecordingAgent):
         own = {tool.name: tool for tool in map(as_tool, tools)}
         options = {name: kwarg for name, kwarg in kwargs.items() if name in RUN_OPTIONS}
         more = (toolset_of(own.values(), max_retries=1),) if own else ()
-        setting = TurnSetting(
+        turn = PydanticTurn(
             name=self.name,
             id=self.id,
             agent=self.agent,
@@ -264,7 +264,7 @@ class PydanticAgent(RecordingAgent):
             usage_limits=options.pop("usage_limits", None),
             options=options,
         )
-        return await PydanticTurn(setting).take([*(session.messages if session is not None else ()), *messages])
+        return await turn.take([*(session.messages if session is not None else ()), *messages])
 
     def _output_type(self, response_format: Any, output_mode: OutputMode | None) -> Any:
         """Its own output type, with deferred calls. An agent with output validators does not allow another type."""
@@ -276,5 +276,4 @@ class PydanticAgent(RecordingAgent):
         return None if is_fixed or DeferredToolRequests in several else [*several, DeferredToolRequests]
 
 
-def adapt(agent: AbstractAgent[Any, Any]) -> PydanticAgent:
-    return PydanticAgent(agent)
+adapt = PydanticAgent

@@ -163,15 +163,12 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             self._turn.add(self._message_of(shortened, message_id), replayed=True)
 
     def _message_of(self, response: ModelResponse, message_id: str) -> Message:
-        message = to_message(self._with_output_as_text(response), self._agent_name)
+        parts = [self._output_as_text(part) for part in response.parts]
+        message = to_message(replace(response, parts=parts), self._agent_name)
         return msgspec.structs.replace(message, message_id=message_id)
 
-    def _with_output_as_text(self, response: ModelResponse) -> ModelResponse:
-        """With structured output as text, not as a call of pydantic-ai's internal output tool."""
-        parts = [self._output_as_text(part) for part in response.parts]
-        return replace(response, parts=parts)
-
     def _output_as_text(self, part: Any) -> Any:
+        """Structured output is text, not a call of pydantic-ai's internal output tool."""
         if isinstance(part, ToolCallPart) and part.tool_name in self.output_names:
             return TextPart(part.args_as_json_str())
         return part
@@ -192,22 +189,16 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
 
     def _new_part(self, event: Any) -> Content | None:
         """The new content of an event. Calls and files are emitted when they are complete."""
-        if isinstance(event, PartStartEvent):
-            part = event.part
-            if isinstance(part, TextPart) and part.content:
-                return Content.from_text(part.content)
-            if isinstance(part, ThinkingPart) and part.content:
-                return Content.from_text_reasoning(part.content)
-        elif isinstance(event, PartDeltaEvent):
-            delta = event.delta
-            if isinstance(delta, TextPartDelta) and delta.content_delta:
-                return Content.from_text(delta.content_delta)
-            if isinstance(delta, ThinkingPartDelta) and delta.content_delta:
-                return Content.from_text_reasoning(delta.content_delta)
+        if isinstance(event, PartStartEvent) and isinstance(event.part, (TextPart, ThinkingPart)):
+            text, is_thought = event.part.content, isinstance(event.part, ThinkingPart)
+        elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, (TextPartDelta, ThinkingPartDelta)):
+            text, is_thought = event.delta.content_delta, isinstance(event.delta, ThinkingPartDelta)
         elif isinstance(event, PartEndEvent) and isinstance(event.part, (ToolCallPart, FilePart)):
             message = to_message(ModelResponse(parts=[self._output_as_text(event.part)]))
             return message.contents[0] if message.contents else None
-        return None
+        else:
+            return None
+        return Content("text_reasoning" if is_thought else "text", text=text) if text else None
 
     @asynccontextmanager
     async def request_stream(

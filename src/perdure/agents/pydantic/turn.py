@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,7 +34,6 @@ from perdure.agents.pydantic.toolset import (
 from perdure.agents.recording import BadAnswerRetry, emit_update, end_sentence, is_streaming, turn_failure
 from perdure.agents.tools import Tool
 from perdure.errors import PerdureError, UsageLimitReached
-from perdure.graph.policy import RetryPolicy, Seconds
 
 
 @contextmanager
@@ -106,27 +105,6 @@ CONTINUE_PROMPT = "Please go on."
 """The prompt for a model whose own message is the last: a request must end with another message."""
 
 
-class TurnSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a turn."""
-
-    name: str
-    """The name of the agent, part of the keys of its steps."""
-    id: str
-    agent: pydantic_ai.Agent[Any, Any]
-    model: Model | str
-    toolsets: tuple[AbstractToolset[Any], ...] = ()
-    tools: Mapping[str, Tool] = {}  # msgspec copies it
-    """Those of our tools that the toolsets contain."""
-    output_type: Any = None
-    has_value: bool = False
-    """Whether the output is more than a text."""
-    retry: RetryPolicy | int | None = None
-    timeout: Seconds | None = None
-    usage_limits: UsageLimits | None = None
-    options: Mapping[str, Any] = {}
-    """Other options of the agent's run."""
-
-
 class _BadAnswer(Exception):
     """The model's answer cannot be used, and no attempt is left."""
 
@@ -137,31 +115,47 @@ class _BadAnswer(Exception):
         self.new = new
 
 
+@dataclass(kw_only=True)
 class PydanticTurn:
     """One turn. A repeated turn after a crash replays its records."""
 
-    def __init__(self, setting: TurnSetting) -> None:
-        self._setting = setting
-        self._messages = TurnMessages(setting.name, setting.id)
-        with agent_errors(setting.name):
-            model = infer_model(setting.model)
-        policy: dict[str, Any] = {"retry": setting.retry, "timeout": setting.timeout}
-        self._model = RecordingModel(model, setting.name, self._messages, **policy)
+    name: str
+    """The name of the agent, part of the keys of its steps."""
+    id: str
+    agent: pydantic_ai.Agent[Any, Any]
+    model: Model | str
+    toolsets: Sequence[AbstractToolset[Any]]
+    tools: Mapping[str, Tool]
+    """Those of our tools that the toolsets contain."""
+    output_type: Any
+    has_value: bool
+    """Whether the output is more than a text."""
+    usage_limits: UsageLimits | None
+    options: Mapping[str, Any]
+    """Other options of the agent's run."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """`retry` and `timeout` of model requests."""
+
+    def __post_init__(self) -> None:
+        self._messages = TurnMessages(self.name, self.id)
+        with agent_errors(self.name):
+            model = infer_model(self.model)
+        self._model = RecordingModel(model, self.name, self._messages, **self.policy)
         self._calls = ToolCalls(self._model)
         self._usage = RunUsage()
-        self._bad_answers = BadAnswerRetry(setting.name)
+        self._bad_answers = BadAnswerRetry(self.name)
 
     async def take(self, conversation: Sequence[Message]) -> AgentResponse:
         """The response to the whole conversation."""
-        pending = PendingCalls.find_in(conversation, self._setting.name)
+        pending = PendingCalls.find_in(conversation, self.name)
         if pending.is_waiting:
             self._messages.add(pending.repeat_requests(), replayed=False)
             return self._response(None)
-        history = from_messages(without_requests(conversation), self._setting.name)
+        history = from_messages(without_requests(conversation), self.name)
         results = pending.results()
         if results is None and not (history and isinstance(history[-1], ModelRequest)) and not pending.calls:
             history.append(ModelRequest(parts=[UserPromptPart(CONTINUE_PROMPT)]))
-        with agent_errors(self._setting.name):
+        with agent_errors(self.name):
             while True:
                 try:
                     output, history = await self._run(history, results)
@@ -174,29 +168,28 @@ class PydanticTurn:
                 results = await ask_for_results(output, self._calls.name_of)
                 if results is None:
                     if output.approvals or output.calls:
-                        self._messages.add(request_message(output, self._setting.name), replayed=False)
+                        self._messages.add(request_message(output, self.name), replayed=False)
                     return self._response(None)
 
     async def _run(
         self, history: list[ModelMessage], results: DeferredToolResults | None
     ) -> tuple[Any, list[ModelMessage]]:
         """The output, and all messages. The output is None if a tool ends the turn."""
-        setting = self._setting
         toolsets = [
-            RecordingToolset(toolset, agent_name=setting.name, tools=setting.tools, calls=self._calls)
-            for toolset in setting.toolsets
+            RecordingToolset(toolset, agent_name=self.name, tools=self.tools, calls=self._calls)
+            for toolset in self.toolsets
         ]
         # In other cases the first request contains messages of the conversation, which are not new.
         has_new_results = results is not None or isinstance(history[-1], ModelResponse)
-        with setting.agent.override(model=self._model, toolsets=toolsets, tools=[]):
-            async with setting.agent.iter(
+        with self.agent.override(model=self._model, toolsets=toolsets, tools=[]):
+            async with self.agent.iter(
                 message_history=history,
                 deferred_tool_results=results,
-                output_type=setting.output_type,
-                usage_limits=setting.usage_limits,
+                output_type=self.output_type,
+                usage_limits=self.usage_limits,
                 usage=self._usage,
                 infer_name=False,
-                **setting.options,
+                **self.options,
             ) as run:
                 node: Any = run.next_node
                 while not isinstance(node, End):
@@ -226,10 +219,9 @@ class PydanticTurn:
 
     async def _drop_bad_answers(self, bad_answer: _BadAnswer) -> list[ModelMessage]:
         """The messages before the unusable answers. Raises AgentFailed if the delivery has not failed with it yet."""
-        name = self._setting.name
-        await self._bad_answers.report(turn_failure(name, bad_answer.error, BAD_ANSWER_ADVICE))
+        await self._bad_answers.report(turn_failure(self.name, bad_answer.error, BAD_ANSWER_ADVICE))
         last = bad_answer.new[-1] if bad_answer.new else None
-        finished = await finished_calls(last, self._calls, name) if isinstance(last, ModelResponse) else set()
+        finished = await finished_calls(last, self._calls, self.name) if isinstance(last, ModelResponse) else set()
         remainder = drop_bad_answers(bad_answer.before, bad_answer.new, finished)
         shortened = remainder.messages[-1] if remainder.is_last_shortened else None
         self._model.drop_answers(remainder.dropped, shortened if isinstance(shortened, ModelResponse) else None)
@@ -250,9 +242,9 @@ class PydanticTurn:
     def _response(self, output: Any) -> AgentResponse:
         response = AgentResponse(
             messages=tuple(self._messages.messages),
-            agent_id=self._setting.id,
+            agent_id=self.id,
             usage_details=usage_of(self._usage),
-            value=output if self._setting.has_value else None,
+            value=output if self.has_value else None,
             finish_reason="stop",
         )
         self._messages.emit_replayed()
