@@ -146,17 +146,15 @@ if TYPE_CHECKING:
         FanInEdgeGroup as FanInEdgeGroup,
         FanOutEdgeGroup as FanOutEdgeGroup,
         SingleEdgeGroup as SingleEdgeGroup,
+        SubWorkflowRequestMessage as SubWorkflowRequestMessage,
+        SubWorkflowResponseMessage as SubWorkflowResponseMessage,
         SwitchCaseEdgeGroup as SwitchCaseEdgeGroup,
         SwitchCaseEdgeGroupCase as SwitchCaseEdgeGroupCase,
         SwitchCaseEdgeGroupDefault as SwitchCaseEdgeGroupDefault,
+        WorkflowExecutor as WorkflowExecutor,
     )
     from perdure.graph.handlers import handler as handler, response_handler as response_handler
     from perdure.graph.policy import RetryPolicy as RetryPolicy, add as add, append as append, merge as merge
-    from perdure.graph.sub_workflow import (
-        SubWorkflowRequestMessage as SubWorkflowRequestMessage,
-        SubWorkflowResponseMessage as SubWorkflowResponseMessage,
-        WorkflowExecutor as WorkflowExecutor,
-    )
     from perdure.graph.validation import validate_workflow_graph as validate_workflow_graph
     from perdure.records import (
         CheckpointInfo as CheckpointInfo,
@@ -268,11 +266,11 @@ _NAMES = {
     "perdure.graph.executor": "Executor FunctionExecutor executor",
     "perdure.graph.graph": (
         "Case Default Edge EdgeCondition EdgeGroup FanInEdgeGroup FanOutEdgeGroup SingleEdgeGroup SwitchCaseEdgeGroup "
-        "SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault"
+        "SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault SubWorkflowRequestMessage SubWorkflowResponseMessage "
+        "WorkflowExecutor"
     ),
     "perdure.graph.handlers": "handler response_handler",
     "perdure.graph.policy": "RetryPolicy add append merge",
-    "perdure.graph.sub_workflow": "SubWorkflowRequestMessage SubWorkflowResponseMessage WorkflowExecutor",
     "perdure.graph.validation": "validate_workflow_graph",
     "perdure.records": "CheckpointInfo Damage MessageType PendingRequest ThreadInfo WorkflowMessage",
     "perdure.storages": (

@@ -26,8 +26,8 @@ def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message],
     """
     overlap = 0
     if known:
-        ends = range(min(len(known), len(conversation)), 0, -1)
-        overlap = next((n for n in ends if conversation[n - 1] == known[-1] and _ends_with(known, conversation[:n])), 0)
+        ends = (n for n in range(min(len(known), len(conversation)), 0, -1) if conversation[n - 1] == known[-1])
+        overlap = next((n for n in ends if list(known[-n:]) == list(conversation[:n])), 0)
     seen_count = 0
     if seen is not None:
         count, last = seen
@@ -51,10 +51,6 @@ def merge_conversations(conversations: Sequence[Sequence[Message]]) -> list[Mess
     return [*shared, *(message for conversation in conversations for message in conversation[common:])]
 
 
-def _ends_with(known: Sequence[Message], part: Sequence[Message]) -> bool:
-    return list(known[len(known) - len(part) :]) == list(part)
-
-
 ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
 ContextFilter: TypeAlias = Callable[[list[Message]], Sequence[Message]]
 
@@ -76,13 +72,10 @@ class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     def with_text(self, text: str) -> AgentExecutorResponse:
         """A copy with this text as the agent's response."""
         before = self.full_conversation[: len(self.full_conversation) - len(self.agent_response.messages)]
-        message = Message("assistant", text, _author(self.agent_response))
+        authors = [message.author_name for message in self.agent_response.messages if message.author_name]
+        message = Message("assistant", text, authors[-1] if authors else None)
         response = msgspec.structs.replace(self.agent_response, messages=(message,), value=None)
         return AgentExecutorResponse(self.executor_id, response, [*before, message])
-
-
-def _author(response: AgentResponse) -> str | None:
-    return next((message.author_name for message in reversed(response.messages) if message.author_name), None)
 
 
 class AgentExecutor(Executor):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import msgspec
 
-from perdure.graph.annotations import flatten_union, required_keys
+from perdure.graph.annotations import flatten_union, is_typed_dict, required_keys
 from perdure.graph.matching import is_instance_of
 
 
@@ -107,15 +107,9 @@ def _convert_by_hand(value: object, annotation: object) -> object:
 
 
 _SEQUENCES: dict[object, Callable[[Iterable[object]], object]] = {
-    list: list,
-    abc.Sequence: list,
-    abc.MutableSequence: list,
-    abc.Collection: list,
-    abc.Iterable: list,
+    **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
+    **dict.fromkeys((set, abc.Set, abc.MutableSet), set),
     tuple: tuple,
-    set: set,
-    abc.Set: set,
-    abc.MutableSet: set,
     frozenset: frozenset,
 }
 _MAPPINGS: tuple[object, ...] = (dict, abc.Mapping, abc.MutableMapping)
@@ -187,8 +181,9 @@ def _fields_of(cls: Any) -> list[_Field]:
             return [_Field(info.name, info.encode_name, info.type, info.required) for info in infos]
         if isinstance(cls, type) and dataclasses.is_dataclass(cls):
             hints = typing.get_type_hints(cls, include_extras=True)
-            return [_dataclass_field(field, hints) for field in dataclasses.fields(cls) if field.init]
-        if hasattr(cls, "__required_keys__"):
+            fields = [field for field in dataclasses.fields(cls) if field.init]
+            return [_Field(field.name, field.name, hints[field.name], _has_no_default(field)) for field in fields]
+        if is_typed_dict(cls):
             hints = typing.get_type_hints(cls)
             return [_Field(name, name, hints[name], name in required_keys(cls)) for name in hints]
     except NameError as error:
@@ -196,9 +191,8 @@ def _fields_of(cls: Any) -> list[_Field]:
     return []
 
 
-def _dataclass_field(field: dataclasses.Field[Any], hints: Mapping[str, object]) -> _Field:
-    is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    return _Field(field.name, field.name, hints[field.name], is_required)
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _converted_to_record(value: Mapping[Any, object], cls: type, fields: Sequence[_Field]) -> object:

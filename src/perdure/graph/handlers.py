@@ -5,6 +5,7 @@ The types come from annotations or explicit arguments.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,14 +82,12 @@ def handler(func: F | None = None, *, input: Any = None, output: Any = None, wor
     The types come from its annotations, `async def m(self, message: T, ctx: WorkflowContext[Sent, Yielded])`, or, all
     of them, from `input=`, `output=` and `workflow_output=`.
     """
-    if func is not None:
-        return _mark(func, is_response=False, explicit=None)
     if input is None and (output is not None or workflow_output is not None):
         raise ValueError(
             "@handler(output=..., workflow_output=...) also needs input=: explicit types replace all annotations."
         )
     explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
-    return lambda function: _mark(function, is_response=False, explicit=explicit)
+    return _decorate(func, explicit, is_response=False)
 
 
 @overload
@@ -106,25 +105,26 @@ def response_handler(
     workflow_output: Any = None,
 ) -> Any:
     """Mark a method as the receiver of answers: `async def m(self, original_request: R, response: S, ctx)`."""
-    if func is not None:
-        return _mark(func, is_response=True, explicit=None)
     if (request is None) != (response is None):
         raise ValueError("@response_handler needs both request= and response=, or neither.")
     if request is None and (output is not None or workflow_output is not None):
         raise ValueError("@response_handler(output=...) also needs request= and response=.")
     explicit = {"request": request, "input": response, "output": output, "workflow_output": workflow_output}
-    return lambda function: _mark(function, is_response=True, explicit=None if request is None else explicit)
+    return _decorate(func, None if request is None else explicit, is_response=True)
 
 
-def _mark(function: F, *, is_response: bool, explicit: dict[str, Any] | None) -> F:
-    early = None
-    if explicit is None:
-        try:
-            early = hints_of(function)
-        except ValueError:  # refers to a class that is defined later: read again at first use
-            early = None
-    setattr(function, MARK, Declaration(is_response, explicit, early))
-    return function
+def _decorate(func: F | None, explicit: dict[str, Any] | None, *, is_response: bool) -> Any:
+    """The marked function or, without one, the decorator that marks it."""
+
+    def mark(function: F) -> F:
+        early = None
+        if explicit is None:
+            with contextlib.suppress(ValueError):  # refers to a class that is defined later: read again at first use
+                early = hints_of(function)
+        setattr(function, MARK, Declaration(is_response, explicit, early))
+        return function
+
+    return mark if func is None else mark(func)
 
 
 def read_handler(function: Callable[..., Any], declaration: Declaration, *, bound: bool = True) -> Handler:

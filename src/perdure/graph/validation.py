@@ -22,8 +22,15 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, Graph, OutputDesignation
-from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.graph.graph import (
+    Edge,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    Graph,
+    OutputDesignation,
+    WorkflowExecutor,
+)
 from perdure.log import get_logger
 from perdure.names import stable_name
 

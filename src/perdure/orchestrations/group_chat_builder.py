@@ -13,7 +13,7 @@ from perdure.agents.tools import types_of
 from perdure.errors import InvalidSelection
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.sub_workflow import is_agent
+from perdure.graph.graph import is_agent
 from perdure.orchestrations.group_chat import (
     ORCHESTRATOR_ID,
     AgentOrchestrationOutput,

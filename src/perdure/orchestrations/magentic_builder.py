@@ -17,8 +17,8 @@ from perdure.errors import WorkflowRunnerException
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
+from perdure.graph.graph import is_agent
 from perdure.graph.handlers import handler, response_handler
-from perdure.graph.sub_workflow import is_agent
 from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,

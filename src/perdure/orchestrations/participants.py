@@ -19,8 +19,8 @@ from perdure.engine.run.request import Durability, check_storage
 from perdure.errors import DuplicateExecutorId, did_you_mean
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
+from perdure.graph.graph import find_graph, is_agent
 from perdure.graph.handlers import handler
-from perdure.graph.sub_workflow import find_graph, is_agent
 from perdure.names import check_identifier
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 

@@ -14,8 +14,7 @@ from perdure.checkpoints.open_thread import TAKEN_BACK
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue
-from perdure.graph.graph import Graph
-from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.graph.graph import Graph, WorkflowExecutor
 from perdure.records import ChildCheckpoint, Commit, JournalEntry
 
 Doing: TypeAlias = tuple[str, int | None]

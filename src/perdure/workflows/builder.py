@@ -32,6 +32,8 @@ from perdure.graph.graph import (
     SwitchCaseEdgeGroupCase,
     SwitchCaseEdgeGroupDefault,
     function_name,
+    is_agent,
+    node_of,
 )
 from perdure.graph.policy import (
     DEFAULT,
@@ -44,7 +46,6 @@ from perdure.graph.policy import (
     Seconds,
     executor_policy,
 )
-from perdure.graph.sub_workflow import is_agent, node_of
 from perdure.graph.validation import check_paths, designate, validate_workflow_graph
 from perdure.names import check_identifier
 from perdure.workflows.workflow import Workflow

@@ -20,7 +20,7 @@ from tests.unit.orchestrations.magentic_team import (
 
 from perdure import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, WorkflowRunState
 from perdure.agents.conversation.message import AgentSession, Content, Message
-from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.graph.graph import WorkflowExecutor
 from perdure.orchestrations.magentic import MagenticPlanReviewRequest, MagenticPlanReviewResponse
 from perdure.orchestrations.magentic_builder import MagenticBuilder
 from perdure.testing.scripted import ScriptedAgent

@@ -39,7 +39,7 @@ from perdure.agents.tools import as_tool
 from perdure.checkpoints.history.retention import LatestOnly
 from perdure.clock import SystemClock
 from perdure.errors import InvalidDefinition, PredicateFailed
-from perdure.graph.sub_workflow import WorkflowExecutor, is_agent
+from perdure.graph.graph import WorkflowExecutor, is_agent
 from perdure.isolation import isolate
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.workflows.builder import WorkflowBuilder

@@ -32,8 +32,8 @@ from perdure.agent_workflow.execution.turn import is_transient
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import as_tool
 from perdure.errors import InvalidDefinition
+from perdure.graph.graph import is_agent
 from perdure.graph.policy import RetryPolicy, Seconds, in_seconds
-from perdure.graph.sub_workflow import is_agent
 
 
 class AgentNodeOptions:

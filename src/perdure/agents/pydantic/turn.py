@@ -94,11 +94,10 @@ def drop_bad_answers(
 
 
 def _is_only_retry(request: ModelRequest) -> bool:
-    return all(part.part_kind in RETRY_PARTS or _is_retried(part) for part in request.parts)
-
-
-def _is_retried(part: object) -> bool:
-    return isinstance(part, ToolReturnPart) and part.outcome == "retried"
+    return all(
+        part.part_kind in RETRY_PARTS or (isinstance(part, ToolReturnPart) and part.outcome == "retried")
+        for part in request.parts
+    )
 
 
 CONTINUE_PROMPT = "Please go on."

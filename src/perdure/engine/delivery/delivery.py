@@ -21,8 +21,8 @@ from perdure.engine.thread.state import is_missing
 from perdure.errors import AnswerRejected, ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.coercion import coerce
+from perdure.graph.graph import SubWorkflowResponseMessage
 from perdure.graph.policy import DEFAULT, ISOLATE, SKIP, FailurePolicy, RetryPolicy
-from perdure.graph.sub_workflow import SubWorkflowResponseMessage
 from perdure.isolation import is_immutable, isolate
 from perdure.records import Record, SuspendedDelivery, WorkflowMessage
 

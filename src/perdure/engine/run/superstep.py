@@ -19,7 +19,7 @@ from perdure.engine.thread.position import Child, Position, is_awake
 from perdure.engine.thread.state import merge_state
 from perdure.errors import DuplicateRequest
 from perdure.events import WorkflowEvent
-from perdure.graph.sub_workflow import SubWorkflowResponseMessage
+from perdure.graph.graph import SubWorkflowResponseMessage
 from perdure.isolation import isolate
 from perdure.records import Answer, WorkflowMessage
 

@@ -21,10 +21,11 @@ from perdure.graph.graph import (
     FanInEdgeGroup,
     FanOutEdgeGroup,
     Graph,
+    SubWorkflowRequestMessage,
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupDefault,
+    WorkflowExecutor,
 )
-from perdure.graph.sub_workflow import SubWorkflowRequestMessage, WorkflowExecutor
 from perdure.graph.validation import graph_signature, signature_hash
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage

@@ -11,7 +11,7 @@ from perdure.checkpoints.encoding.decode import decode_request
 from perdure.checkpoints.encoding.encode import encode_request
 from perdure.codec import Codec, Encoded, Tree
 from perdure.events import WorkflowEvent
-from perdure.graph.sub_workflow import SubWorkflowResponseMessage
+from perdure.graph.graph import SubWorkflowResponseMessage
 from perdure.isolation import is_immutable, isolate
 from perdure.records import SuspendedDelivery, WorkflowMessage
 

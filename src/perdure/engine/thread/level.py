@@ -16,9 +16,8 @@ from perdure.engine.thread.live_threads import Instances, LiveThread
 from perdure.engine.thread.position import Child, Position
 from perdure.events import WorkflowEvent
 from perdure.graph.executor import Executor
-from perdure.graph.graph import Graph
+from perdure.graph.graph import Graph, SubWorkflowRequestMessage, WorkflowExecutor
 from perdure.graph.policy import DEFAULT, FailurePolicy
-from perdure.graph.sub_workflow import SubWorkflowRequestMessage, WorkflowExecutor
 from perdure.isolation import isolate
 from perdure.records import WorkflowMessage
 

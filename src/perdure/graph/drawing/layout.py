@@ -175,7 +175,8 @@ class _Layout:
         )
         areas = [_area(spot, size) for spot, size in zip(layers.shapes, self._sizes, strict=True)]
         strokes = list(Lines(self._picture, areas, layers.routes, heights, sides).strokes())
-        return _crop(self._boxes(areas), self._tags(layers.routes, areas), strokes, self._place_drawings(areas))
+        boxes = list(map(Box, self._picture.shapes, areas, self._names))
+        return _crop(boxes, self._tags(layers.routes, areas), strokes, self._place_drawings(areas))
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
@@ -184,29 +185,24 @@ class _Layout:
             beside = LOOP_WIDTH + (label_size(self._labels[loop])[0] if self._labels[loop] else 0)
         return Extent(width / 2, width / 2 + beside, height)
 
-    def _boxes(self, areas: Sequence[Rectangle]) -> list[Box]:
-        shapes = self._picture.shapes
-        return [Box(shape, area, lines) for shape, lines, area in zip(shapes, self._names, areas, strict=True)]
-
     def _tags(self, routes: Sequence[EdgeRoute], areas: Sequence[Rectangle]) -> list[Tag]:
-        labelled = [(route.number, _area(route.label, label_size(self._labels[route.number])))
-                    for route in routes if route.label is not None]  # fmt: skip
-        for number, link in enumerate(self._picture.links):
+        sizes, links, shapes = list(map(label_size, self._labels)), self._picture.links, self._picture.shapes
+        places = {route.number: _area(route.label, sizes[route.number]) for route in routes if route.label is not None}
+        for number, link in enumerate(links):
             if link.source == link.target and self._labels[number]:
-                labelled.append((number, _beside(areas[link.source], label_size(self._labels[number]))))
-        return [self._tag(number, area) for number, area in labelled]
-
-    def _tag(self, number: int, area: Rectangle) -> Tag:
-        link, shapes = self._picture.links[number], self._picture.shapes
-        return Tag(link, shapes[link.source], shapes[link.target], area, self._labels[number])
+                places[number] = _beside(areas[link.source], sizes[number])
+        return [
+            Tag(links[number], shapes[links[number].source], shapes[links[number].target], area, self._labels[number])
+            for number, area in places.items()
+        ]
 
     def _place_drawings(self, areas: Sequence[Rectangle]) -> list[Drawing]:
         """The drawings of sub-workflows, at their places."""
-        drawings = []
-        for inside, area in zip(self._inside, areas, strict=True):
-            if inside is not None:
-                drawings.append(inside.place_inside(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT))
-        return drawings
+        return [
+            inside.place_inside(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
+            for inside, area in zip(self._inside, areas, strict=True)
+            if inside is not None
+        ]
 
 
 def _label_extent(lines: tuple[str, ...]) -> Extent | None:

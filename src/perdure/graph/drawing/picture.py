@@ -17,9 +17,9 @@ from perdure.graph.graph import (
     FanOutEdgeGroup,
     Graph,
     SwitchCaseEdgeGroup,
+    WorkflowExecutor,
     function_name,
 )
-from perdure.graph.sub_workflow import WorkflowExecutor
 
 
 class UniqueNames:

@@ -19,7 +19,7 @@ import msgspec
 from perdure.agents.base import adapt_agent, agent_name
 from perdure.errors import PerdureError, did_you_mean
 from perdure.graph.executor import Executor
-from perdure.graph.sub_workflow import is_agent
+from perdure.graph.graph import is_agent
 from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotImportable, NotServable, ServerConfig, UnknownWorkflow
 from perdure.server.threads.conversation import SpeakingExecutor

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.graph.executor import Executor, FunctionExecutor
-from perdure.graph.graph import Case, Default, Graph
-from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.graph.graph import Case, Default, Graph, WorkflowExecutor
 from perdure.workflows.builder import WorkflowBuilder
 
 
