@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import weakref
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.errors import MissingExtra
 from perdure.observing import (
@@ -32,6 +33,7 @@ except ImportError as error:
     raise MissingExtra("The server", "prometheus-client", "server") from error
 
 Labels = tuple[str, ...]
+M = TypeVar("M", bound="CounterMetric | HistogramMetric")
 
 _CREATED = re.compile(rb"(?:# (?:HELP|TYPE) )?\w+_created[ {]")
 
@@ -114,18 +116,8 @@ class MetricCollector(Collector):
     def __init__(self) -> None:
         self._all: list[CounterMetric | HistogramMetric] = []
 
-    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> CounterMetric:
-        self._all.append(metric := CounterMetric(name, text, labels))
-        return metric
-
-    def gauge(self, name: str, text: str) -> GaugeMetric:
-        self._all.append(metric := GaugeMetric(name, text))
-        return metric
-
-    def histogram(
-        self, name: str, text: str, labels: Sequence[str] = (), *, bounds: Sequence[float]
-    ) -> HistogramMetric:
-        self._all.append(metric := HistogramMetric(name, text, labels, bounds=bounds))
+    def add(self, metric: M) -> M:
+        self._all.append(metric)
         return metric
 
     def collect(self) -> Iterator[Any]:
@@ -147,7 +139,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._collector = MetricCollector()
-        self._labels: dict[str, set[str]] = {}
+        self._labels: defaultdict[str, set[str]] = defaultdict(set)
         self._create_server_metrics()
         self._create_engine_metrics()
         self._registry.register(self._collector)
@@ -168,24 +160,28 @@ class Metrics:
         Gauge(f"perdure_{name}", text, registry=self._registry).set_function(value)
 
     def _create_server_metrics(self) -> None:
-        collector = self._collector
-        self._http = collector.counter("perdure_http_requests", "HTTP requests", ("method", "route", "status"))
-        self._http_seconds = collector.histogram(
-            "perdure_http_request_seconds",
-            "Time to the end of the response; for a stream, to its end",
-            ("method", "route"),
-            bounds=REQUEST_SECONDS,
+        add = self._collector.add
+        self._http = add(CounterMetric("perdure_http_requests", "HTTP requests", ("method", "route", "status")))
+        self._http_seconds = add(
+            HistogramMetric(
+                "perdure_http_request_seconds",
+                "Time to the end of the response; for a stream, to its end",
+                ("method", "route"),
+                bounds=REQUEST_SECONDS,
+            )
         )
-        self._streams = collector.gauge("perdure_streams_open", "Open event streams and sockets")
-        self._served = collector.counter("perdure_served_runs", "Runs of clients", ("workflow", "outcome"))
-        self._served_seconds = collector.histogram(
-            "perdure_served_run_seconds",
-            "Time of a client's run, including the queue",
-            ("workflow",),
-            bounds=RUN_SECONDS,
+        self._streams = add(GaugeMetric("perdure_streams_open", "Open event streams and sockets"))
+        self._served = add(CounterMetric("perdure_served_runs", "Runs of clients", ("workflow", "outcome")))
+        self._served_seconds = add(
+            HistogramMetric(
+                "perdure_served_run_seconds",
+                "Time of a client's run, including the queue",
+                ("workflow",),
+                bounds=RUN_SECONDS,
+            )
         )
-        self._served_started = collector.counter(
-            "perdure_served_runs_started", "Clients' runs that left the queue", ("workflow",)
+        self._served_started = add(
+            CounterMetric("perdure_served_runs_started", "Clients' runs that left the queue", ("workflow",))
         )
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -210,44 +206,48 @@ class Metrics:
         self._served_seconds.add(seconds, workflow)
 
     def _create_engine_metrics(self) -> None:
-        collector = self._collector
-        self._runs = collector.counter("perdure_runs", "Runs that ended", ("workflow", "outcome"))
-        self._run_seconds = collector.histogram(
-            "perdure_run_seconds", "Time of a run", ("workflow",), bounds=RUN_SECONDS
+        add = self._collector.add
+        self._runs = add(CounterMetric("perdure_runs", "Runs that ended", ("workflow", "outcome")))
+        self._run_seconds = add(
+            HistogramMetric("perdure_run_seconds", "Time of a run", ("workflow",), bounds=RUN_SECONDS)
         )
-        self._active = collector.gauge("perdure_runs_active", "Runs that own their thread")
-        self._queued = collector.gauge("perdure_runs_queued", "Runs that wait for their thread")
-        self._queued_seconds = collector.histogram(
-            "perdure_run_queued_seconds", "Time that a run waited for its thread", bounds=RUN_SECONDS
+        self._active = add(GaugeMetric("perdure_runs_active", "Runs that own their thread"))
+        self._queued = add(GaugeMetric("perdure_runs_queued", "Runs that wait for their thread"))
+        self._queued_seconds = add(
+            HistogramMetric("perdure_run_queued_seconds", "Time that a run waited for its thread", bounds=RUN_SECONDS)
         )
-        self._lost = collector.counter("perdure_lease_losses", "Runs that lost their thread to another run")
-        self._supersteps = collector.counter("perdure_supersteps", "Supersteps", ("workflow", "outcome"))
-        self._superstep_seconds = collector.histogram(
-            "perdure_superstep_seconds", "Time of a superstep, including its commit", bounds=REQUEST_SECONDS
+        self._lost = add(CounterMetric("perdure_lease_losses", "Runs that lost their thread to another run"))
+        self._supersteps = add(CounterMetric("perdure_supersteps", "Supersteps", ("workflow", "outcome")))
+        self._superstep_seconds = add(
+            HistogramMetric(
+                "perdure_superstep_seconds", "Time of a superstep, including its commit", bounds=REQUEST_SECONDS
+            )
         )
-        self._commit_seconds = collector.histogram(
-            "perdure_commit_seconds", "Time to store a commit, including the queue", bounds=COMMIT_SECONDS
+        self._commit_seconds = add(
+            HistogramMetric(
+                "perdure_commit_seconds", "Time to store a commit, including the queue", bounds=COMMIT_SECONDS
+            )
         )
-        self._commit_failures = collector.counter("perdure_commit_failures", "Failed commits")
-        self._commits_unsaved = collector.gauge(
-            "perdure_commits_unsaved", "Commits not stored yet: the lag of durability=async"
+        self._commit_failures = add(CounterMetric("perdure_commit_failures", "Failed commits"))
+        self._commits_unsaved = add(
+            GaugeMetric("perdure_commits_unsaved", "Commits not stored yet: the lag of durability=async")
         )
-        self._commit_bytes = collector.histogram(
-            "perdure_commit_bytes", "Encoded size of a commit", bounds=COMMIT_BYTES
+        self._commit_bytes = add(
+            HistogramMetric("perdure_commit_bytes", "Encoded size of a commit", bounds=COMMIT_BYTES)
         )
-        self._asked = collector.counter("perdure_requests_asked", "Requests to people", ("workflow",))
-        self._settled = collector.counter(
-            "perdure_requests_settled", "Requests that are no longer pending", ("workflow", "outcome")
+        self._asked = add(CounterMetric("perdure_requests_asked", "Requests to people", ("workflow",)))
+        self._settled = add(
+            CounterMetric("perdure_requests_settled", "Requests that are no longer pending", ("workflow", "outcome"))
         )
-        self._handlers: dict[type, Callable[..., None]] = {
-            RunWaits: self._run_waits,
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            RunWaits: lambda _: self._queued.add(),
             RunBegan: self._run_began,
             RunEnded: self._run_ended,
             SuperstepEnded: self._superstep_ended,
-            CommitBegan: self._commit_began,
+            CommitBegan: lambda _: self._commits_unsaved.add(),
             CommitEnded: self._commit_ended,
-            CommitWritten: self._commit_written,
-            RequestAsked: self._request_asked,
+            CommitWritten: lambda commit: self._commit_bytes.add(commit.size),
+            RequestAsked: lambda request: self._asked.add(self._bound_label("workflow", request.workflow)),
             RequestSettled: self._request_settled,
         }
 
@@ -255,9 +255,6 @@ class Metrics:
         handle = self._handlers.get(type(observation))
         if handle is not None:
             handle(observation)
-
-    def _run_waits(self, _: RunWaits) -> None:
-        self._queued.add()
 
     def _run_began(self, run: RunBegan) -> None:
         self._queued.add(count=-1)
@@ -277,9 +274,6 @@ class Metrics:
         self._supersteps.add(self._bound_label("workflow", superstep.workflow), outcome)
         self._superstep_seconds.add(superstep.seconds)
 
-    def _commit_began(self, _: CommitBegan) -> None:
-        self._commits_unsaved.add()
-
     def _commit_ended(self, commit: CommitEnded) -> None:
         self._commits_unsaved.add(count=-1)
         if commit.is_stored:
@@ -287,17 +281,11 @@ class Metrics:
         else:
             self._commit_failures.add()
 
-    def _commit_written(self, commit: CommitWritten) -> None:
-        self._commit_bytes.add(commit.size)
-
-    def _request_asked(self, request: RequestAsked) -> None:
-        self._asked.add(self._bound_label("workflow", request.workflow))
-
     def _request_settled(self, request: RequestSettled) -> None:
         self._settled.add(self._bound_label("workflow", request.workflow), request.how)
 
     def _bound_label(self, label: str, value: str) -> str:
-        values = self._labels.setdefault(label, set())
+        values = self._labels[label]
         if value not in values:
             if len(values) >= MAX_LABEL_VALUES:
                 return OTHER
