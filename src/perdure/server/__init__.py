@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from perdure.names import homes_of, lazy_exports
 
 if TYPE_CHECKING:
+    from perdure.server.app.factory import make_authorizer as make_authorizer
     from perdure.server.app.uvicorn import serve as serve
     from perdure.server.auth.api_keys import (
         ApiKeys as ApiKeys,
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
         make_key as make_key,
         revoke_key as revoke_key,
     )
-    from perdure.server.auth.authorizers import make_authorizer as make_authorizer
     from perdure.server.auth.custom import CustomAuthenticator as CustomAuthenticator
     from perdure.server.auth.jwt_tokens import JwtTokens as JwtTokens
     from perdure.server.auth.principal import (
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _HOME = homes_of(
     {
+        "perdure.server.app.factory": "make_authorizer",
         "perdure.server.app.uvicorn": "serve",
         "perdure.server.auth.api_keys": "ApiKeys KeyFile make_key revoke_key",
-        "perdure.server.auth.authorizers": "make_authorizer",
         "perdure.server.auth.custom": "CustomAuthenticator",
         "perdure.server.auth.jwt_tokens": "JwtTokens",
         "perdure.server.auth.principal": "Credentials NotAuthenticated Principal",

@@ -208,8 +208,7 @@ def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
 
 
 def _check_auth(config: ServerConfig, project: Project, storage: Any) -> Finding:
-    from perdure.server.app.factory import check_exposure, make_authenticator
-    from perdure.server.auth.authorizers import make_authorizer
+    from perdure.server.app.factory import check_exposure, make_authenticator, make_authorizer
 
     try:
         make_authenticator(config, project.import_object, os.environ)

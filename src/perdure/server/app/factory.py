@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -17,13 +16,12 @@ from perdure.clock import Clock
 from perdure.log import get_logger
 from perdure.server.app.registry import Project, Registry
 from perdure.server.app.service import Check, Service
-from perdure.server.auth.authorizers import make_authorizer
-from perdure.server.auth.principal import Authenticator
-from perdure.server.config.reading import is_store_url
-from perdure.server.config.schema import NotServable, RateLimitConfig, ServerConfig, invalid
-from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of, trusted_networks
+from perdure.server.auth.principal import AllScopes, Authenticator, Authorizer, RoleScopes, check_scopes
+from perdure.server.config.reading import is_store_url, refuse_mistakes
+from perdure.server.config.schema import NotServable, ServerConfig, invalid
+from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of
 from perdure.server.threads.conversation import make_naming
-from perdure.storages import InMemoryCheckpointStorage, keys_in_environment, open_store
+from perdure.storages import keys_in_environment, open_store
 
 
 def make_service(config: ServerConfig, environ: Mapping[str, str] = os.environ) -> Service:
@@ -157,6 +155,7 @@ def make_authenticator(
     config: ServerConfig, import_object: Callable[[str], Any], environ: Mapping[str, str]
 ) -> Authenticator | None:
     """The authenticator of a configuration; None without auth. Raises InvalidConfig for unusable or unsafe settings."""
+    refuse_mistakes(config, "auth")
     auth, folder = config.auth, Path(config.folder)
     if auth.method == "none":
         return None
@@ -170,9 +169,26 @@ def make_authenticator(
         return JwtTokens(auth, environ, folder)
     from perdure.server.auth.custom import CustomAuthenticator
 
-    if auth.path is None:
-        raise invalid("auth.path", 'auth.method is "custom", so this must name a module:attribute.')
-    return CustomAuthenticator(import_object(auth.path), auth.path)
+    path = str(auth.path)
+    return CustomAuthenticator(import_object(path), path)
+
+
+def make_authorizer(config: ServerConfig, import_object: Callable[[str], Any]) -> Authorizer:
+    """The authorizer of a configuration. Raises InvalidConfig."""
+    settings = config.authorization
+    for role, scopes in settings.roles.items():
+        check_scopes(scopes, f"authorization.roles.{role}")
+    check_scopes(settings.default_scopes, "authorization.default_scopes")
+    refuse_mistakes(config, "authorization")
+    if settings.backend in ("ownership", "allow_all"):
+        return AllScopes(isolates_owners=settings.backend == "ownership")
+    isolates = settings.isolation == "owner"
+    if settings.backend == "rbac":
+        return RoleScopes(settings.roles, settings.default_scopes, isolates_owners=isolates)
+    from perdure.server.auth.custom import CustomAuthorizer
+
+    path = str(settings.path)
+    return CustomAuthorizer(import_object(path), path, isolates_owners=isolates)
 
 
 def check_exposure(config: ServerConfig, storage: object) -> None:
@@ -225,12 +241,8 @@ def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def _is_in_memory(storage: object) -> bool:
-    if isinstance(storage, InMemoryCheckpointStorage):
-        return True
-    store = getattr(storage, "store", None)
-    while (inner := getattr(store, "inner", None)) is not None:  # encryption is a layer over a store
-        store = inner
-    return type(store).__name__ == "MemoryStore"  # by name: the server imports no store
+    innermost = _layers(getattr(storage, "store", None))[-1]
+    return type(innermost).__name__ == "MemoryStore"  # by name: the server imports no store
 
 
 def make_limiter(config: ServerConfig, clock: Clock | None = None) -> RateLimiter | None:
@@ -241,23 +253,9 @@ def make_limiter(config: ServerConfig, clock: Clock | None = None) -> RateLimite
     settings = config.rate_limit
     if settings is None or not settings.enabled:
         return None
-    _check_rate_limit(settings)
+    refuse_mistakes(config, "rate_limit")
     if settings.backend == "memory":
         return MemoryLimiter(settings.requests, settings.window, clock=clock)
-    if config.redis is None:
-        raise invalid(
-            "redis",
-            'rate_limit.backend is "redis", so this must be its URL, such as redis://host:6379/0. Or choose the '
-            'backend "memory", which counts in each process separately.',
-        )
     return ValkeyLimiter(
-        config.redis, settings.requests, settings.window, prefix=settings.prefix, fail_open=settings.fail_open
+        str(config.redis), settings.requests, settings.window, prefix=settings.prefix, fail_open=settings.fail_open
     )
-
-
-def _check_rate_limit(settings: RateLimitConfig) -> None:
-    if settings.requests < 1:
-        raise invalid("rate_limit.requests", f"expected 1 or more, got {settings.requests}.")
-    if not math.isfinite(settings.window) or settings.window <= 0:
-        raise invalid("rate_limit.window", f"expected seconds, more than 0, got {settings.window}.")
-    trusted_networks(settings.trusted_proxies)

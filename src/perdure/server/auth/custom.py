@@ -1,4 +1,4 @@
-"""Custom authentication: a user's function, or an object with `authenticate`; and helpers to call user code."""
+"""Custom authentication and authorization: a user's functions or objects, and how they are called."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from perdure.errors import did_you_mean
 from perdure.log import get_logger
-from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal, is_user_id
+from perdure.server.auth.principal import (
+    PUBLIC,
+    AuthUnavailable,
+    Credentials,
+    NotAuthenticated,
+    Principal,
+    is_narrowed,
+    is_user_id,
+)
 from perdure.server.config.schema import invalid
 
 logger = get_logger(__name__)
@@ -88,6 +97,63 @@ def read_texts(value: object, name: str) -> tuple[str, ...] | None:
     if not all(isinstance(item, str) for item in values):
         raise ValueError(f"{name} must be a list of texts")
     return values
+
+
+# ---------------------------------------------------------------- authorization
+
+
+class CustomAuthorizer:
+    """Calls a user's `authorize(user, resource, action, resource_id)`. Only True grants the scope."""
+
+    def __init__(self, target: Any, path: str, *, isolates_owners: bool) -> None:
+        """`target`: the function, or an object or class with such a method. Raises InvalidConfig."""
+        self.isolates_owners = isolates_owners
+        self._authorize = _find_authorize(target, path)
+        self._path = path
+
+    async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
+        if scope == PUBLIC:
+            return True
+        if is_narrowed(principal, scope):
+            return False
+        resource, _, action = scope.partition(":")
+        try:
+            async with asyncio.timeout(LONGEST_SECONDS):
+                verdict = await call_user_code(self._authorize, _user(principal), resource, action, thread_id)
+        except Exception as error:  # noqa: BLE001  # user code raises anything: refuse
+            logger.error("%s failed: %s at %s. Refused", self._path, type(error).__name__, place_of(error))
+            return False
+        if not isinstance(verdict, bool):
+            logger.error("%s returned a %s, not True or False. Refused", self._path, type(verdict).__name__)
+            return False
+        return verdict
+
+
+def _user(principal: Principal) -> dict[str, Any]:
+    identity = {"user_id": principal.user_id, "roles": list(principal.roles)}
+    scopes = {} if principal.scopes is None else {"scopes": sorted(principal.scopes)}
+    return {**principal.claims, **identity, **scopes}
+
+
+def _find_authorize(target: Any, path: str) -> Any:
+    """The function of the object at `path`, or its method `authorize`. Raises InvalidConfig."""
+    target = instantiate(target, "authorize", "authorization.path")
+    authorize: Any = getattr(target, "authorize", target)
+    if not callable(authorize):
+        names = [name for name in dir(target) if not name.startswith("_")]
+        raise invalid(
+            "authorization.path",
+            f"{path!r} is a {type(target).__name__}, which has no method `authorize(user, resource, action, "
+            f"resource_id)`{did_you_mean('authorize', names)} and is not a function.",
+        )
+    try:
+        inspect.signature(authorize).bind({}, "graph", "invoke", None)
+    except (TypeError, ValueError) as error:
+        raise invalid(
+            "authorization.path",
+            f"{path!r} must take (user, resource, action, resource_id): {error}.",
+        ) from None
+    return authorize
 
 
 # ---------------------------------------------------------------- user code

@@ -1,4 +1,4 @@
-"""Principals: who makes a request, the scopes that they may have, and the space of their threads.
+"""Principals: who makes a request, which scopes they have, and the space of their threads.
 
 Each user's threads have a separate prefix, so no user can name another's thread.
 """
@@ -121,6 +121,40 @@ def check_scopes(scopes: Iterable[str], where: str) -> None:
                 where,
                 f"no scope {scope!r} exists{did_you_mean(str(scope), GRANTABLE)}. Scopes: {', '.join(GRANTABLE)}.",
             )
+
+
+def is_narrowed(principal: Principal, scope: str) -> bool:
+    """Whether the key or token itself excludes the scope."""
+    return principal.scopes is not None and not covers(principal.scopes, scope)
+
+
+class AllScopes:
+    """Grants all scopes that the key or token does not exclude."""
+
+    def __init__(self, *, isolates_owners: bool) -> None:
+        self.isolates_owners = isolates_owners
+
+    async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
+        return scope == PUBLIC or principal.scopes is None or covers(principal.scopes, scope)
+
+
+class RoleScopes:
+    """Grants the scopes of a user's roles. Users without a configured role get the default scopes."""
+
+    def __init__(
+        self, roles: Mapping[str, tuple[str, ...]], default: tuple[str, ...], *, isolates_owners: bool
+    ) -> None:
+        self.isolates_owners = isolates_owners
+        self._roles = {role: frozenset(scopes) for role, scopes in roles.items()}
+        self._default = frozenset(default)
+
+    async def may(self, principal: Principal, scope: str, thread_id: str | None) -> bool:
+        if scope == PUBLIC:
+            return True
+        if is_narrowed(principal, scope):
+            return False
+        held = [self._roles[role] for role in principal.roles if role in self._roles] or [self._default]
+        return any(covers(scopes, scope) for scopes in held)
 
 
 LONGEST_ID = 255

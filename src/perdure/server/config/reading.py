@@ -13,7 +13,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.errors import did_you_mean
-from perdure.server.config.schema import AuthConfig, AuthorizationConfig, ConfigProblem, RateLimitConfig, ServerConfig
+from perdure.server.config.schema import (
+    AuthConfig,
+    AuthorizationConfig,
+    ConfigProblem,
+    InvalidConfig,
+    RateLimitConfig,
+    ServerConfig,
+)
 from perdure.tree_reader import INVALID, TreeReader, bare, choices_of, fields_of, is_struct
 from perdure.valkey_client import SCHEMES
 
@@ -193,6 +200,16 @@ def check(config: ServerConfig, reader: ConfigReader) -> None:
     _check_paths(config, reader)
 
 
+def refuse_mistakes(config: ServerConfig, part: str) -> None:
+    """Raises InvalidConfig for the mistakes in a part, such as `auth`, of a configuration that a program made."""
+    reader = ConfigReader(None)
+    reader.read_struct(ServerConfig, msgspec.to_builtins(msgspec.structs.replace(config, folder=".")), "")
+    check(config, reader)
+    problems = [problem for problem in reader.problems if problem.place.partition(".")[0] == part]
+    if problems:
+        raise InvalidConfig(problems)
+
+
 def _demand(reader: ConfigReader, path: str, is_right: bool, what: str, value: Any) -> None:
     if not is_right and reader.has_no_problem(path):
         reader.report_expected(path, what, value)
@@ -260,9 +277,17 @@ def _check_authorization(settings: AuthorizationConfig, reader: ConfigReader) ->
     _check_path_of(reader, "authorization", "backend", settings.backend == "custom", settings.path)
     has_roles = bool(settings.roles or settings.default_scopes)
     if reader.has_no_problem("authorization"):
+        if settings.backend == "ownership" and settings.isolation == "none":
+            reader.report(
+                "authorization.isolation",
+                "it is 'none', but the backend 'ownership' gives each user separate threads. Choose the backend "
+                "'allow_all', or 'rbac' with isolation 'none'.",
+            )
         if settings.backend == "rbac" and not has_roles:
             reader.report(
-                "authorization.roles", "authorization.backend is 'rbac', so roles or default_scopes are needed."
+                "authorization.roles",
+                "authorization.backend is 'rbac', so roles or default_scopes are needed. Name roles, such as "
+                '{"operator": ["graph:*"]}.',
             )
         elif settings.backend != "rbac" and has_roles:
             key = "roles" if settings.roles else "default_scopes"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from perdure.server.auth import authorizers
-from perdure.server.auth.authorizers import make_authorizer
+from perdure.server.app.factory import make_authorizer
+from perdure.server.auth import custom
 from perdure.server.auth.principal import ANYBODY, GRANTABLE, PUBLIC, SCOPES, Authorizer, Principal, covers
 from perdure.server.config.schema import AuthorizationConfig, InvalidConfig, ServerConfig
 
@@ -149,7 +149,7 @@ async def test_custom_backend_that_fails_or_hangs_denies(
         return True
 
     assert not await authorizer(fail, backend="custom", path="app:policy").may(ADA, "graph:read", None)
-    monkeypatch.setattr(authorizers, "LONGEST_SECONDS", 0.01)
+    monkeypatch.setattr(custom, "LONGEST_SECONDS", 0.01)
     assert not await authorizer(hang, backend="custom", path="app:policy").may(ADA, "graph:read", None)
     assert "app:policy failed: RuntimeError at " in caplog.text and "TimeoutError" in caplog.text
     assert "s3cret" not in caplog.text
@@ -167,14 +167,17 @@ async def test_custom_backend_that_fails_or_hangs_denies(
         ),
         ({"backend": "rbac", "default_scopes": ("store:read",)}, "authorization.default_scopes: no scope"),
         ({"backend": "rbac", "default_scopes": ("public",)}, "no scope 'public' exists"),
-        ({"backend": "rbac"}, "grants a scope"),
-        ({"isolation": "none"}, 'authorization.isolation: it is "none", but the backend "ownership"'),
-        ({"roles": {"dev": ("*",)}}, 'authorization.roles: it has an effect only with the backend "rbac"'),
+        ({"backend": "rbac"}, "authorization.roles: authorization.backend is 'rbac', so roles or default_scopes are"),
+        ({"isolation": "none"}, "authorization.isolation: it is 'none', but the backend 'ownership'"),
+        ({"roles": {"dev": ("*",)}}, "authorization.roles: it has an effect only with authorization.backend 'rbac'"),
         (
             {"backend": "allow_all", "default_scopes": ("*",)},
             "authorization.default_scopes: it has an effect only with",
         ),
-        ({"backend": "custom"}, 'authorization.path: authorization.backend is "custom", so this must name'),
+        (
+            {"backend": "custom"},
+            "authorization.path: authorization.backend is 'custom', so a 'module:attribute' is needed",
+        ),
     ],
 )
 def test_invalid_configuration_is_rejected(config: dict[str, Any], why: str) -> None:

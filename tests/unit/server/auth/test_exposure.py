@@ -36,7 +36,7 @@ async def test_each_auth_method_has_its_authenticator(tmp_path: Path) -> None:
     assert isinstance(make(config(tmp_path, method="api_key")), ApiKeys)
     assert isinstance(make(config(method="jwt", secret_env="S"), S=random.Random(1).randbytes(32).hex()), JwtTokens)
     assert isinstance(make(config(method="custom", path="app:who")), CustomAuthenticator)
-    with pytest.raises(InvalidConfig, match=r"auth.path: .* must name"):
+    with pytest.raises(InvalidConfig, match=r"auth.path: .* is needed here"):
         make(config(method="custom"))
 
 

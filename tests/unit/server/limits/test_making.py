@@ -32,11 +32,11 @@ async def test_backend_selects_the_memory_or_valkey_limiter() -> None:
 @pytest.mark.parametrize(
     ("redis", "config", "why"),
     [
-        (None, {"backend": "redis"}, 'redis: rate_limit.backend is "redis", so this must be its URL'),
+        (None, {"backend": "redis"}, "rate_limit.backend: it is 'redis', but `redis` is not set."),
         ("http://:s3cret@x", {"backend": "redis"}, "redis: expected redis://"),
         ("redis://:s3cret@x/name", {"backend": "redis"}, "redis: expected redis://"),
         (None, {"requests": 0}, "rate_limit.requests: expected 1 or more, got 0"),
-        (None, {"window": 0}, "rate_limit.window: expected seconds, more than 0"),
+        (None, {"window": 0}, "rate_limit.window: expected a number of seconds, more than 0"),
         (None, {"window": float("nan")}, "rate_limit.window"),
         (None, {"trusted_proxies": ("x",)}, "rate_limit.trusted_proxies"),
     ],
