@@ -7,83 +7,34 @@ from collections.abc import Mapping
 
 import msgspec
 
-from perdure.errors import (
-    AlreadyAnswered,
-    AnswerRejected,
-    CheckpointNotFound,
-    CheckpointPinned,
-    ConversationNotFound,
-    CursorExpired,
-    DamagedCheckpoint,
-    DefinitionNotFound,
-    DuplicateRequest,
-    IncompatibleWorkflow,
-    InputMismatch,
-    InvalidRun,
-    MigrationFailed,
-    NewerFormat,
-    NoPendingRequests,
-    NoThreadFile,
-    PerdureError,
-    PoolExhausted,
-    RequestExpired,
-    RequestWithdrawn,
-    RunInterrupted,
-    StorageFailed,
-    ThreadBusy,
-    ThreadConflict,
-    ThreadExists,
-    ThreadNotFound,
-    ThreadNotIdle,
-    UnknownRequest,
-    UnreadableValue,
-    UnsavableValue,
-    UnsupportedId,
-    WrongInputType,
-    WrongStateType,
-)
+from perdure import errors
+from perdure.errors import CursorExpired, IncompatibleWorkflow, PerdureError, ThreadBusy, ThreadNotIdle
 
-_STATUSES: dict[type[PerdureError], int] = {
-    ThreadNotFound: 404,
-    CheckpointNotFound: 404,
-    ConversationNotFound: 404,
-    DefinitionNotFound: 404,
-    UnknownRequest: 404,
-    CursorExpired: 410,
-    NoPendingRequests: 409,
-    AlreadyAnswered: 409,
-    RequestExpired: 409,
-    RequestWithdrawn: 409,
-    DuplicateRequest: 409,
-    ThreadBusy: 409,
-    ThreadNotIdle: 409,
-    ThreadConflict: 409,
-    ThreadExists: 409,
-    RunInterrupted: 409,
-    CheckpointPinned: 409,
-    IncompatibleWorkflow: 409,
-    MigrationFailed: 409,
-    InputMismatch: 409,
-    DamagedCheckpoint: 409,
-    AnswerRejected: 422,
-    WrongInputType: 422,
-    WrongStateType: 422,
-    UnsavableValue: 422,
-    UnreadableValue: 422,
-    UnsupportedId: 422,
-    NoThreadFile: 422,
-    NewerFormat: 422,
-    InvalidRun: 422,
-    PoolExhausted: 503,
-    StorageFailed: 503,
+_ERRORS: dict[int, tuple[type[PerdureError], ...]] = {
+    404: (
+        *(errors.ThreadNotFound, errors.CheckpointNotFound, errors.ConversationNotFound, errors.DefinitionNotFound),
+        *(errors.UnknownRequest,),
+    ),
+    409: (
+        *(errors.NoPendingRequests, errors.AlreadyAnswered, errors.RequestExpired, errors.RequestWithdrawn),
+        *(errors.DuplicateRequest, errors.ThreadBusy, errors.ThreadNotIdle, errors.ThreadConflict),
+        *(errors.ThreadExists, errors.RunInterrupted, errors.CheckpointPinned, errors.IncompatibleWorkflow),
+        *(errors.MigrationFailed, errors.InputMismatch, errors.DamagedCheckpoint),
+    ),
+    410: (errors.CursorExpired,),
+    422: (
+        *(errors.AnswerRejected, errors.WrongInputType, errors.WrongStateType, errors.UnsavableValue),
+        *(errors.UnreadableValue, errors.UnsupportedId, errors.NoThreadFile, errors.NewerFormat, errors.InvalidRun),
+    ),
+    503: (errors.PoolExhausted, errors.StorageFailed),
 }
-
-_FIELDS: dict[type[PerdureError], str] = {
-    WrongInputType: "input",
-    AnswerRejected: "value",
-    UnknownRequest: "request_id",
-    CursorExpired: "after",
-    NoThreadFile: "body",
+"""The errors that a caller can act on, by the HTTP status that answers them."""
+_FIELDS = {
+    errors.WrongInputType: "input",
+    errors.AnswerRejected: "value",
+    errors.UnknownRequest: "request_id",
+    errors.CursorExpired: "after",
+    errors.NoThreadFile: "body",
 }
 """The request field that each error concerns."""
 
@@ -129,7 +80,7 @@ class HttpProblem(PerdureError):
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status of an error that the caller can act on; None for any other error."""
-    return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), None)
+    return next((status for status, kinds in _ERRORS.items() if isinstance(error, kinds)), None)
 
 
 def problem_of(error: PerdureError) -> HttpProblem | None:

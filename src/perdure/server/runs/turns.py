@@ -28,9 +28,11 @@ from perdure.server.threads.agentflow import (
     message_to_client,
     messages_from_client,
     messages_to_client,
+    output_messages,
     update_state,
+    with_run_ids,
 )
-from perdure.server.threads.conversation import LONGEST_NAME, output_messages, with_run_ids
+from perdure.server.threads.conversation import LONGEST_NAME
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import request_to_json
 from perdure.workflows.workflow import Workflow

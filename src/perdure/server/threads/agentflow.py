@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from perdure.agents.conversation.message import Content, Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
 from perdure.agents.tools import Tool
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.events import WorkflowRunState
+from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.names import random_digits
 from perdure.records import ThreadInfo
 from perdure.server.auth.principal import Space
@@ -113,6 +114,30 @@ def _invalid_message(field: str, reason: str) -> HttpProblem:
 
 
 # ---------------------------------------------------------------- to clients
+
+
+def output_messages(event: WorkflowEvent) -> list[Message]:
+    """The messages of an output event."""
+    return to_messages(event.data, "assistant", event.executor_id)
+
+
+def to_messages(data: Any, role: str, author: str | None = None) -> list[Message]:
+    if isinstance(data, AgentResponse):
+        return list(data.messages)
+    if isinstance(data, Message):
+        return [data]
+    if isinstance(data, list) and data and all(isinstance(item, Message) for item in data):
+        return list(data)
+    text = data if isinstance(data, str) else msgspec.json.encode(to_json(data)).decode()
+    return [Message(role, text, author)]
+
+
+def with_run_ids(messages: Iterable[Message], run: str, first: int = 0) -> list[Message]:
+    """Message ids from a run id. A workflow without an agent stores no message ids."""
+    return [
+        message if message.message_id else msgspec.structs.replace(message, message_id=f"{run}{at}")
+        for at, message in enumerate(messages, first)
+    ]
 
 
 def message_to_client(message: Message, message_id: str) -> dict[str, Any]:

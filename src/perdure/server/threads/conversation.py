@@ -26,8 +26,7 @@ from perdure.log import get_logger
 from perdure.records import CheckpointInfo, ExecutorMemory
 from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.agentflow import place_id
-from perdure.server.threads.to_json import to_json
+from perdure.server.threads.agentflow import output_messages, place_id, to_messages, with_run_ids
 from perdure.workflows.workflow import Workflow
 
 
@@ -200,22 +199,6 @@ def _is_cleared(checkpoint: WorkflowCheckpoint) -> bool:
     return not (checkpoint.state or checkpoint.executors or checkpoint.outputs or checkpoint.deliveries)
 
 
-def output_messages(event: WorkflowEvent) -> list[Message]:
-    """The messages of an output event."""
-    return to_messages(event.data, "assistant", event.executor_id)
-
-
-def to_messages(data: Any, role: str, author: str | None = None) -> list[Message]:
-    if isinstance(data, AgentResponse):
-        return list(data.messages)
-    if isinstance(data, Message):
-        return [data]
-    if isinstance(data, list) and data and all(isinstance(item, Message) for item in data):
-        return list(data)
-    text = data if isinstance(data, str) else msgspec.json.encode(to_json(data)).decode()
-    return [Message(role, text, author)]
-
-
 # ---------------------------------------------------------------- edits
 
 
@@ -239,14 +222,6 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
     private.pop("cache", None)
     changed = msgspec.structs.replace(memory, private=private)
     return msgspec.structs.replace(head, executors={**head.executors, agent_id: changed})
-
-
-def with_run_ids(messages: Iterable[Message], run: str, first: int = 0) -> list[Message]:
-    """Message ids from a run id. A workflow without an agent stores no message ids."""
-    return [
-        message if message.message_id else msgspec.structs.replace(message, message_id=f"{run}{at}")
-        for at, message in enumerate(messages, first)
-    ]
 
 
 def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> list[Message]:
