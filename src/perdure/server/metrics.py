@@ -239,7 +239,7 @@ class Metrics:
         self._settled = add(
             CounterMetric("perdure_requests_settled", "Requests that are no longer pending", ("workflow", "outcome"))
         )
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self.handlers: dict[type, Callable[[Any], None]] = {
             RunWaits: lambda _: self._queued.add(),
             RunBegan: self._run_began,
             RunEnded: self._run_ended,
@@ -250,11 +250,6 @@ class Metrics:
             RequestAsked: lambda request: self._asked.add(self._bound_label("workflow", request.workflow)),
             RequestSettled: self._request_settled,
         }
-
-    def observe(self, observation: Observation) -> None:
-        handle = self._handlers.get(type(observation))
-        if handle is not None:
-            handle(observation)
 
     def _run_began(self, run: RunBegan) -> None:
         self._queued.add(count=-1)
@@ -299,8 +294,9 @@ def _observe_weakly(metrics: Metrics) -> Callable[[Observation], None]:
 
     def observe(observation: Observation) -> None:
         metrics = reference()
-        if metrics is not None:
-            metrics.observe(observation)
+        handle = None if metrics is None else metrics.handlers.get(type(observation))
+        if handle is not None:
+            handle(observation)
 
     observers.append(observe)
     return observe

@@ -13,7 +13,7 @@ from perdure.events import WorkflowEvent
 from perdure.server.auth.principal import Space
 from perdure.server.runs.hub import StreamedEvent
 from perdure.server.runs.turns import chunks_of_event
-from perdure.server.threads.agentflow import output_messages, with_run_ids
+from perdure.server.threads.messages import output_messages, with_run_ids
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),

@@ -22,7 +22,7 @@ from perdure.graph.executor import Executor
 from perdure.graph.graph import is_agent
 from perdure.server.config.reading import DOCUMENTS
 from perdure.server.config.schema import NotImportable, NotServable, ServerConfig, UnknownWorkflow
-from perdure.server.threads.conversation import SpeakingExecutor
+from perdure.server.threads.messages import SpeakingExecutor
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
 from perdure.workflows.workflow import Workflow

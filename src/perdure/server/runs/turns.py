@@ -22,17 +22,16 @@ from perdure.server.auth.principal import check_id
 from perdure.server.problems import HttpProblem
 from perdure.server.runs.hub import Follower, StreamedEvent, frame
 from perdure.server.runs.runs import ServedRun, failure_of, start
-from perdure.server.threads.agentflow import (
+from perdure.server.threads.conversation import LONGEST_NAME, update_state
+from perdure.server.threads.messages import (
     MessageBody,
     context_of,
     message_to_client,
     messages_from_client,
     messages_to_client,
     output_messages,
-    update_state,
     with_run_ids,
 )
-from perdure.server.threads.conversation import LONGEST_NAME
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import request_to_json
 from perdure.workflows.workflow import Workflow
@@ -124,9 +123,10 @@ class InvokedTurn:
 
     def _messages(self) -> list[Message]:
         """The messages of the initial state's context, then the new ones."""
-        context = context_of(self.body.initial_state or {}, "initial_state.context")
-        earlier = messages_from_client(context, "initial_state.context")
-        return [*earlier, *messages_from_client(self.body.messages)]
+        new, state = messages_from_client(self.body.messages), self.body.initial_state
+        if not state:
+            return new
+        return [*messages_from_client(context_of(state, "initial_state.context"), "initial_state.context"), *new]
 
     def _check_names(self) -> None:
         name, metadata = self.body.config.get("thread_name"), self.body.config.get("thread_meta")

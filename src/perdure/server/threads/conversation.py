@@ -1,4 +1,6 @@
-"""The messages of a thread: its agent's session or, for other workflows, the inputs and outputs; and thread names."""
+"""The conversation of a thread: its agent's session or, for other workflows, the inputs and outputs; its state in
+AgentFlow's format; and thread names.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +9,26 @@ import inspect
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from perdure.agents.conversation.message import AgentSession, Message
-from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
 from perdure.checkpoints.any_storage import load_checkpoint, read_events
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
-from perdure.events import WorkflowEvent
-from perdure.graph.context import WorkflowContext
+from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.log import get_logger
-from perdure.records import CheckpointInfo, ExecutorMemory
+from perdure.records import CheckpointInfo, ExecutorMemory, ThreadInfo
+from perdure.server.auth.principal import Space
 from perdure.server.config.schema import invalid
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.agentflow import output_messages, place_id, to_messages, with_run_ids
+from perdure.server.threads.messages import messages_to_client, output_messages, to_messages, with_ids, with_run_ids
+from perdure.server.threads.to_json import to_json
 from perdure.workflows.workflow import Workflow
-
-
-class SpeakingExecutor(AgentExecutor):
-    """An agent executor that gives each message an id.
-
-    The id is derived from the thread and the position in the conversation, so a turn repeated after a crash gives the
-    same ids.
-    """
-
-    is_stateless = True
-
-    async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
-        response = await super().respond(messages, ctx)
-        session = ctx.private["session"]
-        ids, used = {}, set[str]()
-        for at, message in enumerate(session.messages):
-            if message.message_id is None or message.message_id in used:
-                replacement = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, used))
-                ids[id(message)] = session.messages[at] = replacement
-            used.add(session.messages[at].message_id or "")
-        if not ids:
-            return response
-        messages_with_ids = tuple(ids.get(id(message), message) for message in response.messages)
-        if any(
-            message.message_id is None for message in messages_with_ids
-        ):  # the session holds copies: its last messages are the response
-            messages_with_ids = tuple(session.messages[len(session.messages) - len(messages_with_ids) :])
-        return msgspec.structs.replace(response, messages=messages_with_ids)
-
-
-def _free_id(session_id: str, at: int, used: set[str]) -> str:
-    """An id that is not in use: after a removal, another message may have the id of this position."""
-    while (message_id := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in used:
-        at += 1
-    return message_id
-
 
 logger = get_logger("server")
 
@@ -224,35 +189,6 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
     return msgspec.structs.replace(head, executors={**head.executors, agent_id: changed})
 
 
-def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> list[Message]:
-    """Append messages; a message whose id exists replaces the old one."""
-    after = with_ids(messages)
-    places = {message.message_id: at for at, message in enumerate(after)}
-    for message in added:
-        if message.message_id in places:
-            after[places[message.message_id]] = message
-        else:
-            places[message.message_id] = len(after)
-            after.append(message)
-    return after
-
-
-def with_ids(messages: Iterable[Message]) -> list[Message]:
-    """Give messages without an id the id of their position, so that it stays when earlier messages are removed."""
-    return [
-        message if message.message_id else msgspec.structs.replace(message, message_id=place_id(at))
-        for at, message in enumerate(messages)
-    ]
-
-
-def find_message(messages: Iterable[Message], message_id: str) -> tuple[int, Message]:
-    """Raises HttpProblem."""
-    for at, message in enumerate(messages):
-        if (message.message_id or place_id(at)) == message_id:
-            return at, message
-    raise HttpProblem(404, "message_not_found", f"This thread has no message {message_id!r}.", field="message_id")
-
-
 def no_conversation(workflow: Workflow) -> HttpProblem:
     return HttpProblem(
         409,
@@ -260,6 +196,91 @@ def no_conversation(workflow: Workflow) -> HttpProblem:
         f"{workflow.name!r} does not begin with an agent, so it has no conversation to change. "
         "Nothing was written. PATCH the state instead, or fork the thread.",
     )
+
+
+# ---------------------------------------------------------------- the state
+
+
+OWN_KEYS = frozenset({"context", "context_summary", "execution_meta"})
+"""Keys that are not part of the shared state."""
+
+_STATUSES = {
+    WorkflowRunState.IDLE.value: "completed",
+    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value: "interrupted_before",
+    WorkflowRunState.FAILED.value: "error",
+    WorkflowRunState.CANCELLED.value: "interrupted_before",
+}
+
+
+def execution_meta(info: ThreadInfo, head: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
+    waiting = next(iter(head.pending_request_info_events.values()), None)
+    due = next(iter(head.deliveries), None)
+    last = head.outputs[-1].executor_id if head.outputs else None
+    return {
+        "current_node": due.target_id if due is not None else (waiting and waiting.source_executor_id) or last,
+        "step": head.iteration_count,
+        "status": _STATUSES.get(info.status, "running"),
+        "interrupted_node": None if waiting is None else waiting.source_executor_id,
+        "interrupt_reason": None if waiting is None else "input_required",
+        "interrupt_data": None
+        if waiting is None
+        else {"request_id": waiting.request_id, "value": to_json(waiting.data)},
+        "thread_id": space.public_id(info.thread_id),
+        "stop_current_execution": "stopped" if info.status == WorkflowRunState.CANCELLED.value else "none",
+        "internal_data": {},
+    }
+
+
+def state_to_client(info: ThreadInfo, head: WorkflowCheckpoint, context: list[Message], space: Space) -> dict[str, Any]:
+    return {
+        **to_json({key: value for key, value in head.state.items() if key not in OWN_KEYS}),
+        "context": messages_to_client(context),
+        "context_summary": to_json(head.state.get("context_summary")),
+        "execution_meta": execution_meta(info, head, space),
+    }
+
+
+def merge_state(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge dicts recursively; None is ignored; any other value replaces the stored one."""
+    after = dict(stored)
+    for key, value in changes.items():
+        if value is None:
+            continue
+        before = after.get(key)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        after[key] = merge_state(before, value) if both else value  # type: ignore[arg-type]  # both are mappings
+    return after
+
+
+def with_state(head: WorkflowCheckpoint, changes: Mapping[str, Any]) -> WorkflowCheckpoint:
+    """The head with these changes in its shared state. Raises HttpProblem for a value of another type."""
+    return msgspec.structs.replace(head, state=update_state(head.state, changes))
+
+
+def update_state(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The state with these changes. Raises HttpProblem for a value of another type."""
+    after = merge_state(
+        before, {key: value for key, value in changes.items() if key not in ("context", "execution_meta")}
+    )
+    for key, value in after.items():
+        stored = before.get(key)
+        if key in before and stored is not None and not _is_same_type(stored, value):
+            raise HttpProblem(
+                422,
+                "wrong_state_type",
+                f"state.{key} holds {type(stored).__name__}, not {type(value).__name__}. Nothing was written.",
+                field=f"state.{key}",
+            )
+    return after
+
+
+def _is_same_type(stored: Any, value: Any) -> bool:
+    if type(stored) is float and type(value) is int:
+        return True
+    return type(stored) is type(value)
+
+
+# ---------------------------------------------------------------- names
 
 
 LONGEST_NAME = 255

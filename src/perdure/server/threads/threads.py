@@ -17,8 +17,8 @@ from perdure.names import new_thread_id
 from perdure.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
 from perdure.server.auth.principal import Space, check_id
 from perdure.server.problems import HttpProblem, not_found
-from perdure.server.threads.agentflow import OWN_KEYS, messages_to_client, state_to_client
-from perdure.server.threads.conversation import SHOWN_TURNS, conversation
+from perdure.server.threads.conversation import OWN_KEYS, SHOWN_TURNS, conversation, state_to_client
+from perdure.server.threads.messages import messages_to_client
 from perdure.server.threads.to_json import (
     checkpoint_info_to_json,
     checkpoint_to_json,

@@ -45,15 +45,16 @@ def schema_of_any(annotations: Iterable[Any]) -> dict[str, Any]:
 
 MAX_DEPTH = 100
 """Deeper levels of a value become `...`."""
+_AS_IT_IS = frozenset({types.NoneType, bool, int, float})
 
 
 def to_json(value: Any, depth: int = 0) -> Any:
     """Convert a value to JSON types; a value that has no JSON form becomes its `repr`."""
     kind = type(value)
-    if value is None or kind in (bool, int, float):
+    if kind in _AS_IT_IS:
         return value
     if kind is str:
-        return _writable(value)
+        return value if value.isascii() else _writable(value)
     if depth > MAX_DEPTH:
         return "..."
     if hasattr(value, "to_dict") and not isinstance(value, type):
@@ -62,7 +63,12 @@ def to_json(value: Any, depth: int = 0) -> Any:
         except (PerdureError, TypeError, ValueError):
             return repr(value)
     if isinstance(value, Mapping):
-        return {_writable(str(key)): to_json(item, depth + 1) for key, item in value.items()}
+        entries: dict[str, Any] = {}
+        for key, item in value.items():
+            name = str(key)
+            name = name if name.isascii() else _writable(name)
+            entries[name] = item if type(item) in _AS_IT_IS else to_json(item, depth + 1)
+        return entries
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(item, depth + 1) for item in value]
     if isinstance(value, type):
@@ -76,7 +82,7 @@ def to_json(value: Any, depth: int = 0) -> Any:
 
 def _writable(text: str) -> str:
     """Escape lone surrogates, which UTF-8 cannot encode."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    return text.encode(errors="backslashreplace").decode()
 
 
 def event_to_json(event: WorkflowEvent, space: Space, *, hides_errors: bool = False) -> dict[str, Any]:
@@ -94,8 +100,7 @@ def event_to_json(event: WorkflowEvent, space: Space, *, hides_errors: bool = Fa
         fields["terms"] = {"deadline": terms.deadline, "assignee": terms.assignee}
         if terms.default is not ...:
             fields["terms"]["default"] = terms.default
-    body: dict[str, Any] = to_json(fields)
-    return body
+    return {name: value if type(value) in _AS_IT_IS else to_json(value, 1) for name, value in fields.items()}
 
 
 def error_to_json(details: Any, *, hides: bool) -> dict[str, Any]:

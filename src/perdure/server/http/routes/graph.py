@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Literal
@@ -14,14 +16,16 @@ from litestar.params import FromPath, JSONBody
 from litestar.response import Stream
 from msgspec import UNSET, UnsetType
 
+from perdure.agents.executor import AgentExecutor
+from perdure.agents.tools import Tool
+from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.server.http.middleware import OwnRequest, Visit, visit_of
 from perdure.server.http.responses import Reply, agentflow_options, event_stream, reply, route_options
 from perdure.server.problems import HttpProblem, problem_of
 from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream
-from perdure.server.threads.agentflow import STATE_SCHEMA, graph_to_client, tools_to_client
-from perdure.server.threads.to_json import schema_of_any
+from perdure.server.threads.to_json import schema_of, schema_of_any
 from perdure.workflows.workflow import Workflow
 
 logger = get_logger("server")
@@ -85,6 +89,97 @@ async def stop(data: JSONBody[StopBody], request: OwnRequest) -> Response[Reply]
     if not was_running:
         body["reason"] = "No run owns this thread."
     return reply(request, body)
+
+
+# ---------------------------------------------------------------- as JSON
+
+
+STATE_SCHEMA: dict[str, Any] = {
+    "title": "State",
+    "type": "object",
+    "properties": {
+        "context": {"type": "array", "items": {"$ref": "#/$defs/Message"}, "description": "The messages so far."},
+        "context_summary": {"type": ["string", "null"]},
+        "execution_meta": {"type": "object", "readOnly": True, "description": "The status of the thread."},
+    },
+    "additionalProperties": True,
+    "$defs": {
+        "Message": {
+            "type": "object",
+            "required": ["role", "content"],
+            "properties": {
+                "message_id": {"type": "string"},
+                "role": {"enum": ["user", "assistant", "system", "tool"]},
+                "content": {"type": "array", "items": {"type": "object"}},
+            },
+        }
+    },
+}
+
+
+START, END = "__start__", "__end__"
+
+
+def graph_to_client(workflow: Workflow, storage: StoreCheckpointStorage) -> dict[str, Any]:
+    nodes = [START, *workflow.executors, END]
+    edges = [(START, workflow.start_executor_id)]
+    edges += [(edge.source_id, edge.target_id) for group in workflow.edge_groups for edge in group.edges]
+    leaves = [node for node in workflow.executors if all(source != node for source, _ in edges)]
+    edges += [(node, END) for node in leaves]
+    info = {
+        "name": workflow.name,
+        "node_count": len(nodes),
+        "edge_count": len(edges),
+        "is_realtime": False,
+        "checkpointer": True,
+        "checkpointer_type": type(storage).__name__,
+        "publisher": False,
+        "store": False,
+        "interrupt_before": None,
+        "interrupt_after": None,
+        "context_type": None,
+        "id_generator": "time-ordered",
+        "id_type": "string",
+        "state_type": "AgentState",
+        "state_fields": ["context", "context_summary", "execution_meta"],
+    }
+    return {
+        "info": info,
+        "nodes": [{"id": node, "name": node} for node in nodes],
+        "edges": [{"id": f"{source}->{target}", "source": source, "target": target} for source, target in edges],
+    }
+
+
+def tools_to_client(workflow: Workflow) -> dict[str, Any]:
+    """The tools of each agent, by node."""
+    agents = (
+        (node, executor.agent) for node, executor in workflow.executors.items() if isinstance(executor, AgentExecutor)
+    )
+    return {"nodes": [{"node": node, "tools": _tools(agent)} for node, agent in agents]}
+
+
+def _tools(agent: Any) -> list[dict[str, Any]]:
+    tools = getattr(agent, "tools", None)
+    entries: list[Any] = list(tools.values()) if isinstance(tools, Mapping) else list(tools or ())
+    return [
+        {"name": tool.name, "description": tool.description, "source": "local", "parameters": _parameters(tool)}
+        for tool in entries
+        if isinstance(tool, Tool)
+    ]
+
+
+def _parameters(tool: Tool) -> dict[str, Any]:
+    hidden = {"return", tool.context_parameter}
+    annotations = {name: annotation for name, annotation in tool._annotations.items() if name not in hidden}
+    parameters = inspect.signature(tool.function).parameters
+    required = [
+        name for name in annotations if name in parameters and parameters[name].default is inspect.Parameter.empty
+    ]
+    return {
+        "type": "object",
+        "properties": {name: schema_of(annotation) for name, annotation in annotations.items()},
+        "required": required,
+    }
 
 
 # ---------------------------------------------------------------- workflows

@@ -12,22 +12,22 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.agentflow import (
-    MessageBody,
-    context_of,
-    message_to_client,
-    messages_from_client,
-    with_state,
-)
 from perdure.server.threads.conversation import (
     conversation,
-    find_message,
-    merge_messages,
     no_conversation,
     session_messages,
     speaker,
-    with_ids,
     with_messages,
+    with_state,
+)
+from perdure.server.threads.messages import (
+    MessageBody,
+    context_of,
+    find_message,
+    merge_messages,
+    message_to_client,
+    messages_from_client,
+    with_ids,
 )
 from perdure.server.threads.threads import Threads
 

@@ -1,11 +1,11 @@
-"""AgentFlow's format: messages, a thread's state, and the default workflow's graph."""
+"""Messages in AgentFlow's format: from clients, to clients, of outputs, and their ids."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -13,16 +13,11 @@ import msgspec
 from perdure.agents.conversation.message import Content, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
-from perdure.agents.tools import Tool
-from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.events import WorkflowEvent, WorkflowRunState
+from perdure.events import WorkflowEvent
+from perdure.graph.context import WorkflowContext
 from perdure.names import random_digits
-from perdure.records import ThreadInfo
-from perdure.server.auth.principal import Space
 from perdure.server.problems import HttpProblem
-from perdure.server.threads.to_json import schema_of, to_json
-from perdure.workflows.workflow import Workflow
+from perdure.server.threads.to_json import to_json
 
 _MEDIA = ("image", "audio", "video", "document")
 
@@ -141,16 +136,15 @@ def with_run_ids(messages: Iterable[Message], run: str, first: int = 0) -> list[
 
 
 def message_to_client(message: Message, message_id: str) -> dict[str, Any]:
-    calls = [_block(content) for content in message.of_type("function_call")]
-    reasoning = "".join(content.text or "" for content in message.of_type("text_reasoning"))
-    usages = [content.usage_details for content in message.of_type("usage")]
+    usages = [content.usage_details for content in message.contents if content.type == "usage"]
+    blocks = [_block(content) for content in message.contents if content.type != "usage"]
     return {
         "message_id": message.message_id or message_id,
         "role": message.role,
-        "content": [_block(content) for content in message.contents if content.type != "usage"],
+        "content": blocks,
         "delta": False,
-        "tools_calls": calls or None,
-        "reasoning": reasoning,
+        "tools_calls": [block for block in blocks if block["type"] == "tool_call"] or None,
+        "reasoning": "".join([block["summary"] for block in blocks if block["type"] == "reasoning"]),
         "timestamp": None,
         "metadata": to_json(message.additional_properties or {}),
         "usages": to_json(usages[-1]) if usages else None,
@@ -199,168 +193,68 @@ def _arguments(content: Content) -> Any:
         return to_json(content.arguments)
 
 
-OWN_KEYS = frozenset({"context", "context_summary", "execution_meta"})
-"""Keys that are not part of the shared state."""
-
-_STATUSES = {
-    WorkflowRunState.IDLE.value: "completed",
-    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value: "interrupted_before",
-    WorkflowRunState.FAILED.value: "error",
-    WorkflowRunState.CANCELLED.value: "interrupted_before",
-}
+# ---------------------------------------------------------------- ids
 
 
-def execution_meta(info: ThreadInfo, head: WorkflowCheckpoint, space: Space) -> dict[str, Any]:
-    waiting = next(iter(head.pending_request_info_events.values()), None)
-    due = next(iter(head.deliveries), None)
-    last = head.outputs[-1].executor_id if head.outputs else None
-    return {
-        "current_node": due.target_id if due is not None else (waiting and waiting.source_executor_id) or last,
-        "step": head.iteration_count,
-        "status": _STATUSES.get(info.status, "running"),
-        "interrupted_node": None if waiting is None else waiting.source_executor_id,
-        "interrupt_reason": None if waiting is None else "input_required",
-        "interrupt_data": None
-        if waiting is None
-        else {"request_id": waiting.request_id, "value": to_json(waiting.data)},
-        "thread_id": space.public_id(info.thread_id),
-        "stop_current_execution": "stopped" if info.status == WorkflowRunState.CANCELLED.value else "none",
-        "internal_data": {},
-    }
+class SpeakingExecutor(AgentExecutor):
+    """An agent executor that gives each message an id.
+
+    The id is derived from the thread and the position in the conversation, so a turn repeated after a crash gives the
+    same ids.
+    """
+
+    is_stateless = True
+
+    async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
+        response = await super().respond(messages, ctx)
+        session = ctx.private["session"]
+        ids, used = {}, set[str]()
+        for at, message in enumerate(session.messages):
+            if message.message_id is None or message.message_id in used:
+                replacement = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, used))
+                ids[id(message)] = session.messages[at] = replacement
+            used.add(session.messages[at].message_id or "")
+        if not ids:
+            return response
+        messages_with_ids = tuple(ids.get(id(message), message) for message in response.messages)
+        if any(
+            message.message_id is None for message in messages_with_ids
+        ):  # the session holds copies: its last messages are the response
+            messages_with_ids = tuple(session.messages[len(session.messages) - len(messages_with_ids) :])
+        return msgspec.structs.replace(response, messages=messages_with_ids)
 
 
-def state_to_client(info: ThreadInfo, head: WorkflowCheckpoint, context: list[Message], space: Space) -> dict[str, Any]:
-    return {
-        **to_json({key: value for key, value in head.state.items() if key not in OWN_KEYS}),
-        "context": messages_to_client(context),
-        "context_summary": to_json(head.state.get("context_summary")),
-        "execution_meta": execution_meta(info, head, space),
-    }
+def _free_id(session_id: str, at: int, used: set[str]) -> str:
+    """An id that is not in use: after a removal, another message may have the id of this position."""
+    while (message_id := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in used:
+        at += 1
+    return message_id
 
 
-def merge_state(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge dicts recursively; None is ignored; any other value replaces the stored one."""
-    after = dict(stored)
-    for key, value in changes.items():
-        if value is None:
-            continue
-        before = after.get(key)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        after[key] = merge_state(before, value) if both else value  # type: ignore[arg-type]  # both are mappings
+def merge_messages(messages: Iterable[Message], added: Iterable[Message]) -> list[Message]:
+    """Append messages; a message whose id exists replaces the old one."""
+    after = with_ids(messages)
+    places = {message.message_id: at for at, message in enumerate(after)}
+    for message in added:
+        if message.message_id in places:
+            after[places[message.message_id]] = message
+        else:
+            places[message.message_id] = len(after)
+            after.append(message)
     return after
 
 
-def with_state(head: WorkflowCheckpoint, changes: Mapping[str, Any]) -> WorkflowCheckpoint:
-    """The head with these changes in its shared state. Raises HttpProblem for a value of another type."""
-    return msgspec.structs.replace(head, state=update_state(head.state, changes))
-
-
-def update_state(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The state with these changes. Raises HttpProblem for a value of another type."""
-    after = merge_state(
-        before, {key: value for key, value in changes.items() if key not in ("context", "execution_meta")}
-    )
-    for key, value in after.items():
-        stored = before.get(key)
-        if key in before and stored is not None and not _is_same_type(stored, value):
-            raise HttpProblem(
-                422,
-                "wrong_state_type",
-                f"state.{key} holds {type(stored).__name__}, not {type(value).__name__}. Nothing was written.",
-                field=f"state.{key}",
-            )
-    return after
-
-
-def _is_same_type(stored: Any, value: Any) -> bool:
-    if type(stored) is float and type(value) is int:
-        return True
-    return type(stored) is type(value)
-
-
-STATE_SCHEMA: dict[str, Any] = {
-    "title": "State",
-    "type": "object",
-    "properties": {
-        "context": {"type": "array", "items": {"$ref": "#/$defs/Message"}, "description": "The messages so far."},
-        "context_summary": {"type": ["string", "null"]},
-        "execution_meta": {"type": "object", "readOnly": True, "description": "The status of the thread."},
-    },
-    "additionalProperties": True,
-    "$defs": {
-        "Message": {
-            "type": "object",
-            "required": ["role", "content"],
-            "properties": {
-                "message_id": {"type": "string"},
-                "role": {"enum": ["user", "assistant", "system", "tool"]},
-                "content": {"type": "array", "items": {"type": "object"}},
-            },
-        }
-    },
-}
-
-
-START, END = "__start__", "__end__"
-
-
-def graph_to_client(workflow: Workflow, storage: StoreCheckpointStorage) -> dict[str, Any]:
-    nodes = [START, *workflow.executors, END]
-    edges = [(START, workflow.start_executor_id)]
-    edges += [(edge.source_id, edge.target_id) for group in workflow.edge_groups for edge in group.edges]
-    leaves = [node for node in workflow.executors if all(source != node for source, _ in edges)]
-    edges += [(node, END) for node in leaves]
-    info = {
-        "name": workflow.name,
-        "node_count": len(nodes),
-        "edge_count": len(edges),
-        "is_realtime": False,
-        "checkpointer": True,
-        "checkpointer_type": type(storage).__name__,
-        "publisher": False,
-        "store": False,
-        "interrupt_before": None,
-        "interrupt_after": None,
-        "context_type": None,
-        "id_generator": "time-ordered",
-        "id_type": "string",
-        "state_type": "AgentState",
-        "state_fields": ["context", "context_summary", "execution_meta"],
-    }
-    return {
-        "info": info,
-        "nodes": [{"id": node, "name": node} for node in nodes],
-        "edges": [{"id": f"{source}->{target}", "source": source, "target": target} for source, target in edges],
-    }
-
-
-def tools_to_client(workflow: Workflow) -> dict[str, Any]:
-    """The tools of each agent, by node."""
-    agents = (
-        (node, executor.agent) for node, executor in workflow.executors.items() if isinstance(executor, AgentExecutor)
-    )
-    return {"nodes": [{"node": node, "tools": _tools(agent)} for node, agent in agents]}
-
-
-def _tools(agent: Any) -> list[dict[str, Any]]:
-    tools = getattr(agent, "tools", None)
-    entries: list[Any] = list(tools.values()) if isinstance(tools, Mapping) else list(tools or ())
+def with_ids(messages: Iterable[Message]) -> list[Message]:
+    """Give messages without an id the id of their position, so that it stays when earlier messages are removed."""
     return [
-        {"name": tool.name, "description": tool.description, "source": "local", "parameters": _parameters(tool)}
-        for tool in entries
-        if isinstance(tool, Tool)
+        message if message.message_id else msgspec.structs.replace(message, message_id=place_id(at))
+        for at, message in enumerate(messages)
     ]
 
 
-def _parameters(tool: Tool) -> dict[str, Any]:
-    hidden = {"return", tool.context_parameter}
-    annotations = {name: annotation for name, annotation in tool._annotations.items() if name not in hidden}
-    parameters = inspect.signature(tool.function).parameters
-    required = [
-        name for name in annotations if name in parameters and parameters[name].default is inspect.Parameter.empty
-    ]
-    return {
-        "type": "object",
-        "properties": {name: schema_of(annotation) for name, annotation in annotations.items()},
-        "required": required,
-    }
+def find_message(messages: Iterable[Message], message_id: str) -> tuple[int, Message]:
+    """Raises HttpProblem."""
+    for at, message in enumerate(messages):
+        if (message.message_id or place_id(at)) == message_id:
+            return at, message
+    raise HttpProblem(404, "message_not_found", f"This thread has no message {message_id!r}.", field="message_id")
