@@ -12,8 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from msgspec import structs
+
 from perdure.names import SHORT
-from perdure.stores.packing import NOTHING, Body
+from perdure.records import Commit
+from perdure.stores.packing import NOTHING, Body, to_body, with_body
 
 Ref = tuple[str, int]
 """Digest, and the commit that holds it."""
@@ -162,6 +165,22 @@ class PackedCommit:
     @property
     def has_events(self) -> bool:
         return self.body.events is not NOTHING
+
+
+def prune_commits(
+    commits: Collection[Commit], pruned: Collection[int], events_before: int = 0
+) -> Iterator[tuple[int, Commit | None]]:
+    """`prune_bodies` of commits that are not packed: the numbers of those that change, and what is left of them."""
+    by_number = {commit.number: commit for commit in commits}
+    packed = [
+        PackedCommit(commit.number, commit.parent, commit.info is not None, to_body(commit)) for commit in commits
+    ]
+    for change in prune_bodies(packed, pruned, events_before):
+        commit = by_number[change.number]
+        if commit.info is not None and commit.parent is not None and change.parent is None:  # no ancestor is left
+            commit = structs.replace(commit, info=structs.replace(commit.info, previous_checkpoint_id=None))
+        left = with_body(structs.replace(commit, parent=change.parent), change.body)
+        yield change.number, None if change.is_empty else left
 
 
 def prune_bodies(

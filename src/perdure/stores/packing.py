@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from perdure.errors import DamagedCheckpoint
-from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents
+from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
 from perdure.store import Rewrite
 
 # ---------------------------------------------------------------- prefixes
@@ -180,6 +180,20 @@ def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None
     return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
 
 
+def with_body(commit: Commit, body: Body) -> Commit:
+    """The commit with these payloads. Without a root it has no checkpoint."""
+    has_root, events = body.root is not NOTHING, commit.events
+    return msgspec.structs.replace(
+        commit,
+        info=commit.info if has_root else None,
+        root=bytes(body.root) if has_root else None,
+        events=None if events is None else logged_events(body, events.first_seq, events.count),
+        chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
+        dropped=tuple(body.dropped),
+        carried=tuple(body.carried),
+    )
+
+
 # ---------------------------------------------------------------- seals
 
 SEAL_BYTES = 16
@@ -250,3 +264,20 @@ class Changes:
             body.own,
         )
         return body if self.count == before else changed
+
+    def commit(self, commit: Commit) -> Commit:
+        """The same for a commit that is not packed."""
+        before = to_body(commit)
+        after = self.body(commit.number, before)
+        return commit if after is before else with_body(commit, after)
+
+    def header(self, header: ThreadHeader) -> ThreadHeader:
+        """The header with its journal and inbox changed."""
+        journal = [
+            JournalEntry(entry.number, entry.delivery_id, self.change("journal", str(entry.delivery_id), entry.body))
+            for entry in header.journal
+        ]
+        inbox = [
+            InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body)) for item in header.inbox
+        ]
+        return msgspec.structs.replace(header, journal=journal, inbox=inbox)

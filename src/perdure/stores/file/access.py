@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 from weakref import finalize
@@ -13,12 +13,11 @@ from perdure.errors import DamagedCheckpoint, DamagedStore, PerdureError, Storag
 from perdure.log import get_logger
 from perdure.stores.disk import Disk, FileLocked, locked_for_long
 from perdure.stores.file.folder import LockedFile, ThreadFiles
-from perdure.stores.file.index import FileIndex, index_line
-from perdure.stores.file.lines import FileCommitLine, Line, NotALine
-from perdure.stores.file.schema import set_file_size
+from perdure.stores.file.index import FileIndex
+from perdure.stores.file.lines import Line
+from perdure.stores.file.replay import index_line
 from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.connection import Connection
-from perdure.stores.sqlite.payloads import Payload, select_commits
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.worker import WorkerThread
 
@@ -138,28 +137,11 @@ class FileAccess:
             self.index.catch_up(file)
             return self.index.read(work)
 
-    def read_payloads(self, db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
-        """By number. The body is empty if its line is missing or is not what was written."""
-        rows = select_commits(db, "number, checkpoint_id, place, size", thread_id, numbers)
-        return {
-            number: Payload(number, checkpoint_id, None, self._read_body(thread_id, number, place, size))
-            for number, checkpoint_id, place, size in rows
-        }
-
-    def _read_body(self, thread_id: str, number: int, place: int | None, size: int | None) -> bytes:
-        if place is None or size is None:
-            return b""
-        try:
-            line = self.files.read(thread_id, place, size)
-        except (NotALine, FileNotFoundError):
-            return b""
-        return bytes(line.body) if isinstance(line, FileCommitLine) and line.number == number else b""
-
     # ------------------------------------------------------------ changing a locked file
 
     def append(self, file: LockedFile, line: Line) -> None:
         place, size = file.append(line)
-        self.update_index(file, lambda db: index_line(db, file, place, size, line))
+        self.update_index(file, lambda db: index_line(db, file.thread_id, (place, size, line)))
 
     def update_index(self, file: LockedFile, work: Callable[[SqliteDatabase], None]) -> None:
         """Never raises: a line on the disk is acknowledged, and the index catches up later."""
@@ -169,18 +151,15 @@ class FileAccess:
             logger.warning("thread %s: its index is behind its file, and catches up later: %s", file.thread_id, error)
 
     def rewrite(self, file: LockedFile, lines: Iterable[Line]) -> None:
+        """Replace the file by these lines, atomically, and the rows of the index that describe it."""
         # First: if this process dies in between, the places in the index are wrong.
-        self.index.transact(lambda db: set_file_size(db, file.thread_id, None))
+        self.index.set_file_size(file.thread_id, None)
         self.files.rewrite(file, lines)
-        self.catch_up_now(file.thread_id)
-
-    def catch_up_now(self, thread_id: str) -> None:
-        """After a file was replaced. If another process has it locked, that one catches up."""
         try:
-            with self.files.wait_for_lock(thread_id, self._busy_seconds) as file:
-                self.index.catch_up(file)
-        except FileLocked:
-            logger.warning("thread %s: its index catches up later, another process has its file locked", thread_id)
+            with self.files.wait_for_lock(file.thread_id, self._busy_seconds) as replaced:
+                self.index.catch_up(replaced)
+        except FileLocked:  # by another process, which catches up
+            logger.warning("thread %s: its index catches up later, another process has its file locked", file.thread_id)
 
     def remove_if_new(self, file: LockedFile) -> None:
         """Remove the file of a thread that never got anything."""

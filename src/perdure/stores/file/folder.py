@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.errors import DamagedStore, PerdureError
 from perdure.stores.disk import Disk, FileLocked
-from perdure.stores.file.lines import START, VERSION, FileThreadLine, Line, NotALine, from_line, to_line
+from perdure.stores.file.lines import START, VERSION, FileCommitLine, FileThreadLine, Line, NotALine, from_line, to_line
 
 SUFFIX, BESIDE = ".jsonl", ".new"
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
@@ -180,16 +180,20 @@ class ThreadFiles:
     def _close(self, thread_id: str) -> None:
         os.close(self._open.pop(thread_id))
 
-    def read(self, thread_id: str, place: int, size: int) -> Line:
-        """Raises NotALine if no line is there."""
+    def read_body(self, thread_id: str, number: int, place: int, size: int) -> bytes:
+        """The payload of the commit whose line is there. Empty if no such line is."""
         path = self.path_of(thread_id)
-        if not path.exists():
-            raise NotALine("the thread's file does not exist")
-        fd = self._fd(thread_id, path)
-        if not self.disk.is_same(fd, path):
-            self._close(thread_id)
-            return self.read(thread_id, place, size)
-        return from_line(thread_id, self.disk.read(fd, place, size))
+        try:
+            if not path.exists():
+                return b""
+            fd = self._fd(thread_id, path)
+            if not self.disk.is_same(fd, path):
+                self._close(thread_id)
+                return self.read_body(thread_id, number, place, size)
+            line = from_line(thread_id, self.disk.read(fd, place, size))
+        except (NotALine, FileNotFoundError):
+            return b""
+        return bytes(line.body) if isinstance(line, FileCommitLine) and line.number == number else b""
 
     def thread_ids(self) -> Iterator[str]:
         """Of all files whose first line names a thread."""

@@ -6,7 +6,8 @@ so that a line in another thread's file is not valid there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
@@ -14,8 +15,8 @@ import msgspec
 
 from perdure.errors import NewerFormat
 from perdure.names import digest_of
-from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest
-from perdure.stores.packing import from_timestamp, to_timestamp
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest, ThreadHeader
+from perdure.stores.packing import from_timestamp, pack_body, to_timestamp
 
 VERSION = 1
 START = b'{"sum":"'
@@ -45,7 +46,7 @@ class FileThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaul
     requests: Sequence[FileRequestPart] = ()
     """Those that were pending then."""
     garbage: int = 0
-    """Commits with something that can be freed."""
+    """Not 0: commits may have something that can be freed."""
 
 
 class FileRequestPart(msgspec.Struct, omit_defaults=True):
@@ -141,29 +142,12 @@ def from_line(thread_id: str, data: bytes) -> Line:
     return line
 
 
-class PendingLines(NamedTuple):
-    """What is not settled in a thread."""
-
-    requests: Sequence[FileRequestPart]
-    posts: Sequence[PostLine]
-    journal: Sequence[JournalLine]
-
-
 class LineContext(NamedTuple):
     """Fields of the lines before a line, which it need not repeat."""
 
     workflow_name: str | None = None
     run_id: str | None = None
     last_seq: int = 0
-
-    def after(self, line: Line) -> LineContext:
-        """The context of the line after this one, which is complete."""
-        if isinstance(line, FileThreadLine):
-            return LineContext(line.workflow_name or self.workflow_name, self.run_id, max(self.last_seq, line.last_seq))
-        if not isinstance(line, FileCommitLine):
-            return self
-        last = line.first_seq + line.events - 1 if line.events else 0
-        return LineContext(line.workflow_name, line.run_id, max(self.last_seq, last))
 
 
 def commit_line(commit: Commit, body: bytes, context: LineContext) -> FileCommitLine:
@@ -202,30 +186,20 @@ def pending_request(thread_id: str, part: FileRequestPart) -> PendingRequest:
     return PendingRequest(thread_id, part.request_id, part.executor_id, part.asked_at, part.deadline, part.assignee)
 
 
-def complete_line(line: FileCommitLine, context: LineContext) -> FileCommitLine:
-    """The line with all that it left to those before it."""
-    return msgspec.structs.replace(
-        line,
-        run_id=context.run_id if line.run_id is None else line.run_id,
-        workflow_name=context.workflow_name if line.workflow_name is None else line.workflow_name,
-        first_seq=context.last_seq + 1 if line.events and not line.first_seq else line.first_seq,
-    )
-
-
-def to_commit(thread_id: str, line: FileCommitLine) -> Commit:
-    """The commit of a complete line, without its payload."""
-    info = None
-    timestamp = to_timestamp(line.timestamp)
+def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Commit:
+    """The commit of a line, without its payload."""
+    info, timestamp = None, to_timestamp(line.timestamp)
+    run_id = context.run_id if line.run_id is None else line.run_id
     if line.checkpoint_id is not None:
         info = CheckpointInfo(
             line.checkpoint_id,
             thread_id,
-            line.workflow_name or "",
+            (context.workflow_name if line.workflow_name is None else line.workflow_name) or "",
             line.number,
             line.iteration_count,
             line.previous_checkpoint_id,
             timestamp,
-            line.run_id or None,
+            run_id or None,
             line.status,
         )
     return Commit(
@@ -233,11 +207,11 @@ def to_commit(thread_id: str, line: FileCommitLine) -> Commit:
         line.number,
         info,
         None,
-        LoggedEvents(line.first_seq, line.events, b"") if line.events else None,
+        LoggedEvents(line.first_seq or context.last_seq + 1, line.events, b"") if line.events else None,
         line.unsettled,
         line.consumed,
         line.status,
-        line.run_id or "",
+        run_id or "",
         timestamp,
         line.parent,
         {},
@@ -246,4 +220,56 @@ def to_commit(thread_id: str, line: FileCommitLine) -> Commit:
         line.due_at,
         line.prunes,
         line.events_dropped_before,
+    )
+
+
+# ---------------------------------------------------------------- a thread as a whole
+
+
+def lines_of_thread(
+    header: ThreadHeader, commits: Iterable[Commit], events_dropped_before: int, *, has_garbage: bool
+) -> Iterator[Line]:
+    """The lines of a file that is written as a whole: the first describes the thread, and each commit is complete."""
+    yield FileThreadLine(
+        header.thread_id,
+        VERSION,
+        header.number,
+        header.fence,
+        header.last_seq,
+        os.urandom(8).hex(),
+        header.workflow_name or None,
+        header.status,
+        header.updated_at,
+        header.consumed,
+        header.first_seq,
+        events_dropped_before,
+        header.pins,
+        [request_part(request) for request in header.requests],
+        int(has_garbage),
+    )
+    for commit in commits:
+        line = commit_line(commit, pack_body(commit), LineContext(last_seq=-1))
+        yield msgspec.structs.replace(line, due_at=header.due_at if commit.number == header.head else None)
+    for item in header.inbox:
+        yield PostLine(item.item_id, item.kind, msgspec.Raw(item.body))
+    for entry in header.journal:
+        yield JournalLine(header.fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
+
+
+def thread_header(line: FileThreadLine, head: int | None, due_at: datetime | None) -> ThreadHeader:
+    """The thread that a first line describes, whose newest checkpoint is this."""
+    return ThreadHeader(
+        line.thread_id,
+        line.workflow_name or "",
+        line.number,
+        line.fence,
+        line.status,
+        line.updated_at,
+        line.last_seq,
+        line.first_seq,
+        head,
+        due_at,
+        [pending_request(line.thread_id, part) for part in line.requests],
+        consumed=line.consumed,
+        pins=line.pins,
     )

@@ -24,21 +24,14 @@ from perdure.store import Rewrite
 from perdure.stores.disk import Disk, FileLocked
 from perdure.stores.file.access import FileAccess
 from perdure.stores.file.folder import LockedFile
-from perdure.stores.file.history import (
-    add_thread,
-    check_files,
-    prune_checkpoints,
-    prune_file,
-    rewrite_payloads,
-)
-from perdure.stores.file.index import index_commit
+from perdure.stores.file.history import add_thread, check_files, prune_checkpoints, write_anew
 from perdure.stores.file.lines import JournalLine, LineContext, PinLine, PostLine, commit_line
-from perdure.stores.file.schema import read_context
+from perdure.stores.file.replay import index_commit, read_context
 from perdure.stores.layer import copy_thread
 from perdure.stores.packing import pack_body
 from perdure.stores.sqlite.commits import check_commit
 from perdure.stores.sqlite.lists import find_position
-from perdure.stores.sqlite.retention import has_to_prune, list_pins
+from perdure.stores.sqlite.retention import has_to_prune
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.store import IndexedStore, open_thread
 from perdure.stores.sqlite.threads import (
@@ -81,7 +74,7 @@ class FileStore(IndexedStore):
         self.path = Path(path).absolute()  # the program may change its working folder
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
         self._index = self._access.index
-        super().__init__(self._access, self._access.read_payloads)
+        super().__init__(self._access)
         self._journal_bytes: dict[str, int] = {}
         """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
 
@@ -92,9 +85,7 @@ class FileStore(IndexedStore):
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         def work(_: LockedFile) -> OpenedThread:
-            opened = self._index.transact(
-                lambda db: open_thread(db, self._read_payloads, thread_id, owner, takeover=takeover)
-            )
+            opened = self._index.transact(partial(open_thread, thread_id=thread_id, owner=owner, takeover=takeover))
             self._index.held.add(opened.lease)
             return opened
 
@@ -126,20 +117,15 @@ class FileStore(IndexedStore):
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
-        def prove(db: SqliteDatabase) -> tuple[ThreadRow, LineContext, Commit]:
+        def prove(db: SqliteDatabase) -> tuple[ThreadRow, LineContext]:
             thread = check_commit(db, commit)
-            proved = commit
-            if commit.prunes:
-                pins = list_pins(db, thread.thread)
-                pruned = [number for number in commit.prunes if number not in pins]
-                proved = msgspec.structs.replace(commit, prunes=pruned)
-            return thread, read_context(db, thread.thread), proved
+            return thread, read_context(db, thread.thread)
 
         def work(file: LockedFile) -> None:
-            thread, context, proved = self._index.read(prove)
-            place, size = file.append(commit_line(proved, pack_body(proved), context))
-            self._access.update_index(file, lambda db: index_commit(db, thread, proved, place, size))
-            if proved.prunes or proved.prunes_events_before:
+            thread, context = self._index.read(prove)
+            place, size = file.append(commit_line(commit, pack_body(commit), context))
+            self._access.update_index(file, lambda db: index_commit(db, thread, commit, place, size))
+            if commit.prunes or commit.prunes_events_before:
                 self._collect_garbage(file)
 
         await self._access.with_file(commit.lease.thread_id, work, uncancellable=True)
@@ -153,7 +139,7 @@ class FileStore(IndexedStore):
                 partial(is_collection_due, thread_id=file.thread_id, at_rest=at_rest)
             ):
                 return False
-            prune_file(self._access, file, ())
+            write_anew(self._access, file)
         except Exception as error:  # noqa: BLE001  # the commit was made
             logger.warning("thread %s: pruning failed, space not freed: %s", file.thread_id, error)
         return True
@@ -238,7 +224,7 @@ class FileStore(IndexedStore):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         if await self._access.read_lists(lambda db: find_thread(db, thread_id)) is None:
             return 0
-        return await self._access.with_file(thread_id, lambda file: rewrite_payloads(self._access, file, change))
+        return await self._access.with_file(thread_id, lambda file: write_anew(self._access, file, change=change))
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))

@@ -41,11 +41,13 @@ def check_commit(db: SqliteDatabase, commit: Commit) -> ThreadRow:
     return thread
 
 
-def insert_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit, payload: tuple[object, object]) -> None:
+def insert_commit(
+    db: SqliteDatabase, thread: ThreadRow, commit: Commit, payload: tuple[object, object], seq: int | None = None
+) -> None:
     """Insert the commit, move its thread to it, settle the deliveries and items that it consumed, and replace the
-    pending requests. `payload` is that of `insert_row`."""
+    pending requests. `payload` and `seq` are those of `insert_row`."""
     row, events, info = thread.thread, commit.events, commit.info
-    seq, workflow, timestamp = insert_row(db, row, commit, payload)
+    seq, workflow, timestamp = insert_row(db, row, commit, payload, seq)
     last_seq = thread.last_seq if events is None else max(thread.last_seq, events.first_seq + events.count - 1)
     moved = (commit.number, seq, commit.status, timestamp, last_seq)
     if info is None:
@@ -75,12 +77,13 @@ def insert_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit, payload
 
 
 def insert_row(
-    db: SqliteDatabase, thread: int, commit: Commit, payload: tuple[object, object]
+    db: SqliteDatabase, thread: int, commit: Commit, payload: tuple[object, object], seq: int | None = None
 ) -> tuple[int, int | None, int | str]:
     """Insert the commit's row alone; its seq, workflow and timestamp. A checkpoint takes its id from an older one that
     has it.
 
     `payload`: seal and body, or where the body is in the thread's file. The seal is completed by the columns' sum.
+    `seq`: its place in the order of all commits, instead of the last.
     """
     info, events, timestamp, workflow = commit.info, commit.events, from_timestamp(commit.timestamp), None
     if info is not None:
@@ -100,8 +103,8 @@ def insert_row(
         None if events is None else events.count,
     )
     place, body = payload
-    row = (*columns, place + column_sum(columns) if isinstance(place, bytes) else place, body)
-    query = f"INSERT INTO commits ({COLUMNS}, {db.payload}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    row = (seq, *columns, place + column_sum(columns) if isinstance(place, bytes) else place, body)
+    query = f"INSERT INTO commits (seq, {COLUMNS}, {db.payload}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     try:
         seq = db.execute(query, row).lastrowid
     except sqlite3.IntegrityError:

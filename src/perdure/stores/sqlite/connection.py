@@ -51,7 +51,11 @@ class Connection:
     """Used by the worker thread of a store only, but for transactions that do not wait."""
 
     def __init__(
-        self, path: Path, synchronous: str, busy_seconds: float, database: type[SqliteDatabase] = SqliteDatabase
+        self,
+        path: Path,
+        synchronous: str,
+        busy_seconds: float,
+        database: Callable[..., SqliteDatabase] = SqliteDatabase,
     ) -> None:
         self.path = path
         self._synchronous = synchronous
@@ -154,9 +158,7 @@ class Connection:
         if self._db is None:
             if not self.path.parent.is_dir():
                 Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
-            db = sqlite3.connect(
-                self.path, timeout=0, isolation_level=None, check_same_thread=False, factory=self._database
-            )
+            db = self._database(self.path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._set_up(db)
             except NotOurs as error:

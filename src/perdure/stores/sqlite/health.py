@@ -22,7 +22,7 @@ from perdure.records import Damage, StoreContents
 from perdure.stores.packing import SEAL_BYTES, column_sum, to_id
 from perdure.stores.process_identity import is_owner_dead
 from perdure.stores.sqlite.commits import COLUMNS, check_thread_row, newest_checkpoint
-from perdure.stores.sqlite.payloads import ReadPayloads, read_commit_rows, unpack
+from perdure.stores.sqlite.payloads import read_commit_rows, read_payloads, unpack
 from perdure.stores.sqlite.schema import APPLICATION_ID, VERSION, SqliteDatabase, prepare
 from perdure.stores.sqlite.threads import check_consumed, find_thread, read_inbox, read_journal, read_thread
 
@@ -160,7 +160,7 @@ def _contents(db: sqlite3.Connection) -> StoreContents:
 
 def check_schema(db: SqliteDatabase) -> list[str]:
     """Tables and indexes that differ from those that this version creates."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=type(db))) as fresh:
+    with closing(type(db)(":memory:", isolation_level=None)) as fresh:
         prepare(fresh, "a new store")
         expected = _read_schema(fresh)
     actual = _read_schema(db)
@@ -195,7 +195,7 @@ def list_all_thread_ids(db: SqliteDatabase) -> list[str]:
     return [thread_id for (thread_id,) in db.execute("SELECT thread_id FROM threads ORDER BY thread")]
 
 
-def check_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str) -> list[Damage]:
+def check_thread(db: SqliteDatabase, thread_id: str) -> list[Damage]:
     """All damage of one thread: its row, journal, inbox, the columns and payloads of its commits, and their links."""
     damage: list[Damage] = []
 
@@ -219,7 +219,9 @@ def check_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str) -> list
     numbers = set()
     for commit in read_commit_rows(db, thread_id, 0, None):
         numbers.add(commit.number)
-        payload = read(db, thread_id, [commit.number]).get(commit.number)  # one by one: together they may be large
+        payload = read_payloads(db, thread_id, [commit.number]).get(
+            commit.number
+        )  # one by one: together they may be large
         attempt(partial(unpack, thread_id, commit.checkpoint_id, commit.number, payload))
         if commit.parent is not None and commit.parent not in numbers:
             reason = f"commit {commit.number} continues from commit {commit.parent}, which is not there"

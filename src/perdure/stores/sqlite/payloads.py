@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -44,13 +44,14 @@ class Payload(NamedTuple):
 
 def read_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
     """By number. Commits that do not exist are left out."""
-    rows = select_commits(db, "number, checkpoint_id, seal, body", thread_id, numbers)
-    return {row[0]: Payload(row[0], row[1], row[2] or b"", row[3] or b"") for row in rows}
+    rows = _select_payloads(db, thread_id, numbers)
+    return {row[0]: Payload(row[0], row[1], *db.load_payload(thread_id, row[0], *row[2:])) for row in rows}
 
 
-def select_commits(db: SqliteDatabase, columns: str, thread_id: str, numbers: Collection[int]) -> list[Any]:
-    """Columns of some commits of a thread, the number first, in order."""
-    query = f"SELECT {columns} FROM commits WHERE thread = (SELECT thread FROM threads WHERE thread_id = ?) AND number"
+def _select_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> list[Any]:
+    """Number, checkpoint and payload of some commits of a thread, in order."""
+    query = f"SELECT number, checkpoint_id, {db.payload} FROM commits"
+    query += " WHERE thread = (SELECT thread FROM threads WHERE thread_id = ?) AND number"
     if len(numbers) == 1:
         return db.execute(f"{query} = ?", (thread_id, *numbers)).fetchall()
     wanted = sorted(numbers)
@@ -133,9 +134,6 @@ def _commit_row(row: Any, info: CheckpointInfo | None) -> CommitRow:
 
 # ---------------------------------------------------------------- unpacked
 
-ReadPayloads: TypeAlias = Callable[[SqliteDatabase, str, Collection[int]], Mapping[int, Payload]]
-"""`read_payloads`, or the same from a thread's file."""
-
 
 def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payload | None) -> Body:
     """Raises DamagedCheckpoint for a payload that was changed, or lies where another one belongs."""
@@ -154,9 +152,9 @@ def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payl
         raise DamagedCheckpoint(name, f"commit {number} is not what was written: {error}", thread_id) from error
 
 
-def read_root(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo) -> bytes:
+def read_root(db: SqliteDatabase, info: CheckpointInfo) -> bytes:
     """Raises DamagedCheckpoint."""
-    payload = read(db, info.thread_id, [info.number]).get(info.number)
+    payload = read_payloads(db, info.thread_id, [info.number]).get(info.number)
     if payload is not None and to_id(payload.checkpoint_id) != info.checkpoint_id:  # an index leads elsewhere
         payload = None
     root = unpack(info.thread_id, info.checkpoint_id, info.number, payload).root
@@ -165,16 +163,14 @@ def read_root(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo) -> b
     return bytes(root)
 
 
-def read_stored(db: SqliteDatabase, read: ReadPayloads, info: CheckpointInfo | None) -> StoredCheckpoint | None:
-    return None if info is None else StoredCheckpoint(info, read_root(db, read, info))
+def read_stored(db: SqliteDatabase, info: CheckpointInfo | None) -> StoredCheckpoint | None:
+    return None if info is None else StoredCheckpoint(info, read_root(db, info))
 
 
-def read_chunks(
-    db: SqliteDatabase, read: ReadPayloads, thread_id: str, numbers: Iterable[int]
-) -> Mapping[int, Mapping[str, bytes]]:
+def read_chunks(db: SqliteDatabase, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
     """The chunks of each commit, by digest. Raises DamagedCheckpoint."""
     chunks = {}
-    for number, payload in read(db, thread_id, [*numbers]).items():
+    for number, payload in read_payloads(db, thread_id, [*numbers]).items():
         try:  # the digest of each chunk proves it: the seal of the whole would prove nothing more
             chunks[number] = unpack_chunks(payload.body)
         except msgspec.DecodeError as error:
@@ -183,10 +179,10 @@ def read_chunks(
     return chunks
 
 
-def read_events(db: SqliteDatabase, read: ReadPayloads, thread_id: str, after: int | None) -> list[LoggedEvents]:
+def read_events(db: SqliteDatabase, thread_id: str, after: int | None) -> list[LoggedEvents]:
     """Raises CursorExpired or DamagedCheckpoint."""
     rows = read_event_rows(db, thread_id, after)
-    payloads = read(db, thread_id, [row.number for row in rows])
+    payloads = read_payloads(db, thread_id, [row.number for row in rows])
     log = []
     for row in rows:
         body = unpack(thread_id, row.checkpoint_id, row.number, payloads.get(row.number))
@@ -197,28 +193,31 @@ def read_events(db: SqliteDatabase, read: ReadPayloads, thread_id: str, after: i
     return log
 
 
-def read_commits(db: SqliteDatabase, read: ReadPayloads, thread_id: str, after: int, limit: int | None) -> list[Commit]:
-    """As they were committed, or as pruning left them. Raises DamagedCheckpoint."""
+def read_commits(
+    db: SqliteDatabase, thread_id: str, after: int = 0, limit: int | None = None, *, with_garbage: bool = False
+) -> list[Commit]:
+    """As they were committed, or as pruning left them; `with_garbage`: with what is not freed yet. Raises
+    DamagedCheckpoint."""
     row = db.execute("SELECT events_dropped_before FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     dropped_before = 0 if row is None else int(row[0])
     rows = read_commit_rows(db, thread_id, after, limit)
-    payloads = read(db, thread_id, [row.number for row in rows])
+    payloads = read_payloads(db, thread_id, [row.number for row in rows])
     commits = []
     for commit in rows:
         body = unpack(thread_id, commit.checkpoint_id, commit.number, payloads.get(commit.number))
-        if commit.number < dropped_before:  # its events are dropped, though they may not be freed yet
-            body = without_events(body)
+        if not with_garbage:
+            body = without_events(body) if commit.number < dropped_before else body
+            body.root = NOTHING if commit.info is None else body.root
         commits.append(_to_commit(thread_id, commit, body))
     return commits
 
 
 def _to_commit(thread_id: str, row: CommitRow, body: Body) -> Commit:
-    has_root = row.info is not None and body.root is not NOTHING
     return Commit(
         Lease(thread_id, "", 0),
         row.number,
         row.info,
-        bytes(body.root) if has_root else None,
+        None if body.root is NOTHING else bytes(body.root),
         None if row.first_seq is None else logged_events(body, row.first_seq, row.events or 0),
         status=row.status,
         run_id=row.run_id,

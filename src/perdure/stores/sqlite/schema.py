@@ -114,6 +114,12 @@ class SqliteDatabase(sqlite3.Connection):
     body_bytes: ClassVar[str] = "COALESCE(LENGTH(c.body), 0)"
     """The size of a commit's payload, as SQL over a row `c` of `commits`."""
 
+    def load_payload(self, thread_id: str, number: int, *columns: Any) -> tuple[bytes | None, bytes]:
+        """Seal and body of a commit, from the `payload` columns of its row. The body is empty if it cannot be read; no
+        seal means that it is proved already."""
+        seal, body = columns
+        return seal or b"", body or b""
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.workflows: dict[str, int] = {}

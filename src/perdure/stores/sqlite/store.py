@@ -46,11 +46,9 @@ from perdure.stores.sqlite.lists import (
     read_last_seq,
 )
 from perdure.stores.sqlite.payloads import (
-    ReadPayloads,
     read_chunks,
     read_commits,
     read_events,
-    read_payloads,
     read_root,
     read_stored,
 )
@@ -117,11 +115,10 @@ class IndexedStore:
     _check_files: Callable[[], Awaitable[Sequence[Damage]]]
     """Damage that shows without reading single threads."""
 
-    def __init__(self, tables: TableAccess, read_payloads: ReadPayloads) -> None:
+    def __init__(self, tables: TableAccess) -> None:
         self.bus = bus_for(tables.connection.path)
         self.publish, self.has_subscribers = self.bus.publish, self.bus.has_subscribers
         self._tables = tables
-        self._read_payloads = read_payloads
 
     async def close(self) -> None:
         await self._tables.close()
@@ -136,16 +133,14 @@ class IndexedStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        read = self._read_payloads
-        return await self._tables.read_lists(lambda db: read_stored(db, read, find_info(db, checkpoint_id)))
+        return await self._tables.read_lists(lambda db: read_stored(db, find_info(db, checkpoint_id)))
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        read = self._read_payloads
-        return await self._tables.read_lists(lambda db: read_stored(db, read, read_head(db, thread_id)))
+        return await self._tables.read_lists(lambda db: read_stored(db, read_head(db, thread_id)))
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         wanted = [*numbers]
-        return await self._tables.read(lambda db: read_chunks(db, self._read_payloads, thread_id, wanted))
+        return await self._tables.read(lambda db: read_chunks(db, thread_id, wanted))
 
     async def infos(
         self,
@@ -190,7 +185,7 @@ class IndexedStore:
         return await self._tables.read_lists(lambda db: list_due_threads(db, now, limit))
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        return await self._tables.read_lists(lambda db: read_events(db, self._read_payloads, thread_id, seq))
+        return await self._tables.read_lists(lambda db: read_events(db, thread_id, seq))
 
     async def last_seq(self, thread_id: str) -> int:
         return await self._tables.read_lists(lambda db: read_last_seq(db, thread_id))
@@ -199,7 +194,7 @@ class IndexedStore:
         return await self._tables.read_lists(lambda db: read_standing(db, thread_id))
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        return await self._tables.read_lists(lambda db: read_commits(db, self._read_payloads, thread_id, after, limit))
+        return await self._tables.read_lists(lambda db: read_commits(db, thread_id, after, limit))
 
     # ------------------------------------------------------------ notifications
 
@@ -212,8 +207,7 @@ class IndexedStore:
         damage = [*await self._check_files()]
         for thread_id in await self._tables.read_lists(list_all_thread_ids):
             try:
-                check = partial(check_thread, read=self._read_payloads, thread_id=thread_id)
-                damage += await self._tables.read_lists(check)
+                damage += await self._tables.read_lists(partial(check_thread, thread_id=thread_id))
             except (PerdureError, TypeError, ValueError) as error:  # rows with values of other types
                 damage.append(Damage(f"it cannot be looked at: {error}", thread_id))
         return damage
@@ -225,7 +219,7 @@ class IndexedStore:
         await self._tables.worker.run(self._tables.connection.truncate_log)
 
 
-def open_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
+def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
     """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
     thread = claim_thread(db, thread_id, owner, takeover=takeover)
     newest = newest_checkpoint(db, thread.thread)
@@ -235,7 +229,7 @@ def open_thread(db: SqliteDatabase, read: ReadPayloads, thread_id: str, owner: s
         check_thread_row(db, thread_id, thread, newest)
         if newest is not None and info is None:
             raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
-        root = None if info is None else read_root(db, read, info)
+        root = None if info is None else read_root(db, info)
         journal = read_journal(db, thread.thread, thread_id, thread.number)
         inbox = read_inbox(db, thread.thread, thread_id)
         db.without_journal.discard(thread_id)
@@ -264,7 +258,7 @@ class SqliteStore(IndexedStore):
         self.path = Path(path).absolute()  # the program may change its working folder
         self._connection = Connection(self.path, synchronous, busy_seconds)
         self._writer = SqliteWriter("perdure-sqlite", self._connection)
-        super().__init__(self._writer, read_payloads)
+        super().__init__(self._writer)
 
     async def size(self) -> int:
         return sum(file_size(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
@@ -273,7 +267,7 @@ class SqliteStore(IndexedStore):
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         def work(db: SqliteDatabase) -> OpenedThread:
-            opened = open_thread(db, read_payloads, thread_id, owner, takeover=takeover)
+            opened = open_thread(db, thread_id, owner, takeover=takeover)
             self._connection.held.add(opened.lease)
             return opened
 

@@ -62,7 +62,8 @@ def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Com
             refuse_known_checkpoint(db, commit.info)
         body = pack_body(commit)
         insert_row(db, thread, commit, (seal(standing.thread_id, commit.number, body), body))
-    _restore_standing(db, thread, standing)
+    restore_header(db, thread, standing)
+    move_to_end(db, thread)
 
 
 def reserve_thread(db: SqliteDatabase, standing: ThreadHeader) -> int:
@@ -94,12 +95,13 @@ def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
     raise ThreadExists(info.thread_id, reason)
 
 
-def _restore_standing(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> None:
-    (newest,) = db.execute("SELECT MAX(seq) FROM commits WHERE thread = ?", (thread,)).fetchone()
+def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> None:
+    """Set all of a thread except its commits, which were inserted before."""
     db.execute(
         "UPDATE threads SET workflow = ?, fence = MAX(fence, ?), number = ?, head = ?, status = ?, updated_at = ?,"
-        " last_seq = ?, first_seq = ?, due_at = ?, moved = ?, garbage = (SELECT COUNT(*) FROM commits c"
-        " WHERE c.thread = threads.thread AND c.checkpoint_id IS NULL) WHERE thread = ?",
+        " last_seq = ?, first_seq = ?, due_at = ?, (moved, garbage) ="
+        " (SELECT MAX(threads.moved, COALESCE(MAX(seq), 0)), COUNT(*) - COUNT(checkpoint_id)"
+        " FROM commits c WHERE c.thread = threads.thread) WHERE thread = ?",
         (
             workflow_row(db, standing.workflow_name) if standing.workflow_name else None,
             standing.fence,
@@ -110,12 +112,9 @@ def _restore_standing(db: SqliteDatabase, thread: int, standing: ThreadHeader) -
             standing.last_seq,
             standing.first_seq,
             None if standing.due_at is None else from_time(standing.due_at),
-            newest or 0,
             thread,
         ),
     )
-    if newest is None:
-        move_to_end(db, thread)
     for number in standing.pins:
         set_pin(db, thread, number, is_pinned=True)
     replace_requests(db, thread, standing.requests)
