@@ -16,10 +16,8 @@ from perdure.stores.file.folder import LockedFile, ThreadFiles
 from perdure.stores.file.index import FileIndex
 from perdure.stores.file.lines import Line
 from perdure.stores.file.replay import index_line
-from perdure.stores.process_identity import RENEW_SECONDS
-from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.connection import SqliteWriter
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.worker import WorkerThread
 
 logger = get_logger("stores")
 LOCK_POLL_SECONDS = 0.01
@@ -28,29 +26,21 @@ MAX_READS = 4
 T = TypeVar("T")
 
 
-class FileAccess:
-    """Implements `TableAccess` for a file store. All blocking work is done on one worker thread."""
+class FileAccess(SqliteWriter):
+    """Reads and writes of a file store. All blocking work is done on one worker thread."""
 
     def __init__(self, folder: Path, disk: Disk, busy_seconds: float) -> None:
         self._folder = folder
         self._busy_seconds = busy_seconds
         self.files = ThreadFiles(folder, disk)
         self.index = FileIndex(self.files, busy_seconds)
-        self.worker = WorkerThread("perdure-files", self.index.renew, RENEW_SECONDS)
-        self._end_of_index = finalize(self, self.index.close)
+        super().__init__("perdure-files", self.index)
         self._end_of_files = finalize(self, self.files.close)
         self._end_of_files.atexit = False  # the system closes them
 
-    @property
-    def connection(self) -> Connection:
-        return self.index
-
     async def close(self) -> None:
-        if self.index.unreleased:
-            await self.worker.run(self.index.renew)  # the last attempt to release them
         await self.worker.run(self.files.close)
-        await self.worker.run(self.index.close)
-        self.worker.stop()
+        await super().close()
 
     # ------------------------------------------------------------ one thread's file
 
@@ -107,7 +97,10 @@ class FileAccess:
 
     # ------------------------------------------------------------ the index
 
-    async def write(self, work: Callable[[SqliteDatabase], T], *, syncs: bool = True) -> T:
+    async def claim(self, thread_id: str, work: Callable[[SqliteDatabase], T]) -> T:
+        return await self.with_file(thread_id, lambda _: self.index.transact(work))
+
+    async def write(self, work: Callable[[SqliteDatabase], T], **_: object) -> T:
         return await self.worker.run(lambda: self.guard(lambda: self.index.transact(work)))
 
     async def read(self, work: Callable[[SqliteDatabase], T]) -> T:
@@ -143,12 +136,13 @@ class FileAccess:
         place, size = file.append(line)
         self.update_index(file, lambda db: index_line(db, file.thread_id, (place, size, line)))
 
-    def update_index(self, file: LockedFile, work: Callable[[SqliteDatabase], None]) -> None:
+    def update_index(self, file: LockedFile, work: Callable[[SqliteDatabase], T]) -> T | None:
         """Never raises: a line on the disk is acknowledged, and the index catches up later."""
         try:
-            self.index.transact(work)
+            return self.index.transact(work)
         except PerdureError as error:
             logger.warning("thread %s: its index is behind its file, and catches up later: %s", file.thread_id, error)
+            return None
 
     def rewrite(self, file: LockedFile, lines: Iterable[Line]) -> None:
         """Replace the file by these lines, atomically, and the rows of the index that describe it."""

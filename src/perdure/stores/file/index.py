@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from perdure.errors import DamagedStore
 from perdure.platform import boot_id
@@ -70,7 +70,8 @@ class FileIndex(Connection):
     """The connection of a file store."""
 
     def __init__(self, files: ThreadFiles, busy_seconds: float) -> None:
-        super().__init__(files.folder / INDEX, "OFF", busy_seconds, partial(IndexDatabase, files=files))
+        database = cast("type[IndexDatabase]", partial(IndexDatabase, files=files))  # `sqlite3.connect` only calls it
+        super().__init__(files.folder / INDEX, "OFF", busy_seconds, database)
         self._files = files
         self._ready_in = 0
         """The process that made the index ready."""

@@ -105,11 +105,11 @@ def index_line(db: SqliteDatabase, thread_id: str, placed: PlacedLine, seqs: Map
 
 def index_commit(
     db: SqliteDatabase, thread: ThreadRow, commit: Commit, place: int, size: int, seq: int | None = None
-) -> None:
-    """Insert a commit whose line is in the thread's file, and prune."""
+) -> bool:
+    """Insert a commit whose line is in the thread's file, and prune. Whether garbage is to be collected now."""
     insert_commit(db, thread, commit, (place, size), seq)
-    prune_with_commit(db, thread, commit)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (place + size, thread.thread))
+    return prune_with_commit(db, thread, commit)
 
 
 def read_context(db: SqliteDatabase, thread: int) -> LineContext:

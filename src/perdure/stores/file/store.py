@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.errors import CheckpointNotFound, PerdureError, ThreadBusy, ThreadConflict
+from perdure.errors import CheckpointNotFound, PerdureError, ThreadConflict
 from perdure.log import get_logger
-from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, ThreadHeader
+from perdure.records import Commit, Damage, JournalEntry, Lease, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.disk import Disk, FileLocked
 from perdure.stores.file.access import FileAccess
@@ -31,9 +31,8 @@ from perdure.stores.layer import copy_thread
 from perdure.stores.packing import pack_body
 from perdure.stores.sqlite.commits import check_commit
 from perdure.stores.sqlite.lists import find_position
-from perdure.stores.sqlite.retention import has_to_prune
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.store import IndexedStore, open_thread
+from perdure.stores.sqlite.store import IndexedStore
 from perdure.stores.sqlite.threads import (
     ThreadRow,
     find_thread,
@@ -41,7 +40,6 @@ from perdure.stores.sqlite.threads import (
     is_collection_due,
     prove_lease,
     release_lease,
-    shorten_leases,
 )
 from perdure.stores.sqlite.transfer import delete_thread
 from perdure.stores.worker import Job
@@ -73,41 +71,23 @@ class FileStore(IndexedStore):
     ) -> None:
         self.path = Path(path).absolute()  # the program may change its working folder
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
-        self._index = self._access.index
         super().__init__(self._access)
+        self._index = self._access.index
         self._journal_bytes: dict[str, int] = {}
         """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
 
     async def size(self) -> int:
         return await asyncio.to_thread(self._access.files.total_size)
 
-    # ------------------------------------------------------------ owning a thread
-
-    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        def work(_: LockedFile) -> OpenedThread:
-            opened = self._index.transact(partial(open_thread, thread_id=thread_id, owner=owner, takeover=takeover))
-            self._index.held.add(opened.lease)
-            return opened
-
-        try:
-            return await self._access.with_file(thread_id, work)
-        except ThreadBusy:
-            await self._access.write(shorten_leases)
-            raise
-
-    async def release(self, lease: Lease) -> None:
-        def work(file: LockedFile) -> None:
+    async def _release(self, lease: Lease) -> bool:
+        def work(file: LockedFile) -> bool:
             self._index.transact(lambda db: release_lease(db, lease))
-            if not self._collect_garbage(file, at_rest=True, is_due=self._is_mostly_journal(file)):
-                self._access.remove_if_new(file)
+            is_due = self._index.read(partial(is_collection_due, thread_id=lease.thread_id, at_rest=True))
+            is_due = self._is_mostly_journal(file) or is_due
+            self._access.remove_if_new(file)
+            return is_due
 
-        self._index.held.discard(lease)
-        try:
-            await self._access.with_file(lease.thread_id, work)
-        except PerdureError:
-            self._index.unreleased.append(lease)
-            raise
-        self.bus.notify(lease.thread_id)
+        return await self._access.with_file(lease.thread_id, work)
 
     def _is_mostly_journal(self, file: LockedFile) -> bool:
         """Whether much of the file is journal that commits have settled: a rewrite frees it."""
@@ -121,28 +101,18 @@ class FileStore(IndexedStore):
             thread = check_commit(db, commit)
             return thread, read_context(db, thread.thread)
 
-        def work(file: LockedFile) -> None:
+        def work(file: LockedFile) -> bool | None:
             thread, context = self._index.read(prove)
             place, size = file.append(commit_line(commit, pack_body(commit), context))
-            self._access.update_index(file, lambda db: index_commit(db, thread, commit, place, size))
-            if commit.prunes or commit.prunes_events_before:
-                self._collect_garbage(file)
+            return self._access.update_index(file, lambda db: index_commit(db, thread, commit, place, size))
 
-        await self._access.with_file(commit.lease.thread_id, work, uncancellable=True)
+        is_due = await self._access.with_file(commit.lease.thread_id, work, uncancellable=True)
         self.bus.notify(commit.lease.thread_id)
+        if is_due:
+            await self._collect_garbage(commit.lease.thread_id)
 
-    def _collect_garbage(self, file: LockedFile, *, at_rest: bool = False, is_due: bool = False) -> bool:
-        """Free the space of pruned commits if that is due; whether it was. Never raises: it is tried again later."""
-
-        try:
-            if not is_due and not self._index.read(
-                partial(is_collection_due, thread_id=file.thread_id, at_rest=at_rest)
-            ):
-                return False
-            write_anew(self._access, file)
-        except Exception as error:  # noqa: BLE001  # the commit was made
-            logger.warning("thread %s: pruning failed, space not freed: %s", file.thread_id, error)
-        return True
+    def _free(self, thread_id: str) -> None:
+        self._access.lock(thread_id, partial(write_anew, self._access))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         waiting = _Entry(lease, entry)
@@ -184,12 +154,6 @@ class FileStore(IndexedStore):
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    async def pin(self, checkpoint_id: str) -> None:
-        await self._set_pin(checkpoint_id, is_pinned=True)
-
-    async def unpin(self, checkpoint_id: str) -> None:
-        await self._set_pin(checkpoint_id, is_pinned=False)
-
     async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
         def work(file: LockedFile) -> None:
             _, owner, number = self._index.read(lambda db: find_position(db, checkpoint_id))
@@ -200,26 +164,19 @@ class FileStore(IndexedStore):
         _, thread_id, _ = await self._access.read_lists(lambda db: find_position(db, checkpoint_id))
         await self._access.with_file(thread_id, work)
 
-    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        pruned = set(checkpoint_ids)
-        if not await self._access.read_lists(lambda db: has_to_prune(db, thread_id, pruned, events_before)):
-            return 0
-        count = await self._access.with_file(
-            thread_id, lambda file: prune_checkpoints(self._access, file, pruned, events_before)
+    async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
+        return await self._access.with_file(
+            thread_id, lambda file: prune_checkpoints(self._access, file, checkpoint_ids, events_before)
         )
-        await self._free_pages()
-        return count
 
-    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+    async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
         def work(file: LockedFile) -> bool:
             is_deleted = self._index.transact(lambda db: delete_thread(db, thread_id, if_unmoved_since))
             if is_deleted or not file.size:
                 self._access.files.remove(file)
             return is_deleted
 
-        is_deleted = await self._access.with_file(thread_id, work)
-        await self._free_pages()
-        return is_deleted
+        return await self._access.with_file(thread_id, work)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         if await self._access.read_lists(lambda db: find_thread(db, thread_id)) is None:

@@ -24,8 +24,8 @@ from perdure.records import (
     ThreadInfo,
 )
 from perdure.store import Rewrite
-from perdure.stores.garbage import PackedCommit, prune_bodies
-from perdure.stores.packing import NOTHING, Body, Changes, count_bytes, logged_events, to_body
+from perdure.stores.garbage import prune_commits
+from perdure.stores.packing import Changes, count_bytes
 
 MIN_PRUNED = 16
 MIN_PRUNED_BYTES = 1_000_000
@@ -228,18 +228,11 @@ class MemoryThread:
         """Free what no checkpoint and no event needs."""
         if not self.pruned:
             return
-        packed = [
-            PackedCommit(number, commit.parent, commit.info is not None, to_body(commit))
-            for number, commit in self.commits.items()
-        ]
-        for change in prune_bodies(packed, (), self.events_dropped_before):
-            if change.is_empty:
-                del self.commits[change.number]
-                continue
-            commit = self.commits[change.number]
-            if commit.info is not None and commit.parent is not None and change.parent is None:  # no ancestor is left
-                commit = _replace(commit, info=_replace(commit.info, previous_checkpoint_id=None))
-            self.commits[change.number] = _with_body(_replace(commit, parent=change.parent), change.body)
+        for number, left in prune_commits([*self.commits.values()], (), self.events_dropped_before):
+            if left is None:
+                del self.commits[number]
+            else:
+                self.commits[number] = left
         self.pruned = self.pruned_bytes = 0
         self.kept = len(self.commits)
         self.kept_bytes = sum(map(count_bytes, self.commits.values()))
@@ -265,11 +258,7 @@ class MemoryThread:
         one."""
         self.collect_garbage()
         changes = Changes(change)
-        commits = {}
-        for number, commit in self.commits.items():
-            before = to_body(commit)
-            after = changes.body(number, before)
-            commits[number] = commit if after is before else _with_body(commit, after)
+        commits = {number: changes.commit(commit) for number, commit in self.commits.items()}
         journal = [
             JournalEntry(entry.number, entry.delivery_id, changes.change("journal", str(entry.delivery_id), entry.body))
             for entry in self.journal
@@ -284,19 +273,6 @@ class MemoryThread:
         """Bytes of all payloads."""
         bodies = [entry.body for entry in self.journal] + [item.body for item in self.inbox.values()]
         return sum(map(count_bytes, self.commits.values())) + sum(map(len, bodies))
-
-
-def _with_body(commit: Commit, body: Body) -> Commit:
-    has_root, events = body.root is not NOTHING, commit.events
-    return _replace(
-        commit,
-        info=commit.info if has_root else None,
-        root=bytes(body.root) if has_root else None,
-        events=None if events is None else logged_events(body, events.first_seq, events.count),
-        chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
-        dropped=tuple(body.dropped),
-        carried=tuple(body.carried),
-    )
 
 
 class CheckpointIndex:

@@ -55,7 +55,7 @@ class Connection:
         path: Path,
         synchronous: str,
         busy_seconds: float,
-        database: Callable[..., SqliteDatabase] = SqliteDatabase,
+        database: type[SqliteDatabase] = SqliteDatabase,
     ) -> None:
         self.path = path
         self._synchronous = synchronous
@@ -158,7 +158,9 @@ class Connection:
         if self._db is None:
             if not self.path.parent.is_dir():
                 Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
-            db = self._database(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+            db = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False, factory=self._database
+            )
             try:
                 self._set_up(db)
             except NotOurs as error:
@@ -319,6 +321,11 @@ class SqliteWriter:
         return await self.worker.run(partial(self.connection.transact, work, writes=False, syncs=True))
 
     read_lists = read
+    """`read` of one thread, and across threads: they differ in a store of files."""
+
+    async def claim(self, thread_id: str, work: Callable[[SqliteDatabase], T]) -> T:
+        """The write that claims a thread. Not synced: a power cut that undoes the claim ends its process, too."""
+        return await self.write(work, syncs=False)
 
     async def write(
         self,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
@@ -81,47 +81,72 @@ from perdure.stores.sqlite.transfer import (
     rewrite_inbox,
     rewrite_journal,
 )
-from perdure.stores.worker import WorkerThread
 
 logger = get_logger("stores")
-T = TypeVar("T")
 
 
-class TableAccess(Protocol):
-    """How a store reaches its tables. Each call is one transaction."""
-
-    worker: WorkerThread
-
-    @property
-    def connection(self) -> Connection:
-        """Used on the worker thread only."""
-
-    async def read(self, work: Callable[[SqliteDatabase], T]) -> T:
-        """Read one thread."""
-
-    async def read_lists(self, work: Callable[[SqliteDatabase], T]) -> T:
-        """Read across threads."""
-
-    async def write(self, work: Callable[[SqliteDatabase], T], *, syncs: bool = True) -> T:
-        """All of the work happens, or none."""
-
-    async def close(self) -> None: ...
-
-
-class IndexedStore:
+class IndexedStore(ABC):
     """All of `perdure.store.Store` that writes no payload."""
 
     poll_interval = PollInterval()
-    _check_files: Callable[[], Awaitable[Sequence[Damage]]]
-    """Damage that shows without reading single threads."""
 
-    def __init__(self, tables: TableAccess) -> None:
+    def __init__(self, tables: SqliteWriter) -> None:
         self.bus = bus_for(tables.connection.path)
         self.publish, self.has_subscribers = self.bus.publish, self.bus.has_subscribers
         self._tables = tables
+        self._connection = tables.connection
+
+    @abstractmethod
+    async def _check_files(self) -> Sequence[Damage]:
+        """Damage that shows without reading single threads."""
+
+    @abstractmethod
+    async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
+        """`prune`, without returning pages to the system."""
+
+    @abstractmethod
+    async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
+        """`delete_thread`, without returning pages to the system."""
+
+    @abstractmethod
+    async def _release(self, lease: Lease) -> bool:
+        """Release the thread; whether its garbage is to be collected now."""
+
+    @abstractmethod
+    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+        """Raises CheckpointNotFound."""
+
+    @abstractmethod
+    def _free(self, thread_id: str) -> object:
+        """Free the space of what was pruned, on the worker thread."""
 
     async def close(self) -> None:
         await self._tables.close()
+
+    # ------------------------------------------------------------ owning a thread
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        def work(db: SqliteDatabase) -> OpenedThread:
+            opened = open_thread(db, thread_id, owner, takeover=takeover)
+            self._connection.held.add(opened.lease)
+            return opened
+
+        try:
+            return await self._tables.claim(thread_id, work)
+        except ThreadBusy:
+            await self._tables.write(shorten_leases, syncs=False)
+            raise
+
+    async def release(self, lease: Lease) -> None:
+        self._connection.held.discard(lease)
+        try:
+            is_due = await self._release(lease)
+        except PerdureError:
+            self._connection.unreleased.append(lease)
+            raise
+        self.bus.notify(lease.thread_id)
+        if is_due:
+            await self._collect_garbage(lease.thread_id)
 
     async def renew(self, lease: Lease) -> None:
         def work(db: SqliteDatabase) -> None:
@@ -203,6 +228,32 @@ class IndexedStore:
 
     # ------------------------------------------------------------ as a whole
 
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
+        pruned = set(checkpoint_ids)
+        if not await self._tables.read_lists(lambda db: has_to_prune(db, thread_id, pruned, events_before)):
+            return 0
+        count = await self._prune(thread_id, pruned, events_before)
+        await self._free_pages()
+        return count
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        is_deleted = await self._delete(thread_id, if_unmoved_since)
+        await self._free_pages()
+        return is_deleted
+
+    async def pin(self, checkpoint_id: str) -> None:
+        await self._set_pin(checkpoint_id, is_pinned=True)
+
+    async def unpin(self, checkpoint_id: str) -> None:
+        await self._set_pin(checkpoint_id, is_pinned=False)
+
+    async def _collect_garbage(self, thread_id: str) -> None:
+        """Never raises: the next commit that prunes tries it again."""
+        try:
+            await self._tables.worker.run(partial(self._free, thread_id), uncancellable=True)
+        except Exception as error:  # noqa: BLE001  # the commit was made
+            logger.warning("thread %s: pruning failed, space not freed: %s", thread_id, error)
+
     async def check(self) -> Sequence[Damage]:
         damage = [*await self._check_files()]
         for thread_id in await self._tables.read_lists(list_all_thread_ids):
@@ -214,9 +265,9 @@ class IndexedStore:
 
     async def _free_pages(self) -> None:
         """Return free pages to the system. Step by step, so that other work gets its turn."""
-        while await self._tables.worker.run(self._tables.connection.free_pages):
+        while await self._tables.worker.run(self._connection.free_pages):
             pass
-        await self._tables.worker.run(self._tables.connection.truncate_log)
+        await self._tables.worker.run(self._connection.truncate_log)
 
 
 def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
@@ -256,42 +307,18 @@ class SqliteStore(IndexedStore):
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL", busy_seconds: float = 30.0) -> None:
         self.path = Path(path).absolute()  # the program may change its working folder
-        self._connection = Connection(self.path, synchronous, busy_seconds)
-        self._writer = SqliteWriter("perdure-sqlite", self._connection)
+        self._writer = SqliteWriter("perdure-sqlite", Connection(self.path, synchronous, busy_seconds))
         super().__init__(self._writer)
 
     async def size(self) -> int:
         return sum(file_size(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
 
-    # ------------------------------------------------------------ owning a thread
-
-    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        def work(db: SqliteDatabase) -> OpenedThread:
-            opened = open_thread(db, thread_id, owner, takeover=takeover)
-            self._connection.held.add(opened.lease)
-            return opened
-
-        try:  # not synced: a power cut that undoes the claim ends its process, too
-            return await self._writer.write(work, syncs=False)
-        except ThreadBusy:
-            await self._writer.write(shorten_leases, syncs=False)
-            raise
-
-    async def release(self, lease: Lease) -> None:
+    async def _release(self, lease: Lease) -> bool:
         def work(db: SqliteDatabase) -> bool:
             release_lease(db, lease)
             return is_collection_due(db, lease.thread_id, at_rest=True)
 
-        self._connection.held.discard(lease)
-        try:
-            is_due = await self._writer.write(work, syncs=False)
-        except PerdureError:
-            self._connection.unreleased.append(lease)
-            raise
-        if self.has_subscribers(lease.thread_id):
-            self.bus.notify(lease.thread_id)
-        if is_due:
-            await self._collect_garbage(lease.thread_id)
+        return await self._writer.write(work, syncs=False)
 
     # ------------------------------------------------------------ writing
 
@@ -311,8 +338,12 @@ class SqliteStore(IndexedStore):
         if is_due:
             await self._collect_garbage(thread_id)
 
-    async def _collect_garbage(self, thread_id: str) -> None:
-        await self._writer.worker.run(partial(_collect_garbage, self._connection, thread_id), uncancellable=True)
+    def _free(self, thread_id: str) -> None:
+        # Not synced: garbage that a power cut brings back is collected again.
+        self._connection.transact(lambda db: prune_thread(db, thread_id, set()), writes=True, syncs=False)
+        count, free = self._connection.count_pages()
+        if free > max(FREE_PAGES, count // 4):
+            self._connection.free_pages()
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         def work(db: SqliteDatabase) -> None:
@@ -327,24 +358,14 @@ class SqliteStore(IndexedStore):
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    async def pin(self, checkpoint_id: str) -> None:
-        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=True))
+    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=is_pinned))
 
-    async def unpin(self, checkpoint_id: str) -> None:
-        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=False))
+    async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
+        return await self._writer.write(lambda db: prune_thread(db, thread_id, checkpoint_ids, events_before))
 
-    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        pruned = set(checkpoint_ids)
-        if not await self._writer.read(lambda db: has_to_prune(db, thread_id, pruned, events_before)):
-            return 0
-        count = await self._writer.write(lambda db: prune_thread(db, thread_id, pruned, events_before))
-        await self._free_pages()
-        return count
-
-    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        is_deleted = await self._writer.write(lambda db: delete_thread(db, thread_id, if_unmoved_since))
-        await self._free_pages()
-        return is_deleted
+    async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
+        return await self._writer.write(lambda db: delete_thread(db, thread_id, if_unmoved_since))
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self._writer.write(lambda db: add_thread(db, header, commits))
@@ -381,14 +402,3 @@ class SqliteStore(IndexedStore):
         reasons = await self._writer.worker.run(self._connection.check_integrity)
         reasons += await self._writer.read(check_schema)
         return [Damage(reason) for reason in [*reasons, *await self._writer.read(find_orphans)]]
-
-
-def _collect_garbage(connection: Connection, thread_id: str) -> None:
-    """Free the space of pruned commits. Never raises: the next commit that prunes tries it again."""
-    try:  # not synced: garbage that a power cut brings back is collected again
-        connection.transact(lambda db: prune_thread(db, thread_id, set()), writes=True, syncs=False)
-        count, free = connection.count_pages()
-        if free > max(FREE_PAGES, count // 4):
-            connection.free_pages()
-    except Exception as error:  # noqa: BLE001  # the commit was made
-        logger.warning("thread %s: pruning failed, space not freed: %s", thread_id, error)
