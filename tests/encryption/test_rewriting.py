@@ -15,8 +15,8 @@ from tests.encryption.places import Place
 from perdure.errors import DamagedCheckpoint, DamagedStore
 from perdure.store import Store
 from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.history import PAGE_ROWS
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.transfer import PAGE_ROWS
 from perdure.testing.conformance.clauses.copies import wrap
 from perdure.testing.conformance.threads import own, save_full_thread, save_thread
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 from msgspec import structs
 
 from perdure.names import SHORT
 from perdure.records import Commit
-from perdure.stores.packing import NOTHING, Body, to_body, with_body
 
 Ref = tuple[str, int]
 """Digest, and the commit that holds it."""
@@ -146,103 +145,68 @@ def _join(ref: Ref) -> str:
     return f"{ref[0]}.{ref[1]}"
 
 
-# ---------------------------------------------------------------- bodies
-
-
-@dataclass
-class PackedCommit:
-    """A commit with its body, or what pruning leaves of it."""
-
-    number: int
-    parent: int | None
-    has_checkpoint: bool
-    body: Body
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.has_checkpoint and not self.body.chunks and not self.has_events
-
-    @property
-    def has_events(self) -> bool:
-        return self.body.events is not NOTHING
+# ---------------------------------------------------------------- commits
 
 
 def prune_commits(
-    commits: Collection[Commit], pruned: Collection[int], events_before: int = 0
+    commits: Iterable[Commit], pruned: Iterable[int], events_before: int = 0
 ) -> Iterator[tuple[int, Commit | None]]:
-    """`prune_bodies` of commits that are not packed: the numbers of those that change, and what is left of them."""
-    by_number = {commit.number: commit for commit in commits}
-    packed = [
-        PackedCommit(commit.number, commit.parent, commit.info is not None, to_body(commit)) for commit in commits
-    ]
-    for change in prune_bodies(packed, pruned, events_before):
-        commit = by_number[change.number]
-        if commit.info is not None and commit.parent is not None and change.parent is None:  # no ancestor is left
-            commit = structs.replace(commit, info=structs.replace(commit.info, previous_checkpoint_id=None))
-        left = with_body(structs.replace(commit, parent=change.parent), change.body)
-        yield change.number, None if change.is_empty else left
-
-
-def prune_bodies(
-    commits: Collection[PackedCommit], pruned: Collection[int], events_before: int = 0
-) -> Iterable[PackedCommit]:
-    """What changes when these checkpoints are pruned, and the events of commits before `events_before` dropped.
+    """What changes when these checkpoints are pruned, and the events of commits before `events_before` dropped: the
+    number of each commit that changes, and what is left of it.
 
     `commits`: all of a thread. One that has lost its checkpoint id before still has its root, and is pruned, too.
     """
-    unfreed = {commit.number for commit in commits if not commit.has_checkpoint and commit.body.root is not NOTHING}
-    muted = {commit.number for commit in commits if commit.number < events_before and commit.body.events is not NOTHING}
-    commits = [
-        replace(commit, body=without_events(commit.body)) if commit.number in muted else commit for commit in commits
-    ]
-    changed = {commit.number: commit for commit in commits if commit.number in muted}
-    changed.update({change.number: change for change in _prune_checkpoints(commits, unfreed.union(pruned))})
-    return changed.values()
+    before = {commit.number: commit for commit in commits}
+    pruned = {
+        *pruned,
+        *(commit.number for commit in before.values() if commit.info is None and commit.root is not None),
+    }
+    kept = [without_events(commit) if commit.number < events_before else commit for commit in before.values()]
+    plan = plan_pruning(_to_lineage(commit, pruned) for commit in kept)
+    for commit in kept:
+        left = _prune_commit(commit, plan, is_pruned=commit.number in pruned)
+        if left is not before[commit.number]:
+            is_empty = left.info is None and not left.chunks and left.events is None
+            yield commit.number, None if is_empty else left
 
 
-def without_events(body: Body) -> Body:
-    """The body without its events, and without the chunks that only they refer to."""
-    own = set(body.own)
-    chunks = {digest: chunk for digest, chunk in body.chunks.items() if digest not in own}
-    return _replace(body, events=NOTHING, refers=False, own=(), chunks=chunks)
+def without_events(commit: Commit) -> Commit:
+    """The commit without its events, and without the chunks that only they refer to."""
+    if commit.events is None:
+        return commit
+    own = set(commit.events.own)
+    chunks = {digest: chunk for digest, chunk in commit.chunks.items() if digest not in own}
+    return structs.replace(commit, events=None, chunks=chunks)
 
 
-def _prune_checkpoints(commits: Collection[PackedCommit], pruned: Collection[int]) -> Iterable[PackedCommit]:
-    plan = plan_pruning(_to_lineage(commit, pruned) for commit in commits)
-    for commit in commits:
-        number, body = commit.number, commit.body
-        if number in plan.relinked:
-            lineage = plan.relinked[number]
-            relinked = _replace(body, dropped=sorted(lineage.dropped), carried=sorted(lineage.carried))
-            keeps_checkpoint = commit.has_checkpoint and number not in pruned
-            if not keeps_checkpoint:
-                relinked.root = NOTHING
-            yield PackedCommit(number, lineage.parent, keeps_checkpoint, relinked)
-        elif number in pruned and body.refers:
-            yield PackedCommit(number, commit.parent, False, _replace(body, root=NOTHING))
-        elif number in pruned or not commit.has_checkpoint:
-            own = set(body.own)
-            chunks = {
-                digest: chunk for digest, chunk in body.chunks.items() if digest in own or plan.needs(digest, number)
-            }
-            is_linked = commit.parent is not None and not body.refers
-            if number in pruned or len(chunks) != len(body.chunks) or body.root is not NOTHING or is_linked:
-                smaller = Body(chunks=chunks, events=body.events, refers=body.refers, own=body.own)
-                yield PackedCommit(number, None, False, smaller)
+def _prune_commit(commit: Commit, plan: Pruning, *, is_pruned: bool) -> Commit:
+    number, info, events = commit.number, commit.info, commit.events
+    refers, own = (False, ()) if events is None else (events.refers, events.own)
+    if number in plan.relinked:
+        lineage = plan.relinked[number]
+        if is_pruned:
+            info = None
+        elif info is not None and lineage.parent is None:
+            info = structs.replace(info, previous_checkpoint_id=None)
+        links = {"parent": lineage.parent, "dropped": sorted(lineage.dropped), "carried": sorted(lineage.carried)}
+        return structs.replace(commit, info=info, root=None if info is None else commit.root, **links)
+    if is_pruned and refers:
+        return structs.replace(commit, info=None, root=None)
+    if not is_pruned and info is not None:
+        return commit
+    chunks = {digest: chunk for digest, chunk in commit.chunks.items() if digest in own or plan.needs(digest, number)}
+    if not is_pruned and len(chunks) == len(commit.chunks) and (commit.parent is None or refers):
+        return commit
+    return structs.replace(commit, info=None, root=None, parent=None, chunks=chunks, dropped=(), carried=())
 
 
-def _to_lineage(commit: PackedCommit, pruned: Collection[int]) -> Lineage:
-    body = commit.body
+def _to_lineage(commit: Commit, pruned: Collection[int]) -> Lineage:
+    refers, own = (False, ()) if commit.events is None else (commit.events.refers, commit.events.own)
     return Lineage(
         commit.number,
         commit.parent,
-        (commit.has_checkpoint and commit.number not in pruned) or body.refers,
-        frozenset(body.chunks) - frozenset(body.own),
-        frozenset(body.dropped),
-        frozenset(body.carried),
+        (commit.info is not None and commit.number not in pruned) or refers,
+        frozenset(commit.chunks).difference(own),
+        frozenset(commit.dropped),
+        frozenset(commit.carried),
     )
-
-
-def _replace(body: Body, **changes: object) -> Body:
-    fields = {name: getattr(body, name) for name in Body.__struct_fields__}
-    return Body(**{**fields, **changes})

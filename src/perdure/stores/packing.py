@@ -181,16 +181,14 @@ def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None
 
 
 def with_body(commit: Commit, body: Body) -> Commit:
-    """The commit with these payloads. Without a root it has no checkpoint."""
-    has_root, events = body.root is not NOTHING, commit.events
+    """The commit with these payloads."""
     return msgspec.structs.replace(
         commit,
-        info=commit.info if has_root else None,
-        root=bytes(body.root) if has_root else None,
-        events=None if events is None else logged_events(body, events.first_seq, events.count),
+        root=None if body.root is NOTHING else bytes(body.root),
+        events=None if commit.events is None else logged_events(body, commit.events.first_seq, commit.events.count),
         chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
-        dropped=tuple(body.dropped),
-        carried=tuple(body.carried),
+        dropped=body.dropped,
+        carried=body.carried,
     )
 
 

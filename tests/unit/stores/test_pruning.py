@@ -1,4 +1,4 @@
-"""Packed commits after a pruning: which go, which are made smaller, and what is left in them."""
+"""Commits after a pruning: which go, which are made smaller, and what is left in them."""
 
 from __future__ import annotations
 
@@ -6,107 +6,112 @@ from typing import Any
 
 import msgspec
 
-from perdure.stores.garbage import PackedCommit, prune_bodies
-from perdure.stores.packing import NOTHING, Body, repack_body, unpack_body
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents
+from perdure.stores.garbage import prune_commits
 
 
-def packed(
+def commit_of(
     number: int, parent: int | None, chunks: str = "", *, has_checkpoint: bool = True, **parts: Any
-) -> PackedCommit:
+) -> Commit:
     """Its chunks have names of one letter, repeated to the length of a digest."""
-    root = msgspec.Raw(b'{"root":%d}' % number) if has_checkpoint else NOTHING
-    held = {name * 22: msgspec.Raw(b'"%b"' % name.encode()) for name in chunks}
-    return PackedCommit(number, parent, has_checkpoint, Body(root, held, **parts))
+    info = CheckpointInfo(f"t-{number}", "t", "w", number, number, None if parent is None else f"t-{parent}", "")
+    held = {name * 22: b'"%b"' % name.encode() for name in chunks}
+    root = b'{"root":%d}' % number if has_checkpoint else None
+    return Commit(
+        Lease("t", "", 0), number, info if has_checkpoint else None, root, parent=parent, chunks=held, **parts
+    )
 
 
 def dropped(*names: str) -> list[str]:
     return [f"{name[0] * 6}.{name[1:]}" for name in names]
 
 
-def pruned(commits: list[PackedCommit], *doomed: int) -> dict[int, PackedCommit]:
-    return {commit.number: commit for commit in prune_bodies(commits, doomed)}
+def changes(commits: list[Commit], *doomed: int) -> dict[int, Commit | None]:
+    return dict(prune_commits(commits, doomed))
 
 
-def names(body: Body) -> str:
-    return "".join(sorted(digest[0] for digest in body.chunks))
+def pruned(commits: list[Commit], *doomed: int) -> dict[int, Commit]:
+    return {number: commit for number, commit in changes(commits, *doomed).items() if commit is not None}
 
 
-EVENTS = msgspec.Raw(b'[["output"]]')
+def names(commit: Commit) -> str:
+    return "".join(sorted(digest[0] for digest in commit.chunks))
+
+
+EVENTS = LoggedEvents(1, 1, b'[["output"]]')
+REFERRING = LoggedEvents(1, 1, b'[["output"]]', refers=True)
 
 
 def test_unneeded_chunks_are_pruned_with_their_checkpoint() -> None:
-    changed = pruned([packed(1, None, "ab"), packed(2, 1, "c", dropped=dropped("a1"))], 1)
-    assert (names(changed[1].body), changed[1].has_checkpoint, changed[1].parent) == ("b", False, None)
-    assert changed[1].body.root is NOTHING
-    assert not changed[1].is_empty
-    assert (changed[2].parent, list(changed[2].body.carried), changed[2].has_checkpoint) == (
-        None,
-        [f"{'b' * 22}.1"],
-        True,
-    )
+    changed = pruned([commit_of(1, None, "ab"), commit_of(2, 1, "c", dropped=dropped("a1"))], 1)
+    assert (names(changed[1]), changed[1].info, changed[1].root, changed[1].parent) == ("b", None, None, None)
+    assert (changed[2].parent, changed[2].carried) == (None, [f"{'b' * 22}.1"])
+    assert changed[2].info is not None and changed[2].info.previous_checkpoint_id is None
 
 
 def test_commit_without_needed_chunks_is_removed() -> None:
-    changed = pruned([packed(1, None, "a"), packed(2, 1, "", dropped=dropped("a1"))], 1)
-    assert changed[1].is_empty
-    assert changed[2].parent is None
+    changed = changes([commit_of(1, None, "a"), commit_of(2, 1, "", dropped=dropped("a1"))], 1)
+    assert changed[1] is None
+    assert changed[2] is not None and changed[2].parent is None
 
 
 def test_commits_that_are_not_touched_are_not_written() -> None:
-    commits = [packed(1, None, "a"), packed(2, 1, "b"), packed(3, 2, "c"), packed(4, None, has_checkpoint=False)]
-    assert set(pruned(commits, 3)) == {3}
-    assert pruned(commits) == {}
+    commits = [
+        commit_of(1, None, "a"),
+        commit_of(2, 1, "b"),
+        commit_of(3, 2, "c"),
+        commit_of(4, None, has_checkpoint=False),
+    ]
+    assert set(changes(commits, 3)) == {3}
+    assert changes(commits) == {}
 
 
 def test_events_of_a_pruned_checkpoint_stay_with_their_own_chunks() -> None:
-    commits = [packed(1, None, "ab", events=EVENTS, own=["b" * 22]), packed(2, 1, "", dropped=dropped("a1"))]
-    body = pruned(commits, 1)[1].body
-    assert (names(body), bytes(body.events), list(body.own)) == ("b", bytes(EVENTS), ["b" * 22])
+    commits = [
+        commit_of(1, None, "ab", events=msgspec.structs.replace(EVENTS, own=["b" * 22])),
+        commit_of(2, 1, "", dropped=dropped("a1")),
+    ]
+    left = pruned(commits, 1)[1]
+    assert (names(left), left.events) == ("b", commits[0].events)
 
 
 def test_chunks_that_only_events_refer_to_stay() -> None:
     commits = [
-        packed(1, None, "ab"),
-        packed(2, 1, "c", events=EVENTS, refers=True),
-        packed(3, 2, "", dropped=dropped("a1", "c2")),
+        commit_of(1, None, "ab"),
+        commit_of(2, 1, "c", events=REFERRING),
+        commit_of(3, 2, "", dropped=dropped("a1", "c2")),
     ]
     changed = pruned(commits, 1, 2)
-    assert names(changed[1].body) == "ab"
-    assert names(changed[2].body) == "c"
-    assert not changed[2].has_checkpoint and changed[2].body.refers
-    assert sorted(changed[2].body.carried) == [f"{'a' * 22}.1", f"{'b' * 22}.1"]
+    assert names(changed[1]) == "ab"
+    assert names(changed[2]) == "c"
+    assert changed[2].info is None and changed[2].events == REFERRING
+    assert sorted(changed[2].carried) == [f"{'a' * 22}.1", f"{'b' * 22}.1"]
 
 
 def test_events_of_a_commit_without_a_checkpoint_keep_their_chunks() -> None:
-    logged = packed(2, 1, has_checkpoint=False, events=EVENTS, refers=True)
-    changed = pruned([packed(1, None, "ab"), logged, packed(3, 1, "", dropped=dropped("a1", "b1"))], 1)
-    assert names(changed[1].body) == "ab"
-    assert changed[2].parent is None and sorted(changed[2].body.carried) == [f"{'a' * 22}.1", f"{'b' * 22}.1"]
+    logged = commit_of(2, 1, has_checkpoint=False, events=REFERRING)
+    changed = pruned([commit_of(1, None, "ab"), logged, commit_of(3, 1, "", dropped=dropped("a1", "b1"))], 1)
+    assert names(changed[1]) == "ab"
+    assert changed[2].parent is None and sorted(changed[2].carried) == [f"{'a' * 22}.1", f"{'b' * 22}.1"]
 
 
 def test_pruned_checkpoint_leaves_only_chunks_of_its_events() -> None:
-    logged = packed(2, 1, "b", events=EVENTS, refers=True)
+    logged = commit_of(2, 1, "b", events=REFERRING)
     for doomed in ((2,), (1, 2)):
-        changed = pruned([packed(1, None, "a"), logged, packed(3, 2)], *doomed)
-        assert changed[2].body.root is NOTHING
+        changed = pruned([commit_of(1, None, "a"), logged, commit_of(3, 2)], *doomed)
+        assert changed[2].root is None
 
 
 def test_pruning_continues_from_the_result_of_an_earlier_pruning() -> None:
     commits = [
-        packed(1, None, "abx"),
-        packed(2, 1, "c", dropped=dropped("a1"), events=EVENTS, refers=True),
-        packed(3, 2, "d", dropped=dropped("x1")),
-        packed(4, 3, "e", dropped=dropped("c2")),
-        packed(5, 4, "", dropped=dropped("d3")),
+        commit_of(1, None, "abx"),
+        commit_of(2, 1, "c", dropped=dropped("a1"), events=REFERRING),
+        commit_of(3, 2, "d", dropped=dropped("x1")),
+        commit_of(4, 3, "e", dropped=dropped("c2")),
+        commit_of(5, 4, "", dropped=dropped("d3")),
     ]
     for doomed in (3, 1, 4, 2):
-        changed = pruned(commits, doomed)
-        after = [changed.get(commit.number, commit) for commit in commits]
-        commits = [
-            PackedCommit(commit.number, commit.parent, commit.has_checkpoint, unpack_body(repack_body(commit.body)))
-            for commit in after
-            if commit.number not in changed or not commit.is_empty
-        ]
-    left = {commit.number: names(commit.body) for commit in commits}
-    assert left == {1: "bx", 2: "c", 4: "e", 5: ""}
-    assert [commit.number for commit in commits if commit.has_checkpoint] == [5]
+        changed = changes(commits, doomed)
+        commits = [left for commit in commits if (left := changed.get(commit.number, commit)) is not None]
+    assert {commit.number: names(commit) for commit in commits} == {1: "bx", 2: "c", 4: "e", 5: ""}
+    assert [commit.number for commit in commits if commit.info is not None] == [5]

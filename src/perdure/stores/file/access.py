@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import finalize
 
-from perdure.errors import DamagedCheckpoint, DamagedStore, PerdureError, StorageFailed
+import msgspec
+
+from perdure.errors import DamagedCheckpoint, DamagedStore, PerdureError, StorageFailed, ThreadConflict
 from perdure.log import get_logger
+from perdure.records import JournalEntry, Lease
 from perdure.stores.disk import Disk, FileLocked, locked_for_long
 from perdure.stores.file.folder import LockedFile, ThreadFiles
 from perdure.stores.file.index import FileIndex
-from perdure.stores.file.lines import Line
+from perdure.stores.file.lines import JournalLine, Line
 from perdure.stores.file.replay import index_line
 from perdure.stores.sqlite.connection import SqliteWriter
 from perdure.stores.sqlite.schema import SqliteDatabase
+from perdure.stores.sqlite.threads import prove_lease
+from perdure.stores.worker import Job
 
 logger = get_logger("stores")
 LOCK_POLL_SECONDS = 0.01
+MIN_JOURNAL_BYTES = 16 * 1024
+MAX_REWRITE_BYTES = 16 * 1024 * 1024
+"""A release rewrites a file with much settled journal, unless it is so large that its caller would wait for long."""
 MAX_READS = 4
 """Reads without a lock: after that many with damage, the file is locked for another one."""
 T = TypeVar("T")
+
+
+class _Entry(NamedTuple):
+    """A journal entry that waits to be written."""
+
+    lease: Lease
+    entry: JournalEntry
 
 
 class FileAccess(SqliteWriter):
@@ -37,6 +53,8 @@ class FileAccess(SqliteWriter):
         super().__init__("perdure-files", self.index)
         self._end_of_files = finalize(self, self.files.close)
         self._end_of_files.atexit = False  # the system closes them
+        self._journal_bytes: dict[str, int] = {}
+        """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
 
     async def close(self) -> None:
         await self.worker.run(self.files.close)
@@ -135,6 +153,40 @@ class FileAccess(SqliteWriter):
     def append(self, file: LockedFile, line: Line) -> None:
         place, size = file.append(line)
         self.update_index(file, lambda db: index_line(db, file.thread_id, (place, size, line)))
+
+    async def append_entry(self, lease: Lease, entry: JournalEntry) -> None:
+        """Append it to the journal. Entries that wait at the same time are one line for each thread."""
+        await self.wait_for_locks(lambda: self.worker.run(_Entry(lease, entry), self._append_entries))
+
+    def _append_entries(self, jobs: list[Job[_Entry]]) -> None:
+        for thread_id in dict.fromkeys(job.work.lease.thread_id for job in jobs):
+            mine = [job for job in jobs if job.work.lease.thread_id == thread_id]
+            try:
+                self.lock(thread_id, partial(self._append_line, jobs=mine))
+            except (PerdureError, FileLocked) as error:
+                for job in mine:
+                    job.error = job.error or error
+
+    def _append_line(self, file: LockedFile, jobs: Sequence[Job[_Entry]]) -> None:
+        def prove(db: SqliteDatabase) -> None:
+            for job in jobs:
+                try:
+                    prove_lease(db, job.work.lease)
+                except ThreadConflict as error:
+                    job.error = error
+
+        self.index.read(prove)
+        proved = [job.work for job in jobs if job.error is None]
+        if proved:  # all with one lease: a thread has one owner
+            bodies = [(entry.delivery_id, msgspec.Raw(entry.body)) for _, entry in proved]
+            self.append(file, JournalLine(proved[0].lease.fence, bodies))
+            size = sum(len(body) for _, body in bodies)
+            self._journal_bytes[file.thread_id] = self._journal_bytes.get(file.thread_id, 0) + size
+
+    def is_mostly_journal(self, file: LockedFile) -> bool:
+        """Whether much of the file is journal that commits have settled: a rewrite frees it."""
+        written = self._journal_bytes.pop(file.thread_id, 0)
+        return written >= MIN_JOURNAL_BYTES and file.size <= min(8 * written, MAX_REWRITE_BYTES)
 
     def update_index(self, file: LockedFile, work: Callable[[SqliteDatabase], T]) -> T | None:
         """Never raises: a line on the disk is acknowledged, and the index catches up later."""

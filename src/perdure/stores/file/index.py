@@ -21,10 +21,10 @@ from perdure.stores.disk import FileLocked, locked_for_long
 from perdure.stores.file.folder import LockedFile, ThreadFiles
 from perdure.stores.file.replay import order_commits, read_columns, replay_lines
 from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.history import has_thread
 from perdure.stores.sqlite.lists import read_head
 from perdure.stores.sqlite.schema import TABLES, SqliteDatabase, prepare
 from perdure.stores.sqlite.threads import is_process_dead
-from perdure.stores.sqlite.transfer import has_thread
 
 T = TypeVar("T")
 

@@ -27,11 +27,17 @@ from perdure.stores.file.lines import (
     to_commit,
 )
 from perdure.stores.packing import RUN, from_id, to_id, to_timestamp
-from perdure.stores.sqlite.commits import INSERT_BLOCKS, insert_commit, insert_row, newest_seq, reserve_seq
-from perdure.stores.sqlite.retention import note_collected, prune_with_commit, set_pin
+from perdure.stores.sqlite.commits import (
+    INSERT_BLOCKS,
+    insert_commit,
+    insert_row,
+    newest_seq,
+    prune_with_commit,
+    reserve_seq,
+)
+from perdure.stores.sqlite.history import note_collected, restore_header
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import ThreadRow, append_journal, ensure_thread, post_item, read_thread
-from perdure.stores.sqlite.transfer import restore_header
+from perdure.stores.sqlite.threads import ThreadRow, append_journal, ensure_thread, post_item, read_thread, set_pin
 
 PlacedLine: TypeAlias = tuple[int, int, Line]
 """Place and size of a line in its file, and the line."""

@@ -10,52 +10,48 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from perdure.errors import CheckpointNotFound, PerdureError, ThreadConflict
+from perdure.errors import CheckpointNotFound, DamagedStore
 from perdure.log import get_logger
 from perdure.records import Commit, Damage, JournalEntry, Lease, ThreadHeader
 from perdure.store import Rewrite
-from perdure.stores.disk import Disk, FileLocked
+from perdure.stores.disk import Disk
 from perdure.stores.file.access import FileAccess
 from perdure.stores.file.folder import LockedFile
-from perdure.stores.file.history import add_thread, check_files, prune_checkpoints, write_anew
-from perdure.stores.file.lines import JournalLine, LineContext, PinLine, PostLine, commit_line
+from perdure.stores.file.lines import LineContext, PinLine, PostLine, commit_line, lines_of_thread
 from perdure.stores.file.replay import index_commit, read_context
+from perdure.stores.garbage import prune_commits
 from perdure.stores.layer import copy_thread
-from perdure.stores.packing import pack_body
-from perdure.stores.sqlite.commits import check_commit
+from perdure.stores.packing import Changes, pack_body
+from perdure.stores.sqlite.commits import check_commit, drop_events, move_to_end, read_kept_events
+from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
+from perdure.stores.sqlite.history import (
+    choose_pruned,
+    count_garbage,
+    delete_thread,
+    read_standing,
+    refuse_known_checkpoint,
+    reserve_thread,
+)
 from perdure.stores.sqlite.lists import find_position
+from perdure.stores.sqlite.payloads import read_commits
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.store import IndexedStore
 from perdure.stores.sqlite.threads import (
     ThreadRow,
+    ensure_thread,
     find_thread,
     has_item,
     is_collection_due,
-    prove_lease,
     release_lease,
 )
-from perdure.stores.sqlite.transfer import delete_thread
-from perdure.stores.worker import Job
 
 logger = get_logger("stores")
-
-MIN_JOURNAL_BYTES = 16 * 1024
-MAX_REWRITE_BYTES = 16 * 1024 * 1024
-"""A release rewrites a file with much settled journal, unless it is so large that its caller would wait for long."""
-
-
-class _Entry(NamedTuple):
-    """A journal entry that waits to be written."""
-
-    lease: Lease
-    entry: JournalEntry
 
 
 class FileStore(IndexedStore):
@@ -73,8 +69,6 @@ class FileStore(IndexedStore):
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
         super().__init__(self._access)
         self._index = self._access.index
-        self._journal_bytes: dict[str, int] = {}
-        """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
 
     async def size(self) -> int:
         return await asyncio.to_thread(self._access.files.total_size)
@@ -83,16 +77,11 @@ class FileStore(IndexedStore):
         def work(file: LockedFile) -> bool:
             self._index.transact(lambda db: release_lease(db, lease))
             is_due = self._index.read(partial(is_collection_due, thread_id=lease.thread_id, at_rest=True))
-            is_due = self._is_mostly_journal(file) or is_due
+            is_due = self._access.is_mostly_journal(file) or is_due
             self._access.remove_if_new(file)
             return is_due
 
         return await self._access.with_file(lease.thread_id, work)
-
-    def _is_mostly_journal(self, file: LockedFile) -> bool:
-        """Whether much of the file is journal that commits have settled: a rewrite frees it."""
-        written = self._journal_bytes.pop(file.thread_id, 0)
-        return written >= MIN_JOURNAL_BYTES and file.size <= min(8 * written, MAX_REWRITE_BYTES)
 
     # ------------------------------------------------------------ writing
 
@@ -112,37 +101,10 @@ class FileStore(IndexedStore):
             await self._collect_garbage(commit.lease.thread_id)
 
     def _free(self, thread_id: str) -> None:
-        self._access.lock(thread_id, partial(write_anew, self._access))
+        self._access.lock(thread_id, partial(rewrite_file, self._access))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        waiting = _Entry(lease, entry)
-        await self._access.wait_for_locks(lambda: self._access.worker.run(waiting, self._write_journal))
-
-    def _write_journal(self, jobs: list[Job[_Entry]]) -> None:
-        """One line for each thread."""
-        for thread_id in dict.fromkeys(job.work.lease.thread_id for job in jobs):
-            mine = [job for job in jobs if job.work.lease.thread_id == thread_id]
-            try:
-                self._access.lock(thread_id, partial(self._write_entries, jobs=mine))
-            except (PerdureError, FileLocked) as error:
-                for job in mine:
-                    job.error = job.error or error
-
-    def _write_entries(self, file: LockedFile, jobs: Sequence[Job[_Entry]]) -> None:
-        def prove(db: SqliteDatabase) -> None:
-            for job in jobs:
-                try:
-                    prove_lease(db, job.work.lease)
-                except ThreadConflict as error:
-                    job.error = error
-
-        self._index.read(prove)
-        proved = [job.work for job in jobs if job.error is None]
-        if proved:  # all with one lease: a thread has one owner
-            bodies = [(entry.delivery_id, msgspec.Raw(entry.body)) for _, entry in proved]
-            self._access.append(file, JournalLine(proved[0].lease.fence, bodies))
-            size = sum(len(body) for _, body in bodies)
-            self._journal_bytes[file.thread_id] = self._journal_bytes.get(file.thread_id, 0) + size
+        await self._access.append_entry(lease, entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: LockedFile) -> None:
@@ -181,7 +143,7 @@ class FileStore(IndexedStore):
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         if await self._access.read_lists(lambda db: find_thread(db, thread_id)) is None:
             return 0
-        return await self._access.with_file(thread_id, lambda file: write_anew(self._access, file, change=change))
+        return await self._access.with_file(thread_id, lambda file: rewrite_file(self._access, file, change=change))
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))
@@ -193,3 +155,99 @@ class FileStore(IndexedStore):
         return await self._access.wait_for_locks(
             lambda: self._access.worker.run(lambda: self._access.guard(lambda: check_files(self._access)))
         )
+
+
+# ---------------------------------------------------------------- a thread as a whole
+# A file is never changed in place: it is written from the thread's header and commits, and put in its place.
+
+
+def prune_checkpoints(access: FileAccess, file: LockedFile, checkpoint_ids: set[str], events_before: int) -> int:
+    """How many checkpoints were deleted. Raises ThreadBusy."""
+
+    def choose(db: SqliteDatabase) -> tuple[set[int], bool]:
+        thread, numbers = find_thread(db, file.thread_id), choose_pruned(db, file.thread_id, checkpoint_ids)
+        if thread is not None and events_before:
+            drop_events(db, thread, events_before)
+        return numbers, bool(numbers or events_before or (thread is not None and count_garbage(db, thread)))
+
+    numbers, is_needed = access.index.transact(choose)
+    if is_needed and file.size:
+        rewrite_file(access, file, numbers)
+    else:
+        access.remove_if_new(file)
+    return len(numbers)
+
+
+def rewrite_file(
+    access: FileAccess, file: LockedFile, pruned: Collection[int] = (), change: Rewrite | None = None
+) -> int:
+    """Rewrite the file without these checkpoints, and without all that was pruned before; with changed payloads, if
+    any changes. How many did."""
+
+    def read(db: SqliteDatabase) -> tuple[ThreadHeader | None, list[Commit], int]:
+        thread_id = file.thread_id
+        dropped_before = read_kept_events(db, ensure_thread(db, thread_id))[1]
+        return read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
+
+    header, commits, dropped_before = access.index.read(read)
+    if header is None:
+        access.remove_if_new(file)
+        return 0
+    left = {commit.number: commit for commit in commits} | dict(prune_commits(commits, pruned, dropped_before))
+    commits = [commit for commit in left.values() if commit is not None]
+    head = max((commit.number for commit in commits if commit.info is not None), default=None)
+    if head != header.head:
+        header = msgspec.structs.replace(header, head=head, due_at=None, requests=(), journal=())
+    changes = Changes(change or (lambda kind, name, data: data))
+    header, commits = changes.header(header), [changes.commit(commit) for commit in commits]
+    if change is None or changes.count:
+        access.rewrite(file, lines_of_thread(header, commits, dropped_before, has_garbage=False))
+    return changes.count
+
+
+def add_thread(access: FileAccess, file: LockedFile, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+    """Write the file of a thread as another store had it. Raises ThreadExists."""
+
+    def refuse_known() -> Iterator[Commit]:
+        for commit in commits:
+            if commit.info is not None:
+                access.index.read(partial(refuse_known_checkpoint, info=commit.info))
+            yield commit
+
+    access.index.transact(lambda db: reserve_thread(db, standing))
+    access.rewrite(file, lines_of_thread(standing, refuse_known(), 0, has_garbage=True))
+    access.index.transact(lambda db: move_to_end(db, ensure_thread(db, file.thread_id)))
+
+
+# ---------------------------------------------------------------- checks
+
+
+def check_files(access: FileAccess) -> list[Damage]:
+    """Damage of the index, and of files that cannot be read as a whole."""
+    index = access.index
+    index.make_ready()
+    damage = [Damage(f"{name!r} is not the file of a thread") for name in access.files.list_foreign()]
+    checks: list[Callable[[SqliteDatabase], list[str]]] = [find_orphans, check_schema]
+    reasons = [*index.check_integrity(), *(reason for check in checks for reason in index.read(check))]
+    damage += [Damage(f"{index.path.name}: {reason}. Delete it: the store rebuilds it") for reason in reasons]
+    for thread_id in dict.fromkeys([*index.read(list_all_thread_ids), *access.files.thread_ids()]):
+        damage += _check_file(access, thread_id)
+    return damage
+
+
+def _check_file(access: FileAccess, thread_id: str) -> list[Damage]:
+    path = access.files.path_of(thread_id)
+    if not path.exists():
+        is_lost = access.index.read_file_size(thread_id)
+        return [Damage(f"its file {path.name!r} does not exist", thread_id)] if is_lost else []
+    try:
+        with access.files.lock(thread_id) as file:
+            access.index.catch_up(file)
+            differences = access.index.find_differences(file)
+    except DamagedStore as error:
+        return [Damage(error.reason, thread_id)]
+    name = access.index.path.name
+    return [
+        Damage(f"{name!r} differs from the file in commit {number}: delete {name!r}", thread_id, checkpoint_id)
+        for number, checkpoint_id in differences
+    ]

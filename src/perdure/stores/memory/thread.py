@@ -228,7 +228,7 @@ class MemoryThread:
         """Free what no checkpoint and no event needs."""
         if not self.pruned:
             return
-        for number, left in prune_commits([*self.commits.values()], (), self.events_dropped_before):
+        for number, left in [*prune_commits(self.commits.values(), (), self.events_dropped_before)]:
             if left is None:
                 del self.commits[number]
             else:

@@ -1,16 +1,16 @@
-"""What one commit does to the tables: check it, insert its row, update its thread, settle what it consumed."""
+"""What one commit does to the tables: check it, insert its row, update its thread, settle what it consumed, and mark
+what it prunes."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from perdure.errors import DamagedCheckpoint, ThreadConflict
 from perdure.records import Commit, PendingRequest
-from perdure.stores.packing import RUN, column_sum, consumed_seal, from_id, from_time, from_timestamp
+from perdure.stores.packing import RUN, column_sum, consumed_seal, from_id, from_time, from_timestamp, pack_body, seal
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import ThreadRow, prove_lease
+from perdure.stores.sqlite.threads import ThreadRow, is_collection_due, prove_lease
 
 BLOCK = 64
 """Commits in a block of `blocks`."""
@@ -194,20 +194,93 @@ def check_thread_row(db: SqliteDatabase, thread_id: str, thread: ThreadRow, newe
         raise DamagedCheckpoint("of its head", reason, thread_id)
 
 
-def replace_commit(
-    db: SqliteDatabase, seq: int, checkpoint_id: Any, parent: int | None, seal: bytes, body: bytes, *, has_events: bool
-) -> None:
+# ---------------------------------------------------------------- pruned
+# A commit that prunes only marks rows. `history.py` frees the space, for which it reads all commits of the thread.
+
+
+def prune_with_commit(db: SqliteDatabase, thread: ThreadRow, commit: Commit) -> bool:
+    """Prune the checkpoints and events that the commit names. Whether garbage is to be collected now.
+
+    Pinned checkpoints stay, and so does the head.
+    """
+    if not commit.prunes and not commit.prunes_events_before:
+        return False
+    head = thread.head if commit.info is None else commit.number
+    for number in commit.prunes:
+        if number != head:
+            _prune_checkpoint(db, thread.thread, number)
+    if commit.prunes_events_before:
+        drop_events(db, thread.thread, commit.prunes_events_before)
+    return is_collection_due(db, commit.lease.thread_id)
+
+
+def _prune_checkpoint(db: SqliteDatabase, thread: int, number: int) -> None:
+    row = db.execute(
+        f"SELECT seq, {db.body_bytes} FROM commits c WHERE thread = ? AND number = ? AND checkpoint_id IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number)",
+        (thread, number),
+    ).fetchone()
+    if row is not None:
+        db.execute("UPDATE commits SET checkpoint_id = NULL WHERE seq = ?", row[:1])
+        _add_garbage(db, thread, 1, row[1])
+
+
+def _add_garbage(db: SqliteDatabase, thread: int, count: int, size: int) -> None:
+    db.execute(
+        "UPDATE threads SET garbage = garbage + ?, garbage_bytes = garbage_bytes + ? WHERE thread = ?",
+        (count, size, thread),
+    )
+
+
+def drop_events(db: SqliteDatabase, thread: int, before: int) -> None:
+    """Drop the events of all commits before this number, but never those of a commit to come."""
+    (last,) = db.execute("SELECT number FROM threads WHERE thread = ?", (thread,)).fetchone()
+    before = min(before, last + 1)
+    row = db.execute(
+        "SELECT first_seq FROM commits WHERE thread = ? AND number >= ? AND first_seq IS NOT NULL"
+        " ORDER BY number LIMIT 1",
+        (thread, before),
+    ).fetchone()
+    first = "last_seq + 1" if row is None else str(int(row[0]))
+    count, size = db.execute(
+        f"SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE thread = ? AND number >="
+        " (SELECT t.events_dropped_before FROM threads t WHERE t.thread = c.thread) AND number < ?"
+        " AND first_seq IS NOT NULL",
+        (thread, before),
+    ).fetchone()
+    db.execute(
+        f"UPDATE threads SET first_seq = MAX(first_seq, {first}),"
+        " events_dropped_before = MAX(events_dropped_before, ?) WHERE thread = ?",
+        (before, thread),
+    )
+    _add_garbage(db, thread, count, size)
+
+
+def read_kept_events(db: SqliteDatabase, thread: int) -> tuple[int, int]:
+    """The seq of the oldest event that is kept, and the commit before which events are dropped."""
+    row = db.execute("SELECT first_seq, events_dropped_before FROM threads WHERE thread = ?", (thread,)).fetchone()
+    first_seq, dropped_before = row
+    return first_seq, dropped_before
+
+
+def replace_commit(db: SqliteDatabase, thread: int, commit: Commit) -> None:
     """Put in place of a commit what pruning left of it."""
-    db.execute("UPDATE commits SET checkpoint_id = ?, parent = ? WHERE seq = ?", (checkpoint_id, parent, seq))
-    if not has_events:
-        db.execute("UPDATE commits SET first_seq = NULL, events = NULL WHERE seq = ?", (seq,))
-    sealed = seal + column_sum(db.execute(f"SELECT {COLUMNS} FROM commits WHERE seq = ?", (seq,)).fetchone())
-    db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (sealed, body, seq))
+    place = (thread, commit.number)
+    changes = "parent = ?"
+    if commit.info is None:
+        changes += ", checkpoint_id = NULL"
+    if commit.events is None:
+        changes += ", first_seq = NULL, events = NULL"
+    db.execute(f"UPDATE commits SET {changes} WHERE thread = ? AND number = ?", (commit.parent, *place))
+    columns = db.execute(f"SELECT {COLUMNS} FROM commits WHERE thread = ? AND number = ?", place).fetchone()
+    body = pack_body(commit)
+    sealed = seal(commit.lease.thread_id, commit.number, body) + column_sum(columns)
+    db.execute("UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?", (sealed, body, *place))
 
 
-def delete_commit(db: SqliteDatabase, seq: int) -> None:
+def delete_commit(db: SqliteDatabase, thread: int, number: int) -> None:
     newest = newest_seq(db)
-    db.execute("DELETE FROM commits WHERE seq = ?", (seq,))
+    db.execute("DELETE FROM commits WHERE thread = ? AND number = ?", (thread, number))
     reserve_seq(db, newest)
 
 

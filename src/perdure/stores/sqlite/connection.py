@@ -20,7 +20,7 @@ from perdure.errors import DamagedStore, PerdureError, StorageFailed
 from perdure.records import Lease
 from perdure.stores.disk import Disk
 from perdure.stores.process_identity import RENEW_SECONDS
-from perdure.stores.sqlite.schema import NotOurs, SqliteDatabase, is_made, prepare
+from perdure.stores.sqlite.schema import NotOurs, SqliteDatabase, is_made, prepare, read_pragma
 from perdure.stores.sqlite.threads import release_lease, renew_process
 from perdure.stores.worker import Job, WorkerThread
 
@@ -188,8 +188,7 @@ class Connection:
         """SQLite reads zeros for the missing rest of a last page."""
         for is_last in (False, True):
             size = self.path.stat().st_size
-            ((page_bytes,),) = db.execute("PRAGMA page_size").fetchall()
-            if size % page_bytes == 0:
+            if size % read_pragma(db, "page_size") == 0:
                 return
             if is_last:
                 raise sqlite3.DatabaseError(f"its size, {size} bytes, is not a multiple of a page: it was cut off")
@@ -223,17 +222,21 @@ class Connection:
         except PerdureError:
             pass  # the next heartbeat tries again; calls of the store raise their own errors
 
-    def free_pages(self) -> bool:
-        """Return some free pages to the system; whether there are more. Other processes go first."""
+    def free_pages(self, *, if_many: bool = False) -> bool:
+        """Return some free pages to the system; whether there are more. Other processes go first.
+
+        `if_many`: only if they are a large part of the file.
+        """
         try:
             with self.gate:
                 db = self._open()
-                ((free,),) = db.execute("PRAGMA freelist_count").fetchall()
-                if free:
-                    db.execute(f"PRAGMA incremental_vacuum({FREE_PAGES})").fetchall()
-                ((left,),) = db.execute("PRAGMA freelist_count").fetchall()
+                free = int(read_pragma(db, "freelist_count"))
+                if not free or (if_many and free <= max(FREE_PAGES, read_pragma(db, "page_count") // 4)):
+                    return False
+                db.execute(f"PRAGMA incremental_vacuum({FREE_PAGES})").fetchall()
+                left = int(read_pragma(db, "freelist_count"))
                 self._must_truncate = self._must_truncate or left < free
-                return bool(0 < left < free)
+                return 0 < left < free
         except (sqlite3.Error, UnicodeDecodeError):
             return False
 
@@ -256,14 +259,6 @@ class Connection:
         except (sqlite3.Error, UnicodeDecodeError) as error:  # a message about damage may quote damaged text
             return [str(error)]
         return [str(text) for (text,) in rows if text != "ok"]
-
-    def count_pages(self) -> tuple[int, int]:
-        """All pages of the file, and the free ones."""
-        with self.gate:
-            db = self._open()
-            ((count,),) = db.execute("PRAGMA page_count").fetchall()
-            ((free,),) = db.execute("PRAGMA freelist_count").fetchall()
-            return int(count), int(free)
 
     def close(self) -> None:
         """After the transaction under way, which may be on another thread."""

@@ -23,7 +23,7 @@ from perdure.stores.packing import SEAL_BYTES, column_sum, to_id
 from perdure.stores.process_identity import is_owner_dead
 from perdure.stores.sqlite.commits import COLUMNS, check_thread_row, newest_checkpoint
 from perdure.stores.sqlite.payloads import read_commit_rows, read_payloads, unpack
-from perdure.stores.sqlite.schema import APPLICATION_ID, VERSION, SqliteDatabase, prepare
+from perdure.stores.sqlite.schema import APPLICATION_ID, VERSION, SqliteDatabase, prepare, read_pragma
 from perdure.stores.sqlite.threads import check_consumed, find_thread, read_inbox, read_journal, read_thread
 
 LOCK_SECONDS = 0.5
@@ -101,7 +101,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def _read(db: sqlite3.Connection, report: SqliteReport) -> SqliteReport:
     numbers = {
-        name: _pragma(db, name)
+        name: read_pragma(db, name)
         for name in ("application_id", "user_version", "page_size", "page_count", "freelist_count", "journal_mode")
     }
     version, is_ours = int(numbers["user_version"]), int(numbers["application_id"]) == APPLICATION_ID
@@ -120,11 +120,6 @@ def _read(db: sqlite3.Connection, report: SqliteReport) -> SqliteReport:
     if not is_ours or version != VERSION:
         return report
     return replace(report, is_locked=_is_locked(db), contents=_contents(db))
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> str:
-    ((value,),) = db.execute(f"PRAGMA {name}").fetchall()
-    return str(value)
 
 
 def _is_locked(db: sqlite3.Connection) -> bool:
@@ -217,15 +212,16 @@ def check_thread(db: SqliteDatabase, thread_id: str) -> list[Damage]:
     for number, checkpoint_id in _find_changed_columns(db, thread.thread):
         damage.append(Damage(f"the columns of commit {number} were changed", thread_id, checkpoint_id))
     numbers = set()
-    for commit in read_commit_rows(db, thread_id, 0, None):
+    for commit in read_commit_rows(db, thread_id):
         numbers.add(commit.number)
+        checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
         payload = read_payloads(db, thread_id, [commit.number]).get(
             commit.number
         )  # one by one: together they may be large
-        attempt(partial(unpack, thread_id, commit.checkpoint_id, commit.number, payload))
+        attempt(partial(unpack, thread_id, checkpoint_id, commit.number, payload))
         if commit.parent is not None and commit.parent not in numbers:
             reason = f"commit {commit.number} continues from commit {commit.parent}, which is not there"
-            damage.append(Damage(reason, thread_id, commit.checkpoint_id))
+            damage.append(Damage(reason, thread_id, checkpoint_id))
     return damage
 
 

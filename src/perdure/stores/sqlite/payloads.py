@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,12 +15,12 @@ from perdure.stores.packing import (
     RUN,
     SEAL_BYTES,
     Body,
-    logged_events,
     seal,
     to_id,
     to_timestamp,
     unpack_body,
     unpack_chunks,
+    with_body,
 )
 from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
 from perdure.stores.sqlite.schema import SqliteDatabase
@@ -67,39 +67,22 @@ def _select_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int
     return rows
 
 
-class CommitRow(NamedTuple):
-    """A commit without its payload."""
-
-    number: int
-    parent: int | None
-    status: str
-    run_id: str
-    timestamp: str
-    first_seq: int | None
-    """Of its events; None if it has none."""
-    events: int | None
-    info: CheckpointInfo | None
-
-    @property
-    def checkpoint_id(self) -> str | None:
-        return None if self.info is None else self.info.checkpoint_id
-
-
 _COMMIT = "SELECT number, parent, status, run_id, timestamp, first_seq, events FROM commits"
 
 
-def read_commit_rows(db: SqliteDatabase, thread_id: str, after: int, limit: int | None) -> list[CommitRow]:
-    """Those after a number, in order."""
+def read_commit_rows(db: SqliteDatabase, thread_id: str, after: int = 0, limit: int | None = None) -> list[Commit]:
+    """The commits after a number, in order, without their payloads."""
     values = (find_thread(db, thread_id), after, as_limit(limit))
     chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
     rows = db.execute(
         f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC", values
     ).fetchall()
     infos = {info.number: info for info in to_infos(db, rows)}
-    return [_commit_row(row, infos.get(row[0])) for row in db.execute(f"{_COMMIT} {chosen}", values).fetchall()]
+    rows = db.execute(f"{_COMMIT} {chosen}", values).fetchall()
+    return [_commit_of_row(thread_id, row, infos.get(row[0])) for row in rows]
 
 
-def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> list[CommitRow]:
+def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> list[Commit]:
     """The commits with events after this seq. Raises CursorExpired, or DamagedCheckpoint if the last is missing."""
     row = db.execute("SELECT thread, last_seq, first_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     thread, last_seq, first_seq = (None, 0, 1) if row is None else row
@@ -115,20 +98,20 @@ def read_event_rows(db: SqliteDatabase, thread_id: str, after: int | None) -> li
     if max(end, 0) < last_seq and last_seq >= first_seq:
         reason = f"the event log ends at event {end}, but {last_seq} were committed"
         raise DamagedCheckpoint("of its log", reason, thread_id)
-    return [_commit_row(row, read_info(db, thread, row[0])) for row in rows]
+    return [_commit_of_row(thread_id, row, read_info(db, thread, row[0])) for row in rows]
 
 
-def _commit_row(row: Any, info: CheckpointInfo | None) -> CommitRow:
+def _commit_of_row(thread_id: str, row: Any, info: CheckpointInfo | None) -> Commit:
     number, parent, status, run_id, timestamp, first_seq, events = row
-    return CommitRow(
+    return Commit(
+        Lease(thread_id, "", 0),
         number,
-        parent,
-        status or "",
-        to_id(run_id, RUN) or "",
-        to_timestamp(timestamp),
-        first_seq,
-        events,
         info,
+        events=None if first_seq is None else LoggedEvents(first_seq, events or 0, b""),
+        status=status or "",
+        run_id=to_id(run_id, RUN) or "",
+        timestamp=to_timestamp(timestamp),
+        parent=parent,
     )
 
 
@@ -181,14 +164,11 @@ def read_chunks(db: SqliteDatabase, thread_id: str, numbers: Iterable[int]) -> M
 
 def read_events(db: SqliteDatabase, thread_id: str, after: int | None) -> list[LoggedEvents]:
     """Raises CursorExpired or DamagedCheckpoint."""
-    rows = read_event_rows(db, thread_id, after)
-    payloads = read_payloads(db, thread_id, [row.number for row in rows])
     log = []
-    for row in rows:
-        body = unpack(thread_id, row.checkpoint_id, row.number, payloads.get(row.number))
-        events = logged_events(body, row.first_seq or 0, row.events or 0)
+    for commit, body in _read_bodies(db, thread_id, read_event_rows(db, thread_id, after)):
+        events = with_body(commit, body).events
         if events is not None:
-            fields = {"number": row.number, "run_id": row.run_id, "timestamp": row.timestamp, "info": row.info}
+            fields = {name: getattr(commit, name) for name in ("number", "run_id", "timestamp", "info")}
             log.append(msgspec.structs.replace(events, **fields))
     return log
 
@@ -200,30 +180,19 @@ def read_commits(
     DamagedCheckpoint."""
     row = db.execute("SELECT events_dropped_before FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     dropped_before = 0 if row is None else int(row[0])
-    rows = read_commit_rows(db, thread_id, after, limit)
-    payloads = read_payloads(db, thread_id, [row.number for row in rows])
     commits = []
-    for commit in rows:
-        body = unpack(thread_id, commit.checkpoint_id, commit.number, payloads.get(commit.number))
+    for row, body in _read_bodies(db, thread_id, read_commit_rows(db, thread_id, after, limit)):
+        commit = with_body(row, body)
         if not with_garbage:
-            body = without_events(body) if commit.number < dropped_before else body
-            body.root = NOTHING if commit.info is None else body.root
-        commits.append(_to_commit(thread_id, commit, body))
+            commit = without_events(commit) if commit.number < dropped_before else commit
+            commit = msgspec.structs.replace(commit, root=None) if commit.info is None else commit
+        commits.append(commit)
     return commits
 
 
-def _to_commit(thread_id: str, row: CommitRow, body: Body) -> Commit:
-    return Commit(
-        Lease(thread_id, "", 0),
-        row.number,
-        row.info,
-        None if body.root is NOTHING else bytes(body.root),
-        None if row.first_seq is None else logged_events(body, row.first_seq, row.events or 0),
-        status=row.status,
-        run_id=row.run_id,
-        timestamp=row.timestamp,
-        parent=row.parent,
-        chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
-        dropped=body.dropped,
-        carried=body.carried,
-    )
+def _read_bodies(db: SqliteDatabase, thread_id: str, commits: list[Commit]) -> Iterator[tuple[Commit, Body]]:
+    """Each commit with its body. Raises DamagedCheckpoint."""
+    payloads = read_payloads(db, thread_id, [commit.number for commit in commits])
+    for commit in commits:
+        checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
+        yield commit, unpack(thread_id, checkpoint_id, commit.number, payloads.get(commit.number))

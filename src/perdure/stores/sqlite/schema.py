@@ -186,9 +186,13 @@ def is_made(db: sqlite3.Connection, path: str) -> bool:
         db.execute("ROLLBACK")
 
 
+def read_pragma(db: sqlite3.Connection, name: str) -> Any:
+    ((value,),) = db.execute(f"PRAGMA {name}").fetchall()
+    return value
+
+
 def _has_tables(db: sqlite3.Connection, path: str) -> bool:
-    ((application_id,),) = db.execute("PRAGMA application_id").fetchall()
-    ((version,),) = db.execute("PRAGMA user_version").fetchall()
+    application_id, version = read_pragma(db, "application_id"), read_pragma(db, "user_version")
     if version == 0 and application_id == 0:
         if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise NotOurs(path)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
-from perdure.names import RESERVED_THREAD
 from perdure.records import (
     CheckpointInfo,
     Commit,
@@ -30,9 +29,22 @@ from perdure.store import Rewrite, Subscription
 from perdure.stores.layer import copy_thread
 from perdure.stores.notify import PollInterval, bus_for
 from perdure.stores.packing import Changes, pack_body, seal
-from perdure.stores.sqlite.commits import check_commit, check_thread_row, insert_commit, newest_checkpoint
-from perdure.stores.sqlite.connection import FREE_PAGES, Connection, SqliteWriter
+from perdure.stores.sqlite.commits import check_commit, insert_commit, prune_with_commit
+from perdure.stores.sqlite.connection import Connection, SqliteWriter
 from perdure.stores.sqlite.health import check_schema, check_thread, file_size, find_orphans, list_all_thread_ids
+from perdure.stores.sqlite.history import (
+    add_thread,
+    delete_thread,
+    has_to_prune,
+    last_number,
+    open_thread,
+    pin_checkpoint,
+    prune_thread,
+    read_standing,
+    rewrite_commits,
+    rewrite_inbox,
+    rewrite_journal,
+)
 from perdure.stores.sqlite.lists import (
     ListQuery,
     find_info,
@@ -42,44 +54,23 @@ from perdure.stores.sqlite.lists import (
     list_thread_ids,
     list_threads,
     read_head,
-    read_info,
     read_last_seq,
 )
 from perdure.stores.sqlite.payloads import (
     read_chunks,
     read_commits,
     read_events,
-    read_root,
     read_stored,
-)
-from perdure.stores.sqlite.retention import (
-    has_to_prune,
-    pin_checkpoint,
-    prune_thread,
-    prune_with_commit,
 )
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
-    claim_thread,
-    find_thread,
     is_collection_due,
     post_item,
     prove_lease,
-    read_inbox,
-    read_journal,
     release_lease,
     renew_process,
     shorten_leases,
-)
-from perdure.stores.sqlite.transfer import (
-    add_thread,
-    delete_thread,
-    last_number,
-    read_standing,
-    rewrite_commits,
-    rewrite_inbox,
-    rewrite_journal,
 )
 
 logger = get_logger("stores")
@@ -270,38 +261,6 @@ class IndexedStore(ABC):
         await self._tables.worker.run(self._connection.truncate_log)
 
 
-def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
-    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
-    thread = claim_thread(db, thread_id, owner, takeover=takeover)
-    newest = newest_checkpoint(db, thread.thread)
-    info = None if newest is None else read_info(db, thread.thread, newest)
-    root, damage, journal, inbox = None, None, [], []
-    try:
-        check_thread_row(db, thread_id, thread, newest)
-        if newest is not None and info is None:
-            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
-        root = None if info is None else read_root(db, info)
-        journal = read_journal(db, thread.thread, thread_id, thread.number)
-        inbox = read_inbox(db, thread.thread, thread_id)
-        db.without_journal.discard(thread_id)
-        if not journal:
-            db.without_journal.add(thread_id)
-    except DamagedCheckpoint as error:
-        root, damage = None, error.reason
-    return OpenedThread(
-        lease=Lease(thread_id, owner, thread.fence),
-        number=thread.number,
-        info=info,
-        root=root,
-        last_seq=thread.last_seq,
-        journal=journal,
-        inbox=inbox,
-        status=thread.status,
-        damage=damage,
-        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
-    )
-
-
 class SqliteStore(IndexedStore):
     """Implements `perdure.store.Store`. A commit is one transaction, and one hop to the worker thread and back."""
 
@@ -341,9 +300,7 @@ class SqliteStore(IndexedStore):
     def _free(self, thread_id: str) -> None:
         # Not synced: garbage that a power cut brings back is collected again.
         self._connection.transact(lambda db: prune_thread(db, thread_id, set()), writes=True, syncs=False)
-        count, free = self._connection.count_pages()
-        if free > max(FREE_PAGES, count // 4):
-            self._connection.free_pages()
+        self._connection.free_pages(if_many=True)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         def work(db: SqliteDatabase) -> None:

@@ -217,3 +217,17 @@ def check_consumed(db: SqliteDatabase, thread: int, thread_id: str) -> None:
 def list_consumed(db: SqliteDatabase, thread: int) -> list[str]:
     rows = db.execute("SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item", (thread,))
     return [item_id for (item_id,) in rows]
+
+
+# ---------------------------------------------------------------- pins
+
+
+def set_pin(db: SqliteDatabase, thread: int, number: int, *, is_pinned: bool) -> None:
+    if is_pinned:
+        db.execute("INSERT OR IGNORE INTO pins VALUES (?, ?)", (thread, number))
+    else:
+        db.execute("DELETE FROM pins WHERE thread = ? AND number = ?", (thread, number))
+
+
+def list_pins(db: SqliteDatabase, thread: int) -> set[int]:
+    return {number for (number,) in db.execute("SELECT number FROM pins WHERE thread = ?", (thread,))}

@@ -1,4 +1,4 @@
-"""Threads as a whole: taken in from another store, read out, rewritten and deleted."""
+"""Threads as a whole: opened, taken in from another store, read out, pruned, rewritten and deleted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 import msgspec
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists
-from perdure.records import CheckpointInfo, Commit, ThreadHeader
+from perdure.names import RESERVED_THREAD
+from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread, ThreadHeader
+from perdure.stores.garbage import prune_commits
 from perdure.stores.packing import (
     SEAL_BYTES,
     Changes,
+    from_id,
     from_time,
     from_timestamp,
     item_seal,
     pack_body,
     repack_body,
     seal,
+    to_id,
     to_time,
     to_timestamp,
     unpack_body,
@@ -26,25 +30,35 @@ from perdure.stores.packing import (
 )
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
+    check_thread_row,
+    delete_commit,
+    drop_events,
     insert_row,
+    move_head,
     move_to_end,
+    newest_checkpoint,
+    read_kept_events,
+    replace_commit,
     replace_requests,
     workflow_row,
 )
-from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests
-from perdure.stores.sqlite.retention import list_pins, set_pin
+from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests, read_head, read_info
+from perdure.stores.sqlite.payloads import read_commits, read_root
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
+    claim_thread,
     consume_items,
     ensure_thread,
     find_owner,
     find_thread,
     list_consumed,
+    list_pins,
     post_item,
     read_inbox,
     read_journal,
     read_thread,
+    set_pin,
 )
 
 PAGE_BYTES = 1 << 18
@@ -52,6 +66,38 @@ PAGE_ROWS = 64
 """About as many commits are rewritten in one transaction: other writers wait for it."""
 
 # ---------------------------------------------------------------- in and out
+
+
+def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
+    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
+    thread = claim_thread(db, thread_id, owner, takeover=takeover)
+    newest = newest_checkpoint(db, thread.thread)
+    info = None if newest is None else read_info(db, thread.thread, newest)
+    root, damage, journal, inbox = None, None, [], []
+    try:
+        check_thread_row(db, thread_id, thread, newest)
+        if newest is not None and info is None:
+            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
+        root = None if info is None else read_root(db, info)
+        journal = read_journal(db, thread.thread, thread_id, thread.number)
+        inbox = read_inbox(db, thread.thread, thread_id)
+        db.without_journal.discard(thread_id)
+        if not journal:
+            db.without_journal.add(thread_id)
+    except DamagedCheckpoint as error:
+        root, damage = None, error.reason
+    return OpenedThread(
+        lease=Lease(thread_id, owner, thread.fence),
+        number=thread.number,
+        info=info,
+        root=root,
+        last_seq=thread.last_seq,
+        journal=journal,
+        inbox=inbox,
+        status=thread.status,
+        damage=damage,
+        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
+    )
 
 
 def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
@@ -171,6 +217,81 @@ def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | No
     for table in ("commits", "pins", "journal", "inbox", "requests", "threads"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
     return True
+
+
+# ---------------------------------------------------------------- pinned and pruned
+
+
+def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
+    """Raises CheckpointNotFound."""
+    thread, _, number = find_position(db, checkpoint_id)
+    set_pin(db, thread, number, is_pinned=is_pinned)
+
+
+def count_garbage(db: SqliteDatabase, thread: int) -> int:
+    """Commits with something that can be freed."""
+    (count,) = db.execute("SELECT garbage FROM threads WHERE thread = ?", (thread,)).fetchone()
+    return int(count)
+
+
+def note_collected(db: SqliteDatabase, thread: int) -> None:
+    """Record that the thread has no garbage, and how much is live."""
+    db.execute(
+        "UPDATE threads SET garbage = 0, garbage_bytes = 0, (live, live_bytes) ="
+        f" (SELECT COUNT(*), COALESCE(SUM({db.body_bytes}), 0) FROM commits c WHERE c.thread = threads.thread)"
+        " WHERE thread = ?",
+        (thread,),
+    )
+
+
+def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:
+    """Whether `prune_thread` would change anything. Needs no write transaction."""
+    thread = find_thread(db, thread_id)
+    if thread is None:
+        return False
+    if count_garbage(db, thread) or events_before > read_kept_events(db, thread)[1]:
+        return True
+    query = "SELECT 1 FROM commits WHERE thread = ? AND checkpoint_id = ?"
+    return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
+
+
+def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str]) -> set[int]:
+    """The numbers of these checkpoints, without pinned ones. Raises ThreadBusy for the head of an owned thread."""
+    thread = find_thread(db, thread_id)
+    rows = db.execute(
+        "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL", (thread,)
+    )
+    numbers = {number for number, checkpoint_id in rows if to_id(checkpoint_id) in checkpoint_ids}
+    numbers -= set() if thread is None else list_pins(db, thread)
+    head, owner = read_head(db, thread_id), find_owner(db, thread_id)
+    if owner is not None and head is not None and head.number in numbers:
+        raise ThreadBusy(thread_id, owner)
+    return numbers
+
+
+def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], events_before: int = 0) -> int:
+    """Delete these checkpoints, and free the space of all that was pruned before. How many checkpoints were deleted.
+
+    Raises ThreadBusy or DamagedCheckpoint.
+    """
+    thread = find_thread(db, thread_id)
+    if thread is None:
+        return 0
+    pruned = choose_pruned(db, thread_id, checkpoint_ids)
+    if not pruned and not events_before and not count_garbage(db, thread):
+        return 0
+    if events_before:
+        drop_events(db, thread, events_before)
+    commits, dropped_before = read_commits(db, thread_id, with_garbage=True), read_kept_events(db, thread)[1]
+    for number, left in prune_commits(commits, pruned, dropped_before):
+        if left is None:
+            delete_commit(db, thread, number)
+        else:
+            replace_commit(db, thread, left)
+    for number in pruned:
+        move_head(db, thread, number)
+    note_collected(db, thread)
+    return len(pruned)
 
 
 # ---------------------------------------------------------------- rewritten
