@@ -10,8 +10,8 @@ import os
 import sys
 import time
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
 
@@ -111,6 +111,15 @@ SHORT = 6
 def digest_of(data: bytes) -> str:
     """128 bits of SHA-256, as 22 characters: the name of a chunk, the checksum of a line."""
     return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")
+
+
+def join_names(kind: str, names: Iterable[str]) -> str:
+    """The name of a workflow without one: equal in every process, and different for other parts. At most 60 characters
+    of the parts' names are in it."""
+    joined = "-".join(names)
+    if len(joined) > 60:
+        joined = f"{joined[:60]}-{blake2b(joined.encode(), digest_size=4).hexdigest()}"
+    return f"{kind}-{joined}"
 
 
 # ---------------------------------------------------------------- names of a package

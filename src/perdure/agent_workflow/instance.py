@@ -15,8 +15,7 @@ from perdure.agent_workflow.execution.execution import Emit, Execution, StoredEx
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agents.tools import Tool
-from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.clock import Clock
+from perdure.clock import SystemClock
 from perdure.engine.run.stream import ResponseStream
 from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy, did_you_mean
 from perdure.graph.policy import Seconds
@@ -38,28 +37,18 @@ OPTIONS = (
 class AgentWorkflowInstance:
     """Built by `AgentWorkflow.create()...build()`. One object serves any number of executions."""
 
-    def __init__(
-        self,
-        definition: WorkflowConfig,
-        workflow: Workflow,
-        clock: Clock,
-        draft: Draft,
-        planner: Planner,
-        *,
-        store: StoreCheckpointStorage | None,
-        is_durable: bool,
-    ) -> None:
-        self.definition = definition
+    def __init__(self, draft: Draft, workflow: Workflow, planner: Planner) -> None:
+        self.definition = draft.to_config()
         self.workflow = workflow
         """The compiled graph. Every method of a perdure workflow applies to it."""
-        self.workflow_store = store
+        self.workflow_store = draft.store
         """Stores definitions and, with checkpointing, executions; None without a store."""
-        self._clock = clock
+        self.is_durable = draft.settings.checkpointing
+        """Whether executions survive this process."""
+        self.planner = planner
+        self._clock = draft.clock or SystemClock()
         self._draft = draft
         """The source of this instance, with the objects that a document cannot hold."""
-        self.planner = planner
-        self.is_durable = is_durable
-        """Whether executions survive this process."""
         self._running: list[Execution] = []
         self.subscribers = Subscribers()
 

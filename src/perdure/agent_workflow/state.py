@@ -9,9 +9,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from perdure.agent_workflow.definition import START
+from perdure.agent_workflow.events import EVENT, AgentWorkflowEvent
 from perdure.agents.recording import current_delivery
 from perdure.clock import Clock
 from perdure.engine.delivery.context import DeliveryContext
+from perdure.events import WorkflowEvent
+from perdure.graph.context import WorkflowContext
 
 Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
 DEFINITION = "definition"
@@ -173,6 +176,17 @@ def raise_trouble() -> None:
 
 def clock() -> Clock:
     return delivery().clock
+
+
+async def emit(ctx: WorkflowContext[Any, Any], event: AgentWorkflowEvent, workflow_name: str) -> None:
+    named = msgspec.structs.replace(event, workflow_name=workflow_name)
+    await ctx.add_event(WorkflowEvent(EVENT, named))
+
+
+def limit(start: datetime, seconds: float | None, outer: datetime | None) -> datetime | None:
+    """The deadline so many seconds after the start, or an earlier one of the outer work; None: there is none."""
+    own = None if seconds is None else start + timedelta(seconds=seconds)
+    return min((deadline for deadline in (own, outer) if deadline is not None), default=None)
 
 
 def is_over(task: NodeTask) -> bool:

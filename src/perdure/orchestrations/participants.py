@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.graph import find_graph, is_agent
 from perdure.graph.handlers import handler
-from perdure.names import check_identifier
+from perdure.names import check_identifier, join_names
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 
 INPUT_ID = "input-conversation"
@@ -222,10 +221,6 @@ def create_completion_message(*, text: str | None = None, author_name: str, reas
     return Message("assistant", text or f"Conversation {reason}.", author_name)
 
 
-MAX_NAME_CHARACTERS = 60
-"""Of participants' names in the name of a team."""
-
-
 class TeamSettings(TypedDict, total=False):
     """The settings that the builders of all orchestrations accept."""
 
@@ -281,17 +276,8 @@ class TeamBuilder:
         max_iterations: int = DEFAULT_MAX_ITERATIONS,
     ) -> WorkflowBuilder:
         settings: dict[str, Any] = {**self._settings, **designation}
-        settings["name"] = self._settings.get("name") or _team_name(self.KIND, team)
+        settings["name"] = self._settings.get("name") or join_names(self.KIND, (member.name for member in team))
         return WorkflowBuilder(max_iterations, start_executor=start, **settings)
-
-
-def _team_name(kind: str, team: Sequence[Participant]) -> str:
-    """Equal in every process, and different for another team."""
-    names = "-".join(member.name for member in team)
-    if len(names) > MAX_NAME_CHARACTERS:
-        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
-        names = f"{names[:MAX_NAME_CHARACTERS]}-{digest}"
-    return f"{kind}-{names}"
 
 
 class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

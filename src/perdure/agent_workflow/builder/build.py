@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
-
-import msgspec
 
 from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.check import content_problems, form_problems
@@ -22,7 +19,6 @@ from perdure.agent_workflow.definition import (
     Draft,
     EdgeDraft,
     NodeDraft,
-    SettingsConfig,
     WorkflowConfig,
 )
 from perdure.agent_workflow.documents.convert import resolve
@@ -37,23 +33,19 @@ from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.base import adapt_agent
 from perdure.agents.tools import as_tool
 from perdure.checkpoints.history.retention import LatestOnly
-from perdure.clock import SystemClock
 from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.graph import WorkflowExecutor, is_agent
 from perdure.isolation import isolate
+from perdure.names import join_names
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.workflow import Workflow
-
-MAX_NAME_CHARACTERS = 60
-"""Of the nodes' ids in the name of a workflow."""
 
 
 def build_instance(draft: Draft) -> AgentWorkflowInstance:
     """Raises InvalidDefinition with all problems."""
     draft = draft.copy()
-    draft.name = draft.name or default_name(draft.nodes)
-    settings = draft.settings
+    draft.name = draft.name or join_names("agent-workflow", draft.nodes)
     # Checks of the content need a definition of the right form, and agents need a definition without problems.
     problems = form_problems(draft)
     problems = problems or [*resolve_imports(draft), *content_problems(draft)]
@@ -61,23 +53,11 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     if problems:
         raise InvalidDefinition(problems, draft.source)
     planner = create_planner(draft)
-    clock = draft.clock or SystemClock()
-    storage = draft.store if settings.checkpointing else None
+    storage = draft.store if draft.settings.checkpointing else None
     if storage is None:
         storage = InMemoryCheckpointStorage(retention=LatestOnly)
     workflow = compile_graph(draft, planner, storage=storage, is_inner=False)
-    return AgentWorkflowInstance(
-        draft.to_config(), workflow, clock, draft, planner, store=draft.store, is_durable=settings.checkpointing
-    )
-
-
-def default_name(nodes: Collection[str]) -> str:
-    """The name of a workflow without one: equal in every process, and different for other nodes."""
-    names = "-".join(nodes)
-    if len(names) > MAX_NAME_CHARACTERS:
-        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
-        names = f"{names[:MAX_NAME_CHARACTERS]}-{digest}"
-    return f"agent-workflow-{names}"
+    return AgentWorkflowInstance(draft, workflow, planner)
 
 
 def resolve_imports(draft: Draft) -> list[Problem]:
@@ -115,37 +95,32 @@ class _Resolver:
     def node(self, node: NodeDraft, path: str) -> None:
         config = node.config
         if config.output_types:
-            kinds = [
-                self._resolve(import_path, f"{path}.output_types[{index}]", "a type", _is_type)
-                for index, import_path in enumerate(config.output_types)
-            ]
-            node.types = tuple(kind for kind in kinds if kind is not None)
+            node.types = tuple(self._resolve_all(config.output_types, f"{path}.output_types", "a type", _is_type))
         if config.tools:
-            tools = self._tools(config.tools, f"{path}.tools")
-            node.tools = tuple(map(as_tool, tools))
+            node.tools = tuple(map(as_tool, self._resolve_all(config.tools, f"{path}.tools", "a function", callable)))
         if config.approval is not None and config.approval.predicate is not None:
             where, words = f"{path}.approval.predicate", "a function of an ApprovalContext"
             node.needs_approval = self._resolve(config.approval.predicate, where, words, callable)
         if isinstance(config.agent, AgentConfig):
-            self._tools(config.agent.tools, f"{path}.agent.tools")
+            self._resolve_all(config.agent.tools, f"{path}.agent.tools", "a function", callable)
         elif config.agent is not None:
             words = "an agent, or a function that makes one"
             node.agent = self._resolve(config.agent, f"{path}.agent", words, _is_agent)
         if config.workflow is not None:
             node.workflow = self._workflow(config.workflow, f"{path}.workflow")
 
-    def _tools(self, import_paths: tuple[str, ...], path: str) -> list[Any]:
-        tools = [
-            self._resolve(import_path, at(path, index), "a function", callable)
-            for index, import_path in enumerate(import_paths)
-        ]
-        return [tool for tool in tools if tool is not None]
+    def _resolve_all(
+        self, import_paths: tuple[str, ...], path: str, words: str, allows: Callable[[Any], bool]
+    ) -> list[Any]:
+        values = [self._resolve(name, at(path, index), words, allows) for index, name in enumerate(import_paths)]
+        return [value for value in values if value is not None]
 
     def _workflow(self, workflow: WorkflowConfig | str, path: str) -> Any:
         if isinstance(workflow, str):
-            return self._resolve(workflow, path, "a workflow that was built", _is_workflow)
+            return self._resolve(workflow, path, "a workflow that was built", _is_built)
         inner, outer = Draft.from_config(workflow), self._draft
-        inner.settings = _inner_settings(inner.settings, outer.settings)
+        # It is part of the outer execution, which the store saves. Its agents may share the outer model.
+        inner.change_settings(checkpointing=False, model=inner.settings.model or outer.settings.model)
         inner.session_store, inner.clock, inner.durability = outer.session_store, outer.clock, outer.durability
         try:
             return build_instance(inner)
@@ -154,13 +129,7 @@ class _Resolver:
             return None
 
 
-def _inner_settings(own: SettingsConfig, outer: SettingsConfig) -> SettingsConfig:
-    """The inner workflow is part of the outer execution, which the store saves. Its agents may share the outer
-    model."""
-    return msgspec.structs.replace(own, checkpointing=False, model=own.model or outer.model)
-
-
-def _is_workflow(thing: Any) -> bool:
+def _is_built(thing: Any) -> bool:
     return isinstance(thing, AgentWorkflowInstance)
 
 
@@ -176,21 +145,17 @@ def _create_agents(draft: Draft) -> list[Problem]:
     """Put the agent of each node into the draft. Returns the problems of those that cannot be created or used."""
     problems: list[Problem] = []
     for node_id, node in draft.nodes.items():
-        path = at("agents", node_id) + ".agent"
+        path, config = at("agents", node_id) + ".agent", node.config.agent
         try:
+            if isinstance(config, AgentConfig):
+                node.agent = create_agent(config, node_id, config.model or draft.settings.model or "")
+            elif config is not None:
+                node.agent = _call_factory(node.agent, config, path)
             if node.workflow is None:
-                node.agent = _check_agent(_find_agent(node, node_id, path, draft.settings.model), path)
+                _check_agent(node.agent, path)
         except InvalidDefinition as error:
             problems += error.problems
     return problems
-
-
-def _find_agent(node: NodeDraft, node_id: str, path: str, model: str | None) -> Any:
-    """The agent object, or the agent of a config or a function."""
-    config = node.config.agent
-    if isinstance(config, AgentConfig):
-        return create_agent(config, node_id, config.model or model or "")
-    return node.agent if config is None else _call_factory(node.agent, config, path)
 
 
 def _call_factory(value: Any, import_path: str, path: str) -> Any:
@@ -209,13 +174,12 @@ def _call_factory(value: Any, import_path: str, path: str) -> Any:
         raise InvalidDefinition([(path, problem)]) from error
 
 
-def _check_agent(agent: Any, path: str) -> Any:
+def _check_agent(agent: Any, path: str) -> None:
     if isinstance(agent, type):
         problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
         raise InvalidDefinition([(path, problem)])
     if not is_agent(adapt_agent(agent)):
         raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
-    return agent
 
 
 def create_agent(config: AgentConfig, node_id: str, model: str) -> Any:

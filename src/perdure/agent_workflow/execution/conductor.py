@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -26,9 +25,10 @@ from perdure.agent_workflow.state import (
     NodeTask,
     SessionRef,
     clock,
+    emit,
     flatten_outputs,
+    limit,
 )
-from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
@@ -68,15 +68,13 @@ class Conductor(Executor):
             await self._begin_again(before, message, ctx)
             return
         start_input = message.input if isinstance(message, InnerInput) else message
-        now = clock().now()
-        own = None if self._timeout is None else now + timedelta(seconds=self._timeout)
         outer = message.deadline if isinstance(message, InnerInput) else None
-        deadline = min((limit for limit in (own, outer) if limit is not None), default=None)
+        began = clock().now()
         conversations: dict[str, SessionRef] = {}
         if self._conversations is not None:
             conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
         ctx.set_state(DEFINITION, dict(self._version))
-        state = ExecutionState(start_input, now, deadline, conversations=conversations)
+        state = ExecutionState(start_input, began, limit(began, self._timeout, outer), conversations=conversations)
         await self._emit(
             ctx,
             events.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=len(self._planner.graph.layers)),
@@ -205,8 +203,7 @@ class Conductor(Executor):
         return as_text(value) if value not in (None, {}) else ""
 
     async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
-        named = msgspec.structs.replace(event, workflow_name=self._name)
-        await ctx.add_event(WorkflowEvent(events.EVENT, named))
+        await emit(ctx, event, self._name)
 
     async def _emit_edge(self, edge: NodeEdge, ctx: Context) -> None:
         event = events.WorkflowEdgeTraversedEvent(

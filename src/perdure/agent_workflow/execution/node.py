@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
@@ -20,12 +20,13 @@ from perdure.agent_workflow.state import (
     Status,
     clock,
     delivery,
+    emit,
     is_over,
+    limit,
     raise_trouble,
 )
 from perdure.agents.tools import types_of
 from perdure.errors import ApprovalTimedOut
-from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
@@ -79,9 +80,9 @@ async def _request_decision(
     """Wait for the answer, which may arrive in another process. `latest`: the deadline of the whole execution."""
     # The terms of the first request are recorded: after a restart it is the same request, with the same deadline.
     is_limited = bool(config.timeout) and config.timeout_behavior != "suspend"
-    own = clock().now() + timedelta(seconds=config.timeout or 0) if is_limited else None
-    deadline = min((limit for limit in (own, latest) if limit is not None), default=None)
-    is_own = own is not None and deadline == own
+    own = limit(clock().now(), config.timeout if is_limited else None, None)
+    is_own = own is not None and (latest is None or own <= latest)
+    deadline = own if is_own else latest
     late = ApprovalDecision(is_own and config.timeout_behavior == "auto_approve", timed_out=True)
     request = ApprovalRequest(
         context.node_id, config.message, context.outputs, context.original_input, config.description
@@ -177,9 +178,7 @@ class AgentNode(Executor):
     async def _send_inner(self, ctx: Context) -> None:
         """Start the workflow of this node. Each attempt starts it from the beginning."""
         inner: InnerTask = ctx.private["inner"]
-        own = self._config.timeout
-        limits = (inner.task.deadline, None if own is None else clock().now() + timedelta(seconds=own))
-        deadline = min((limit for limit in limits if limit is not None), default=None)
+        deadline = limit(clock().now(), self._config.timeout, inner.task.deadline)
         await ctx.send_message(InnerInput(inner.text, deadline), target_id=self.inner_id)
 
     async def _settle(self, task: NodeTask, turn: NodeTurn, ctx: Context) -> None:
@@ -257,5 +256,4 @@ class AgentNode(Executor):
         )
 
     async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
-        named = msgspec.structs.replace(event, workflow_name=self._workflow_name)
-        await ctx.add_event(WorkflowEvent(events.EVENT, named))
+        await emit(ctx, event, self._workflow_name)

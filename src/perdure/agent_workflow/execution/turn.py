@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import operator
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -13,7 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from perdure.agent_workflow.conversations import ConversationMessages, merge_messages, new_messages
-from perdure.agent_workflow.definition import ANSWER, NodeDraft, RetryConfig
+from perdure.agent_workflow.definition import ANSWER, NodeDraft, RetryConfig, RetryStrategy
 from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.base import adapt_agent, take_live_turn
@@ -29,37 +31,32 @@ _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses that a later attempt may not get."""
 
 
+@dataclass(frozen=True)
+class NodeRetry(RetryPolicy):
+    """The retries of a node's config."""
+
+    strategy: RetryStrategy = "exponential"
+
+    def delay_after(self, attempts: int) -> float:
+        if self.strategy == "linear":  # each delay grows by the initial delay
+            longest = in_seconds("max_delay", self.max_delay or 0.0)
+            return min(in_seconds("initial_delay", self.initial_delay) * attempts, longest)
+        # A random part, from half to all, so that many clients do not retry at the same time.
+        part = random.uniform(0.5, 1) if self.strategy == "jittered" else 1.0  # noqa: S311  # it protects nothing
+        return super().delay_after(attempts) * part
+
+
 def retry_policy_of(config: RetryConfig | None) -> RetryPolicy | None:
     if config is None:
         return None
-    backoff = 2.0 if config.strategy in ("exponential", "jittered") else 1.0
-    kind = (
-        LinearRetry if config.strategy == "linear" else JitteredRetry if config.strategy == "jittered" else RetryPolicy
-    )
-    return kind(
+    return NodeRetry(
         config.max_attempts,
         config.initial_delay,
-        backoff,
+        2.0 if config.strategy in ("exponential", "jittered") else 1.0,
         config.max_delay,
         retry_on=is_transient if config.only_transient else Exception,
+        strategy=config.strategy,
     )
-
-
-@dataclass(frozen=True)
-class LinearRetry(RetryPolicy):
-    """Each delay grows by the initial delay."""
-
-    def delay_after(self, attempts: int) -> float:
-        longest = in_seconds("max_delay", self.max_delay or 0.0)
-        return min(in_seconds("initial_delay", self.initial_delay) * attempts, longest)
-
-
-@dataclass(frozen=True)
-class JitteredRetry(RetryPolicy):
-    """A random part, from half to all, of the exponential delay: many clients do not retry at the same time."""
-
-    def delay_after(self, attempts: int) -> float:
-        return super().delay_after(attempts) * random.uniform(0.5, 1)  # noqa: S311  # spreads load, protects nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +152,8 @@ class Turns:
         if self._tools:
             options["tools"] = self._tools
         if self.node.types:
-            options |= {"response_format": self._response_format(), "output_mode": self._config.structured_mode}
+            union = functools.reduce(operator.or_, self.node.types)  # or the only type
+            options |= {"response_format": union, "output_mode": self._config.structured_mode}
         messages = messages_for(self._config, text)
 
         async def turn() -> NodeTurn:
@@ -187,14 +185,6 @@ class Turns:
                 timeout=self._config.timeout,
             )
         return recorded
-
-    def _response_format(self) -> Any:
-        """The output type, or the union of several."""
-        types = self.node.types
-        union: Any = types[0]
-        for kind in types[1:]:
-            union = union | kind
-        return union
 
     async def _map(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
         """One turn for each item. A resumed map repeats only items without a recorded turn. Every item starts from the

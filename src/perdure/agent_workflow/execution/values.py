@@ -170,19 +170,6 @@ def _match_union(node: str, response: AgentResponse, types: Sequence[type]) -> t
     raise ValueError(f"agents.{node}: the answer is none of {names}. {problems[0]}")
 
 
-def fields_of(kind: Any) -> list[str] | None:
-    """The names of its fields; None if they are unknown before a value exists."""
-    model = getattr(kind, "model_fields", None)
-    if isinstance(model, Mapping):
-        return list(model)
-    try:
-        info: Any = msgspec.inspect.type_info(kind)
-    except Exception:  # noqa: BLE001  # msgspec may raise anything for a foreign type
-        return None
-    fields = getattr(info, "fields", None)
-    return None if fields is None else [field.encode_name for field in fields]
-
-
 def handoff_tools(config: NodeConfig) -> list[Tool]:
     """One tool for each target of a router."""
     return [_handoff_tool(handoff.target, handoff.description) for handoff in config.handoffs]
@@ -248,10 +235,11 @@ def _keys_of_type(kind: Any) -> list[str] | None:
     if isinstance(getattr(kind, "model_fields", None), Mapping):
         has_more = getattr(kind, "__pydantic_root_model__", False) or kind.model_config.get("extra") == "allow"
         return None if has_more else [*kind.model_fields, *getattr(kind, "model_computed_fields", ())]
-    fields = fields_of(kind)
-    if fields is None:
+    try:
+        info: Any = msgspec.inspect.type_info(kind)
+        fields = [field.encode_name for field in info.fields]
+    except Exception:  # noqa: BLE001  # it has no fields; or it is a foreign type, for which msgspec may raise anything
         return None
-    info: Any = msgspec.inspect.type_info(kind)
     if isinstance(info, msgspec.inspect.NamedTupleType) or getattr(info, "array_like", False):
         return [ANSWER]  # a list has no keys
     tag = getattr(info, "tag_field", None)
