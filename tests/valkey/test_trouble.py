@@ -22,7 +22,7 @@ from tests.valkey.places import Place
 from perdure import MissingExtra
 from perdure.store import Store
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
+from perdure.stores.valkey.channels import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
 from perdure.stores.valkey.connection import TIMEOUT_SECONDS, Valkey
 from perdure.stores.valkey.store import AcceleratedStore
 from perdure.testing.conformance.threads import own

@@ -7,6 +7,8 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from perdure.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint
 from perdure.records import CheckpointInfo, LoggedEvents, StoredCheckpoint
 from perdure.stores.postgres.database import HasDatabase, Queries
@@ -37,7 +39,8 @@ _INFO = """
 c.thread, t.thread_id, c.number, c.seq, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous,
   c.timestamp, c.run_id, c.status, c.is_pinned
 """
-_FROM = "FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
+COMMITS = "{s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
+BY_ID = f"FROM {COMMITS} WHERE c.checkpoint_id = $1 AND {HAS_CHECKPOINT} ORDER BY c.seq DESC LIMIT 1"
 
 _HEAD = f"""
 SELECT t.head, {_INFO}, {PARENT_ID}, c.root, c.seal FROM {{s}}.threads t
@@ -70,18 +73,18 @@ WITH RECURSIVE names AS (
 """
 """Each name once, from the index. The list of all checkpoints merges one list per workflow."""
 
-_PAGE = f"""
-SELECT {_INFO}, ({HAS_CHECKPOINT}) AS has_checkpoint FROM (SELECT * FROM {{s}}.commits WHERE workflow = $1
-  AND checkpoint_id IS NOT NULL AND seq < $2 ORDER BY seq DESC LIMIT $3) c
-JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t ON true ORDER BY c.seq DESC
-"""
-"""The inner query selects: PostgreSQL then uses the index, whatever the statistics say."""
 
-_PAGE_OF_THREAD = f"""
-SELECT {_INFO}, ({HAS_CHECKPOINT}) AS has_checkpoint FROM (SELECT * FROM {{s}}.commits WHERE thread = $1
-  AND checkpoint_id IS NOT NULL AND number < $2 AND seq < $4 ORDER BY number DESC LIMIT $3) c
-JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t ON true ORDER BY c.number DESC
+def _page(where: str, order: str) -> str:
+    """The inner query selects: PostgreSQL then uses the index, whatever the statistics say."""
+    return f"""
+SELECT {_INFO}, ({HAS_CHECKPOINT}) AS has_checkpoint FROM (SELECT * FROM {{s}}.commits
+  WHERE {where} AND checkpoint_id IS NOT NULL ORDER BY {order} DESC LIMIT $3) c
+JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t ON true ORDER BY c.{order} DESC
 """
+
+
+_PAGE = _page("workflow = $1 AND seq < $2", "seq")
+_PAGE_OF_THREAD = _page("thread = $1 AND number < $2 AND seq < $4", "number")
 
 _EVENTS = f"""
 SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t
@@ -112,11 +115,7 @@ FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id, c.work
 async def find_checkpoint(store: HasDatabase, checkpoint_id: str) -> StoredCheckpoint | None:
     if not is_text(checkpoint_id):
         return None
-    row = await store.db.row(
-        f"SELECT {_INFO}, {PARENT_ID}, c.root, c.seal {_FROM} WHERE c.checkpoint_id = $1 AND {HAS_CHECKPOINT}"
-        " ORDER BY c.seq DESC LIMIT 1",
-        pack_id(checkpoint_id),
-    )
+    row = await store.db.row(f"SELECT {_INFO}, {PARENT_ID}, c.root, c.seal {BY_ID}", pack_id(checkpoint_id))
     return None if row is None else await _stored_checkpoint(store.db, row)
 
 
@@ -187,13 +186,12 @@ async def list_infos(
     if workflow_name is not None and not is_text(workflow_name):
         return []
     if thread_id is not None:
-        values = (thread_key(thread_id), number, limit, seq)
-        rows = await _newest(db, _PAGE_OF_THREAD, "number", *values, workflow=workflow_name)
+        rows = await _newest(db, _PAGE_OF_THREAD, "number", thread_key(thread_id), number, limit, workflow_name, seq)
     else:
         names = [workflow_name]
         if workflow_name is None:
             names = [row["workflow"] for row in await db.rows(_ALL_WORKFLOWS)]
-        pages = [await _newest(db, _PAGE, "seq", name, seq, limit) for name in names]
+        pages = [await _newest(db, _PAGE, "seq", name, seq, limit, None) for name in names]
         rows = sorted(chain(*pages), key=lambda row: -row["seq"])[:limit]
     previous = await find_previous(db, [(row["thread"], row) for row in rows])
     infos = [read_info(row["thread_id"], row, parent) for row, parent in zip(rows, previous, strict=True)]
@@ -201,14 +199,7 @@ async def list_infos(
 
 
 async def _newest(
-    db: Queries,
-    page: str,
-    order: str,
-    key: Any,
-    before: int,
-    limit: int | None,
-    *more: Any,
-    workflow: str | None = None,
+    db: Queries, page: str, order: str, key: Any, before: int, limit: int | None, workflow: str | None, *more: Any
 ) -> list[Any]:
     """The newest checkpoints before a position in an order. Reads another page if a page holds pruned ones."""
     newest: list[Any] = []
@@ -223,14 +214,8 @@ async def _newest(
 
 async def _find_commit(db: Queries, checkpoint_id: str) -> Any:
     """Raises CheckpointNotFound."""
-    row = None
-    if is_text(checkpoint_id):
-        row = await db.row(
-            f"SELECT c.thread, c.number, c.seq {_FROM} WHERE c.checkpoint_id = $1 AND {HAS_CHECKPOINT}"
-            " ORDER BY c.seq DESC LIMIT 1",
-            pack_id(checkpoint_id),
-        )
-    if row is None:
+    row = is_text(checkpoint_id) and await db.row(f"SELECT c.thread, c.number, c.seq {BY_ID}", pack_id(checkpoint_id))
+    if not row:
         raise CheckpointNotFound(checkpoint_id)
     return row
 
@@ -251,15 +236,17 @@ async def load_events(store: HasDatabase, thread_id: str, seq: int | None) -> Se
     if end < newest and oldest <= newest:
         raise DamagedCheckpoint("of its log", f"its events end at {end}, and {newest} were committed", thread_id)
     infos = await read_infos(store.db, thread_id, rows)
-    logged = []
-    for row in rows:
-        events = read_events(thread_id, row)
-        if events is not None:
-            of_commit = (row["number"], unpack_run_id(row), read_timestamp(row), infos.get(row["number"]))
-            logged.append(
-                LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *of_commit)
-            )
-    return logged
+    return [
+        msgspec.structs.replace(
+            events,
+            number=row["number"],
+            run_id=unpack_run_id(row),
+            timestamp=read_timestamp(row),
+            info=infos.get(row["number"]),
+        )
+        for row in rows
+        if (events := read_events(thread_id, row)) is not None
+    ]
 
 
 def check_thread_row(thread_id: str, row: Any) -> None:

@@ -23,15 +23,15 @@ from perdure.stores.packing import RUN, consumed_seal, count_bytes
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, PgSession
 from perdure.stores.postgres.leases import HeldThread
-from perdure.stores.postgres.pool import DataError, IdTaken, Refused
+from perdure.stores.postgres.pool import IdTaken, Refused
 from perdure.stores.postgres.pruning import collect_garbage, lock_against_pruning, move_head
 from perdure.stores.postgres.rows import (
     COLUMNS,
     MAX_NUMBER,
+    SEAL,
     TYPES,
     check_id,
     commit_row,
-    commit_seal,
     pack_id,
     thread_key,
 )
@@ -268,7 +268,7 @@ async def _write_group(db: Database, commits: Sequence[Commit]) -> list[bool]:
     columns = zip(*(_parameters(commit, plain) for commit in commits), strict=True)
     try:
         rows = await db.once("fetch", _COMMIT_GROUP, tuple(columns))
-    except (DataError, Refused):  # because of one of them: none is stored
+    except Refused:  # because of one of them: none is stored
         rows = []
     places = {row["place"] for row in rows}
     return [place in places for place in range(1, len(commits) + 1)]
@@ -302,7 +302,7 @@ async def _is_stored(db: Database, commit: Commit) -> bool:
         thread_key(commit.lease.thread_id),
         commit.number,
         pack_id(commit.run_id, RUN),
-        commit_seal(commit),
+        commit_row(commit)[SEAL],
     )
     return row is not None
 

@@ -20,13 +20,14 @@ from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.layer import rename_commit
 from perdure.stores.packing import consumed_seal, item_seal, seal, unseal_entry, unseal_item
-from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, read_infos
+from perdure.stores.postgres.checkpoints import BY_ID, COMMITS, HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
 from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.pool import IdTaken
 from perdure.stores.postgres.rows import (
     COLUMNS,
     TYPES,
+    UNCOMMITTED,
     check_id,
     commit_row,
     events_seal,
@@ -36,6 +37,7 @@ from perdure.stores.postgres.rows import (
     read_commit,
     read_events,
     read_root,
+    read_uncommitted,
     root_seal,
     sealed_fields_of_row,
     thread_key,
@@ -47,8 +49,8 @@ BATCH_SIZE = 200
 """Commits that are read or written together: their payloads are in memory."""
 
 _COMMITS = (
-    f"SELECT c.*, t.thread_id, t.events_dropped_before, ({HAS_CHECKPOINT}) AS has_checkpoint FROM {{s}}.commits c"
-    " JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
+    f"SELECT c.*, t.events_dropped_before, ({HAS_CHECKPOINT}) AS has_checkpoint FROM {COMMITS}"
+    " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
 )
 
 _INSERT = (
@@ -56,21 +58,14 @@ _INSERT = (
     f" {', '.join(f'${number}' for number, _ in enumerate(TYPES, 2))})"
 )
 
-_JOURNAL, _INBOX, _REQUESTS = (
-    "FROM {s}.journal WHERE thread = $1 ORDER BY entry",
-    "FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL ORDER BY item",
-    'FROM {s}.requests WHERE thread = $1 ORDER BY asked_at, request_id COLLATE "C"',
-)
+_REQUESTS = 'FROM {s}.requests WHERE thread = $1 ORDER BY asked_at, request_id COLLATE "C"'
 _THREAD = f"""
-SELECT t.*, ARRAY(SELECT number FROM {{s}}.commits WHERE thread = $1 AND is_pinned ORDER BY number) AS pins,
+SELECT t.*, j.*, i.*, ARRAY(SELECT number FROM {{s}}.commits WHERE thread = $1 AND is_pinned ORDER BY number) AS pins,
   ARRAY(SELECT item_id FROM {{s}}.inbox WHERE thread = $1 AND body IS NULL ORDER BY item) AS consumed,
-  ARRAY(SELECT delivery_id {_JOURNAL}) AS deliveries, ARRAY(SELECT body {_JOURNAL}) AS bodies,
-  ARRAY(SELECT seal {_JOURNAL}) AS seals, ARRAY(SELECT item_id {_INBOX}) AS item_ids,
-  ARRAY(SELECT kind {_INBOX}) AS kinds, ARRAY(SELECT body {_INBOX}) AS items, ARRAY(SELECT seal {_INBOX}) AS item_seals,
   ARRAY(SELECT request_id {_REQUESTS}) AS request_ids, ARRAY(SELECT executor_id {_REQUESTS}) AS executors,
   ARRAY(SELECT asked_at {_REQUESTS}) AS asked, ARRAY(SELECT deadline {_REQUESTS}) AS deadlines,
   ARRAY(SELECT assignee {_REQUESTS}) AS assignees
-FROM {{s}}.threads t WHERE t.thread = $1
+FROM {{s}}.threads t {UNCOMMITTED} WHERE t.thread = $1
 """
 """All of a thread except its commits, in one snapshot."""
 
@@ -86,8 +81,7 @@ async def unpin(store: HasDatabase, checkpoint_id: str) -> None:
 async def _set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound. A lock prevents that the thread is deleted meanwhile."""
     rows = is_text(checkpoint_id) and await db.rows(
-        "WITH found AS (SELECT c.thread, c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-        f" WHERE c.checkpoint_id = $1 AND {HAS_CHECKPOINT} ORDER BY c.seq DESC LIMIT 1 FOR KEY SHARE OF t)"
+        f"WITH found AS (SELECT c.thread, c.number {BY_ID} FOR KEY SHARE OF t)"
         " UPDATE {s}.commits c SET is_pinned = $2 FROM found WHERE c.thread = found.thread"
         " AND c.number = found.number AND c.checkpoint_id = $1 RETURNING 1",
         pack_id(checkpoint_id),
@@ -200,16 +194,11 @@ async def _write_header(session: PgSession, header: ThreadHeader) -> None:
             for request in header.requests
         ],
     )
-    insert = "INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)"
+    consumed = ((item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed)
+    waiting = ((item.item_id, item.kind, item.body) for item in header.inbox)
     await session.many(
-        insert, [(key, item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed]
-    )
-    await session.many(
-        insert,
-        [
-            (key, item.item_id, item.kind, item.body, item_seal(thread_id, item.item_id, item.kind, item.body))
-            for item in header.inbox
-        ],
+        "INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)",
+        [(key, *item) for item in (*consumed, *((*item, item_seal(thread_id, *item)) for item in waiting))],
     )
     await session.many(
         "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)",
@@ -263,8 +252,7 @@ async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     row = await db.row(_THREAD, thread_key(thread_id))
     if row is None:
         return None
-    journal = [*zip(row["deliveries"], row["bodies"], row["seals"], strict=True)]
-    inbox = [*zip(row["item_ids"], row["kinds"], row["items"], row["item_seals"], strict=True)]
+    journal, inbox = read_uncommitted(thread_id, row)
     if not row["number"] and not journal and not inbox and not row["consumed"]:
         return None
     requests = zip(row["request_ids"], row["executors"], row["asked"], row["deadlines"], row["assignees"], strict=True)
@@ -280,8 +268,8 @@ async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
         row["head"],
         row["due_at"],
         tuple(PendingRequest(thread_id, *request, row["workflow"]) for request in requests),
-        [unseal_entry(thread_id, row["number"], *entry) for entry in journal],
-        [unseal_item(thread_id, *item) for item in inbox],
+        journal,
+        inbox,
         row["consumed"],
         row["pins"],
     )

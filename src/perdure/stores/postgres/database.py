@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from math import inf
@@ -13,7 +14,7 @@ from random import random
 from typing import Any, Generic, Protocol, TypeVar
 
 from perdure.errors import PerdureError, StorageFailed, StoreUnavailable, UnsupportedId
-from perdure.stores.postgres.pool import DataError, Lost, NameTooLong, NotText, Pool, Refused, Rolled
+from perdure.stores.postgres.pool import Lost, NameTooLong, NotText, Pool, Refused, Rolled
 from perdure.stores.postgres.schema import in_schema, prepare
 from perdure.stores.postgres.urls import redacted_url
 
@@ -26,14 +27,21 @@ FIRST_CONNECT_SECONDS = 3.0
 _MAX_ROLLBACKS = 20
 
 
-class Queries(Protocol):
-    """What `Database` and `PgSession` have in common: statements with or without a transaction around them."""
+class Queries(ABC):
+    """Statements, with a transaction around them (`PgSession`) or each by itself (`Database`)."""
 
-    async def rows(self, text: str, *values: Any) -> list[Any]: ...
+    @abstractmethod
+    def fetch(self, method: str, text: str, values: tuple[Any, ...]) -> Awaitable[Any]: ...
 
-    async def row(self, text: str, *values: Any) -> Any: ...
+    async def rows(self, text: str, *values: Any) -> list[Any]:
+        rows: list[Any] = await self.fetch("fetch", text, values)
+        return rows
 
-    async def value(self, text: str, *values: Any) -> Any: ...
+    async def row(self, text: str, *values: Any) -> Any:
+        return await self.fetch("fetchrow", text, values)
+
+    async def value(self, text: str, *values: Any) -> Any:
+        return await self.fetch("fetchval", text, values)
 
 
 class HasDatabase(Protocol):
@@ -46,7 +54,7 @@ class OutcomeUnknown(Exception):
     """The connection was lost before the answer: the server may have executed the statement, or not."""
 
 
-class Database:
+class Database(Queries):
     """One schema of one database, for any number of event loops."""
 
     def __init__(self, dsn: str, schema: str, pool_size: int, acquire_seconds: float, statement_seconds: float) -> None:
@@ -68,15 +76,9 @@ class Database:
             statement = self._texts[text] = in_schema(text, self.schema)
         return statement
 
-    async def rows(self, text: str, *values: Any) -> list[Any]:
-        """The rows of a statement that may run twice: it is sent again until the server answers."""
-        return await self.retry(lambda: self.once("fetch", text, values))
-
-    async def row(self, text: str, *values: Any) -> Any:
-        return await self.retry(lambda: self.once("fetchrow", text, values))
-
-    async def value(self, text: str, *values: Any) -> Any:
-        return await self.retry(lambda: self.once("fetchval", text, values))
+    def fetch(self, method: str, text: str, values: tuple[Any, ...]) -> Awaitable[Any]:
+        """The result of a statement that may run twice: it is sent again until the server answers."""
+        return self.retry(lambda: self.once(method, text, values))
 
     async def once(self, method: str, text: str, values: tuple[Any, ...]) -> Any:
         """Send a statement once. Raises OutcomeUnknown if the server does not answer."""
@@ -89,23 +91,19 @@ class Database:
                     result = await getattr(connection, method)(statement, *values)
             else:
                 result = await getattr(connection, method)(statement, *values)
-        except DataError:
-            pool.give_back(connection)
-            raise
-        except TimeoutError as error:  # the server still runs the statement: cancel it there
-            pool.drop_gently(connection)
-            raise OutcomeUnknown(f"no answer within {self.statement_seconds:g} s") from error
-        except Lost as error:
-            pool.drop(connection)
-            raise OutcomeUnknown(str(error) or type(error).__name__) from error
-        except Refused:
-            pool.give_back(connection)
-            raise
-        except BaseException:  # cancelled: the server may still run the statement
-            pool.drop_gently(connection)
+        except BaseException as error:
+            self._end_use(pool, connection, error)
             raise
         pool.give_back(connection)
         return result
+
+    def _end_use(self, pool: Pool, connection: Any, error: BaseException) -> None:
+        """After an error in a statement. Raises OutcomeUnknown if the server did not answer."""
+        pool.give_back_after(connection, error)
+        if isinstance(error, Lost) and not isinstance(error, PerdureError):
+            is_late = isinstance(error, TimeoutError)
+            reason = f"no answer within {self.statement_seconds:g} s" if is_late else _reason(error)
+            raise OutcomeUnknown(reason) from error
 
     @asynccontextmanager
     async def transaction(
@@ -114,13 +112,17 @@ class Database:
         """All or nothing. Raises OutcomeUnknown if the connection is lost. Each statement sees what was committed
         before it began, whatever the server's default isolation is."""
         pool = await self._pool()
+        connection = await pool.take()
         try:
-            async with pool.transaction(isolation, is_brisk=is_brisk) as connection:
+            async with connection.transaction(isolation=isolation):
+                if is_brisk:  # the server frees the locks of a client that vanishes, before TCP times out
+                    idle = int(min(10.0, self.statement_seconds) * 1000)
+                    await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
                 yield PgSession(self, connection)
-        except (PerdureError, DataError):
+        except BaseException as error:
+            self._end_use(pool, connection, error)
             raise
-        except Lost as error:
-            raise OutcomeUnknown(str(error) or type(error).__name__) from error
+        pool.give_back(connection)
 
     @asynccontextmanager
     async def single_transaction(self) -> AsyncIterator[PgSession]:
@@ -131,12 +133,10 @@ class Database:
         try:
             async with self.transaction(is_brisk=False) as session:  # the input may arrive slowly
                 yield session
+        except PerdureError:
+            raise
         except (OutcomeUnknown, *Lost) as error:
-            if isinstance(error, PerdureError):
-                raise
-            if isinstance(error, DataError):
-                raise self._rejection(error) from error
-            reason = f"the connection was lost ({str(error) or type(error).__name__}); check whether the write happened"
+            reason = f"the connection was lost ({_reason(error)}); check whether the write happened"
             raise StoreUnavailable("PostgresStore", f"write to {self.name}", reason) from error
         except Refused as error:
             raise self._rejection(error) from error
@@ -148,21 +148,24 @@ class Database:
         while True:
             try:
                 return await work()
+            except PerdureError:
+                raise
             except Rolled as error:
                 rollbacks += 1
                 if rollbacks > _MAX_ROLLBACKS:
                     raise StorageFailed("PostgresStore", f"use {self.name}", str(error)) from error
                 pause = 0.02 * rollbacks * _jitter()
             except (OutcomeUnknown, *Lost) as error:
-                if isinstance(error, DataError):
-                    raise self._rejection(error) from error
                 now = time.monotonic()
                 if deadline is None:  # a server that never answered is more likely a wrong URL
                     patience = RECONNECT_SECONDS if self._is_prepared else FIRST_CONNECT_SECONDS
                     began, deadline = now, now + patience
-                if isinstance(error, PerdureError) or now >= deadline:
-                    raise self._unavailable(error) from error
-                self._drop_connections()
+                if now >= deadline:
+                    reason = f"the server cannot be reached, or does not answer ({_reason(error)})"
+                    raise StoreUnavailable("PostgresStore", f"reach {self.name}", reason) from error
+                pool = self._pools.get(asyncio.get_running_loop())
+                if pool is not None:
+                    pool.drop_free()
                 pause = min(0.05 + (now - began) / 4, 1.0) * _jitter()
             except Refused as error:
                 raise self._rejection(error) from error
@@ -175,12 +178,6 @@ class Database:
             return UnsupportedId("text", "...", "PostgreSQL stores no text with NUL characters")
         return StorageFailed("PostgresStore", f"use {self.name}", f"{type(error).__name__}: {error}")
 
-    def _unavailable(self, error: Exception) -> PerdureError:
-        if isinstance(error, PerdureError):
-            return error
-        reason = f"the server cannot be reached, or does not answer ({str(error) or type(error).__name__})"
-        return StoreUnavailable("PostgresStore", f"reach {self.name}", reason)
-
     async def _pool(self) -> Pool:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
@@ -190,25 +187,15 @@ class Database:
                 self._drop_ended_loops()
                 self._pools[loop] = pool
         if not self._is_prepared:
-            async with self._borrow(pool) as connection:
+            connection = await pool.take()
+            try:
                 await prepare(connection, self.schema)
+            except BaseException as error:
+                pool.give_back_after(connection, error)
+                raise
+            pool.give_back(connection)
             self._is_prepared = True
         return pool
-
-    @asynccontextmanager
-    async def _borrow(self, pool: Pool) -> AsyncIterator[Any]:
-        connection = await pool.take()
-        try:
-            yield connection
-        except BaseException:
-            pool.drop(connection)
-            raise
-        pool.give_back(connection)
-
-    def _drop_connections(self) -> None:
-        pool = self._pools.get(asyncio.get_running_loop())
-        if pool is not None:
-            pool.drop_free()
 
     async def close(self) -> None:
         with self._lock:
@@ -223,27 +210,25 @@ class Database:
             del self._pools[loop]
 
 
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
 def _jitter() -> float:
     """Spreads the reconnects of many clients."""
     return 0.5 + random() / 2  # noqa: S311  # nothing secret
 
 
-class PgSession:
+class PgSession(Queries):
     """The statements of one transaction."""
 
     def __init__(self, database: Database, connection: Any) -> None:
         self._database = database
         self._connection = connection
 
-    async def rows(self, text: str, *values: Any) -> list[Any]:
-        rows: list[Any] = await self._connection.fetch(self._database.sql(text), *values)
-        return rows
-
-    async def row(self, text: str, *values: Any) -> Any:
-        return await self._connection.fetchrow(self._database.sql(text), *values)
-
-    async def value(self, text: str, *values: Any) -> Any:
-        return await self._connection.fetchval(self._database.sql(text), *values)
+    def fetch(self, method: str, text: str, values: tuple[Any, ...]) -> Awaitable[Any]:
+        result: Awaitable[Any] = getattr(self._connection, method)(self._database.sql(text), *values)
+        return result
 
     def lock_name(self, thread: object) -> str:
         """The name of a thread's advisory lock, unique among all schemas of the database."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from perdure.errors import StorageFailed
@@ -18,11 +19,12 @@ from perdure.names import RESERVED_THREAD
 from perdure.records import StoreContents
 from perdure.stores.postgres.pool import CONNECT_SECONDS, Lost, Pool, Refused
 from perdure.stores.postgres.rows import thread_key
-from perdure.stores.postgres.schema import TABLES, VERSION, find_version, quote_identifier
+from perdure.stores.postgres.schema import TABLES, VERSION, find_version, in_schema
 from perdure.stores.postgres.urls import explain_unreachable
 from perdure.stores.process_identity import is_owner_dead
 
 T = TypeVar("T")
+Row = dict[str, Any]
 
 ANSWER_SECONDS = 10.0
 """The limit of one query."""
@@ -51,25 +53,21 @@ SELECT n.oid IS NOT NULL AS is_there,
   COALESCE(has_schema_privilege(n.oid, 'USAGE'), false) AS may_use
 FROM (SELECT 1) one LEFT JOIN pg_namespace n ON n.nspname = $1
 """
-_RIGHTS = """
-SELECT format('%s on %s', p.name, c.relname) AS missing
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(name)
-WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2) AND NOT has_table_privilege(c.oid, p.name)
-  AND (c.relname <> 'meta' OR p.name = 'SELECT')
-UNION ALL
-SELECT 'USAGE on the sequence ' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname = 'moves' AND NOT has_sequence_privilege(c.oid, 'USAGE')
-ORDER BY 1
+_MISSING = """
+WITH relation AS (SELECT c.* FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1),
+own AS (SELECT * FROM relation WHERE relkind IN ('r', 'p') AND relname = ANY ($2))
+SELECT ARRAY(
+    SELECT format('%s on %s', p.name, relname) FROM own, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p (name)
+    WHERE NOT has_table_privilege(own.oid, p.name) AND (relname <> 'meta' OR p.name = 'SELECT')
+    UNION ALL SELECT 'USAGE on the sequence ' || relname FROM relation
+    WHERE CASE WHEN relkind = 'S' AND relname = 'moves' THEN NOT has_sequence_privilege(oid, 'USAGE') END ORDER BY 1
+  ) AS rights,
+  (SELECT count(*) FROM own WHERE NOT pg_has_role(relowner, 'USAGE')) AS others,
+  ARRAY(SELECT name FROM unnest($3::text[]) name WHERE NOT EXISTS (SELECT 1 FROM relation r
+    JOIN pg_index i ON i.indexrelid = r.oid WHERE r.relname = name AND i.indisvalid)) AS indexes
 """
-_OWNED_BY_OTHERS = """
-SELECT count(*) AS count FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2) AND NOT pg_has_role(c.relowner, 'USAGE')
-"""
-_INDEXES = """
-SELECT c.relname::text AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_index i ON i.indexrelid = c.oid WHERE n.nspname = $1 AND i.indisvalid
-"""
+"""The privileges that the user lacks, the tables that belong to others, and the indexes that do not exist or are not
+valid."""
 _TABLES = """
 WITH RECURSIVE part AS (
   SELECT c.oid AS root, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -101,7 +99,8 @@ GROUP BY p.process, p.identity, p.leased_until
 _COMMITS = "SELECT count(*)::bigint AS commits, count(checkpoint_id)::bigint AS checkpoints FROM {s}.commits"
 
 _ESTIMATED_CHECKPOINTS = """
-SELECT COALESCE(sum(c.reltuples), 0)::bigint AS count FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT COALESCE(sum(c.reltuples), 0)::bigint AS checkpoints
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind = 'i' AND (c.relname = 'commits_checkpoint' OR c.oid IN (SELECT i.inhrelid
   FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname = 'commits_checkpoint'))
 """
@@ -236,19 +235,25 @@ class Report:
 async def inspect_database(dsn: str, schema: str) -> Report:
     """Raises Unreachable."""
     async with _inspection(dsn, schema) as inspection:
-        server = await inspection.server()
-        schema_info = await inspection.schema()
-        is_usable = schema_info.version and not schema_info.foreign and not schema_info.missing_rights
-        tables = await inspection.ask("sizes", inspection.tables) if is_usable else None
+        ask, rows = inspection.ask, inspection.rows
+        server, found = await inspection.server(), await inspection.schema()
+        tables = contents = behind = standbys = None
+        if found.version and not found.foreign and not found.missing_rights:
+            tables = await ask("sizes", rows(Table, _TABLES, schema, NAMES))
+            contents = await ask("contents", inspection.contents(tables or ()))
+        if server.is_standby:
+            behind = await ask("replication", inspection.row(Row, _BEHIND))
+        else:
+            standbys = await ask("replication", rows(Standby, _STANDBYS))
         return Report(
             server,
-            schema_info,
+            found,
             tables or (),
-            await inspection.ask("contents", inspection.contents) if is_usable else None,
-            holders=await inspection.ask("transactions", inspection.holders) or (),
-            connections=await inspection.ask("connections", inspection.connections),
-            standbys=() if server.is_standby else await inspection.ask("replication", inspection.standbys) or (),
-            behind_seconds=await inspection.ask("replication", inspection.behind) if server.is_standby else None,
+            contents,
+            holders=await ask("transactions", rows(Holder, _HOLDERS)) or (),
+            connections=await ask("connections", inspection.row(Connections, _CONNECTIONS)),
+            standbys=standbys or (),
+            behind_seconds=None if behind is None else behind["seconds"],
             unanswered=inspection.unanswered,
         )
 
@@ -285,18 +290,19 @@ class _Inspection:
         self._schema = schema
         self.unanswered: dict[str, str] = {}
 
-    async def _rows(self, text: str, *values: Any) -> list[Any]:
+    async def rows(self, kind: Callable[..., T], text: str, *values: Any) -> tuple[T, ...]:
+        """A record of this kind for each row."""
         async with self._connection.transaction(readonly=True):
-            rows: list[Any] = await self._connection.fetch(text.replace("{s}", quote_identifier(self._schema)), *values)
-            return rows
+            rows = await self._connection.fetch(in_schema(text, self._schema), *values)
+        return tuple(kind(**row) for row in rows)
 
-    async def _row(self, text: str, *values: Any) -> Any:
-        return (await self._rows(text, *values))[0]
+    async def row(self, kind: Callable[..., T], text: str, *values: Any) -> T:
+        return (await self.rows(kind, text, *values))[0]
 
-    async def ask(self, name: str, query: Callable[[], Awaitable[T]]) -> T | None:
+    async def ask(self, name: str, query: Awaitable[T]) -> T | None:
         """The answer; None if the server rejects the query, or does not answer in time."""
         try:
-            return await query()
+            return await query
         except TimeoutError:
             self.unanswered[name] = f"it took more than {ANSWER_SECONDS:g} s"
         except Refused as error:
@@ -304,8 +310,8 @@ class _Inspection:
         return None
 
     async def server(self) -> Server:
-        server = await self._row(_SERVER)
-        settings = {row["name"]: row["setting"] for row in await self._rows(_SETTINGS)}
+        server = await self.row(Row, _SERVER)
+        settings = {row["name"]: row["setting"] for row in await self.rows(Row, _SETTINGS)}
         connection = self._connection
         trips, clocks = [], []
         async with connection.transaction(readonly=True):
@@ -327,22 +333,8 @@ class _Inspection:
             clock_error_seconds=took / 2,
         )
 
-    async def holders(self) -> tuple[Holder, ...]:
-        return tuple(Holder(**row) for row in await self._rows(_HOLDERS))
-
-    async def connections(self) -> Connections:
-        return Connections(**await self._row(_CONNECTIONS))
-
-    async def standbys(self) -> tuple[Standby, ...]:
-        return tuple(Standby(**row) for row in await self._rows(_STANDBYS))
-
-    async def behind(self) -> float | None:
-        seconds: float | None = (await self._row(_BEHIND))["seconds"]
-        return seconds
-
     async def schema(self) -> Schema:
-        row = await self._row(_SCHEMA, self._schema)
-        schema = Schema(self._schema, VERSION, **row)
+        schema = await self.row(partial(Schema, self._schema, VERSION), _SCHEMA, self._schema)
         if not schema.may_use:
             return schema
         try:
@@ -354,40 +346,34 @@ class _Inspection:
             return replace(schema, version=VERSION, missing_rights=(str(error),))
         if not version:
             return schema
-        missing = await self._rows(_RIGHTS, self._schema, NAMES)
-        others = await self._row(_OWNED_BY_OTHERS, self._schema, NAMES)
-        indexes = {row["name"] for row in await self._rows(_INDEXES, self._schema)}
+        missing = await self.row(Row, _MISSING, self._schema, NAMES, INDEXES)
         return replace(
             schema,
             version=version,
-            may_upgrade=schema.may_create and not others["count"],
-            missing_rights=tuple(row["missing"] for row in missing),
-            missing_indexes=tuple(name for name in INDEXES if name not in indexes),
+            may_upgrade=schema.may_create and not missing["others"],
+            missing_rights=tuple(missing["rights"]),
+            missing_indexes=tuple(missing["indexes"]),
         )
 
-    async def tables(self) -> tuple[Table, ...]:
-        return tuple(Table(**row) for row in await self._rows(_TABLES, self._schema, NAMES))
-
-    async def contents(self) -> StoreContents:
+    async def contents(self, tables: Iterable[Table]) -> StoreContents:
         reserved = thread_key(RESERVED_THREAD)
-        threads = await self._row(_THREADS, reserved)
-        owners = await self._rows(_OWNERS)
+        threads = await self.row(Row, _THREADS, reserved)
+        owners = await self.rows(Row, _OWNERS)
         are_dead = [is_owner_dead(owner["identity"], owner["is_leased"]) for owner in owners]
         left_behind = sum(owner["threads"] for owner, is_dead in zip(owners, are_dead, strict=True) if is_dead)
+        estimate = next((table.rows for table in tables if table.name == "commits"), 0)
+        if estimate <= MAX_COUNTED:
+            commits = await self.row(Row, _COMMITS)
+        else:
+            commits = await self.row(Row, _ESTIMATED_CHECKPOINTS, self._schema)
+            commits |= {"commits": estimate, "is_estimated": True}
         return StoreContents(
             threads=threads["threads"],
             owned=threads["owned"] - left_behind,
             left_behind=left_behind,
             overdue=threads["overdue"],
-            **await self._commits(),
-            **await self._row(_WAITING, reserved),
+            **commits,
+            **await self.row(Row, _WAITING, reserved),
             processes=are_dead.count(False),
             is_encrypted=threads["is_encrypted"],
         )
-
-    async def _commits(self) -> dict[str, Any]:
-        (estimate,) = [table.rows for table in await self.tables() if table.name == "commits"]
-        if estimate <= MAX_COUNTED:
-            return dict(await self._row(_COMMITS))
-        checkpoints = (await self._row(_ESTIMATED_CHECKPOINTS, self._schema))["count"]
-        return {"commits": estimate, "checkpoints": checkpoints, "is_estimated": True}

@@ -16,14 +16,15 @@ from uuid import UUID
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, UnsupportedId
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
-from perdure.records import JournalEntry, Lease, OpenedThread
-from perdure.stores.packing import unseal_entry, unseal_item
+from perdure.records import InboxItem, JournalEntry, Lease, OpenedThread
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown
 from perdure.stores.postgres.rows import (
+    UNCOMMITTED,
     check_id,
     read_info,
     read_root,
+    read_uncommitted,
     thread_key,
 )
 from perdure.stores.process_identity import (
@@ -57,10 +58,9 @@ RETURNING cardinality(pruned) > 0 OR events_freed_before < events_dropped_before
 """
 """Returns whether the thread has garbage to collect."""
 
-OWNER = """
-SELECT t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased
-FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process WHERE t.thread = $1
-"""
+OWNER_COLUMNS = "t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased"
+AND_PROCESS = "LEFT JOIN {s}.processes p ON p.process = t.process"
+OWNER = f"SELECT {OWNER_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.thread = $1"
 
 
 def own_process() -> tuple[UUID, str]:
@@ -92,24 +92,15 @@ WITH mine AS (
 def _load_thread(columns: str, source: str) -> str:
     """A query of a thread's row, with its head, its journal and its inbox."""
     return f"""
-SELECT {columns}, t.fence, t.number, t.head, t.journal_writes, t.status, t.last_seq, t.owner, t.process, p.identity,
-  p.leased_until > clock_timestamp() AS is_leased,
+SELECT {columns}, t.fence, t.number, t.head, t.journal_writes, t.status, t.last_seq, {OWNER_COLUMNS},
   (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, c.number AS newest,
   EXISTS (SELECT 1 FROM {{s}}.threads WHERE thread = '{thread_key(RESERVED_THREAD)}') AS is_encrypted,
   c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
   c.status AS checkpoint_status, c.seal, c.root, c.is_pinned, {PARENT_ID},
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
 FROM {source}
-LEFT JOIN {{s}}.processes p ON p.process = t.process
-LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c WHERE c.thread = $1 AND {HAS_CHECKPOINT}
-  ORDER BY c.number DESC LIMIT 1) c ON true
-LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
-  array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
-  FROM {{s}}.journal WHERE thread = $1) j ON true
-LEFT JOIN LATERAL (SELECT array_agg(item_id ORDER BY item) AS item_ids, array_agg(kind ORDER BY item) AS kinds,
-  array_agg(body ORDER BY item) AS items, array_agg(seal ORDER BY item) AS item_seals
-  FROM {{s}}.inbox WHERE thread = $1 AND body IS NOT NULL) i ON true
-"""
+{AND_PROCESS} LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c WHERE c.thread = $1 AND {HAS_CHECKPOINT}
+  ORDER BY c.number DESC LIMIT 1) c ON true {UNCOMMITTED}"""
 
 
 _OPEN = _CLAIM + _load_thread(
@@ -138,7 +129,7 @@ class Leases:
         self.db = db
         self._process: UUID | None = None
         """The key under which this process is registered."""
-        self._heartbeat = Heartbeat(self)
+        self.heartbeat = Heartbeat(self)
         self.held: dict[Lease, HeldThread] = {}
         self.unreleased: dict[tuple[str, str], tuple[int | None, float]] = {}
         """Claims, by thread and owner, that may exist in the database although no lease was returned for them. With
@@ -163,7 +154,7 @@ class Leases:
     def _release_later(self, claim: tuple[str, str], fence: int | None) -> None:
         """Leave the release to the heartbeat."""
         self.unreleased[claim] = fence, time.monotonic() + self.db.statement_seconds + LEASE_SECONDS
-        self._heartbeat.start()
+        self.heartbeat.start()
 
     async def _open(self, thread_id: str, owner: str, takeover: bool, is_retry: bool) -> OpenedThread:
         process = await self._register_process()
@@ -192,11 +183,13 @@ class Leases:
             row = await self.db.row(_RELOAD, thread_key(thread_id))
         opened = await self._read(thread_id, lease, row)
         self.held[lease] = HeldThread(has_journal=bool(opened.journal) or opened.damage is not None)
-        self._heartbeat.start()
+        self.heartbeat.start()
         return opened
 
     async def _read(self, thread_id: str, lease: Lease, row: Any) -> OpenedThread:
-        root, info, damage, journal, inbox = None, None, None, [], []
+        root, info, damage = None, None, None
+        journal: list[JournalEntry] = []
+        inbox: list[InboxItem] = []
         number = row["number"] or 0
         head = {**row, "number": row["newest"], "status": row["checkpoint_status"]}
         try:
@@ -205,11 +198,7 @@ class Leases:
                 info = read_info(thread_id, head, previous)
             check_thread_row(thread_id, row)
             root = None if info is None else read_root(thread_id, head)
-            entries = zip(row["deliveries"] or (), row["bodies"] or (), row["seals"] or (), strict=True)
-            journal = [unseal_entry(thread_id, number, *entry) for entry in entries]
-            columns = (row["item_ids"], row["kinds"], row["items"], row["item_seals"])
-            items = zip(*(column or () for column in columns), strict=True)
-            inbox = [unseal_item(thread_id, *item) for item in items]
+            journal, inbox = read_uncommitted(thread_id, row)
         except DamagedCheckpoint as error:
             root, damage = None, error.reason
         return OpenedThread(
@@ -251,21 +240,13 @@ class Leases:
             raise
 
     async def _register_process(self) -> UUID:
-        process = thread_key(to_json(this_process()))
+        process, identity = own_process()
         if self._process != process:  # the first use, or a forked process
-            await self.db.value(REGISTER, *own_process())
+            await self.db.value(REGISTER, process, identity)
             self._process = process
-        elif not self._heartbeat.is_beating:  # it owned nothing: its lease may have expired, and its row may be deleted
-            await self.db.value(RENEW, *own_process())
+        elif not self.heartbeat.is_beating:  # it owned nothing: its lease may have expired, and its row may be deleted
+            await self.db.value(RENEW, process, identity)
         return process
-
-    def stop_heartbeat(self) -> None:
-        """Blocks for a moment: call it in an OS thread."""
-        self._heartbeat.stop()
-
-    @property
-    def has_heartbeat(self) -> bool:
-        return self._heartbeat.is_beating
 
 
 def _is_current(row: Any) -> bool:
@@ -302,6 +283,7 @@ class Heartbeat:
                 self._thread.start()
 
     def stop(self) -> None:
+        """Blocks for a moment: call it in an OS thread."""
         with self._lock:
             (thread, self._thread), running = (self._thread, None), self._task
             if running is not None:
@@ -352,21 +334,15 @@ class Heartbeat:
     async def _beat(self, database: Database) -> None:
         await database.value(RENEW, *own_process())
         leases = self._leases()
-        if leases is not None:
-            for claim, state in [*leases.unreleased.items()]:
-                if await self._release(database, leases, claim, state) and leases.unreleased.get(claim) is state:
-                    del leases.unreleased[claim]
-
-    async def _release(
-        self, database: Database, leases: Leases, claim: tuple[str, str], state: tuple[int | None, float]
-    ) -> bool:
-        """Release a claim that `Leases` could not; False if its outcome is still unknown."""
-        (thread_id, run_id), (fence, deadline) = claim, state
-        key = thread_key(thread_id)
-        if fence is None:
-            fence = await database.value("SELECT fence FROM {s}.threads WHERE thread = $1 AND owner = $2", key, run_id)
-        if fence is None:
-            return time.monotonic() > deadline
-        if leases.unreleased.get(claim) is state:  # else this process claimed the thread again
-            await database.value(RELEASE, key, run_id, fence)
-        return True
+        unreleased = {} if leases is None else leases.unreleased
+        for claim, state in [*unreleased.items()]:
+            key, owner, (fence, deadline) = thread_key(claim[0]), claim[1], state
+            if fence is None:
+                find = "SELECT fence FROM {s}.threads WHERE thread = $1 AND owner = $2"
+                fence = await database.value(find, key, owner)
+            if fence is None and time.monotonic() <= deadline:
+                continue  # its outcome is still unknown
+            if fence is not None and unreleased.get(claim) is state:  # else this process claimed the thread again
+                await database.value(RELEASE, key, owner, fence)
+            if unreleased.get(claim) is state:
+                del unreleased[claim]

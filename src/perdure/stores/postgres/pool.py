@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,10 +57,6 @@ NotText = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacte
 
 IdTaken = asyncpg.UniqueViolationError
 """Another commit has the checkpoint's id."""
-
-DataError = asyncpg.DataError
-"""A value cannot be encoded: the statement was not sent."""
-
 
 _FIRST_OWN_TYPE = 16384
 """Type numbers below this are PostgreSQL's own, and the same in every database."""
@@ -186,6 +181,15 @@ class Pool:
         else:
             self._hand_on(connection)
 
+    def give_back_after(self, connection: Any, error: BaseException) -> None:
+        """Keep the connection only if its state is known after the error."""
+        if isinstance(error, PerdureError) or (isinstance(error, Refused) and not isinstance(error, Lost)):
+            self.give_back(connection)  # the server answered, and a transaction was rolled back
+        elif isinstance(error, TimeoutError) or not isinstance(error, Lost):
+            self.drop_gently(connection)  # abandoned: the server may still run the statement
+        else:
+            self.drop(connection)
+
     def drop(self, connection: Any) -> None:
         """Terminate a connection in an unknown state."""
         connection.terminate()
@@ -200,23 +204,6 @@ class Pool:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         self._hand_on(None)
-
-    @asynccontextmanager
-    async def transaction(self, isolation: str, *, is_brisk: bool) -> AsyncIterator[Any]:
-        connection = await self.take()
-        try:
-            async with connection.transaction(isolation=isolation):
-                if is_brisk:  # the server frees the locks of a client that vanishes, before TCP times out
-                    idle = int(min(10.0, self._statement_seconds) * 1000)
-                    await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
-                yield connection
-        except (PerdureError, Refused):
-            self.give_back(connection)  # the transaction was rolled back
-            raise
-        except BaseException:  # lost, or cancelled: a BEGIN may still be under way
-            self.drop_gently(connection)
-            raise
-        self.give_back(connection)
 
     def drop_free(self) -> None:
         """Terminate the idle connections: the server was restarted."""

@@ -18,7 +18,7 @@ from uuid import UUID
 from perdure.errors import PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.stores.garbage import Lineage, plan_pruning
-from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
+from perdure.stores.postgres.checkpoints import COMMITS, HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.database import Database, HasDatabase, OutcomeUnknown, PgSession
 from perdure.stores.postgres.leases import OWNER, live_owner
 from perdure.stores.postgres.rows import (
@@ -97,16 +97,6 @@ DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND ch
 """
 
 
-@dataclass(frozen=True)
-class Garbage:
-    """The garbage of one batch: checkpoints, and the events of commits before `events_before`."""
-
-    checkpoints: Sequence[int]
-    with_events: Sequence[int] = ()
-    """Commits whose events are dropped."""
-    events_before: int = 0
-
-
 @dataclass
 class Batch:
     """The rows that one transaction frees."""
@@ -131,9 +121,6 @@ class Batch:
         """Whether the commit keeps nothing."""
         has_events = row["has_events"] and not self.drops_events(row)
         return not self.needs_chunks(row) and not has_events and removed.issuperset(chunk_names(row))
-
-    def lineage(self, row: Any) -> Lineage:
-        return _lineage(row, is_kept=self.needs_chunks(row))
 
     def unneeded_chunks(self) -> dict[int, set[str]]:
         """Names of chunks, by the commit that holds them."""
@@ -179,8 +166,7 @@ async def prune(store: HasDatabase, thread_id: str, checkpoint_ids: Iterable[str
         return 0
     check_thread_row(thread_id, thread_row)  # a damaged thread is not pruned
     rows = await db.rows(
-        "SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {s}.commits c"
-        " JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
+        f"SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {COMMITS} WHERE c.thread = $1"
         f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {HAS_CHECKPOINT} AND NOT c.is_pinned ORDER BY c.number",
         key,
         packed_ids,
@@ -196,8 +182,8 @@ async def prune(store: HasDatabase, thread_id: str, checkpoint_ids: Iterable[str
     count = 0
     for batch in _batches(rows):
         row = await db.row(_EVENTS_OF_BATCH, key, batch[-1])
-        with_events, until = ((), 0) if row is None else (row["with_events"], row["until"])
-        count += await _free(db, thread_id, Garbage(batch, with_events, until))
+        events = ((), 0) if row is None else (row["with_events"], row["until"])
+        count += await _free(db, thread_id, batch, *events)
     await _collect(db, thread_id)
     return count
 
@@ -236,61 +222,65 @@ async def _collect(db: Database, thread_id: str, max_commits: int | None = None)
             return
         with_events = row["with_events"]
         events_before = with_events[-1] + 1 if len(with_events) == size else row["events_dropped_before"]
-        garbage = Garbage(row["pruned"], with_events, events_before)
-        await _free(db, thread_id, garbage, waits=max_commits is None)
+        await _free(db, thread_id, row["pruned"], with_events, events_before, waits=max_commits is None)
         if max_commits is not None:
             return
 
 
-async def _free(db: Database, thread_id: str, garbage: Garbage, *, waits: bool = True) -> int:
-    """Free one batch; returns how many checkpoints it had. Raises ThreadBusy if one is the head of an owned thread."""
+async def _free(
+    db: Database,
+    thread_id: str,
+    checkpoints: Sequence[int],
+    with_events: Sequence[int],
+    events_before: int,
+    *,
+    waits: bool = True,
+) -> int:
+    """Free one batch: checkpoints, and the events of commits before `events_before`, which are `with_events`.
+
+    Returns how many checkpoints it had. Raises ThreadBusy if one is the head of an owned thread.
+    """
+    key = thread_key(thread_id)
 
     async def attempt() -> int:
         async with db.transaction() as session:
-            key = thread_key(thread_id)
             if waits:
                 await lock_against_pruning(session, key)
             elif not await session.value(_TRY_LOCK, session.lock_name(key)):
                 return 0
-            return await _free_in(session, thread_id, garbage)
+            rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*checkpoints, *with_events])}
+            pruned = {number for number in checkpoints if number in rows and not rows[number]["is_pinned"]}
+            head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
+            if head in pruned:  # only by `prune`: a commit never prunes the head
+                await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
+                owner = live_owner(await session.row(OWNER, key))  # read after the lock, which may have waited
+                if owner is not None:
+                    raise ThreadBusy(thread_id, owner)
+            batch = Batch(rows, pruned, events_before)
+            await _plan(session, key, batch)
+            carried = await _write(session, key, batch)
+            if head in pruned:
+                await move_head(session, key, head)
+            await session.value(
+                "UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),"
+                " events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1",
+                key,
+                list(checkpoints),
+                events_before,
+                min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST),
+            )
+            return len(pruned)
 
     return await db.retry(attempt)
 
 
-async def _free_in(session: PgSession, thread_id: str, garbage: Garbage) -> int:
-    key = thread_key(thread_id)
-    numbers = [*garbage.checkpoints, *garbage.with_events]
-    rows = {row["number"]: row for row in await session.rows(_LOCKED, key, numbers)}
-    pruned = {number for number in garbage.checkpoints if number in rows and not rows[number]["is_pinned"]}
-    head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
-    if head in pruned:  # only by `prune`: a commit never prunes the head
-        await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
-        owner = live_owner(await session.row(OWNER, key))  # read after the lock, which may have waited
-        if owner is not None:
-            raise ThreadBusy(thread_id, owner)
-    batch = Batch(rows, pruned, garbage.events_before)
-    await _plan(session, key, batch)
-    carried = await _write(session, key, batch)
-    if head in pruned:
-        await move_head(session, key, head)
-    await session.value(
-        "UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),"
-        " events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1",
-        key,
-        list(garbage.checkpoints),
-        garbage.events_before,
-        min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST),
-    )
-    return len(pruned)
-
-
 async def _plan(session: PgSession, key: UUID, batch: Batch) -> None:
     numbers = [*batch.rows]
-    lineages = {number: batch.lineage(row) for number, row in batch.rows.items()}
+    lineages = {number: _lineage(row, row["parent"], batch.needs_chunks(row)) for number, row in batch.rows.items()}
     for row in await session.rows(_BESIDE, key, [number + 1 for number in numbers], numbers):
         if row["number"] not in lineages:
-            is_child = row["parent"] in batch.rows
-            lineages[row["number"]] = _lineage(row, is_kept=True, parent=row["parent"] if is_child else None)
+            parent = row["parent"] if row["parent"] in batch.rows else None
+            lineages[row["number"]] = _lineage(row, parent, is_kept=True)
     # Parents outside the batch: the plan only needs to know that they exist.
     parents = {lineage.parent for lineage in lineages.values() if lineage.parent is not None} - lineages.keys()
     for row in await session.rows(
@@ -361,16 +351,10 @@ async def move_head(session: PgSession, thread: UUID, number: int) -> None:
         await session.rows("DELETE FROM {s}.requests WHERE thread = $1", thread)
 
 
-def _lineage(row: Any, *, is_kept: bool, parent: Any = ...) -> Lineage:
-    own = frozenset(split_words(row["own"]))
-    return Lineage(
-        row["number"],
-        row["parent"] if parent is ... else parent,
-        is_kept,
-        frozenset(chunk_names(row)) - own,
-        frozenset(split_words(row["dropped"])),
-        frozenset(split_words(row["carried"])),
-    )
+def _lineage(row: Any, parent: int | None, is_kept: bool) -> Lineage:
+    brought = frozenset(chunk_names(row)).difference(split_words(row["own"]))
+    dropped, carried = frozenset(split_words(row["dropped"])), frozenset(split_words(row["carried"]))
+    return Lineage(row["number"], parent, is_kept, brought, dropped, carried)
 
 
 def chunk_names(row: Any) -> list[str]:

@@ -11,8 +11,17 @@ from uuid import UUID
 from zlib import crc32
 
 from perdure.errors import DamagedCheckpoint, UnsupportedId
-from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents
-from perdure.stores.packing import RUN, from_time, from_timestamp, seal, to_time, to_timestamp
+from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
+from perdure.stores.packing import (
+    RUN,
+    from_time,
+    from_timestamp,
+    seal,
+    to_time,
+    to_timestamp,
+    unseal_entry,
+    unseal_item,
+)
 
 MAX_ID_BYTES = 2000
 """Of an id that is in an index. A thread id may have any length: its key is a hash."""
@@ -124,6 +133,8 @@ TYPES = (
     *("text", "text", "text", "text"),
     *("bytea", "bytea", "bytea", "bytea"),
 )
+SEAL = 17
+"""Where the seal is among COLUMNS."""
 
 
 def commit_row(commit: Commit) -> tuple[Any, ...]:
@@ -159,13 +170,6 @@ def _exact_time(timestamp: str) -> datetime | None:
             return time
     number = from_timestamp(timestamp)
     return to_time(number) if isinstance(number, int) else None
-
-
-def commit_seal(commit: Commit) -> bytes:
-    previous = None if commit.info is None or commit.parent is not None else commit.info.previous_checkpoint_id
-    return _seal(
-        commit, links_checksum(commit.parent, previous, join_words(commit.dropped), join_words(commit.carried))
-    )
 
 
 def _seal(commit: Commit, links: bytes) -> bytes:
@@ -253,6 +257,27 @@ def unpack_chunks(thread_id: str, row: Any) -> dict[str, bytes]:
         number = row["number"]
         raise DamagedCheckpoint(f"of commit {number}", f"chunks of commit {number} are missing", thread_id)
     return chunks
+
+
+UNCOMMITTED = """
+LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
+  array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
+  FROM {s}.journal WHERE thread = $1) j ON true
+LEFT JOIN LATERAL (SELECT array_agg(item_id ORDER BY item) AS item_ids, array_agg(kind ORDER BY item) AS kinds,
+  array_agg(body ORDER BY item) AS items, array_agg(seal ORDER BY item) AS item_seals
+  FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL) i ON true
+"""
+"""Adds the journal `j` and the inbox `i` to the row of a thread."""
+
+
+def read_uncommitted(thread_id: str, row: Any) -> tuple[list[JournalEntry], list[InboxItem]]:
+    """Raises DamagedCheckpoint."""
+    entries = zip(*(row[column] or () for column in ("deliveries", "bodies", "seals")), strict=True)
+    items = zip(*(row[column] or () for column in ("item_ids", "kinds", "items", "item_seals")), strict=True)
+    number = row["number"] or 0
+    return [unseal_entry(thread_id, number, *entry) for entry in entries], [
+        unseal_item(thread_id, *item) for item in items
+    ]
 
 
 def read_commit(thread_id: str, row: Any, info: CheckpointInfo | None, events_dropped_before: int) -> Commit:

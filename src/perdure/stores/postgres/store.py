@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from perdure.cancelling import complete
-from perdure.records import Commit, JournalEntry, Lease, OpenedThread
+from perdure.records import Commit, JournalEntry, Lease
 from perdure.store import Subscription
 from perdure.stores.notify import PollInterval, bus_for
 from perdure.stores.packing import item_seal, seal
@@ -59,15 +59,10 @@ class PostgresStore:
         self.location = location_of(dsn, schema)
         """Server, database and schema: stores with the same tables have the same location."""
         self.bus = bus_for(("postgres", self.location))
-        self.has_subscribers = self.bus.has_subscribers
+        self.has_subscribers, self.publish = self.bus.has_subscribers, self.bus.publish
         self._leases = Leases(self.db)
+        self.open, self.renew = self._leases.open, self._leases.renew
         self._commits = CommitWriter(self.db)
-
-    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        return await self._leases.open(thread_id, owner, takeover=takeover)
-
-    async def renew(self, lease: Lease) -> None:
-        await self._leases.renew(lease)
 
     async def release(self, lease: Lease) -> None:
         if await self._leases.release(lease):
@@ -95,15 +90,12 @@ class PostgresStore:
             pass  # another process created or deleted the thread at this moment
         self.bus.notify(thread_id)
 
-    def publish(self, thread_id: str, body: bytes) -> None:
-        self.bus.publish(thread_id, body)
-
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
         return self.bus.subscribe(thread_id, self.poll_interval.after)
 
     async def close(self) -> None:
-        if self._leases.has_heartbeat:
-            await asyncio.to_thread(self._leases.stop_heartbeat)
+        if self._leases.heartbeat.is_beating:
+            await asyncio.to_thread(self._leases.heartbeat.stop)
         await self.db.close()
 
     # Methods that are functions of the database, in the modules of their ideas.

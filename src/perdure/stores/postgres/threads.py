@@ -11,10 +11,10 @@ from typing import Any
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
 from perdure.stores.packing import changed_item, consumed_seal, first_after, unseal_entry, unseal_item
-from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
+from perdure.stores.postgres.checkpoints import COMMITS, HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.copies import BATCH_SIZE
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession
-from perdure.stores.postgres.leases import live_owner
+from perdure.stores.postgres.leases import AND_PROCESS, OWNER_COLUMNS, live_owner
 from perdure.stores.postgres.rows import (
     are_links_intact,
     is_text,
@@ -25,12 +25,10 @@ from perdure.stores.postgres.rows import (
     unpack_id,
 )
 
-_COLUMNS = """
-SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, t.owner, t.process, p.identity,
-  p.leased_until > clock_timestamp() AS is_leased, t.moved,
-  (SELECT c.checkpoint_id FROM {s}.commits c WHERE c.thread = t.thread AND c.number = t.head) AS checkpoint_id
+_COLUMNS = f"""
+SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, {OWNER_COLUMNS}, t.moved,
+  (SELECT c.checkpoint_id FROM {{s}}.commits c WHERE c.thread = t.thread AND c.number = t.head) AS checkpoint_id
 """
-_AND_PROCESS = "LEFT JOIN {s}.processes p ON p.process = t.process"
 
 INDEXED_CHARACTERS = 200
 """Characters of a thread id that an index covers."""
@@ -67,7 +65,7 @@ async def list_threads(
     limit: int | None = None,
     before: str | None = None,
 ) -> Sequence[ThreadInfo]:
-    db, where = store.db, _where(workflow_name, thread_id, prefix)
+    db, where = store.db, _Where(workflow_name, thread_id, prefix)
     if before is not None:
         moved = await db.value("SELECT moved FROM {s}.threads WHERE thread = $1", thread_key(before))
         if moved is None:
@@ -80,7 +78,7 @@ async def list_threads(
     # The inner query selects, the outer one looks up the columns of the selected threads only.
     rows = await db.rows(
         f"{_COLUMNS} FROM (SELECT t.* FROM {{s}}.threads t WHERE t.number > 0{where.text}"
-        f" ORDER BY t.moved DESC LIMIT {where.bind(limit)}) t {_AND_PROCESS} ORDER BY t.moved",
+        f" ORDER BY t.moved DESC LIMIT {where.bind(limit)}) t {AND_PROCESS} ORDER BY t.moved",
         *where.values,
     )
     return [_thread_info(row) for row in rows]
@@ -99,7 +97,7 @@ async def has_thread(store: HasDatabase, thread_id: str) -> bool:
 async def list_thread_ids(
     store: HasDatabase, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
 ) -> list[str]:
-    where = _where(None, None, prefix)
+    where = _Where(None, None, prefix)
     if where.is_empty:
         return []
     if after is not None and is_text(after):
@@ -125,7 +123,7 @@ async def list_pending_requests(
     prefix: str | None = None,
     limit: int | None = None,
 ) -> Sequence[PendingRequest]:
-    where = _where(workflow_name, thread_id, prefix)
+    where = _Where(workflow_name, thread_id, prefix)
     if where.is_empty:
         return []
     source = "{s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
@@ -146,7 +144,7 @@ async def list_due(store: HasDatabase, now: datetime, limit: int | None = None) 
     page_size = 1000 if limit is None else 2 * limit + 10
     for page in count():  # few of them have an owner
         rows = await store.db.rows(
-            f"{_COLUMNS} FROM {{s}}.threads t {_AND_PROCESS} WHERE t.due_at <= $1"
+            f"{_COLUMNS} FROM {{s}}.threads t {AND_PROCESS} WHERE t.due_at <= $1"
             ' ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3',
             now,
             page_size,
@@ -184,11 +182,9 @@ async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
     await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
     # Read after the lock, which may have waited: from now on no process can claim, post or pin.
     row = await session.row(
-        "SELECT t.number, t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased,"
-        " EXISTS (SELECT 1 FROM {s}.commits WHERE thread = $1 AND is_pinned) OR EXISTS (SELECT 1 FROM {s}.inbox"
-        " WHERE thread = $1 AND body IS NOT NULL) AS is_needed FROM {s}.threads t"
-        " LEFT JOIN {s}.processes p ON p.process = t.process"
-        " WHERE t.thread = $1",
+        f"SELECT t.number, {OWNER_COLUMNS}, EXISTS (SELECT 1 FROM {{s}}.commits WHERE thread = $1 AND is_pinned)"
+        " OR EXISTS (SELECT 1 FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL) AS is_needed"
+        f" FROM {{s}}.threads t {AND_PROCESS} WHERE t.thread = $1",
         key,
     )
     owner = live_owner(row)
@@ -226,27 +222,25 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
     damage: list[Damage] = []
     key = thread_key(thread_id)
 
+    def report(reason: str, checkpoint_id: str | None = None) -> None:
+        damage.append(Damage(reason, thread_id, checkpoint_id))
+
     def attempt(work: Callable[[], object]) -> None:
         try:
             work()
         except DamagedCheckpoint as error:
-            checkpoint_id = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
-            damage.append(Damage(error.reason, thread_id, checkpoint_id))
+            report(error.reason, None if error.checkpoint_id.startswith("of ") else error.checkpoint_id)
 
     row = await db.row(THREAD_ROW, key)
     attempt(partial(check_thread_row, thread_id, row))
     # The thread's row names the workflow of the newest checkpoint, also if that was pruned.
     if row["is_newest_ever"] and row["newest_workflow"] not in (None, row["workflow"]):
         workflows = f"{row['workflow']!r}, and its head belongs to {row['newest_workflow']!r}"
-        damage.append(Damage(f"the thread's row names workflow {workflows}", thread_id))
-    consumed = await db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key)
-    damage += [
-        Damage(changed_item(thread_id, item_id).reason, thread_id)
-        for item_id, stored_seal in consumed
-        if stored_seal != consumed_seal(thread_id, item_id)
-    ]
-    journal = await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key)
-    for entry in journal:
+        report(f"the thread's row names workflow {workflows}")
+    for item_id, sealed in await db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key):
+        if sealed != consumed_seal(thread_id, item_id):
+            report(changed_item(thread_id, item_id).reason)
+    for entry in await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key):
         attempt(partial(unseal_entry, thread_id, 0, *entry))
     inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
     for item in await db.rows(inbox, key):
@@ -255,21 +249,22 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
     after = 0
     query = (
         f"SELECT c.*, ({HAS_CHECKPOINT}) AS has_checkpoint, c.number = ANY (t.pruned) AS is_pruned"
-        " FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-        " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
+        f" FROM {COMMITS} WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
     )
     while rows := await db.rows(query, key, after, BATCH_SIZE):
         for row in rows:
             numbers.add(row["number"])
-            _check_row(thread_id, row, attempt)
+            if row["has_checkpoint"]:
+                attempt(partial(read_root, thread_id, row))
+            attempt(partial(read_events, thread_id, row))
+            attempt(partial(unpack_chunks, thread_id, row))
+            checkpoint_id, commit = unpack_id(row["checkpoint_id"]), f"commit {row['number']}"
             if row["has_checkpoint"] and not are_links_intact(row):
-                reason = f"the references of commit {row['number']} to earlier commits were changed"
-                damage.append(Damage(reason, thread_id, unpack_id(row["checkpoint_id"])))
-            if row["root"] is not None and row["checkpoint_id"] is None and not row["is_pruned"]:
-                damage.append(Damage(f"the checkpoint of commit {row['number']} has lost its id", thread_id))
+                report(f"the references of {commit} to earlier commits were changed", checkpoint_id)
+            if row["root"] is not None and checkpoint_id is None and not row["is_pruned"]:
+                report(f"the checkpoint of {commit} has lost its id")
             if row["parent"] is not None and row["parent"] not in numbers:
-                reason = f"commit {row['number']} continues from commit {row['parent']}, which does not exist"
-                damage.append(Damage(reason, thread_id, unpack_id(row["checkpoint_id"])))
+                report(f"{commit} continues from commit {row['parent']}, which does not exist", checkpoint_id)
         after = rows[-1]["number"]
     return damage
 
@@ -279,30 +274,26 @@ async def measure_size(store: HasDatabase) -> int:
     return int(await store.db.value(_SIZE))
 
 
-def _check_row(thread_id: str, row: Any, attempt: Callable[[Callable[[], object]], None]) -> None:
-    if row["has_checkpoint"]:
-        attempt(partial(read_root, thread_id, row))
-    attempt(partial(read_events, thread_id, row))
-    attempt(partial(unpack_chunks, thread_id, row))
-
-
 class _Where:
     """The conditions on threads `t`: only those that are asked for, so that PostgreSQL chooses the right index."""
 
-    def __init__(self) -> None:
+    def __init__(self, workflow_name: str | None, thread_id: str | None, prefix: str | None) -> None:
         self.text = ""
         self.values: list[Any] = []
-        self.is_empty = False
+        self.is_empty = not all(text is None or is_text(text) for text in (workflow_name, prefix))
         """Whether no thread can match: PostgreSQL cannot store the text that is asked for."""
-
-    def add_prefix(self, prefix: str) -> None:
-        """As a range, which an index supports also in a generic plan."""
-        self.add(f"{_START} >= $", prefix[:INDEXED_CHARACTERS])
-        end = first_after(prefix[:INDEXED_CHARACTERS])
-        if end is not None:
-            self.add(f"{_START} < $", end)
-        if len(prefix) > INDEXED_CHARACTERS:
-            self.add("starts_with(t.thread_id, $)", prefix)
+        if workflow_name is not None:
+            self.add("t.workflow = $", workflow_name)
+        if thread_id is not None:
+            self.add("t.thread = $", thread_key(thread_id))
+        if prefix:  # as a range, which an index supports also in a generic plan
+            start = prefix[:INDEXED_CHARACTERS]
+            self.add(f"{_START} >= $", start)
+            end = first_after(start)
+            if end is not None:
+                self.add(f"{_START} < $", end)
+            if start != prefix:
+                self.add("starts_with(t.thread_id, $)", prefix)
 
     def add(self, condition: str, value: Any) -> None:
         self.text += f" AND {condition.replace('$', self.bind(value))}"
@@ -311,16 +302,3 @@ class _Where:
         """Add a parameter; returns its placeholder."""
         self.values.append(value)
         return f"${len(self.values)}"
-
-
-def _where(workflow_name: str | None, thread_id: str | None, prefix: str | None) -> _Where:
-    where = _Where()
-    texts = (workflow_name, prefix)
-    where.is_empty = any(text is not None and not is_text(text) for text in texts)
-    if workflow_name is not None:
-        where.add("t.workflow = $", workflow_name)
-    if thread_id is not None:
-        where.add("t.thread = $", thread_key(thread_id))
-    if prefix:
-        where.add_prefix(prefix)
-    return where

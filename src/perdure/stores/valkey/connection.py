@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.stores.valkey.circuit_breaker import CircuitBreaker
-from perdure.stores.valkey.subscriber import Subscriber
+from perdure.stores.valkey.channels import CircuitBreaker, Publisher, Subscriber
 from perdure.valkey_client import make_valkey_client, parse_valkey_url
 
 TIMEOUT_SECONDS = 0.25
@@ -22,137 +20,7 @@ return 1
 """
 VERSION_DIGITS = 19
 """The version at the start of a value: an older value never replaces a newer one."""
-
-MAX_QUEUED_BYTES = 8 * 1024 * 1024
-"""The publisher drops commands beyond this."""
-MAX_BATCH = 100
-"""Commands of one round trip."""
-EXCHANGE_SECONDS = 1.0
-"""The limit of one round trip, a new connection included."""
-QUIET_SECONDS = 0.05
-"""Changes of a channel without subscribers are combined into one message within this time."""
-NO_SUBSCRIBERS_SECONDS = 0.25
-"""How long the publisher relies on the last count of subscribers."""
-MAX_CHANNELS = 10_000
 PROBES = 5
-
-Command = tuple[Any, ...]
-
-
-class Publisher:
-    """A task sends what is queued, and ends when the queue is empty."""
-
-    def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._client = client
-        self._breaker = breaker
-        self._changes: dict[bytes, bytes] = {}
-        """The change message of each channel: one is enough for several changes."""
-        self._queue: deque[Command] = deque()
-        self._bytes = 0
-        self._delayed: dict[bytes, tuple[bytes, asyncio.TimerHandle]] = {}
-        self._subscribers: dict[bytes, tuple[int, float]] = {}
-        """How many subscribers received the last message of a channel, and when."""
-        self._task: asyncio.Task[None] | None = None
-
-    def publish_change(self, channel: bytes, message: bytes, *, is_urgent: bool) -> None:
-        """Publish that a thread changed. Several messages of a channel may become one."""
-        if self._breaker.seconds_left():
-            return
-        if channel in self._delayed:
-            if not is_urgent:
-                return
-            self._delayed.pop(channel)[1].cancel()
-        elif not is_urgent and self._has_no_subscribers(channel, QUIET_SECONDS):
-            timer = self._loop.call_later(QUIET_SECONDS, self._publish_delayed, channel)
-            self._delayed[channel] = message, timer
-            return
-        self._changes[channel] = message
-        self._start()
-
-    def _publish_delayed(self, channel: bytes) -> None:
-        message, _ = self._delayed.pop(channel)
-        self._changes[channel] = message
-        self._start()
-
-    def put(self, *command: Any) -> None:
-        size = sum(len(part) for part in command if isinstance(part, bytes))
-        if self._breaker.seconds_left() or self._bytes + size > MAX_QUEUED_BYTES:
-            return
-        self._bytes += size
-        self._queue.append(command)
-        self._start()
-
-    def may_have_subscribers(self, channel: bytes) -> bool:
-        return not self._breaker.seconds_left() and not self._has_no_subscribers(channel, NO_SUBSCRIBERS_SECONDS)
-
-    def _has_no_subscribers(self, channel: bytes, seconds: float) -> bool:
-        count, at = self._subscribers.get(channel, (1, 0.0))
-        return count == 0 and self._loop.time() - at < seconds
-
-    def _start(self) -> None:
-        if self._task is not None and not self._task.done():
-            return
-        if self._breaker.may_try():
-            self._task = self._loop.create_task(self._send(), name="perdure-valkey-publisher")
-        else:
-            self._drop_all()
-
-    async def _send(self) -> None:
-        try:
-            while self._changes or self._queue:
-                await self._send_batch()
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever a server or a network does: perdure works without it
-            self._breaker.failed(error)
-            self._drop_all()
-        finally:
-            self._task = None
-
-    async def _send_batch(self) -> None:
-        batch: list[Command] = []
-        while self._queue and len(batch) < MAX_BATCH:
-            batch.append(self._queue.popleft())
-        while self._changes and len(batch) < MAX_BATCH:  # after the bodies published before the commit
-            channel, message = self._changes.popitem()
-            batch.append(("PUBLISH", channel, message))
-        if not self._queue:
-            self._bytes = 0
-        pipeline = self._client.pipeline(transaction=False)
-        for command in batch:
-            pipeline.execute_command(*command)
-        async with asyncio.timeout(EXCHANGE_SECONDS):
-            answers = await pipeline.execute(raise_on_error=False)
-        now = self._loop.time()
-        if len(self._subscribers) > MAX_CHANNELS:
-            self._subscribers.clear()
-        for command, answer in zip(batch, answers, strict=False):
-            if command[0] == "PUBLISH":
-                if isinstance(answer, Exception):
-                    raise answer
-                self._subscribers[command[1]] = answer, now
-        self._breaker.succeeded()
-
-    def _drop_all(self) -> None:
-        self._changes.clear()
-        self._queue.clear()
-        self._bytes = 0
-
-    async def close(self, seconds: float) -> None:
-        """Send what is queued, for at most this time."""
-        for channel, (message, timer) in self._delayed.items():
-            timer.cancel()
-            self._changes[channel] = message
-        self._delayed.clear()
-        if self._changes:
-            self._start()
-        task = self._task
-        if task is not None:
-            await asyncio.wait([task], timeout=seconds)
-            task.cancel()
-            await asyncio.wait([task])
-        self._drop_all()
 
 
 class _LoopConnections:
@@ -193,26 +61,17 @@ class Valkey:
         connections = self._by_loop.get(loop)
         if connections is None:
             self._drop_ended_loops()
-            connections = self._by_loop[loop] = _LoopConnections(
-                make_valkey_client(self._options, TIMEOUT_SECONDS), self._breaker
-            )
+            client = make_valkey_client(self._options, TIMEOUT_SECONDS)
+            connections = self._by_loop[loop] = _LoopConnections(client, self._breaker)
         return connections
 
     def _drop_ended_loops(self) -> None:
         for loop in [loop for loop in self._by_loop if loop.is_closed()]:
             del self._by_loop[loop]
 
-    def publish_change(self, channel: bytes, message: bytes, *, is_urgent: bool) -> None:
-        """Publish that a thread changed. Several messages of a channel may become one."""
-        self._connections().publisher.publish_change(channel, message, is_urgent=is_urgent)
-
-    def publish(self, channel: bytes, message: bytes) -> None:
-        if asyncio._get_running_loop() is not None:  # else no task could send it
-            self._connections().publisher.put("PUBLISH", channel, message)
-
-    def may_have_subscribers(self, channel: bytes) -> bool:
-        """False if the channel had no subscribers a moment ago, or the server does not answer."""
-        return asyncio._get_running_loop() is not None and self._connections().publisher.may_have_subscribers(channel)
+    def publisher(self) -> Publisher | None:
+        """The publisher of this event loop; None without one: no task could send anything."""
+        return None if asyncio._get_running_loop() is None else self._connections().publisher
 
     def subscriber(self) -> Subscriber:
         """The subscriber of this event loop."""
@@ -233,13 +92,16 @@ class Valkey:
             return None
         return value if isinstance(value, bytes) else None
 
+    def send(self, *command: Any) -> None:
+        """Queue a command, unless no event loop runs here."""
+        publisher = self.publisher()
+        if publisher is not None:
+            publisher.put(*command)
+
     def set(self, key: bytes, version: int, value: bytes, seconds: int) -> None:
         """Store the value for this time, unless a newer version is stored. The result of `get` begins with the version,
         in VERSION_DIGITS digits."""
-        self._connections().publisher.put("EVAL", _SET_IF_NEWER, 1, key, b"%019d" % version + value, seconds)
-
-    def delete(self, key: bytes) -> None:
-        self._connections().publisher.put("UNLINK", key)
+        self.send("EVAL", _SET_IF_NEWER, 1, key, b"%019d" % version + value, seconds)
 
     async def ping(self) -> None:
         """Raises ConnectionError if it does not answer."""
@@ -302,18 +164,14 @@ async def inspect_server(url: str) -> ValkeyReport:
         return ValkeyReport(address, _problem(error))
     finally:
         await client.aclose()
+    name = "valkey" if "valkey_version" in info else "redis"
     return ValkeyReport(
         address,
-        version=_version(info),
+        version=f"{name.title()} {info.get(f'{name}_version') or '?'}",
         round_trip_seconds=min(trips),
         used_bytes=int(info.get("used_memory", 0)),
         limit_bytes=int(info.get("maxmemory", 0)),
     )
-
-
-def _version(info: dict[str, Any]) -> str:
-    name = "Valkey" if "valkey_version" in info else "Redis"
-    return f"{name} {info.get('valkey_version') or info.get('redis_version') or '?'}"
 
 
 def _problem(error: Exception) -> str:

@@ -6,10 +6,9 @@ notifications, which may be lost, and caches chunks, whose digests prove them.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -18,9 +17,9 @@ import msgspec
 from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.layer import StoreLayer
-from perdure.stores.notify import LocalBus, LocalSubscription, PollInterval
+from perdure.stores.notify import LocalBus, PollInterval
+from perdure.stores.valkey.channels import change_message, published_message
 from perdure.stores.valkey.connection import VERSION_DIGITS, Valkey
-from perdure.stores.valkey.subscriber import Subscriber, change_message, published_message
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
@@ -72,22 +71,33 @@ class AcceleratedStore(StoreLayer):
     def _notify(self, thread_id: str, *, is_urgent: bool) -> None:
         if self._has_own_bus:
             self.bus.notify(thread_id)
-        self._valkey.publish_change(self._channel(thread_id), change_message(self.bus), is_urgent=is_urgent)
+        publisher = self._valkey.publisher()
+        if publisher is not None:
+            publisher.publish_change(self._channel(thread_id), change_message(self.bus), is_urgent=is_urgent)
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
-        self._valkey.publish(self._channel(thread_id), published_message(self.bus, body))
+        self._valkey.send("PUBLISH", self._channel(thread_id), published_message(self.bus, body))
 
     def has_subscribers(self, thread_id: str) -> bool:
-        return self.bus.has_subscribers(thread_id) or self._valkey.may_have_subscribers(self._channel(thread_id))
+        """False if there were none a moment ago, or Valkey does not answer."""
+        publisher, here = self._valkey.publisher(), self.bus.has_subscribers(thread_id)
+        return here or (publisher is not None and publisher.may_have_subscribers(self._channel(thread_id)))
 
-    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+    @asynccontextmanager
+    async def subscribe(self, thread_id: str) -> AsyncIterator[Subscription]:
+        """Subscribes to the local bus and, through Valkey, to other processes."""
         subscriber, channel = self._valkey.subscriber(), self._channel(thread_id)
 
         def interval(quiet: int) -> float:
             return SUBSCRIBED_POLL_SECONDS if subscriber.is_subscribed(channel) else self.poll_interval.after(quiet)
 
-        return _MergedSubscription(self.bus, thread_id, interval, subscriber, channel)
+        async with self.bus.subscribe(thread_id, interval) as subscription:
+            try:
+                await subscriber.add(channel, self.bus, thread_id)
+                yield subscription
+            finally:
+                await subscriber.remove(channel, self.bus)
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Packs:
         chunks = await self.inner.read_chunks(thread_id, numbers)
@@ -106,7 +116,7 @@ class AcceleratedStore(StoreLayer):
         try:
             packs = _packs.decode(value[VERSION_DIGITS:])
         except msgspec.DecodeError:
-            self._valkey.delete(key)  # damaged, or written by another program
+            self._valkey.send("UNLINK", key)  # damaged, or written by another program
             return {}
         self._recent.add(thread_id, packs)
         return packs
@@ -124,16 +134,16 @@ class AcceleratedStore(StoreLayer):
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         is_deleted = await self.inner.delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
         if is_deleted:
-            self._valkey.delete(self._cache_key(thread_id))
+            self._valkey.send("UNLINK", self._cache_key(thread_id))
         return is_deleted
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self.inner.add_thread(header, commits)
-        self._valkey.delete(self._cache_key(header.thread_id))
+        self._valkey.send("UNLINK", self._cache_key(header.thread_id))
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         count = await self.inner.rewrite(thread_id, change)
-        self._valkey.delete(self._cache_key(thread_id))
+        self._valkey.send("UNLINK", self._cache_key(thread_id))
         return count
 
     async def ping(self) -> None:
@@ -144,32 +154,6 @@ class AcceleratedStore(StoreLayer):
         self._recent = _RecentChunks()
         await self._valkey.close()
         await self.inner.close()
-
-
-class _MergedSubscription(AbstractAsyncContextManager[Subscription]):
-    """Subscribes to the local bus and, through Valkey, to other processes."""
-
-    def __init__(
-        self, bus: LocalBus, thread_id: str, interval: Callable[[int], float], subscriber: Subscriber, channel: bytes
-    ) -> None:
-        self._bus = bus
-        self._thread_id = thread_id
-        self._local = bus.subscribe(thread_id, interval)
-        self._subscriber = subscriber
-        self._channel = channel
-
-    async def __aenter__(self) -> LocalSubscription:
-        subscription = await self._local.__aenter__()
-        try:
-            await self._subscriber.add(self._channel, self._bus, self._thread_id)
-        except asyncio.CancelledError:
-            await self.__aexit__()
-            raise
-        return subscription
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._local.__aexit__()
-        await self._subscriber.remove(self._channel, self._bus)
 
 
 @lru_cache(maxsize=4096)
