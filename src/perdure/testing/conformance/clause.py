@@ -7,16 +7,16 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from perdure.errors import PerdureError
-from perdure.store import Store
 
 if TYPE_CHECKING:
     from perdure.testing.conformance.location import TrialLocation
 
+Check: TypeAlias = "Callable[..., Awaitable[None]]"
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 SHOWN = 160
@@ -129,7 +129,11 @@ class Clause:
     cites: str
     """The sentence of the contract, from `perdure.store` or `perdure.records`."""
     needs: Needs
-    try_at: Callable[[TrialLocation], Awaitable[None]]
+    check: Check
+
+    async def try_at(self, place: TrialLocation) -> None:
+        supplies = [await place.supply(name) for name in inspect.signature(self.check).parameters]
+        await self.check(*supplies)
 
     @property
     def sentence(self) -> str:
@@ -146,16 +150,14 @@ class Clause:
         return None
 
 
-def clause(check: Callable[[Store], Awaitable[None]]) -> Clause:
-    """A clause that needs nothing but an empty store."""
-    return _make(check, Needs.A_STORE, lambda place: check(place.store))
+def clause(check: Check) -> Clause:
+    """A clause that needs nothing but an empty store. It gets what its parameters name: see `TrialLocation.supply`."""
+    return clause_with(Needs.A_STORE)(check)
 
 
-def clause_with(needs: Needs) -> Callable[[Callable[[TrialLocation], Awaitable[None]]], Clause]:
-    """A clause that gets the place, where it can make more of what it needs."""
-    return lambda check: _make(check, needs, check)
+def clause_with(needs: Needs) -> Callable[[Check], Clause]:
+    def make(check: Check) -> Clause:
+        family = check.__module__.rpartition(".")[2].replace("_", " ")
+        return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, check)
 
-
-def _make(check: Callable[..., object], needs: Needs, try_at: Callable[[TrialLocation], Awaitable[None]]) -> Clause:
-    family = check.__module__.rpartition(".")[2].replace("_", " ")
-    return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, try_at)
+    return make

@@ -81,6 +81,19 @@ class TrialLocation:
         """The one that most clauses need."""
         return self.another()
 
+    async def supply(self, name: str) -> Any:
+        """What the parameters of a clause name: the place, its store, the owner of thread `t` there, a `second` object
+        that is the same store, or a `target`, which is another."""
+        if name == "owner":
+            return await own(self.store)
+        supplies = {
+            "place": lambda: self,
+            "store": lambda: self.store,
+            "second": self.another,
+            "target": self.elsewhere,
+        }
+        return supplies[name]()
+
     def another(self) -> Store:
         """One more object that is the same store."""
         return self.elsewhere("store")

@@ -97,9 +97,8 @@ async def a_commit_whose_parent_is_gone_stores_nothing(store: Store) -> None:
 
 
 @clause
-async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(store: Store) -> None:
+async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(store: Store, owner: ThreadOwner) -> None:
     """a commit without a checkpoint keeps them all"""
-    owner = await own(store)
     await owner.save(requests=[make_request("t", "question", 1)], due_at=at(5))
     await owner.record(7)
     head = await store.head("t")
@@ -115,9 +114,8 @@ async def a_commit_without_a_checkpoint_keeps_head_journal_requests_and_timer(st
 
 
 @clause
-async def a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
+async def a_commit_may_continue_from_an_older_checkpoint(store: Store, owner: ThreadOwner) -> None:
     """The commit whose checkpoint it continues from. Chunks of the parent's checkpoint may be left out."""
-    owner = await own(store)
     first = await owner.save(brings=["a"])
     await owner.save(drops=["a"])
     owner.head = first
@@ -128,9 +126,8 @@ async def a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
 
 
 @clause
-async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> None:
+async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store, owner: ThreadOwner) -> None:
     """A checkpoint with the id of another replaces it."""
-    owner = await own(store)
     first = await owner.save("same", brings=["a"], events=1)
     await owner.save("other")
     checkpoint = await store.find_checkpoint("same")
@@ -146,9 +143,8 @@ async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> N
 
 
 @clause
-async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) -> None:
+async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store, owner: ThreadOwner) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
-    owner = await own(store)
     new_chunks, requests = dict([chunk("a")]), [make_request("t", "q", 1)]
     await owner.save(chunks=new_chunks, requests=requests)
     new_chunks.clear()
@@ -158,9 +154,8 @@ async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) 
 
 
 @clause
-async def a_commit_whose_caller_is_cancelled_completes(store: Store) -> None:
+async def a_commit_whose_caller_is_cancelled_completes(store: Store, owner: ThreadOwner) -> None:
     """Once called, it completes and returns or raises even if its caller is cancelled meanwhile."""
-    owner = await own(store)
     task = asyncio.create_task(store.commit(owner.checkpoint(events=1, brings=["a"])))
     await asyncio.sleep(0)  # it has been called now
     task.cancel()
@@ -174,9 +169,8 @@ async def a_commit_whose_caller_is_cancelled_completes(store: Store) -> None:
 
 
 @clause
-async def a_thread_may_begin_with_a_commit_without_a_checkpoint(store: Store) -> None:
+async def a_thread_may_begin_with_a_commit_without_a_checkpoint(store: Store, owner: ThreadOwner) -> None:
     """None for a commit without a checkpoint, which has only events or a status."""
-    owner = await own(store)
     await owner.note(events=1, status="FAILED", requests=[make_request("t", "q", 1)])
     await expect_state(store, head=None, checkpoints=[], requests=["q"])
     thread = expect_one("the threads", await store.threads())
@@ -196,9 +190,8 @@ async def a_checkpoint_may_follow_one_of_another_thread(store: Store) -> None:
 
 
 @clause
-async def a_replaced_checkpoint_stays_gone(store: Store) -> None:
+async def a_replaced_checkpoint_stays_gone(store: Store, owner: ThreadOwner) -> None:
     """A checkpoint with the id of another replaces it."""
-    owner = await own(store)
     await owner.save("other", brings=["a"])
     await owner.save("same", brings=["b"])
     await owner.save("same")

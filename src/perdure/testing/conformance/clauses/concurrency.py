@@ -19,6 +19,7 @@ from perdure.testing.conformance.clause import (
 )
 from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
+    ThreadOwner,
     at,
     check_readable,
     checkpoint_ids,
@@ -64,10 +65,9 @@ async def one_of_many_concurrent_opens_succeeds(store: Store) -> None:
 
 
 @clause
-async def one_of_many_concurrent_commits_succeeds(store: Store) -> None:
+async def one_of_many_concurrent_commits_succeeds(store: Store, owner: ThreadOwner) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
-    owner = await own(store)
     commits = [owner.checkpoint(f"c{index}", events=1) for index in range(10)]
     tried = await asyncio.gather(*(store.commit(commit) for commit in commits), return_exceptions=True)
     expect_equal("how many were written", sum(outcome is None for outcome in tried), 1)
@@ -76,9 +76,8 @@ async def one_of_many_concurrent_commits_succeeds(store: Store) -> None:
 
 
 @clause
-async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
+async def pruning_while_others_commit_breaks_nothing(store: Store, owner: ThreadOwner) -> None:
     """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
-    owner = await own(store)
     await owner.save(brings=["c0", "common"])
 
     async def move() -> None:
@@ -98,33 +97,31 @@ async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def what_one_object_wrote_another_sees_at_once(place: TrialLocation) -> None:
+async def what_one_object_wrote_another_sees_at_once(store: Store, second: Store) -> None:
     """When it returns, its effect is as durable as the store makes anything."""
-    first, second = place.store, place.another()
 
     async def expect_same(when: str) -> None:
-        expect_equal(f"what the second sees {when}", await read_everything(second), await read_everything(first))
+        expect_equal(f"what the second sees {when}", await read_everything(second), await read_everything(store))
 
     await expect_same("while both are empty")
-    for turn, writer in enumerate([first, second, first]):
+    for turn, writer in enumerate([store, second, store]):
         await save_thread(writer, "t", events=1, brings=["a"])
         await save_thread(writer, f"u{turn}")
         await writer.post("t", f"item {turn}", "message", b"1")
         await expect_same(f"after turn {turn}")
     await second.prune("t", ["t-1"])
     await second.pin("t-2")
-    await first.copy_thread("t", "copy")
+    await store.copy_thread("t", "copy")
     await second.delete_thread("u0")
     await expect_same("after a prune, a copy and a deletion")
-    await expect_state(first, threads=["u1", "t", "u2", "copy"])
+    await expect_state(store, threads=["u1", "t", "u2", "copy"])
     await expect_state(second, inbox=["item 0", "item 1", "item 2"])
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def two_objects_have_one_owner_between_them(place: TrialLocation) -> None:
+async def two_objects_have_one_owner_between_them(store: Store, second: Store) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    first, second = place.store, place.another()
-    owner = await own(first)
+    owner = await own(store)
     await owner.save()
     await expect_raises(ThreadBusy, second.open("t", "run-2"), "opening a thread that is held through another object")
     await expect_raises(ThreadBusy, second.delete_thread("t"), "deleting a thread that is held through another object")
@@ -132,7 +129,7 @@ async def two_objects_have_one_owner_between_them(place: TrialLocation) -> None:
     owner.store = second
     await owner.save()  # a lease is worth the same in both
     await owner.release()
-    expect_equal("the number", (await own(first, owner="run-2")).number, 2)
+    expect_equal("the number", (await own(store, owner="run-2")).number, 2)
 
 
 @clause_with(Needs.PROCESSES)

@@ -14,6 +14,7 @@ from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.threads import (
     FAR,
+    ThreadOwner,
     all_commits,
     at,
     checkpoint_ids,
@@ -78,9 +79,8 @@ async def deleting_leaves_other_threads_alone(store: Store) -> None:
 
 
 @clause
-async def a_thread_with_an_owner_is_not_deleted(store: Store) -> None:
+async def a_thread_with_an_owner_is_not_deleted(store: Store, owner: ThreadOwner) -> None:
     """Raises ThreadBusy while it has an owner."""
-    owner = await own(store)
     await owner.save()
     async with expect_unchanged(store):
         await expect_raises(ThreadBusy, store.delete_thread("t"), "deleting a thread with an owner")
@@ -185,9 +185,8 @@ async def the_events_of_a_copy_name_its_own_checkpoints(store: Store) -> None:
 
 
 @clause
-async def a_copy_of_a_pruned_thread_has_all_that_is_left(store: Store) -> None:
+async def a_copy_of_a_pruned_thread_has_all_that_is_left(store: Store, owner: ThreadOwner) -> None:
     """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
-    owner = await own(store)
     await owner.save(brings=["a"])
     await owner.save(brings=["b"])
     await owner.save(brings=["c"], drops=["b"], requests=[make_request("t", "q", 1)], due_at=at(2))
@@ -293,9 +292,8 @@ def _without(value: Any) -> Any:
 
 
 @clause
-async def the_owner_of_a_rewritten_thread_continues(store: Store) -> None:
+async def the_owner_of_a_rewritten_thread_continues(store: Store, owner: ThreadOwner) -> None:
     """Needs no lease: the owner of the thread keeps running."""
-    owner = await own(store)
     await owner.save(brings=["a"], events=1, requests=[make_request("t", "q", 1)], due_at=at(9))
     await store.post("t", "item", "message", b"1")
     await owner.record(1)

@@ -22,6 +22,7 @@ from perdure.testing.conformance.clause import (
 )
 from perdure.testing.conformance.location import TrialLocation, files_of
 from perdure.testing.conformance.threads import (
+    ThreadOwner,
     expect_state,
     expect_unchanged,
     own,
@@ -262,9 +263,8 @@ async def a_closed_store_opens_itself_again(store: Store) -> None:
 
 
 @clause
-async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
+async def a_thread_stays_owned_while_its_store_is_closed(store: Store, owner: ThreadOwner) -> None:
     """Close files and connections."""
-    owner = await own(store)
     await owner.save()
     await store.close()
     await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held, after a close")
@@ -310,9 +310,8 @@ async def its_size_grows_with_what_it_keeps(store: Store) -> None:
 
 
 @clause
-async def checking_changes_nothing_and_disturbs_no_owner(store: Store) -> None:
+async def checking_changes_nothing_and_disturbs_no_owner(store: Store, owner: ThreadOwner) -> None:
     """All damage that the store can detect by itself."""
-    owner = await own(store)
     await owner.save(brings=["a"], events=1)
     await owner.record(1)
     header, commits = await store.thread_header("t"), await store.commits("t")

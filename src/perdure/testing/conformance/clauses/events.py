@@ -173,9 +173,8 @@ async def the_first_event_that_is_kept_does_not_move_back(store: Store) -> None:
 
 
 @clause
-async def no_cursor_expires_where_no_event_was_pruned(store: Store) -> None:
+async def no_cursor_expires_where_no_event_was_pruned(store: Store, owner: ThreadOwner) -> None:
     """Raises CursorExpired if the event after `seq` was pruned."""
-    owner = await own(store)
     await owner.save()
     await owner.save(prunes=[1], prunes_events_before=2)  # there was none
     for cursor in (-1, 0, None):
@@ -257,9 +256,8 @@ async def published_bodies_reach_all_subscribers_of_the_thread_in_order(store: S
 
 
 @clause
-async def commits_posts_and_releases_notify_subscribers(store: Store) -> None:
+async def commits_posts_and_releases_notify_subscribers(store: Store, owner: ThreadOwner) -> None:
     """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
-    owner = await own(store)
     async with store.subscribe("t") as subscription:
         await notices(subscription, "a commit", owner.save)
         await notices(subscription, "a post", lambda: store.post("t", "item", "message", b"1"))

@@ -10,6 +10,7 @@ from perdure.errors import ThreadBusy
 from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect_equal, expect_one, expect_raises, run_together
 from perdure.testing.conformance.threads import (
+    ThreadOwner,
     at,
     expect_owner_finds,
     expect_state,
@@ -22,9 +23,8 @@ from perdure.testing.conformance.threads import (
 
 
 @clause
-async def the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:
+async def the_journal_is_read_in_the_order_it_was_written(store: Store, owner: ThreadOwner) -> None:
     """what was recorded since the head"""
-    owner = await own(store)
     await owner.record(9, b'"before the first commit"')
     await expect_owner_finds(store, journal=[(9, b'"before the first commit"')])
     owner = await own(store)
@@ -51,9 +51,8 @@ async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
 
 
 @clause
-async def journal_entries_of_unsettled_deliveries_stay(store: Store) -> None:
+async def journal_entries_of_unsettled_deliveries_stay(store: Store, owner: ThreadOwner) -> None:
     """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
-    owner = await own(store)
     await owner.save()
     for delivery_id in (1, 2, 1, 3):
         await owner.record(delivery_id, f'"{delivery_id} at 1"'.encode())
@@ -92,9 +91,8 @@ async def a_request_is_listed_with_all_its_fields(store: Store) -> None:
 
 
 @clause
-async def a_commit_replaces_the_pending_requests_or_leaves_them(store: Store) -> None:
+async def a_commit_replaces_the_pending_requests_or_leaves_them(store: Store, owner: ThreadOwner) -> None:
     """All pending requests; None if they did not change."""
-    owner = await own(store)
     await owner.save(requests=[make_request("t", "first", 1), make_request("t", "gone", 1)])
     await owner.save(requests=[make_request("t", "first", 2), make_request("t", "second", 2)])
     await owner.note(status="FAILED")
@@ -190,9 +188,8 @@ async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None
 
 
 @clause
-async def posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> None:
+async def posting_needs_no_lease_and_disturbs_no_owner(store: Store, owner: ThreadOwner) -> None:
     """Needs no lease; posting one `item_id` again has no effect."""
-    owner = await own(store)
     await store.post("t", "item", "message", b"1")
     await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held and was posted to")
     await owner.save()
@@ -232,9 +229,8 @@ async def requests_belong_to_their_thread_and_stay_with_its_head(store: Store) -
 
 
 @clause
-async def a_commit_without_a_checkpoint_settles_no_delivery(store: Store) -> None:
+async def a_commit_without_a_checkpoint_settles_no_delivery(store: Store, owner: ThreadOwner) -> None:
     """a commit without a checkpoint keeps them all"""
-    owner = await own(store)
     await owner.save()
     await owner.record(1)
     await owner.note(unsettled=[7])

@@ -9,9 +9,7 @@ from typing import Any
 from perdure.errors import CheckpointNotFound, ThreadNotFound
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
-    Needs,
     clause,
-    clause_with,
     expect,
     expect_equal,
     expect_fields,
@@ -359,7 +357,7 @@ def random_texts(chance: Random, count: int) -> list[str]:
     return list(dict.fromkeys([*texts, *((text * 300)[:300] for text in texts[: count // 8])]))
 
 
-@clause_with(Needs.A_STORE)
+@clause
 async def any_prefix_lists_what_begins_with_it(place: TrialLocation) -> None:
     """only those whose ids begin with exactly this text"""
     store, names = place.store, random_texts(place.chance, 24)

@@ -18,6 +18,7 @@ from perdure.testing.conformance.clause import (
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     WHOLE,
+    ThreadOwner,
     expect_owner_finds,
     expect_state,
     expect_unchanged,
@@ -35,9 +36,8 @@ async def a_new_thread_opens_empty(store: Store) -> None:
 
 
 @clause
-async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
+async def a_thread_opens_where_its_last_commit_left_it(store: Store, owner: ThreadOwner) -> None:
     """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip."""
-    owner = await own(store)
     await owner.save(events=2)
     info = await owner.save(events=3, status="WAITING", root=b'"the head"')
     await owner.note(events=1, status="FAILED")
@@ -78,9 +78,8 @@ async def every_owner_has_a_higher_fence_than_all_before(store: Store) -> None:
 
 
 @clause
-async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Store) -> None:
+async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Store, owner: ThreadOwner) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    owner = await own(store)
     await owner.save(events=1)
     async with expect_unchanged(store):
         await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
@@ -102,9 +101,8 @@ async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
 
 
 @clause
-async def a_released_thread_is_free(store: Store) -> None:
+async def a_released_thread_is_free(store: Store, owner: ThreadOwner) -> None:
     """Release the thread."""
-    owner = await own(store)
     await owner.save()
     await (await own(store, "other", owner="run-0")).save()
     expect_equal("the owners", [thread.run_id for thread in await store.threads()], ["run-1", "run-0"])
@@ -129,9 +127,8 @@ async def releasing_again_or_after_a_takeover_frees_no_other_owners_thread(store
 
 
 @clause
-async def renewing_keeps_the_thread(store: Store) -> None:
+async def renewing_keeps_the_thread(store: Store, owner: ThreadOwner) -> None:
     """Extend the lease."""
-    owner = await own(store)
     await store.renew(owner.lease)
     await expect_raises(ThreadBusy, store.open("t", "run-2"), "opening a thread whose lease was renewed")
     await owner.save()
@@ -173,10 +170,9 @@ async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) 
 
 
 @clause
-async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
+async def a_lease_that_was_released_cannot_write_any_more(store: Store, owner: ThreadOwner) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
-    owner = await own(store)
     await owner.save()
     await owner.release()
     async with expect_unchanged(store):
@@ -185,9 +181,8 @@ async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
 
 
 @clause
-async def an_invented_lease_is_rejected(store: Store) -> None:
+async def an_invented_lease_is_rejected(store: Store, owner: ThreadOwner) -> None:
     """The right to write to a thread. Every write proves it."""
-    owner = await own(store)
     await owner.save()
     fence = owner.lease.fence
     await store.copy_thread("t", "copy")

@@ -8,6 +8,7 @@ from perdure.errors import CheckpointNotFound
 from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect_equal, expect_raises
 from perdure.testing.conformance.threads import (
+    ThreadOwner,
     check_readable,
     checkpoint_ids,
     expect_state,
@@ -52,9 +53,8 @@ async def an_unpinned_checkpoint_goes_like_any_other(store: Store) -> None:
 
 
 @clause
-async def pinning_needs_no_lease_and_twice_is_once(store: Store) -> None:
+async def pinning_needs_no_lease_and_twice_is_once(store: Store, owner: ThreadOwner) -> None:
     """Needs no lease; idempotent."""
-    owner = await own(store)
     await owner.save()
     await store.pin("t-1")
     await store.pin("t-1")
@@ -98,9 +98,8 @@ async def a_pinned_head_is_no_reason_to_reject_a_prune(store: Store) -> None:
 
 
 @clause
-async def a_pin_belongs_to_one_checkpoint_and_goes_with_it(store: Store) -> None:
+async def a_pin_belongs_to_one_checkpoint_and_goes_with_it(store: Store, owner: ThreadOwner) -> None:
     """Whether retention and pruning keep it."""
-    owner = await own(store)
     commit = owner.checkpoint()
     claim = msgspec.structs.replace(commit.info, is_pinned=True) if commit.info else None
     await owner.write(msgspec.structs.replace(commit, info=claim))

@@ -11,9 +11,7 @@ import msgspec
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
-    Needs,
     clause,
-    clause_with,
     expect,
     expect_equal,
     expect_fields,
@@ -82,9 +80,8 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
 
 
 @clause
-async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store) -> None:
+async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store, owner: ThreadOwner) -> None:
     """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
-    owner = await own(store)
     await owner.save(brings=["a", "b"])
     fork = await owner.save(drops=["b"], brings=["c"])
     await owner.save(brings=["d"], drops=["c"])
@@ -96,7 +93,7 @@ async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store) -> Non
     await exactly_what_is_needed(store, owner)
 
 
-@clause_with(Needs.A_STORE)
+@clause
 async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(place: TrialLocation) -> None:
     """A store keeps a chunk while a checkpoint needs it: the checkpoint that added it and its successors, until one
     drops it."""
@@ -109,7 +106,7 @@ async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(place: TrialL
         await exactly_what_is_needed(store, owner)
 
 
-@clause_with(Needs.A_STORE)
+@clause
 async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(place: TrialLocation) -> None:
     """Numbers of checkpoints that retention deletes with it."""
     store = place.store
@@ -201,9 +198,8 @@ async def pruning_unknown_checkpoints_changes_nothing(store: Store) -> None:
 
 
 @clause
-async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store) -> None:
+async def chunks_that_events_refer_to_stay_as_long_as_the_events(store: Store, owner: ThreadOwner) -> None:
     """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
-    owner = await own(store)
     await owner.save(brings=["a", "b"])
     await owner.save(brings=["c"], drops=["b"], events=make_events(1, refers=True))
     digest, data = chunk("failure")
@@ -241,9 +237,8 @@ async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Sto
 
 
 @clause
-async def what_is_pruned_is_given_back(store: Store) -> None:
+async def what_is_pruned_is_given_back(store: Store, owner: ThreadOwner) -> None:
     """Bytes that the store occupies now."""
-    owner = await own(store)
     for number in range(1, 6):
         await owner.save(brings=[f"{number} " + "x" * 200_000], drops=[f"{number - 1} " + "x" * 200_000])
     before = await store.size()
@@ -271,9 +266,8 @@ async def a_rejected_commit_prunes_nothing(store: Store) -> None:
 
 
 @clause
-async def events_of_a_checkpoint_that_a_commit_prunes_stay_and_name_none(store: Store) -> None:
+async def events_of_a_checkpoint_that_a_commit_prunes_stay_and_name_none(store: Store, owner: ThreadOwner) -> None:
     """Numbers of checkpoints that retention deletes with it."""
-    owner = await own(store)
     await owner.note(events=1)
     await owner.save(brings=["a"], events=make_events(2, refers=True))
     await owner.save(drops=["a"], events=1)

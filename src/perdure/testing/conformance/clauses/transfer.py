@@ -12,9 +12,7 @@ from perdure.errors import CursorExpired, ThreadExists
 from perdure.records import Commit, InboxItem
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
-    Needs,
     clause,
-    clause_with,
     expect,
     expect_equal,
     expect_fields,
@@ -60,36 +58,33 @@ async def a_tree(store: Store) -> ThreadOwner:
     return owner
 
 
-@clause_with(Needs.A_STORE)
-async def a_transferred_thread_is_complete(place: TrialLocation) -> None:
+@clause
+async def a_transferred_thread_is_complete(store: Store, target: Store) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
-    source, target = place.store, place.elsewhere()
-    await save_full_thread(source)
-    await move_thread(source, target)
-    expect_equal("what can be read there", await read_everything(target), await read_everything(source))
-    expect_equal("what an owner finds there", await read_as_owner(target), await read_as_owner(source))
+    await save_full_thread(store)
+    await move_thread(store, target)
+    expect_equal("what can be read there", await read_everything(target), await read_everything(store))
+    expect_equal("what an owner finds there", await read_as_owner(target), await read_as_owner(store))
     await target.post("t", "consumed", "message", b"1")
     expect_equal("the inbox after a consumed item was posted again", len((await read_as_owner(target))["inbox"]), 1)
 
 
-@clause_with(Needs.A_STORE)
-async def branches_and_pins_are_transferred_and_can_be_pruned(place: TrialLocation) -> None:
+@clause
+async def branches_and_pins_are_transferred_and_can_be_pruned(store: Store, target: Store) -> None:
     """its references to commits that are no longer its ancestors."""
-    source, target = place.store, place.elsewhere()
-    owner = await a_tree(source)
-    await move_thread(source, target)
-    expect_equal("what can be read there", await read_everything(target), await read_everything(source))
+    owner = await a_tree(store)
+    await move_thread(store, target)
+    expect_equal("what can be read there", await read_everything(target), await read_everything(store))
     expect_equal("how many went of a pinned and another", await target.prune("t", ["t-1", "t-4"]), 1)
     await expect_state(target, "then", checkpoints=["t-1", "t-5"], chunks={*owner.has[1], *owner.has[5]})
     await check_readable(target, "t", owner.has)
 
 
-@clause_with(Needs.A_STORE)
-async def a_transferred_thread_continues(place: TrialLocation) -> None:
+@clause
+async def a_transferred_thread_continues(store: Store, target: Store) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing."""
-    source, target = place.store, place.elsewhere()
-    before = await save_full_thread(source)
-    await move_thread(source, target)
+    before = await save_full_thread(store)
+    await move_thread(store, target)
     owner = await own(target)
     expect_higher_fence(owner, before)
     owner.has = before.has
@@ -104,9 +99,8 @@ def expect_higher_fence(owner: ThreadOwner, before: ThreadOwner) -> None:
 
 
 @clause
-async def commits_are_read_in_pages_as_they_were_written(store: Store) -> None:
+async def commits_are_read_in_pages_as_they_were_written(store: Store, owner: ThreadOwner) -> None:
     """The thread's commits after a number, as they are stored, in order."""
-    owner = await own(store)
     written = []
     for number in range(1, 6):
         commit = owner.checkpoint(brings=[f"c{number}"], drops=[f"c{number - 1}"], events=number % 2)
@@ -138,12 +132,11 @@ async def a_header_has_all_of_a_thread_except_its_commits(store: Store) -> None:
     expect_equal("its journal", [(entry.delivery_id, entry.body) for entry in header.journal], [(5, b'{"done":1}')])
 
 
-@clause_with(Needs.A_STORE)
-async def a_transfer_replaces_no_existing_thread(place: TrialLocation) -> None:
+@clause
+async def a_transfer_replaces_no_existing_thread(store: Store, target: Store) -> None:
     """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
-    source, target = place.store, place.elsewhere()
-    await save_full_thread(source)
-    header, commits = await header_of(source), await all_commits(source)
+    await save_full_thread(store)
+    header, commits = await header_of(store), await all_commits(store)
     await save_thread(target, "t")
     await save_thread(target, "other", checkpoint_id="t-2")
     free = msgspec.structs.replace(header, thread_id="free"), [_of_thread("free", commit) for commit in commits]
@@ -159,12 +152,11 @@ def _of_thread(thread_id: str, commit: Commit) -> Commit:
     return msgspec.structs.replace(commit, **changes)
 
 
-@clause_with(Needs.A_STORE)
-async def a_thread_whose_commits_break_off_is_not_added(place: TrialLocation) -> None:
+@clause
+async def a_thread_whose_commits_break_off_is_not_added(store: Store, target: Store, place: TrialLocation) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing."""
-    source, target = place.store, place.elsewhere()
-    await save_full_thread(source)
-    header, commits = await header_of(source), await all_commits(source)
+    await save_full_thread(store)
+    header, commits = await header_of(store), await all_commits(store)
 
     def broken_off() -> Iterator[Commit]:
         yield from commits[:2]
@@ -182,33 +174,31 @@ class _BrokenOff(Exception):
     """What the clause itself raises."""
 
 
-@clause_with(Needs.A_STORE)
-async def a_thread_without_a_checkpoint_can_be_transferred(place: TrialLocation) -> None:
+@clause
+async def a_thread_without_a_checkpoint_can_be_transferred(store: Store, target: Store) -> None:
     """Add a thread as another store had it, with its numbers and ids, all or nothing."""
-    source, target = place.store, place.elsewhere()
-    await save_thread(source, "pruned", 2, events=1)
-    await source.prune("pruned", ["pruned-1", "pruned-2"])
-    await source.post("posted to", "item", "message", b"1")
-    recorded = await own(source, "recorded")
+    await save_thread(store, "pruned", 2, events=1)
+    await store.prune("pruned", ["pruned-1", "pruned-2"])
+    await store.post("posted to", "item", "message", b"1")
+    recorded = await own(store, "recorded")
     await recorded.record(1)
     await recorded.release()
     names = ("pruned", "posted to", "recorded")
     for name in names:
-        await move_thread(source, target, name)
+        await move_thread(store, target, name)
         await target.post(name, "item", "message", b"2")
-        await source.post(name, "item", "message", b"2")
-    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(source, *names))
+        await store.post(name, "item", "message", b"2")
+    expect_equal("what can be read there", await read_everything(target, *names), await read_everything(store, *names))
     for name in names:
-        expect_equal(f"{name!r}, opened", await read_as_owner(target, name), await read_as_owner(source, name))
+        expect_equal(f"{name!r}, opened", await read_as_owner(target, name), await read_as_owner(store, name))
         again = await own(target, name)
         expect_equal(f"the next commit of {name!r}", (await again.save()).number, again.opened.number + 1)
 
 
-@clause_with(Needs.A_STORE)
-async def what_was_pruned_is_not_transferred_and_not_missed(place: TrialLocation) -> None:
+@clause
+async def what_was_pruned_is_not_transferred_and_not_missed(store: Store, target: Store) -> None:
     """its references to commits that are no longer its ancestors."""
-    source, target = place.store, place.elsewhere()
-    owner = await own(source)
+    owner = await own(store)
     await owner.save(brings=["a", "b"], events=1)
     for number in range(2, 8):
         digest, data = chunk(f"event {number}")
@@ -216,42 +206,40 @@ async def what_was_pruned_is_not_transferred_and_not_missed(place: TrialLocation
         events = make_events(owner.last_seq + 1, own=(digest,))
         await owner.save(chunks=new_chunks, drops=["b"] if number == 3 else [], events=events)
     await owner.save(prunes=[1, 2, 3, 5], prunes_events_before=4)
-    await move_thread(source, target)
+    await move_thread(store, target)
     await expect_state(target, checkpoints=["t-4", "t-6", "t-7", "t-8"])
     expect_equal("the events", await first_seqs(target, None), [4, 5, 6, 7])
     await expect_raises(CursorExpired, target.events_after("t", 2), "reading there after 2, which is pruned")
     await check_readable(target, "t", owner.has)
     mover = await own(target)
     mover.has = owner.has
-    for store in (source, target):
-        await store.prune("t", ["t-4", "t-7"])
-        await check_readable(store, "t", owner.has)
-        expect_equal("the damage after a prune", await store.check(), [])
-    expect_equal("the chunks in both", sorted(await chunks(target, "t")), sorted(await chunks(source, "t")))
+    for each in (store, target):
+        await each.prune("t", ["t-4", "t-7"])
+        await check_readable(each, "t", owner.has)
+        expect_equal("the damage after a prune", await each.check(), [])
+    expect_equal("the chunks in both", sorted(await chunks(target, "t")), sorted(await chunks(store, "t")))
     await mover.save(prunes=[6, 8])
     expect_equal("the damage after one more commit", await target.check(), [])
 
 
-@clause_with(Needs.A_STORE)
-async def a_transferred_thread_comes_after_those_that_are_there(place: TrialLocation) -> None:
+@clause
+async def a_transferred_thread_comes_after_those_that_are_there(store: Store, target: Store) -> None:
     """Checkpoints in the order of their commits, oldest first, without payload."""
-    source, target = place.store, place.elsewhere()
-    await save_thread(source, "t", 2)
+    await save_thread(store, "t", 2)
     await save_thread(target, "u", 2)
-    await move_thread(source, target)
+    await move_thread(store, target)
     await expect_state(target, checkpoints=["u-1", "u-2", "t-1", "t-2"], threads=["u", "t"])
     expect_equal("the page before it", await checkpoint_ids(target, limit=1, before="t-1"), ["u-2"])
 
 
-@clause_with(Needs.A_STORE)
-async def a_claimed_thread_is_not_written_over_and_a_released_one_is_no_obstacle(place: TrialLocation) -> None:
+@clause
+async def a_claimed_thread_is_not_written_over_and_a_released_one_is_no_obstacle(store: Store, target: Store) -> None:
     """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
-    source, target = place.store, place.elsewhere()
-    await save_thread(source, "t", 2)
+    await save_thread(store, "t", 2)
     held = await own(target)
-    await expect_raises(ThreadExists, move_thread(source, target), "adding a thread that has an owner")
+    await expect_raises(ThreadExists, move_thread(store, target), "adding a thread that has an owner")
     await held.release()
-    await move_thread(source, target)
+    await move_thread(store, target)
     again = await own(target)
     expect_higher_fence(again, held)
     await again.save()
@@ -259,9 +247,8 @@ async def a_claimed_thread_is_not_written_over_and_a_released_one_is_no_obstacle
 
 
 @clause
-async def reading_a_thread_out_changes_nothing_for_its_owner(store: Store) -> None:
+async def reading_a_thread_out_changes_nothing_for_its_owner(store: Store, owner: ThreadOwner) -> None:
     """All of a thread except its commits; None if no such thread exists."""
-    owner = await own(store)
     await owner.save(brings=["a"], events=1)
     await owner.record(1)
     async with expect_unchanged(store):

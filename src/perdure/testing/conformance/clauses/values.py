@@ -11,9 +11,7 @@ from perdure.names import SHORT
 from perdure.records import LoggedEvents
 from perdure.store import Store
 from perdure.testing.conformance.clause import (
-    Needs,
     clause,
-    clause_with,
     expect,
     expect_equal,
     expect_fields,
@@ -78,9 +76,8 @@ async def any_text_is_an_id_and_no_two_are_taken_for_one(store: Store) -> None:
 
 
 @clause
-async def a_commit_may_be_large(store: Store) -> None:
+async def a_commit_may_be_large(store: Store, owner: ThreadOwner) -> None:
     """New chunks, by digest."""
-    owner = await own(store)
     big = b'"' + b"x" * 2_000_000 + b'"'
     many = dict(chunk(f"chunk {index}") for index in range(2000))
     await owner.save(root=big, chunks=many)
@@ -162,7 +159,7 @@ async def _all_of(store: Store) -> list[Any]:
 THREAD_IDS = ("../up", "/absolute", "a/b", "..", ".", "~", "C:\\con", "nul.txt", "index.db", "x" * 101, "é" * 2000)
 
 
-@clause_with(Needs.A_STORE)
+@clause
 async def a_thread_id_leads_to_no_file_outside_the_folder(place: TrialLocation) -> None:
     """A store keeps threads."""
     before = sorted(path.name for path in (*place.folder.iterdir(), *place.folder.parent.glob("up*")))
@@ -176,9 +173,8 @@ async def a_thread_id_leads_to_no_file_outside_the_folder(place: TrialLocation) 
 
 
 @clause
-async def a_thread_may_have_many_commits_entries_and_items(store: Store) -> None:
+async def a_thread_may_have_many_commits_entries_and_items(store: Store, owner: ThreadOwner) -> None:
     """New chunks, by digest."""
-    owner = await own(store)
     for number in range(1, MANY + 1):
         await owner.save(chunks={"aa": b"%d" % number}, events=1)
     await run_together(*(store.post("t", f"item {index}", "message", b"1") for index in range(MANY)))
