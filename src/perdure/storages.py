@@ -225,8 +225,7 @@ def _encrypt(store: Store, encryption: AesGcm | None) -> Store:
 def _accelerate(store: Store, redis_url: str | None, location: str) -> Store:
     if redis_url is None:
         return store
-    from perdure.stores.valkey.connection import Valkey
-    from perdure.stores.valkey.store import AcceleratedStore
+    from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
     return AcceleratedStore(store, Valkey(redis_url), location)
 

@@ -63,7 +63,6 @@ def make_encrypted(folder: Path) -> Store:
 
 
 def make_with_valkey(folder: Path) -> Store:
-    from perdure.stores.valkey.connection import Valkey
-    from perdure.stores.valkey.store import AcceleratedStore
+    from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
     return AcceleratedStore(make_sqlite(folder), Valkey(os.environ[VALKEY_URL]), str(folder))

@@ -10,8 +10,7 @@ from perdure.store import Store
 from perdure.stores.notify import PollInterval
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.valkey.connection import Valkey
-from perdure.stores.valkey.store import AcceleratedStore
+from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
 NEVER = 3600.0
 

@@ -18,8 +18,7 @@ from tests.valkey.others import SECONDS
 from tests.valkey.places import Place
 
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.valkey.connection import Valkey
-from perdure.stores.valkey.store import AcceleratedStore
+from perdure.stores.valkey.store import AcceleratedStore, Valkey
 from perdure.testing.conformance.threads import own
 
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)

@@ -16,8 +16,7 @@ from tests.valkey.places import Place
 
 from perdure import CheckpointNotFound, WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.stores.valkey.connection import Valkey
-from perdure.stores.valkey.store import AcceleratedStore
+from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
 ITEMS = 30
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)

@@ -23,8 +23,7 @@ from perdure import MissingExtra
 from perdure.store import Store
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey.channels import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
-from perdure.stores.valkey.connection import TIMEOUT_SECONDS, Valkey
-from perdure.stores.valkey.store import AcceleratedStore
+from perdure.stores.valkey.store import TIMEOUT_SECONDS, AcceleratedStore, Valkey
 from perdure.testing.conformance.threads import own
 
 SECRET = "hunter2-%2Fsecret"
@@ -172,7 +171,7 @@ def test_perdure_imports_without_the_extra_and_valkey_names_it(tmp_path: Path) -
 import sys
 sys.modules["redis"] = None
 import perdure
-from perdure.stores.valkey.connection import Valkey
+from perdure.stores.valkey.store import Valkey
 try:
     Valkey("redis://localhost")
 except perdure.MissingExtra as error:

@@ -19,8 +19,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.store import Subscription
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey import store as accelerated
-from perdure.stores.valkey.connection import Valkey
-from perdure.stores.valkey.store import AcceleratedStore
+from perdure.stores.valkey.store import AcceleratedStore, Valkey
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the modules of other stores, and their drivers, are not nee
     from perdure.stores.file.health import FileReport
     from perdure.stores.postgres.health import Holder, Report, Schema, Server, Standby, Table
     from perdure.stores.sqlite.health import SqliteReport
-    from perdure.stores.valkey.connection import ValkeyReport
+    from perdure.stores.valkey.store import ValkeyReport
 
 
 class Finding(NamedTuple):

@@ -141,7 +141,7 @@ async def _examine_postgres(dsn: str, schema: str, place: str) -> Examination:
 
 
 async def _add_valkey(result: Examination, url: str) -> None:
-    from perdure.stores.valkey.connection import inspect_server
+    from perdure.stores.valkey.store import inspect_server
 
     try:
         report = await inspect_server(url)

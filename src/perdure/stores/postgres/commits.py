@@ -25,16 +25,7 @@ from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, 
 from perdure.stores.postgres.leases import HeldThread
 from perdure.stores.postgres.pool import IdTaken, Refused
 from perdure.stores.postgres.pruning import collect_garbage, lock_against_pruning, move_head
-from perdure.stores.postgres.rows import (
-    COLUMNS,
-    MAX_NUMBER,
-    SEAL,
-    TYPES,
-    check_id,
-    commit_row,
-    pack_id,
-    thread_key,
-)
+from perdure.stores.postgres.rows import COLUMNS, MAX_NUMBER, SEAL, TYPES, check_id, commit_row, pack_id, thread_key
 from perdure.stores.process_identity import fence_conflict
 
 _NO_ROW, _STORED = "INSERT 0 0", "INSERT 0 1"
@@ -346,8 +337,7 @@ async def _displace(session: PgSession, checkpoint_id: str, thread: UUID) -> Non
     ):
         displaced = (row["thread"], row["number"])
         await session.rows(
-            "UPDATE {s}.threads SET pruned = pruned || $2::bigint WHERE thread = $1 AND $2 <> ALL (pruned)",
-            *displaced,
+            "UPDATE {s}.threads SET pruned = pruned || $2::bigint WHERE thread = $1 AND $2 <> ALL (pruned)", *displaced
         )
         if row["thread"] != thread:  # in its own thread the commit sets the head
             await move_head(session, *displaced)

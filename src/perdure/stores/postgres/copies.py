@@ -128,9 +128,7 @@ async def _create_thread(session: PgSession, thread_id: str) -> None:
     """Raises ThreadExists if the thread is in use."""
     key = thread_key(thread_id)
     is_new = await session.value(
-        "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1",
-        key,
-        thread_id,
+        "INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1", key, thread_id
     )
     if is_new is None:
         is_used = await session.value(

@@ -19,14 +19,7 @@ from perdure.names import RESERVED_THREAD
 from perdure.records import InboxItem, JournalEntry, Lease, OpenedThread
 from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown
-from perdure.stores.postgres.rows import (
-    UNCOMMITTED,
-    check_id,
-    read_info,
-    read_root,
-    read_uncommitted,
-    thread_key,
-)
+from perdure.stores.postgres.rows import UNCOMMITTED, check_id, read_info, read_root, read_uncommitted, thread_key
 from perdure.stores.process_identity import (
     LEASE_SECONDS,
     RENEW_SECONDS,

@@ -64,10 +64,7 @@ _BY_STATE = {
         "all its connections are in use",
         "Raise max_connections, give storages a smaller pool_size, or put a pooler in between",
     ),
-    "57P03": (
-        "the server is starting, or shutting down",
-        "Try again in a moment; if it stays so, see its log",
-    ),
+    "57P03": ("the server is starting, or shutting down", "Try again in a moment; if it stays so, see its log"),
     "42501": ("this user lacks a privilege", "Ask the administrator of the database for it"),
 }
 """By SQLSTATE, for errors whose text from the server is not enough."""

@@ -8,14 +8,7 @@ from typing import Any
 
 from perdure.errors import CheckpointNotFound, ThreadNotFound
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    clause,
-    expect,
-    expect_equal,
-    expect_fields,
-    expect_one,
-    expect_raises,
-)
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     at,

@@ -10,14 +10,7 @@ import msgspec
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    clause,
-    expect,
-    expect_equal,
-    expect_fields,
-    expect_one,
-    expect_raises,
-)
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,

@@ -11,13 +11,7 @@ import msgspec
 from perdure.errors import CursorExpired, ThreadExists
 from perdure.records import Commit, InboxItem
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    clause,
-    expect,
-    expect_equal,
-    expect_fields,
-    expect_raises,
-)
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_raises
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,

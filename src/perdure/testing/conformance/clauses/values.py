@@ -10,14 +10,7 @@ from perdure.errors import UnsupportedId
 from perdure.names import SHORT
 from perdure.records import LoggedEvents
 from perdure.store import Store
-from perdure.testing.conformance.clause import (
-    clause,
-    expect,
-    expect_equal,
-    expect_fields,
-    expect_one,
-    run_together,
-)
+from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, run_together
 from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,
