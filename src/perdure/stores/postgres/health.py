@@ -236,9 +236,9 @@ async def inspect_database(dsn: str, schema: str) -> Report:
     """Raises Unreachable."""
     async with _inspection(dsn, schema) as inspection:
         ask, rows = inspection.ask, inspection.rows
-        server, found = await inspection.server(), await inspection.schema()
+        server, schema_info = await inspection.server(), await inspection.schema()
         tables = contents = behind = standbys = None
-        if found.version and not found.foreign and not found.missing_rights:
+        if schema_info.version and not schema_info.foreign and not schema_info.missing_rights:
             tables = await ask("sizes", rows(Table, _TABLES, schema, NAMES))
             contents = await ask("contents", inspection.contents(tables or ()))
         if server.is_standby:
@@ -247,7 +247,7 @@ async def inspect_database(dsn: str, schema: str) -> Report:
             standbys = await ask("replication", rows(Standby, _STANDBYS))
         return Report(
             server,
-            found,
+            schema_info,
             tables or (),
             contents,
             holders=await ask("transactions", rows(Holder, _HOLDERS)) or (),

@@ -82,17 +82,20 @@ class TrialLocation:
         return self.another()
 
     async def supply(self, name: str) -> Any:
-        """What the parameters of a clause name: the place, its store, the owner of thread `t` there, a `second` object
-        that is the same store, or a `target`, which is another."""
-        if name == "owner":
-            return await own(self.store)
-        supplies = {
-            "place": lambda: self,
-            "store": lambda: self.store,
-            "second": self.another,
-            "target": self.elsewhere,
-        }
-        return supplies[name]()
+        """What the parameters of a clause name: the place, its store and chance, the owner of thread `t`, a `second`
+        object that is the same store, a `target`, which is another store, or a process that uses the store."""
+        match name:
+            case "place":
+                return self
+            case "owner":
+                return await own(self.store)
+            case "second":
+                return self.another()
+            case "target":
+                return self.elsewhere()
+            case "process":
+                return await self.start_process()
+        return getattr(self, name)
 
     def another(self) -> Store:
         """One more object that is the same store."""

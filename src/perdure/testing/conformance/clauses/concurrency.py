@@ -202,9 +202,8 @@ async def what_a_commit_prunes_is_pruned_for_every_object(place: TrialLocation) 
 
 
 @clause_with(Needs.PROCESSES)
-async def a_paused_owner_keeps_its_thread_and_blocks_no_other(place: TrialLocation) -> None:
+async def a_paused_owner_keeps_its_thread_and_blocks_no_other(store: Store, process: TrialProcess) -> None:
     """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
-    process, store = await place.start_process(), place.store
     await process.do("open", "t", "run-1")
     await process.do("save", "t", "old")
     process.pause()

@@ -17,7 +17,7 @@ from perdure.testing.conformance.clause import (
     expect_fields,
     expect_raises,
 )
-from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
@@ -303,11 +303,10 @@ async def subscribers_notice_changes_through_another_object(place: TrialLocation
 
 
 @clause_with(Needs.PROCESSES)
-async def subscribers_notice_changes_in_another_process(place: TrialLocation) -> None:
+async def subscribers_notice_changes_in_another_process(store: Store, process: TrialProcess) -> None:
     """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
-    process = await place.start_process()
     await process.do("open", "t", "run-1")
-    async with place.store.subscribe("t") as subscription:
+    async with store.subscribe("t") as subscription:
         await notices(subscription, "a commit in another process", lambda: process.do("save", "t", "c1"))
-        head = await place.store.head("t")
+        head = await store.head("t")
         expect_equal("the head after the notification", head and head.info.checkpoint_id, "c1")

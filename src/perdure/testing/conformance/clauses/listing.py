@@ -9,7 +9,6 @@ from typing import Any
 from perdure.errors import CheckpointNotFound, ThreadNotFound
 from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
-from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     at,
     checkpoint_ids,
@@ -351,12 +350,12 @@ def random_texts(chance: Random, count: int) -> list[str]:
 
 
 @clause
-async def any_prefix_lists_what_begins_with_it(place: TrialLocation) -> None:
+async def any_prefix_lists_what_begins_with_it(store: Store, chance: Random) -> None:
     """only those whose ids begin with exactly this text"""
-    store, names = place.store, random_texts(place.chance, 24)
+    names = random_texts(chance, 24)
     for name in names:
         await save_thread(store, name, requests=[make_request(name, "q", 1)])
-    for prefix in [*random_texts(place.chance, 16), *place.chance.sample(names, 6)]:
+    for prefix in [*random_texts(chance, 16), *chance.sample(names, 6)]:
         expected = names_with_prefix(prefix, names)
         expect_equal(f"the threads of {prefix!a}", await thread_ids(store, prefix=prefix), expected)
         expect_equal(f"the newest of {prefix!a}", await thread_ids(store, prefix=prefix, limit=2), expected[-2:])

@@ -15,7 +15,7 @@ from perdure.testing.conformance.clause import (
     expect_fields,
     expect_raises,
 )
-from perdure.testing.conformance.location import TrialLocation
+from perdure.testing.conformance.location import TrialLocation, TrialProcess
 from perdure.testing.conformance.threads import (
     WHOLE,
     ThreadOwner,
@@ -225,13 +225,12 @@ async def a_takeover_through_another_object_fences_the_old_owner_out(place: Tria
 
 
 @clause_with(Needs.PROCESSES)
-async def a_takeover_in_another_process_fences_the_old_owner_out(place: TrialLocation) -> None:
+async def a_takeover_in_another_process_fences_the_old_owner_out(store: Store, process: TrialProcess) -> None:
     """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
     then nothing is stored."""
-    process = await place.start_process()
     await process.do("open", "t", "run-1")
     await process.do("save", "t", "old")
-    new = await own(place.store, owner="run-2", takeover=True)
+    new = await own(store, owner="run-2", takeover=True)
     await new.save("new")
     await process.refuses("ThreadConflict", "save", "t", "late")
-    expect_equal("the checkpoints", [info.checkpoint_id for info in await place.store.infos()], ["old", "new"])
+    expect_equal("the checkpoints", [info.checkpoint_id for info in await store.infos()], ["old", "new"])

@@ -11,7 +11,6 @@ import msgspec
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.store import Store
 from perdure.testing.conformance.clause import clause, expect, expect_equal, expect_fields, expect_one, expect_raises
-from perdure.testing.conformance.location import TrialLocation
 from perdure.testing.conformance.threads import (
     ThreadOwner,
     at,
@@ -87,27 +86,27 @@ async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store, owner:
 
 
 @clause
-async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(place: TrialLocation) -> None:
+async def pruning_any_part_of_a_tree_leaves_exactly_what_is_needed(
+    store: Store, owner: ThreadOwner, chance: Random
+) -> None:
     """A store keeps a chunk while a checkpoint needs it: the checkpoint that added it and its successors, until one
     drops it."""
-    store = place.store
-    owner = await own(store)
     for _ in range(6):
-        await grow(owner, place.chance, 5)
-        doomed = some(place.chance, await checkpoint_ids(store, thread_id="t"))
+        await grow(owner, chance, 5)
+        doomed = some(chance, await checkpoint_ids(store, thread_id="t"))
         expect_equal("how many were pruned", await store.prune("t", doomed), len(doomed))
         await exactly_what_is_needed(store, owner)
 
 
 @clause
-async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(place: TrialLocation) -> None:
+async def commits_that_prune_any_part_of_a_tree_leave_what_is_needed(
+    store: Store, owner: ThreadOwner, chance: Random
+) -> None:
     """Numbers of checkpoints that retention deletes with it."""
-    store = place.store
-    owner = await own(store)
     for _ in range(6):
-        await grow(owner, place.chance, 4)
+        await grow(owner, chance, 4)
         left = list(await store.infos(thread_id="t"))
-        doomed = some(place.chance, [name.checkpoint_id for name in left])
+        doomed = some(chance, [name.checkpoint_id for name in left])
         await owner.save(prunes=[name.number for name in left if name.checkpoint_id in doomed])
         expected = [name.checkpoint_id for name in left if name.checkpoint_id not in doomed] + [f"t-{owner.number}"]
         expect_equal("the checkpoints that are left", await checkpoint_ids(store, thread_id="t"), expected)
