@@ -52,73 +52,33 @@ def user_code_failed(what: str, error: BaseException) -> Mistake:
 
 def explain(problem: BaseException) -> str:
     """The sentence for an error. Those of perdure whose advice is about Python code get advice about commands."""
-    for kind, explain in _EXPLANATIONS.items():
+    for kind, explain_kind in _EXPLANATIONS.items():
         if isinstance(problem, kind):
-            return explain(problem)
+            return explain_kind(problem)
     if isinstance(problem, PerdureError):
         return str(problem)
     text = str(problem).strip()
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
 
 
-def _explain_busy(problem: ThreadBusy) -> str:
-    by = f" by run {problem.run_id!r}" if problem.run_id else ""
+def busy(thread_id: str, run_id: str | None, changed: str, way_out: str) -> str:
+    by = f" by run {run_id!r}" if run_id else ""
     return (
-        f"Thread {problem.thread_id!r} is being run{by}. Nothing was written. Wait for it; to take the thread from a "
-        "run that hangs, use `perdure resume APP THREAD --takeover`."
+        f"Thread {thread_id!r} is being run{by}. Nothing was {changed}. Wait for it; to take the thread from a run "
+        f"that hangs, {way_out}."
     )
 
 
-def _explain_not_idle(problem: ThreadNotIdle) -> str:
-    return (
-        f"Thread {problem.thread_id!r} was interrupted, and a new message would overtake what is still due. Nothing "
-        f"was written. Resume it first: `perdure resume APP {problem.thread_id}`."
-    )
-
-
-def _explain_not_found(problem: ThreadNotFound) -> str:
-    return f"There is no thread {problem.thread_id!r} in this store. `perdure threads` lists them."
-
-
-def _explain_nothing_pending(problem: NoPendingRequests) -> str:
-    return f"Thread {problem.thread_id!r} has no pending requests, so there is nothing to answer. Nothing was written."
-
-
-def _explain_unknown_request(problem: UnknownRequest) -> str:
-    return f"{str(problem).partition(' None of the given')[0]} Nothing was written."
-
-
-def _explain_incompatible(problem: IncompatibleWorkflow) -> str:
-    listed = str(problem).partition("\nNothing was")[0]
-    return f"{listed}\nNothing was changed. Is APP the workflow of this thread?"
-
-
-def _explain_other_input(problem: InputMismatch) -> str:
-    message = str(problem).partition(" Resume it with")[0]
-    return f"{message} Resume it as it is: `perdure resume APP {problem.execution_id}`; or choose another --thread."
-
-
-def _explain_no_checkpoint(problem: CheckpointNotFound) -> str:
-    return f"There is no checkpoint {problem.checkpoint_id!r} in this store; it may have been pruned."
+def _before(problem: PerdureError, advice: str) -> str:
+    """The message without its advice about Python code."""
+    return str(problem).partition(advice)[0]
 
 
 def _explain_damaged(problem: DamagedCheckpoint) -> str:
     thread_id = problem.thread_id or "THREAD"
     return (
-        f"{str(problem).partition(' No older checkpoint')[0]} No older one was used in its place; to go back, name "
+        f"{_before(problem, ' No older checkpoint')} No older one was used in its place; to go back, name "
         f"one: `perdure rewind {thread_id} CHECKPOINT`. `perdure show {thread_id}` lists them."
-    )
-
-
-def _explain_exists(problem: ThreadExists) -> str:
-    return f"Thread {problem.thread_id!r} was not added: {problem.reason}. Nothing was changed. Use --thread ID."
-
-
-def _explain_wrong_type(problem: WrongStateType) -> str:
-    message = str(problem).partition(" Give a value")[0]
-    return (
-        f"{message} Give a value of the same type, or null; `perdure state CHECKPOINT --key {problem.key} --json` "
-        "shows the form."
     )
 
 
@@ -131,16 +91,37 @@ def _explain_missing_key(problem: MissingKey) -> str:
 
 
 _EXPLANATIONS: dict[type[BaseException], Callable[..., str]] = {
-    ThreadBusy: _explain_busy,
-    ThreadNotIdle: _explain_not_idle,
-    ThreadNotFound: _explain_not_found,
-    ThreadExists: _explain_exists,
-    CheckpointNotFound: _explain_no_checkpoint,
+    ThreadBusy: lambda problem: busy(
+        problem.thread_id, problem.run_id, "written", "use `perdure resume APP THREAD --takeover`"
+    ),
+    ThreadNotIdle: lambda problem: (
+        f"Thread {problem.thread_id!r} was interrupted, and a new message would overtake what is still due. Nothing "
+        f"was written. Resume it first: `perdure resume APP {problem.thread_id}`."
+    ),
+    ThreadNotFound: lambda problem: (
+        f"There is no thread {problem.thread_id!r} in this store. `perdure threads` lists them."
+    ),
+    ThreadExists: lambda problem: (
+        f"Thread {problem.thread_id!r} was not added: {problem.reason}. Nothing was changed. Use --thread ID."
+    ),
+    CheckpointNotFound: lambda problem: (
+        f"There is no checkpoint {problem.checkpoint_id!r} in this store; it may have been pruned."
+    ),
     DamagedCheckpoint: _explain_damaged,
     MissingKey: _explain_missing_key,
-    WrongStateType: _explain_wrong_type,
-    NoPendingRequests: _explain_nothing_pending,
-    UnknownRequest: _explain_unknown_request,
-    IncompatibleWorkflow: _explain_incompatible,
-    InputMismatch: _explain_other_input,
+    WrongStateType: lambda problem: (
+        f"{_before(problem, ' Give a value')} Give a value of the same type, or null; `perdure state CHECKPOINT --key "
+        f"{problem.key} --json` shows the form."
+    ),
+    NoPendingRequests: lambda problem: (
+        f"Thread {problem.thread_id!r} has no pending requests, so there is nothing to answer. Nothing was written."
+    ),
+    UnknownRequest: lambda problem: f"{_before(problem, ' None of the given')} Nothing was written.",
+    IncompatibleWorkflow: lambda problem: (
+        _before(problem, "\nNothing was") + "\nNothing was changed. Is APP the workflow of this thread?"
+    ),
+    InputMismatch: lambda problem: (
+        f"{_before(problem, ' Resume it with')} Resume it as it is: `perdure resume APP {problem.execution_id}`; or "
+        "choose another --thread."
+    ),
 }

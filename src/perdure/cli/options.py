@@ -7,7 +7,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -41,28 +41,21 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
-def store_option(command: Decorated) -> Decorated:
-    return click.option(
-        "--store",
-        metavar="URL",
-        envvar=VARIABLE,
-        help="Where threads are kept: sqlite:///file.db, file:folder or postgresql://user@host/database. Otherwise "
-        f"${VARIABLE}, otherwise {DEFAULT_FILE} in this folder.",
-    )(command)
-
-
-def sessions_option(command: Decorated) -> Decorated:
-    return click.option(
-        "--sessions", metavar="FOLDER", help="Where agents' conversations are kept, if the workflow has some."
-    )(command)
-
-
-def json_option(command: Decorated) -> Decorated:
-    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
-
-
-def thread_argument(command: Decorated) -> Decorated:
-    return click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)(command)
+store_option = click.option(
+    "--store",
+    metavar="URL",
+    envvar=VARIABLE,
+    help="Where threads are kept: sqlite:///file.db, file:folder or postgresql://user@host/database. Otherwise "
+    f"${VARIABLE}, otherwise {DEFAULT_FILE} in this folder.",
+)
+sessions_option = click.option(
+    "--sessions", metavar="FOLDER", help="Where agents' conversations are kept, if the workflow has some."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")
+takeover_option = click.option(
+    "--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs."
+)
 
 
 def load_keys() -> AesGcm | None:
@@ -216,6 +209,13 @@ class StoreLocation:
     def show(self) -> str:
         return self._command("show", self.thread_id)
 
+    def add_resume_hint(self, failure: str) -> str:
+        end = "" if failure.endswith((".", "!", "?")) else "."
+        return (
+            f"{failure}{end} The thread stands at its last checkpoint. Fix the cause, then resume with: "
+            f"{self.resume()} (the stack trace is in its log: {self.show()} --events)"
+        )
+
     def _sessions(self) -> tuple[str, ...]:
         return () if self.sessions is None else ("--sessions", self.sessions)
 
@@ -238,45 +238,45 @@ MOST = 200
 """Ids that completion looks at, the newest: a user waits at the keyboard."""
 
 
-def complete_threads(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    async def read(storage: Any) -> list[CompletionItem]:
-        result = await storage.list_threads(limit=MOST)
-        return [CompletionItem(item.thread_id, help=item.workflow_name) for item in reversed(result)]
+def _completion(read: Callable[[Any, click.Context], Awaitable[list[CompletionItem]]]) -> Callable[..., Any]:
+    """Completes with what `read` finds in the store; with nothing where there is none."""
 
-    return _proposals(context, incomplete, read)
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        # While the value of an option is completed, click knows of no other option.
+        store = context.params.get("store") or os.environ.get(VARIABLE)
+        try:
+            items = work_in(store, lambda storage: read(storage, context))
+        except (PerdureError, OSError, click.ClickException):
+            return []
+        return [item for item in items if item.value.startswith(incomplete)]
 
-
-def complete_checkpoints(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    async def read(storage: Any) -> list[CompletionItem]:
-        result = await storage.list_checkpoint_infos(thread_id=context.params.get("thread_id"), limit=MOST)
-        return [
-            CompletionItem(item.checkpoint_id, help=f"commit {item.number} of {item.thread_id}")
-            for item in reversed(result)
-        ]
-
-    return _proposals(context, incomplete, read)
+    return complete
 
 
-def complete_definitions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    async def read(storage: Any) -> list[CompletionItem]:
-        from perdure.agent_workflow.store import PREFIX, WORKFLOW
-
-        result = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
-        return [CompletionItem(item.thread_id.removeprefix(PREFIX)) for item in result]
-
-    return _proposals(context, incomplete, read)
+@_completion
+async def complete_threads(storage: Any, _: click.Context) -> list[CompletionItem]:
+    result = await storage.list_threads(limit=MOST)
+    return [CompletionItem(item.thread_id, help=item.workflow_name) for item in reversed(result)]
 
 
-def _proposals(
-    context: click.Context, incomplete: str, read: Callable[[Any], Awaitable[list[CompletionItem]]]
-) -> list[CompletionItem]:
-    # While the value of an option is completed, click knows of no other option.
-    store = context.params.get("store") or os.environ.get(VARIABLE)
+@_completion
+async def complete_checkpoints(storage: Any, context: click.Context) -> list[CompletionItem]:
+    result = await storage.list_checkpoint_infos(thread_id=context.params.get("thread_id"), limit=MOST)
+    return [
+        CompletionItem(item.checkpoint_id, help=f"commit {item.number} of {item.thread_id}")
+        for item in reversed(result)
+    ]
 
-    try:
-        return [item for item in work_in(store, read) if item.value.startswith(incomplete)]
-    except (PerdureError, OSError, click.ClickException):
-        return []
+
+@_completion
+async def complete_definitions(storage: Any, _: click.Context) -> list[CompletionItem]:
+    from perdure.agent_workflow.store import PREFIX, WORKFLOW
+
+    result = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
+    return [CompletionItem(item.thread_id.removeprefix(PREFIX)) for item in result]
+
+
+thread_argument = click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -293,61 +293,55 @@ def checkpoint_argument(
 
 
 async def find_checkpoint(storage: StoreCheckpointStorage, named: str) -> CheckpointInfo:
-    """The checkpoint that is named. Raises Mistake if there is none, or if several begin like that."""
-    exact = await _find_exact(storage, named)
-    if exact is not None:
-        return exact
-    threads = await storage.store.threads(thread_id=named)
-    if threads:
-        return await _head(storage, threads[0])
-    matches = await _find_by_prefix(storage, named)
-    if not matches:
-        raise Mistake(await _not_found_message(storage, named))
-    return _require_one(matches, named)
+    """The checkpoint that is named; a thread's id names its newest one. Raises Mistake if there is none, or if several
+    begin like that."""
+    return (
+        await _find_exact(storage, named) or await _find_head(storage, named) or await _find_by_prefix(storage, named)
+    )
 
 
 async def find_checkpoint_of(storage: StoreCheckpointStorage, thread: ThreadInfo, named: str) -> CheckpointInfo:
     """The checkpoint of this thread that is named. Raises Mistake if there is none, or it belongs to another thread."""
-    exact = await _find_exact(storage, named)
-    if exact is None:
-        infos = await storage.list_checkpoint_infos(thread_id=thread.thread_id)
-        exact = _require_one(
-            [info for info in infos if named and info.checkpoint_id.startswith(named)], named, thread.thread_id
-        )
-    if exact.thread_id != thread.thread_id:
+    checkpoint = await _find_exact(storage, named) or await _find_by_prefix(storage, named, thread.thread_id)
+    if checkpoint.thread_id != thread.thread_id:
         raise Mistake(
-            f"Checkpoint {exact.checkpoint_id!r} belongs to thread {exact.thread_id!r}, not to {thread.thread_id!r}. "
-            "Nothing was changed."
+            f"Checkpoint {checkpoint.checkpoint_id!r} belongs to thread {checkpoint.thread_id!r}, not to "
+            f"{thread.thread_id!r}. Nothing was changed."
         )
-    return exact
+    return checkpoint
+
+
+async def _find_head(storage: StoreCheckpointStorage, thread_id: str) -> CheckpointInfo | None:
+    """None if no such thread exists."""
+    for thread in await storage.store.threads(thread_id=thread_id):
+        if thread.checkpoint_id is None:
+            raise Mistake(f"Thread {thread_id!r} has no checkpoint yet.")
+        return await _find_exact(storage, thread.checkpoint_id)
+    return None
 
 
 async def _find_exact(storage: StoreCheckpointStorage, named: str) -> CheckpointInfo | None:
     try:
-        matches = await storage.store.find_checkpoint(named)
+        checkpoint = await storage.store.find_checkpoint(named)
     except DamagedCheckpoint:
-        return next((info for info in await _find_by_prefix(storage, named) if info.checkpoint_id == named), None)
-    return None if matches is None else matches.info
+        return next((info for info in await storage.list_checkpoint_infos() if info.checkpoint_id == named), None)
+    return None if checkpoint is None else checkpoint.info
 
 
-async def _find_by_prefix(storage: StoreCheckpointStorage, named: str) -> list[CheckpointInfo]:
-    return [info for info in await storage.list_checkpoint_infos() if named and info.checkpoint_id.startswith(named)]
-
-
-async def _head(storage: StoreCheckpointStorage, thread: ThreadInfo) -> CheckpointInfo:
-    for info in await storage.list_checkpoint_infos(thread_id=thread.thread_id):
-        if info.checkpoint_id == thread.checkpoint_id:
-            return info
-    raise Mistake(f"Thread {thread.thread_id!r} has no checkpoint yet.")
-
-
-def _require_one(matches: Sequence[CheckpointInfo], named: str, thread_id: str | None = None) -> CheckpointInfo:
+async def _find_by_prefix(storage: StoreCheckpointStorage, named: str, thread_id: str | None = None) -> CheckpointInfo:
+    infos = await storage.list_checkpoint_infos(thread_id=thread_id)
+    matches = [info for info in infos if named and info.checkpoint_id.startswith(named)]
     if len(matches) == 1:
         return matches[0]
-    if not matches:
-        of_thread = "" if thread_id is None else f" in thread {thread_id!r}"
+    if not matches and thread_id is not None:
         raise Mistake(
-            f"There is no checkpoint {named!r}{of_thread}. `perdure show {thread_id or 'THREAD'}` lists the newest."
+            f"There is no checkpoint {named!r} in thread {thread_id!r}. `perdure show {thread_id}` lists the newest."
+        )
+    if not matches:
+        guess = did_you_mean(named, [info.thread_id for info in await storage.list_threads(limit=1000)])
+        raise Mistake(
+            f"There is no checkpoint and no thread {named!r} in this store{guess}. "
+            "`perdure threads` lists threads, `perdure show THREAD` a thread's checkpoints."
         )
     listed = "".join(
         f"\n  {info.checkpoint_id}  commit {info.number} of {info.thread_id}, {format_time(info.timestamp)}"
@@ -357,19 +351,7 @@ def _require_one(matches: Sequence[CheckpointInfo], named: str, thread_id: str |
     raise Mistake(f"{len(matches)} checkpoints begin with {named!r}; give more of the id:{listed}{more}")
 
 
-async def _not_found_message(storage: StoreCheckpointStorage, named: str) -> str:
-    thread_ids = [info.thread_id for info in await storage.list_threads(limit=1000)]
-    return (
-        f"There is no checkpoint and no thread {named!r} in this store{did_you_mean(named, thread_ids)}. "
-        "`perdure threads` lists threads, `perdure show THREAD` a thread's checkpoints."
-    )
-
-
 # ---------------------------------------------------------------- confirmation
-
-
-def yes_option(command: Decorated) -> Decorated:
-    return click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")(command)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -17,8 +18,9 @@ from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agent_workflow.state import ExecutionState
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.cli.contents import output_tree, print_request, question_tree
+from perdure.cli.errors import Mistake
 from perdure.cli.options import StoreLocation
-from perdure.cli.tables import format_time, iso_time, print_folded
+from perdure.cli.tables import format_time, iso_time, print_folded, print_json
 from perdure.cli.values import make_printable, to_lines
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
@@ -76,28 +78,10 @@ def _required_fields(cls: Any) -> Iterator[tuple[str, Any]]:
         raise LookupError(cls)
 
 
-class AgentText:
-    """What agents say, word by word: a line for each who speaks."""
-
-    def __init__(self) -> None:
-        self._speaker: str | None = None
-        """Whose words stand in the line that is not ended yet."""
-
-    def print_update(self, speaker: str, update: AgentResponseUpdate) -> None:
-        text = make_printable(update.text)
-        if text and self._speaker != speaker:
-            self.end()
-            click.secho(f"  {make_printable(speaker)}: ", dim=True, nl=False)
-            self._speaker = speaker
-        click.secho(text, dim=True, nl=False)
-
-    def end(self) -> None:
-        if self._speaker is not None:
-            self._speaker = None
-            click.echo()
+Result = TypeVar("Result")
 
 
-class Progress:
+class Progress(ABC, Generic[Result]):
     """The state of a run while its events are printed."""
 
     def __init__(self, place: StoreLocation, *, is_quiet: bool = False) -> None:
@@ -107,7 +91,15 @@ class Progress:
         self.has_started = False
         self.failed_at: str | None = None
         """The executor or node that failed, once one has."""
-        self._text = AgentText()
+        self._speaker: str | None = None
+        """The agent whose words stand in the line that is not ended yet."""
+
+    @abstractmethod
+    def print_event(self, event: Any) -> None: ...
+
+    @abstractmethod
+    def print_result(self, result: Result) -> None:
+        """Where the thread stands when its run has ended. Raises Mistake if it failed."""
 
     def begin(self) -> bool:
         """Prints the thread. Returns whether it is the first call."""
@@ -116,24 +108,44 @@ class Progress:
             click.secho(f"thread: {make_printable(self._place.thread_id)}", bold=True)
         return is_first
 
+    def _print_update(self, event: WorkflowEvent) -> bool:
+        """What an agent says, word by word: a line for each who speaks. Whether the event was such words."""
+        if not isinstance(event.data, AgentResponseUpdate):
+            return False
+        speaker, text = str(event.executor_id), make_printable(event.data.text)
+        if text and self._speaker != speaker:
+            self._end_words()
+            click.secho(f"  {make_printable(speaker)}: ", dim=True, nl=False)
+            self._speaker = speaker
+        click.secho(text, dim=True, nl=False)
+        return True
 
-class RunProgress(Progress):
+    def _end_words(self) -> None:
+        if self._speaker is not None:
+            self._speaker = None
+            click.echo()
+
+
+class RunProgress(Progress[WorkflowRunResult]):
     """Prints the events of one run, each in a line or a few."""
 
     def print_event(self, event: WorkflowEvent) -> None:
         self.begin()
         if event.type == "executor_failed":
             self.failed_at = self.failed_at or event.executor_id
-        if self.is_quiet:
+        if self.is_quiet or self._print_update(event):
             return
-        if isinstance(event.data, AgentResponseUpdate):
-            self._text.print_update(str(event.executor_id), event.data)
-            return
-        self._text.end()
+        self._end_words()
         if event.origin is WorkflowEventSource.EXECUTOR:
             _print_event("progress" if event.type == "data" else event.type, event, dim=True)
         elif event.type in _PRINTERS:
             _PRINTERS[event.type](event)
+
+    def print_result(self, result: WorkflowRunResult) -> None:
+        if self.is_quiet:
+            print_json(_rest_tree(result))
+        else:
+            _print_rest(result, self._place)
 
 
 def _print_superstep_started(event: WorkflowEvent) -> None:
@@ -150,7 +162,7 @@ def _print_retrying(event: WorkflowEvent) -> None:
 
 
 def _print_request_info(event: WorkflowEvent) -> None:
-    if not event.replayed:  # `print_rest` prints all that are pending
+    if not event.replayed:  # `print_result` prints all that are pending
         _print_line(event, f"asks (request {event.request_id})", fg="magenta")
 
 
@@ -172,7 +184,7 @@ _PRINTERS: dict[str, Callable[[WorkflowEvent], None]] = {
 }
 
 
-def rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
+def _rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
     """Where the thread stands when its run has ended, for machines."""
     return {
         "thread_id": result.thread_id,
@@ -184,7 +196,7 @@ def rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
     }
 
 
-def print_rest(result: WorkflowRunResult, place: StoreLocation) -> None:
+def _print_rest(result: WorkflowRunResult, place: StoreLocation) -> None:
     """Where the thread stands when its run has ended: who is asked what, and how to answer."""
     pending = result.get_request_info_events()
     if not pending:
@@ -220,7 +232,7 @@ def _error_text(event: WorkflowEvent) -> str:
 # ---------------------------------------------------------------- executions of workflows of agents
 
 
-class ExecutionProgress(Progress):
+class ExecutionProgress(Progress[WorkflowResult]):
     """Prints the events of one execution of a workflow of agents, each in a line."""
 
     before: ExecutionState | None = None
@@ -257,13 +269,21 @@ class ExecutionProgress(Progress):
         if self.is_quiet:
             return
         if isinstance(event, WorkflowEvent):
-            if isinstance(event.data, AgentResponseUpdate):
-                self._text.print_update(str(event.executor_id), event.data)
-            return
-        print_event = _EXECUTION_PRINTERS.get(type(event))
-        if print_event is not None:
-            self._text.end()
-            print_event(event)
+            self._print_update(event)
+        elif type(event) in _EXECUTION_PRINTERS:
+            self._end_words()
+            _EXECUTION_PRINTERS[type(event)](event)
+
+    def print_result(self, result: WorkflowResult) -> None:
+        self.begin()
+        if self.is_quiet:
+            print_json(_result_tree(result))
+        else:
+            _print_result(result, self._place)
+        if result.state == "failed":
+            raise Mistake(self._place.add_resume_hint(f"The execution stopped: {result.error}"))
+        if result.state == "completed" and not result.success:
+            raise Mistake(f"The execution ended with an error: {result.error}")
 
 
 def _print_completed(event: events.WorkflowAgentCompletedEvent) -> None:
@@ -315,7 +335,7 @@ def _node_path(event: Any) -> str:
 # ---------------------------------------------------------------- when it rests
 
 
-def result_tree(result: WorkflowResult) -> dict[str, Any]:
+def _result_tree(result: WorkflowResult) -> dict[str, Any]:
     return {
         "thread_id": result.execution_id,
         "checkpoint_id": result.checkpoint_id,
@@ -341,7 +361,7 @@ def _request_tree(request: events.WorkflowApprovalRequestedEvent) -> dict[str, A
     }
 
 
-def print_result(result: WorkflowResult, place: StoreLocation) -> None:
+def _print_result(result: WorkflowResult, place: StoreLocation) -> None:
     """What it came to, or who is asked what and how to answer."""
     if result.final_answer is not None:
         first, *more = to_lines(result.final_answer)

@@ -20,7 +20,7 @@ from perdure.cli.contents import (
     print_questions,
     question_tree,
 )
-from perdure.cli.errors import Mistake
+from perdure.cli.errors import Mistake, busy
 from perdure.cli.options import (
     StoreLocation,
     checkpoint_argument,
@@ -31,6 +31,7 @@ from perdure.cli.options import (
     json_option,
     store_command,
     store_option,
+    takeover_option,
     thread_argument,
     work_in,
     yes_option,
@@ -235,7 +236,7 @@ def _parse_change(text_pair: str) -> tuple[str, Any]:
 @click.command(short_help="Rewind a thread to a checkpoint.")
 @thread_argument
 @checkpoint_argument("checkpoint")
-@click.option("--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs.")
+@takeover_option
 @yes_option
 @json_option
 @store_option
@@ -276,11 +277,7 @@ def rewind(thread_id: str, checkpoint: str, takeover: bool, yes: bool, as_json: 
 
 
 def _busy(thread_id: str, run_id: str | None) -> Mistake:
-    by = f" by run {run_id!r}" if run_id else ""
-    return Mistake(
-        f"Thread {thread_id!r} is being run{by}. Nothing was changed. Wait for it; to take the thread from a run that "
-        "hangs, add --takeover."
-    )
+    return Mistake(busy(thread_id, run_id, "changed", "add --takeover"))
 
 
 # ---------------------------------------------------------------- pin

@@ -6,15 +6,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Union
 
 import click
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.execution.execution import WorkflowResult
-from perdure.agent_workflow.instance import AgentWorkflowInstance
-from perdure.agent_workflow.state import ExecutionState
 from perdure.checkpoints.any_storage import load_checkpoint
 from perdure.cli.apps import build_instance, load_app
 from perdure.cli.errors import INTERRUPTED, Mistake, explain
@@ -26,19 +24,12 @@ from perdure.cli.options import (
     json_option,
     sessions_option,
     store_option,
+    takeover_option,
     thread_argument,
 )
-from perdure.cli.progress import (
-    ExecutionProgress,
-    Progress,
-    RunProgress,
-    print_rest,
-    print_result,
-    rest_tree,
-    result_tree,
-)
-from perdure.cli.tables import print_json
+from perdure.cli.progress import ExecutionProgress, Progress, RunProgress
 from perdure.engine.run.request import RunOptions
+from perdure.engine.run.run import WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
 from perdure.engine.thread.inputs import accepts
 from perdure.errors import ThreadConflict, type_name
@@ -49,6 +40,10 @@ from perdure.workflows.workflow import Workflow
 
 INPUTS_OF_AGENTS = (str, dict)
 """What every workflow of agents starts with."""
+
+Prepare = Callable[[Any, Workflow], Awaitable[tuple[Any, RunOptions]]]
+"""Gives the message and the options of a run from the storage, for this workflow. Raises Mistake."""
+Start = Callable[[], Awaitable[ResponseStream[Any, Any]]]
 
 
 @click.command(short_help="Run a workflow until it rests.")
@@ -90,8 +85,8 @@ def run(
 
     message = the_message(workflow, text, is_json=json_input)
 
-    async def prepare(_: Any, __: Any) -> Input:
-        return Input(message, {"durability": durability})
+    async def prepare(_: Any, __: Any) -> tuple[Any, RunOptions]:
+        return message, {"durability": durability}
 
     run_thread(workflow, place, prepare, may_be_new=True, as_json=as_json)
 
@@ -128,7 +123,7 @@ def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json
 @click.argument("app")
 @click.argument("thread_id", metavar="[THREAD]", required=False, shell_complete=complete_threads)
 @click.option("--thread", "named", metavar="ID", shell_complete=complete_threads, help="THREAD, as `run` names it.")
-@click.option("--takeover", is_flag=True, help="Take the thread from its owner, such as a process that hangs.")
+@takeover_option
 @sessions_option
 @json_option
 @store_option
@@ -149,9 +144,9 @@ def resume(
         raise click.UsageError("Name one thread: `perdure resume APP THREAD`, or --thread ID.")
     place = StoreLocation(app, str(thread_id or named), store, sessions)
 
-    async def prepare(storage: Any, _: Any) -> Input:
+    async def prepare(storage: Any, _: Any) -> tuple[Any, RunOptions]:
         await find_thread(storage, place.thread_id)
-        return Input(None, {"takeover": takeover})
+        return None, {"takeover": takeover}
 
     run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
 
@@ -190,10 +185,10 @@ def answer(
             f"written. The command: {place.answer(request_id, value)}"
         )
 
-    async def prepare(storage: Any, graph: Workflow) -> Input:
+    async def prepare(storage: Any, graph: Workflow) -> tuple[Any, RunOptions]:
         request = await find_request(storage, graph, thread_id, request_id)
         named = request_id if request is None else str(request.request_id)
-        return Input(None, {"responses": {named: parse_answer(request, value)}, "answered_by": by})
+        return None, {"responses": {named: parse_answer(request, value)}, "answered_by": by}
 
     run_thread(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
 
@@ -232,18 +227,6 @@ def parse_answer(request: WorkflowEvent | None, value: str) -> Any:
 # ---------------------------------------------------------------- running
 
 
-@dataclass(frozen=True)
-class Input:
-    """The input of a run."""
-
-    message: Any = None
-    options: RunOptions | None = None
-
-
-Prepare = Callable[[Any, Workflow], Awaitable[Input]]
-"""Prepares the input from the storage, for this workflow. Raises Mistake."""
-
-
 def run_thread(
     workflow: Workflow | AgentWorkflow,
     place: StoreLocation,
@@ -254,19 +237,18 @@ def run_thread(
 ) -> None:
     """Run the thread until it rests, and print its events; as JSON only the result. Ends the process, with a sentence,
     if it fails or is interrupted."""
-    progress: Progress
     if isinstance(workflow, Workflow):
         if place.sessions is not None:
             raise click.UsageError(f"--sessions is for workflows of agents, and {place.app!r} is not one.")
-        progress = run_progress = RunProgress(place, is_quiet=as_json)
         storage = find_store(place.store, workflow._storage, may_be_new=may_be_new)
-        run = _run_workflow(workflow, storage, place, prepare, run_progress)
+        progress: Progress[Any] = RunProgress(place, is_quiet=as_json)
+        start: Start = partial(_start_workflow, workflow, storage, place, prepare)
     else:
-        progress = execution_progress = ExecutionProgress(place, is_quiet=as_json)
         storage = find_store(place.store, workflow._draft.store, may_be_new=may_be_new)
-        run = _run_execution(workflow, storage, place, prepare, execution_progress)
+        progress = execution_progress = ExecutionProgress(place, is_quiet=as_json)
+        start = partial(_start_execution, workflow, storage, place, prepare, execution_progress)
     try:
-        asyncio.run(run)
+        asyncio.run(_run(storage, start, progress))
     except KeyboardInterrupt:
         click.echo(err=True)
         if progress.has_started:
@@ -280,26 +262,40 @@ def run_thread(
         raise Mistake(_sentence(error, progress, place)) from error
 
 
-async def _run_workflow(
-    workflow: Workflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: RunProgress
-) -> None:
+async def _run(storage: Any, start: Start, progress: Progress[Any]) -> None:
     try:
-        move = await prepare(storage, workflow)
-        options: RunOptions = {**(move.options or {}), "thread_id": place.thread_id, "checkpoint_storage": storage}
-        async with workflow.run(move.message, stream=True, **options) as stream:
+        async with await start() as stream:
             async for event in stream:
                 progress.print_event(event)
             result = await stream
-            if progress.is_quiet:
-                print_json(rest_tree(result))
-            else:
-                print_rest(result, place)
     finally:
         if hasattr(storage, "close"):
             await storage.close()
+    progress.print_result(result)
 
 
-def _sentence(error: Exception, progress: Progress, place: StoreLocation) -> str:
+async def _start_workflow(
+    workflow: Workflow, storage: Any, place: StoreLocation, prepare: Prepare
+) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
+    message, more = await prepare(storage, workflow)
+    options: RunOptions = {**more, "thread_id": place.thread_id, "checkpoint_storage": storage}
+    return workflow.run(message, stream=True, **options)
+
+
+async def _start_execution(
+    workflow: AgentWorkflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: ExecutionProgress
+) -> ResponseStream[Any, WorkflowResult]:
+    instance = build_instance(workflow, storage, place)
+    # Not for a new one, nor for one of another workflow, which is refused later.
+    if await storage.store.threads(workflow_name=instance.name, thread_id=place.thread_id):
+        execution = await instance.find(place.thread_id)
+        progress.before = None if execution is None else execution.state
+    message, more = await prepare(storage, instance.workflow)
+    options: dict[str, Any] = {"on_busy": "reject", **more}
+    return instance._drive(place.thread_id, message, options.pop("responses", None), options)
+
+
+def _sentence(error: Exception, progress: Progress[Any], place: StoreLocation) -> str:
     if isinstance(error, ThreadConflict):
         return (
             f"Thread {place.thread_id!r} was taken over by another run, so this one ended; what it had not committed "
@@ -308,55 +304,4 @@ def _sentence(error: Exception, progress: Progress, place: StoreLocation) -> str
     if not progress.has_started:
         return explain(error)
     at = "" if progress.failed_at is None else f"Executor {progress.failed_at!r} failed: "
-    return add_resume_hint(f"{at}{explain(error)}", place)
-
-
-def add_resume_hint(failure: str, place: StoreLocation) -> str:
-    end = "" if failure.endswith((".", "!", "?")) else "."
-    return (
-        f"{failure}{end} The thread stands at its last checkpoint. Fix the cause, then resume with: "
-        f"{place.resume()} (the stack trace is in its log: {place.show()} --events)"
-    )
-
-
-# ---------------------------------------------------------------- executions
-
-
-async def _run_execution(
-    workflow: AgentWorkflow, storage: Any, place: StoreLocation, prepare: Prepare, progress: ExecutionProgress
-) -> None:
-    try:
-        instance = build_instance(workflow, storage, place)
-        progress.before = await _find_state(instance, storage, place.thread_id)
-        async with await _start(instance, storage, place, prepare) as stream:
-            async for event in stream:
-                progress.print_event(event)
-            result = await stream
-    finally:
-        await storage.close()
-    progress.begin()
-    if progress.is_quiet:
-        print_json(result_tree(result))
-    else:
-        print_result(result, place)
-    if result.state == "failed":
-        raise Mistake(add_resume_hint(f"The execution stopped: {result.error}", place))
-    if result.state == "completed" and not result.success:
-        raise Mistake(f"The execution ended with an error: {result.error}")
-
-
-async def _find_state(instance: AgentWorkflowInstance, storage: Any, thread_id: str) -> ExecutionState | None:
-    """How far it was; None for a new one, and for one of another workflow, which is refused later."""
-    if not await storage.store.threads(workflow_name=instance.name, thread_id=thread_id):
-        return None
-    execution = await instance.find(thread_id)
-    return None if execution is None else execution.state
-
-
-async def _start(
-    instance: AgentWorkflowInstance, storage: Any, place: StoreLocation, prepare: Prepare
-) -> ResponseStream[Any, WorkflowResult]:
-    move = await prepare(storage, instance.workflow)
-    options: dict[str, Any] = {"on_busy": "reject", **(move.options or {})}
-    responses = options.pop("responses", None)
-    return instance._drive(place.thread_id, move.message, responses, options)
+    return place.add_resume_hint(f"{at}{explain(error)}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -65,16 +64,14 @@ def _format_host(host: str) -> str:
 # ---------------------------------------------------------------- keys
 
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 HEADERS = ("ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME")
 
 
-def config_option(command: Decorated) -> Decorated:
-    return click.option(
-        "--config",
-        metavar="PATH",
-        help="The configuration of the server, or the folder it is in. Otherwise this folder.",
-    )(command)
+config_option = click.option(
+    "--config",
+    metavar="PATH",
+    help="The configuration of the server, or the folder it is in. Otherwise this folder.",
+)
 
 
 @click.group(short_help="Create, list and revoke API keys.")

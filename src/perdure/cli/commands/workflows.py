@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -31,12 +30,10 @@ from perdure.cli.values import make_printable
 from perdure.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from perdure.workflows.workflow import Workflow
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 FACTS = ("name", "version", "number", "created_at", "updated_at", "description")
 
 
-def name_argument(command: Decorated) -> Decorated:
-    return click.argument("name", metavar="NAME", shell_complete=complete_definitions)(command)
+name_argument = click.argument("name", metavar="NAME", shell_complete=complete_definitions)
 
 
 @click.group(short_help="Store definitions of agent workflows.")
