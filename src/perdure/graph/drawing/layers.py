@@ -168,6 +168,14 @@ class EdgeRoute:
     turns: list[Spot]
     """Above the target and below the source, of a link that leads upwards."""
     is_back: bool
+    leaves_sideways: bool = False
+    """Whether it leads upwards from the side of its box: its lane is right beside the box."""
+    arrives_sideways: bool = False
+    track_above: int = 0
+    """Its number among the links that turn above its target, from the box upwards."""
+    track_below: int = 0
+    x_from: float = 0
+    x_to: float = 0
 
     @property
     def label(self) -> Spot | None:

@@ -6,11 +6,11 @@ A sub-workflow is laid out first, as one box.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from perdure.graph.drawing.layers import EdgeRoute, Extent, Layered, Spot, make_layers
-from perdure.graph.drawing.lines import LOOP_WIDTH, Lines, Sides
+from perdure.graph.drawing.lines import LOOP_WIDTH, Lines
 from perdure.graph.drawing.picture import Box, Drawing, Link, Picture, Rectangle, Shape, Stroke, Tag
 from perdure.graph.drawing.placing import measure, order_layers, place
 
@@ -166,15 +166,10 @@ class _Layout:
         layers = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
         order_layers(layers.layers, [[*route.turns, *route.passes] for route in layers.routes if route.passes])
         place(layers.layers)
-        sides = _sides(layers, loops)
-        heights = measure(
-            layers.layers,
-            layers.routes,
-            _turning_routes(layers, sides.arriving),
-            _turning_routes(layers, sides.leaving),
-        )
+        _choose_sides(layers, loops)
+        heights = measure(layers.layers, layers.routes)
         areas = [_area(spot, size) for spot, size in zip(layers.shapes, self._sizes, strict=True)]
-        strokes = list(Lines(self._picture, areas, layers.routes, heights, sides).strokes())
+        strokes = list(Lines(self._picture, areas, layers.routes, heights).strokes())
         boxes = list(map(Box, self._picture.shapes, areas, self._names))
         return _crop(boxes, self._tags(layers.routes, areas), strokes, self._place_drawings(areas))
 
@@ -221,8 +216,8 @@ def _beside(area: Rectangle, size: tuple[float, float]) -> Rectangle:
     return Rectangle(area.right + LOOP_WIDTH - 4, area.y + (area.height - size[1]) / 2, *size)
 
 
-def _sides(layers: Layered, loops: Mapping[int, int]) -> Sides:
-    """Links that lead upwards and whose lane is the neighbour of the box where they leave, or arrive."""
+def _choose_sides(layers: Layered, loops: Collection[int]) -> None:
+    """Links that lead upwards take the side of a box if their lane is its neighbour."""
     neighbours: set[tuple[Spot, Spot]] = set()
     for layer in layers.layers:
         neighbours.update(pairwise(spot for spot in layer if spot.kind != "turn"))
@@ -232,15 +227,10 @@ def _sides(layers: Layered, loops: Mapping[int, int]) -> Sides:
         """A loop takes the right side of its box."""
         return (lane, box) in neighbours or ((box, lane) in neighbours and box not in looping)
 
-    back = [route for route in layers.routes if route.is_back]
-    return Sides(
-        frozenset(route for route in back if is_beside(route.source, route.passes[-1])),
-        frozenset(route for route in back if is_beside(route.target, route.passes[0])),
-    )
-
-
-def _turning_routes(layers: Layered, at_sides: Collection[EdgeRoute]) -> list[EdgeRoute]:
-    return [route for route in layers.routes if route.is_back and route not in at_sides]
+    for route in layers.routes:
+        if route.is_back:
+            route.leaves_sideways = is_beside(route.source, route.passes[-1])
+            route.arrives_sideways = is_beside(route.target, route.passes[0])
 
 
 def _crop(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list[Drawing]) -> Drawing:

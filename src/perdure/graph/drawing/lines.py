@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from perdure.graph.drawing.layers import EdgeRoute, Spot
@@ -106,27 +105,16 @@ LOOP_WIDTH = 30.0
 """How far a link of a shape to itself stands out."""
 
 
-@dataclass(frozen=True)
-class Sides:
-    """Which links that lead upwards leave, or arrive at, the side of a box: their lane is right beside it."""
-
-    leaving: frozenset[EdgeRoute]
-    arriving: frozenset[EdgeRoute]
-
-
 class Lines:
     """Draws all links of one picture."""
 
     def __init__(
-        self, picture: Picture, areas: Sequence[Rectangle], routes: Sequence[EdgeRoute], heights: Heights, sides: Sides
+        self, picture: Picture, areas: Sequence[Rectangle], routes: Sequence[EdgeRoute], heights: Heights
     ) -> None:
         self._picture = picture
         self._areas = areas
         self._heights = heights
-        self._sides = sides
         self._routes = routes
-        self._from: dict[EdgeRoute, float] = {}
-        self._to: dict[EdgeRoute, float] = {}
         self._choose_ports()
 
     def strokes(self) -> Iterator[Stroke]:
@@ -142,20 +130,20 @@ class Lines:
         arriving: dict[int, dict[int, list[EdgeRoute]]] = {}
         for route in self._routes:
             link = route.link
-            if route not in self._sides.leaving:
+            if not route.leaves_sideways:
                 leaving.setdefault(link.source, {}).setdefault(self._bundle(route), []).append(route)
-            if route not in self._sides.arriving:
+            if not route.arrives_sideways:
                 arriving.setdefault(link.target, {})[route.number] = [route]
         for shape, bundles in arriving.items():
-            self._spread(shape, list(bundles.values()), self._to, down=False)
+            self._spread(shape, list(bundles.values()), down=False)
         for shape, bundles in leaving.items():
-            self._spread(shape, list(bundles.values()), self._from, down=True)
+            self._spread(shape, list(bundles.values()), down=True)
 
     def _bundle(self, route: EdgeRoute) -> int:
         """Links of one group leave a box at one place; a link that turns upwards has its own."""
         return -3 - route.number if route.is_back else route.link.bundle
 
-    def _spread(self, shape: int, bundles: list[list[EdgeRoute]], ports: dict[EdgeRoute, float], *, down: bool) -> None:
+    def _spread(self, shape: int, bundles: list[list[EdgeRoute]], *, down: bool) -> None:
         area, kind = self._areas[shape], self._picture.shapes[shape].kind
         middle = area.x + area.width / 2
         if kind in ("switch", "selection") and down:
@@ -166,13 +154,16 @@ class Lines:
         is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 18}.get(kind, 12)
         chosen = spread(middle, area.width / 2, wanted, is_wide=is_wide, corner=corner)
         for bundle, x in zip(bundles, chosen, strict=True):
-            ports.update((route, x) for route in bundle)
+            for route in bundle:
+                if down:
+                    route.x_from = x
+                else:
+                    route.x_to = x
 
     def _place(self, bundle: list[EdgeRoute], *, down: bool) -> tuple[float, int]:
         """The place of the other ends of links, and an order for equal places."""
         spots = [self._next_spot(route, down=down) for route in bundle]
-        ends = [self._to.get(route, spot.x) if spot is route.target else spot.x
-                for route, spot in zip(bundle, spots, strict=True)]  # fmt: skip
+        ends = [route.x_to if spot is route.target else spot.x for route, spot in zip(bundle, spots, strict=True)]
         # Not their mean: Python versions differ in how they add floats, and a drawing must not.
         return (min(ends) + max(ends)) / 2, spots[0].order
 
@@ -185,12 +176,12 @@ class Lines:
 
     def _downwards(self, route: EdgeRoute) -> tuple[Pen, tuple[Point, Point]]:
         source, target = self._areas[route.link.source], self._areas[route.link.target]
-        pen = Pen(self._from[route], source.bottom)
-        pen.line(self._from[route], self._heights.bottoms[route.source.rank])
+        pen = Pen(route.x_from, source.bottom)
+        pen.line(route.x_from, self._heights.bottoms[route.source.rank])
         for spot in self._obstacles(route):
             pen.sway(spot.x, self._heights.tops[spot.rank])
             pen.line(spot.x, self._heights.bottoms[spot.rank])
-        end = self._to[route]
+        end = route.x_to
         head = 0 if self._is_joined(route.link) else ARROW
         pen.sway(end, min(self._heights.tops[route.target.rank], target.y - head))
         pen.line(end, target.y - head)
@@ -209,28 +200,28 @@ class Lines:
     def _leave(self, route: EdgeRoute) -> Pen:
         """To the lane: from the side of the box, or from below it and round."""
         area, lane = self._areas[route.link.source], route.passes[-1].x
-        if route in self._sides.leaving:
+        if route.leaves_sideways:
             x = area.right if lane > area.x else area.x
             pen = Pen(x, area.y + area.height / 2)
             pen.line(lane, area.y + area.height / 2)
         else:
-            pen = Pen(self._from[route], area.bottom)
-            pen.line(self._from[route], self._heights.turn_below(route))
+            pen = Pen(route.x_from, area.bottom)
+            pen.line(route.x_from, self._heights.turn_below(route))
             pen.line(lane, self._heights.turn_below(route))
         return pen
 
     def _arrive(self, route: EdgeRoute, pen: Pen) -> tuple[Pen, tuple[Point, Point]]:
         area, lane = self._areas[route.link.target], route.passes[0].x
         head = 0 if self._is_joined(route.link) else ARROW
-        if route in self._sides.arriving:
+        if route.arrives_sideways:
             side, way = (area.right, -1.0) if lane > area.x else (area.x, 1.0)
             pen.line(lane, area.y + area.height / 2)
             pen.line(side - way * head, area.y + area.height / 2)
             return pen, ((side, area.y + area.height / 2), (way, 0))
         pen.line(lane, self._heights.turn_above(route))
-        pen.line(self._to[route], self._heights.turn_above(route))
-        pen.line(self._to[route], area.y - head)
-        return pen, ((self._to[route], area.y), (0, 1))
+        pen.line(route.x_to, self._heights.turn_above(route))
+        pen.line(route.x_to, area.y - head)
+        return pen, ((route.x_to, area.y), (0, 1))
 
     def _obstacles(self, route: EdgeRoute) -> list[Spot]:
         """The spots that a link passes in layers with boxes; in empty layers it may curve freely."""

@@ -176,27 +176,19 @@ class Heights:
 
     tops: list[float] = field(default_factory=list)
     bottoms: list[float] = field(default_factory=list)
-    tracks_above: dict[EdgeRoute, int] = field(default_factory=dict)
-    tracks_below: dict[EdgeRoute, int] = field(default_factory=dict)
 
     def turn_above(self, route: EdgeRoute) -> float:
-        return self.tops[route.target.rank] - _FIRST_TRACK - _TRACK * self.tracks_above[route]
+        return self.tops[route.target.rank] - _FIRST_TRACK - _TRACK * route.track_above
 
     def turn_below(self, route: EdgeRoute) -> float:
-        return self.bottoms[route.source.rank] + _FIRST_TRACK + _TRACK * self.tracks_below[route]
+        return self.bottoms[route.source.rank] + _FIRST_TRACK + _TRACK * route.track_below
 
 
-def measure(
-    layers: Sequence[Sequence[Spot]],
-    routes: Sequence[EdgeRoute],
-    above: Sequence[EdgeRoute],
-    below: Sequence[EdgeRoute],
-) -> Heights:
-    """Set `top` of every spot. `above` turn over their targets, `below` under their sources."""
-    heights_of = Heights(tracks_above=_tracks(above, upwards=True), tracks_below=_tracks(below, upwards=False))
+def measure(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute]) -> Heights:
+    """Set `top` of every spot, and the tracks of links that turn."""
+    heights_of = Heights()
     heights = [max((spot.extent.height for spot in layer if spot.is_solid), default=0) for layer in layers]
-    room_above = _turning_room(heights_of.tracks_above, [route.target.rank for route in heights_of.tracks_above])
-    room_below = _turning_room(heights_of.tracks_below, [route.source.rank for route in heights_of.tracks_below])
+    room_above, room_below = _take_tracks(routes, upwards=True), _take_tracks(routes, upwards=False)
     y, last = 0.0, None
     for number, height in enumerate(heights):
         if height:
@@ -230,28 +222,28 @@ def _sideways(routes: Sequence[EdgeRoute], upper: int, lower: int) -> float:
     return min(max(furthest - 90, 0) * 0.09, 44)
 
 
-def _tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[EdgeRoute, int]:
-    """A height of its own for each link that turns at one layer; short ones next to the boxes, so that they nest."""
-    tracks: dict[EdgeRoute, int] = {}
+def _take_tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[int, float]:
+    """Give each link that turns at one layer a height of its own: short ones next to the boxes, so that they nest.
+
+    Returns the room that they need, by layer.
+    """
     taken: dict[int, int] = {}
 
     def distance(route: EdgeRoute) -> float:
         near, lane = (route.target, route.passes[0]) if upwards else (route.source, route.passes[-1])
         return abs(near.x - lane.x)
 
-    for route in sorted(routes, key=lambda route: (distance(route), route.number)):
+    back = [route for route in routes if route.is_back]
+    turning = [route for route in back if not (route.arrives_sideways if upwards else route.leaves_sideways)]
+    for route in sorted(turning, key=lambda route: (distance(route), route.number)):
         rank = route.target.rank if upwards else route.source.rank
-        tracks[route] = taken.get(rank, 0)
-        taken[rank] = tracks[route] + 1
-    return tracks
-
-
-def _turning_room(tracks: dict[EdgeRoute, int], ranks: Sequence[int]) -> dict[int, float]:
-    """How much room the turning links of each layer need."""
-    room: dict[int, float] = {}
-    for track, rank in zip(tracks.values(), ranks, strict=True):
-        room[rank] = max(room.get(rank, 0), _FIRST_TRACK + _TRACK * track + 6)
-    return room
+        track = taken.get(rank, 0)
+        taken[rank] = track + 1
+        if upwards:
+            route.track_above = track
+        else:
+            route.track_below = track
+    return {rank: _FIRST_TRACK + _TRACK * (count - 1) + 6 for rank, count in taken.items()}
 
 
 Positions: TypeAlias = dict[Spot, float]
