@@ -22,7 +22,7 @@ def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message],
     """The messages of another executor's conversation that this agent has not seen.
 
     `known` are all messages of the agent; a conversation that begins with their end continues them. `seen` marks how
-    far the agent has seen the conversation of that executor.
+    far the agent has seen the conversation of that executor: its length and last message then.
     """
     overlap = 0
     if known:
@@ -33,11 +33,6 @@ def messages_not_seen(conversation: Sequence[Message], known: Sequence[Message],
         count, last = seen
         seen_count = count if 0 < count <= len(conversation) and conversation[count - 1] == last else 0
     return list(conversation[max(overlap, seen_count) :])
-
-
-def mark_seen(conversation: Sequence[Message]) -> Any:
-    """The mark for the next call of `messages_not_seen`."""
-    return [len(conversation), conversation[-1]] if conversation else None
 
 
 def merge_conversations(conversations: Sequence[Sequence[Message]]) -> list[Message]:
@@ -168,7 +163,8 @@ class AgentExecutor(Executor):
         known, seen = self.conversation(ctx), dict(ctx.private.get("seen", {}))
         new = [messages_not_seen(prior.full_conversation, known, seen.get(prior.executor_id)) for prior in priors]
         for prior in priors:
-            seen[prior.executor_id] = mark_seen(prior.full_conversation)
+            conversation = prior.full_conversation
+            seen[prior.executor_id] = [len(conversation), conversation[-1]] if conversation else None
         ctx.private["seen"] = seen
         return merge_conversations(new)
 

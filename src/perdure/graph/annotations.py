@@ -103,7 +103,8 @@ def _looked_through(annotation: object) -> object:
     if annotation is typing.LiteralString:
         return str
     if isinstance(annotation, TypeVar):
-        return _limit_of(annotation)
+        limit = cast(Any, Union)[annotation.__constraints__] if annotation.__constraints__ else annotation.__bound__
+        return Any if limit is None else limit
     if isinstance(annotation, typing.NewType):
         return annotation.__supertype__
     origin = get_origin(annotation)
@@ -112,12 +113,6 @@ def _looked_through(annotation: object) -> object:
     if origin is not None and not hasattr(annotation, "__args__"):
         return origin
     return _opened_alias(annotation)
-
-
-def _limit_of(variable: TypeVar) -> object:
-    if variable.__constraints__:
-        return cast(Any, Union)[variable.__constraints__]
-    return Any if variable.__bound__ is None else variable.__bound__
 
 
 def _is_alias(annotation: object) -> bool:

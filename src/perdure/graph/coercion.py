@@ -181,18 +181,18 @@ def _fields_of(cls: Any) -> list[_Field]:
             return [_Field(info.name, info.encode_name, info.type, info.required) for info in infos]
         if isinstance(cls, type) and dataclasses.is_dataclass(cls):
             hints = typing.get_type_hints(cls, include_extras=True)
-            fields = [field for field in dataclasses.fields(cls) if field.init]
-            return [_Field(field.name, field.name, hints[field.name], _has_no_default(field)) for field in fields]
+            unset = dataclasses.MISSING
+            return [
+                _Field(field.name, field.name, hints[field.name], field.default is field.default_factory is unset)
+                for field in dataclasses.fields(cls)
+                if field.init
+            ]
         if is_typed_dict(cls):
             hints = typing.get_type_hints(cls)
             return [_Field(name, name, hints[name], name in required_keys(cls)) for name in hints]
     except NameError as error:
         raise _Misfit(f"A field type of `{_name(cls)}` cannot be resolved: {error}") from error
     return []
-
-
-def _has_no_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _converted_to_record(value: Mapping[Any, object], cls: type, fields: Sequence[_Field]) -> object:

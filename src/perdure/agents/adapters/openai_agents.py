@@ -143,6 +143,9 @@ class SdkAgent(RecordingAgent):
         items, usage, result = await self._run_until_done(
             _record_agent(own, requests), self._their_messages(conversation), config, requests
         )
+        # A tool that ended the turn has the last item: its result is not an output of the model.
+        is_cut = isinstance(result.new_items[-1] if result.new_items else None, sdk.ToolCallOutputItem)
+        has_value = own.output_type not in (None, str) and not is_cut
         return AgentResponse(
             messages=tuple(message for item in items for message in self._as_ours(item)),
             agent_id=self.id,
@@ -152,7 +155,7 @@ class SdkAgent(RecordingAgent):
                 "output_token_count": usage.output_tokens,
                 "total_token_count": usage.total_tokens,
             },
-            value=result.final_output if own.output_type not in (None, str) and not _is_cut(result) else None,
+            value=result.final_output if has_value else None,
             finish_reason="stop",
         )
 
@@ -282,11 +285,6 @@ def _as_their_tool(tool: Tool) -> Any:
         strict_mode=False,
         needs_approval=needs_approval,
     )
-
-
-def _is_cut(result: Any) -> bool:
-    """Whether a tool ended the turn: its result is not an output of the model."""
-    return bool(result.new_items) and isinstance(result.new_items[-1], sdk.ToolCallOutputItem)
 
 
 def _record_agent(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:

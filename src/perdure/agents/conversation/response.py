@@ -275,7 +275,8 @@ def value_in(response: AgentResponse, kind: type[T]) -> T:
         return response.value  # type: ignore[no-any-return]
     if response.value is not None:
         try:
-            return _validator(kind)(_builtin(response.value))
+            dump = getattr(response.value, "model_dump", None)
+            return _validator(kind)(dump() if callable(dump) else msgspec.to_builtins(response.value))
         except ValueError as error:  # ValidationErrors of msgspec and of pydantic
             raise ValueError(f"Not a {name}: {error}. It is: {response.value!r}") from error
     own = [message for message in response.messages if message.role not in ("user", "tool")]
@@ -297,11 +298,6 @@ def _validator(kind: type[T]) -> Callable[[Any], T]:
     """pydantic's validator for its models, msgspec's for other types."""
     validate = getattr(kind, "model_validate", None)
     return validate if callable(validate) else lambda value: msgspec.convert(value, kind, strict=False)
-
-
-def _builtin(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    return dump() if callable(dump) else msgspec.to_builtins(value)
 
 
 def _candidates(text: str) -> Iterator[str]:

@@ -238,7 +238,10 @@ class PendingCalls(msgspec.Struct, frozen=True):
     @classmethod
     def find_in(cls, conversation: Sequence[Message], agent_name: str) -> PendingCalls:
         """Raises InvalidRun if another message comes before the answers."""
-        calls_by_message = [_calls_in(message, agent_name) for message in without_requests(conversation)]
+        calls_by_message = [
+            message.of_type("function_call") if is_from(message, agent_name) else []
+            for message in without_requests(conversation)
+        ]
         last = next((index for index in range(len(conversation) - 1, -1, -1) if calls_by_message[index]), None)
         if last is None:
             return cls(agent_name)
@@ -314,10 +317,6 @@ def _requests_and_answers(contents: Iterable[Content]) -> tuple[dict[str, Conten
             requests[call_id] = content
             answers.pop(call_id, None)
     return requests, answers
-
-
-def _calls_in(message: Message, agent_name: str) -> list[Content]:
-    return message.of_type("function_call") if is_from(message, agent_name) else []
 
 
 async def ask_for_results(deferred: DeferredToolRequests, name_of: Callable[[str], str]) -> DeferredToolResults | None:

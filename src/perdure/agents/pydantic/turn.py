@@ -228,15 +228,15 @@ class PydanticTurn:
 
     def _add_results(self, requests: Iterable[Any]) -> None:
         """Add results of tools, without pydantic-ai's notes for the model about its output."""
+        notes = self._model.output_names
         for request in requests:
-            parts = [part for part in request.parts if not self._is_note(part)]
+            parts = [
+                part for part in request.parts if not isinstance(part, ToolReturnPart) or part.tool_name not in notes
+            ]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
             for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
                 is_new = bool(calls & self._calls.performed) or self._model.is_new
                 self._messages.add(without_timestamps(message), replayed=not is_new)
-
-    def _is_note(self, part: Any) -> bool:
-        return isinstance(part, ToolReturnPart) and part.tool_name in self._model.output_names
 
     def _response(self, output: Any) -> AgentResponse:
         response = AgentResponse(

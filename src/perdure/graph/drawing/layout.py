@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from perdure.graph.drawing.layers import EdgeRoute, Extent, Layered, Spot, make_layers
 from perdure.graph.drawing.lines import LOOP_WIDTH, Lines
-from perdure.graph.drawing.picture import Box, Drawing, Link, Picture, Rectangle, Shape, Stroke, Tag
+from perdure.graph.drawing.picture import Box, Drawing, Picture, Rectangle, Shape, Stroke, Tag
 from perdure.graph.drawing.placing import measure, order_layers, place
 
 # Widths of a common sans-serif face in thousandths of the font size, for the printable characters from space to tilde.
@@ -128,10 +128,6 @@ def size_of(picture: Picture, number: int, lines: tuple[str, ...]) -> tuple[floa
     return max(72.0, _widest(lines, NAME_SIZE) + 28 + mark), 20 + NAME_LINE * len(lines)
 
 
-def label_lines(link: Link) -> tuple[str, ...]:
-    return () if link.label is None else tuple(wrap(link.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=3))
-
-
 def label_size(lines: tuple[str, ...]) -> tuple[float, float]:
     return _widest(lines, LABEL_SIZE) + 12, 6 + LABEL_LINE * len(lines)
 
@@ -149,7 +145,10 @@ class _Layout:
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         self._names = [name_lines(shape) for shape in picture.shapes]
-        self._labels = [label_lines(link) for link in picture.links]
+        self._labels = [
+            () if link.label is None else tuple(wrap(link.label, LABEL_SIZE, width=_LABEL_WIDTH, lines=3))
+            for link in picture.links
+        ]
         self._inside = [None if shape.inside is None else lay_out(shape.inside) for shape in picture.shapes]
         self._sizes = [self._size(number) for number in range(len(picture.shapes))]
 

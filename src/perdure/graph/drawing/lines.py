@@ -131,17 +131,15 @@ class Lines:
         for route in self._routes:
             link = route.link
             if not route.leaves_sideways:
-                leaving.setdefault(link.source, {}).setdefault(self._bundle(route), []).append(route)
+                # Links of one group leave a box at one place; a link that turns upwards has its own.
+                bundle = -3 - route.number if route.is_back else link.bundle
+                leaving.setdefault(link.source, {}).setdefault(bundle, []).append(route)
             if not route.arrives_sideways:
                 arriving.setdefault(link.target, {})[route.number] = [route]
         for shape, bundles in arriving.items():
             self._spread(shape, list(bundles.values()), down=False)
         for shape, bundles in leaving.items():
             self._spread(shape, list(bundles.values()), down=True)
-
-    def _bundle(self, route: EdgeRoute) -> int:
-        """Links of one group leave a box at one place; a link that turns upwards has its own."""
-        return -3 - route.number if route.is_back else route.link.bundle
 
     def _spread(self, shape: int, bundles: list[list[EdgeRoute]], *, down: bool) -> None:
         area, kind = self._areas[shape], self._picture.shapes[shape].kind

@@ -111,13 +111,10 @@ def _first_seen(spot: Spot) -> tuple[bool, int]:
 def _sweep(layers: list[list[Spot]], *, downwards: bool) -> None:
     """Put each spot at the average place of its neighbours in the layer before."""
     for layer in layers if downwards else reversed(layers):
-        wanted = {spot: _average(spot.above if downwards else spot.below, spot.order) for spot in layer}
+        near = {spot: [other.order for other in (spot.above if downwards else spot.below)] for spot in layer}
+        wanted = {spot: sum(orders) / len(orders) if orders else spot.order for spot, orders in near.items()}
         layer.sort(key=lambda spot: wanted[spot])
         _number(layer)
-
-
-def _average(neighbours: list[Spot], otherwise: float) -> float:
-    return sum(spot.order for spot in neighbours) / len(neighbours) if neighbours else otherwise
 
 
 def _swap_neighbours(layers: list[list[Spot]]) -> None:
@@ -193,7 +190,10 @@ def measure(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute]) -> He
     for number, height in enumerate(heights):
         if height:
             turning = room_above.get(number, 0) + (room_below.get(last, 0) if last is not None else 0)
-            between = 0 if last is None else _gap(heights[last], height) + _sideways(routes, last, number)
+            between = 0.0
+            if last is not None:
+                small = (heights[last] < _BOX) + (height < _BOX)
+                between = (_BETWEEN_BOXES, _BESIDE_SMALL, _BETWEEN_SMALL)[small] + _sideways(routes, last, number)
             y += between + turning
             last = number
         heights_of.tops.append(y)
@@ -204,11 +204,6 @@ def measure(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute]) -> He
             top, bottom = heights_of.tops[spot.rank], heights_of.bottoms[spot.rank]
             spot.top = (top + bottom - spot.extent.height) / 2
     return heights_of
-
-
-def _gap(upper: float, lower: float) -> float:
-    small = (upper < _BOX) + (lower < _BOX)
-    return (_BETWEEN_BOXES, _BESIDE_SMALL, _BETWEEN_SMALL)[small]
 
 
 def _sideways(routes: Sequence[EdgeRoute], upper: int, lower: int) -> float:

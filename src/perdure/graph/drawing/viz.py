@@ -228,9 +228,11 @@ class WorkflowViz:
             content = to_dot(self._graph, include_internal_executors).encode()
         if format in ("png", "pdf"):
             content = _convert(content, format)
-        path = Path(filename) if filename is not None else _temporary_file(format)
-        path.write_bytes(content)
-        return str(path)
+        if filename is None:
+            handle, filename = tempfile.mkstemp(suffix=f".{format}", prefix="workflow-")
+            os.close(handle)
+        Path(filename).write_bytes(content)
+        return str(Path(filename))
 
     def save_svg(self, filename: str | os.PathLike[str], include_internal_executors: bool = False) -> str:
         return self.export("svg", filename, include_internal_executors)
@@ -240,12 +242,6 @@ class WorkflowViz:
 
     def save_pdf(self, filename: str | os.PathLike[str], include_internal_executors: bool = False) -> str:
         return self.export("pdf", filename, include_internal_executors)
-
-
-def _temporary_file(suffix: str) -> Path:
-    handle, name = tempfile.mkstemp(suffix=f".{suffix}", prefix="workflow-")
-    os.close(handle)
-    return Path(name)
 
 
 def _convert(source: bytes, format: str) -> bytes:
