@@ -46,27 +46,32 @@ def encode_commit(
     graph: bytes,
     last_seq: int,
     codec: Codec,
-    **rest: Any,
+    status: str,
+    unsettled: Sequence[int] = (),
+    consumed: Sequence[str] = (),
+    prunes: Sequence[int] = (),
+    prunes_events_before: int = 0,
 ) -> tuple[Commit, list[Tree]]:
     """The commit, fully encoded before user code can change a value, and its logged events as trees. Raises
     UnsavableValue.
 
     `base`: the checkpoint before, whose chunks it shares. `graph`: that of the checkpoint (`encode_graph`). `last_seq`:
-    of the events before. `rest`: the fields of a Commit that need no encoding.
+    of the events before.
     """
-    info, tree, due, timestamp = None, None, None, None
-    if checkpoint is not None and base is not None:
+    info, tree, due, requests = None, None, None, None
+    if checkpoint is None or base is None:
+        timestamp = utc_now()
+    else:
         info, timestamp = checkpoint.info, checkpoint.timestamp
         if checkpoint.suspended or checkpoint.children or checkpoint.pending_request_info_events:
             due = due_at(checkpoint)
         tree = encode_body(checkpoint, codec)
         if checkpoint.state:
             tree["state"] = base.state.encode(checkpoint.state, "state", codec)
-        requests, stored = checkpoint.pending_request_info_events, base.requests
-        if requests is not stored and (requests or stored or stored is None):
+        pending, stored = checkpoint.pending_request_info_events, base.requests
+        if pending is not stored and (pending or stored or stored is None):
             asked_at = datetime.fromisoformat(timestamp)
-            rest["requests"] = [pending_request(info.thread_id, event, asked_at) for event in requests.values()]
-    timestamp = timestamp or utc_now()
+            requests = [pending_request(info.thread_id, event, asked_at) for event in pending.values()]
     trees = encode_events(events, codec)
     chunker = Chunker() if base is None else base.chunker
     packed = chunker.pack(number, tree, graph)
@@ -74,21 +79,25 @@ def encode_commit(
     if trees:
         body = chunker.pack_events(trees)
         refers = body.refers
-        counted = (last_seq + 1, len(trees), body.body, refers, body.own)
-        logged = LoggedEvents(*counted, number, run_id, timestamp, info)
+        logged = LoggedEvents(last_seq + 1, len(trees), body.body, refers, body.own, number, run_id, timestamp, info)
     commit = Commit(
         lease,
         number,
         info,
         packed.root,
         logged,
-        run_id=run_id,
-        timestamp=timestamp,
-        parent=base.number or None if base is not None and (checkpoint is not None or refers) else None,
-        chunks=packed.chunks,
-        dropped=packed.dropped,
-        due_at=due,
-        **rest,
+        unsettled,
+        consumed,
+        status,
+        run_id,
+        timestamp,
+        base.number or None if base is not None and (checkpoint is not None or refers) else None,
+        packed.chunks,
+        packed.dropped,
+        requests,
+        due,
+        prunes,
+        prunes_events_before,
     )
     return commit, trees
 
@@ -106,12 +115,7 @@ def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) ->
 
 
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    trees = []
-    for event in events:
-        tree = _encode(event, codec)
-        if tree is not None:
-            trees.append(tree)
-    return trees
+    return [tree for event in events if (tree := _encode(event, codec)) is not None]
 
 
 def decode_events(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.engine.thread.arguments import without_secrets
 from perdure.engine.thread.state import FlatDicts
 from perdure.events import WorkflowEvent
-from perdure.records import Answer, ChildCheckpoint, Counters, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
 class Position(msgspec.Struct, eq=False):
@@ -159,27 +158,6 @@ def next_deadline(position: Position) -> datetime | None:
     deadlines = [request.terms.deadline for request in requests if request.terms and request.terms.deadline]
     wake_up = next_wake_up(position)
     return min([*deadlines, wake_up] if wake_up is not None else deadlines, default=None)
-
-
-def checkpoint_of(position: Position, **identity: Any) -> WorkflowCheckpoint:
-    """The checkpoint of a thread at this position. `identity`: the fields that a position does not have."""
-    return WorkflowCheckpoint(
-        messages=messages_by_source(position.mailbox),
-        state=position.state,
-        pending_request_info_events=position.requests,
-        iteration_count=position.iteration,
-        outputs=position.outputs,
-        executors=executor_memories(position) if position.saved or position.private else {},
-        buffers=position.buffers,
-        answered=position.answered,
-        suspended=position.suspended,
-        children=child_checkpoints(position) if position.children else {},
-        run_kwargs=without_secrets(position.run_kwargs) if position.run_kwargs else {},
-        metadata=metadata_of(position) if position.usage or position.about else {},
-        counters=Counters(position.since_input, position.next_delivery_id, position.epoch),
-        renamed_types=position.renamed_types,
-        **identity,
-    )
 
 
 def position_of(checkpoint: WorkflowCheckpoint) -> Position:

@@ -67,6 +67,11 @@ class MemoryThread:
     kept: int = 0
     """How many commits the last collection kept, and their bytes."""
     kept_bytes: int = 0
+    lease: Lease = field(init=False)
+    """That of its stored commits: without an owner."""
+
+    def __post_init__(self) -> None:
+        self.lease = Lease(self.thread_id, "", 0)
 
     @property
     def is_used(self) -> bool:
@@ -84,17 +89,19 @@ class MemoryThread:
         if info is not None and info.is_pinned:  # only `pin` pins
             info = _replace(info, is_pinned=False)
         stored = self.commits[commit.number] = Commit(
-            Lease(self.thread_id, "", 0),
+            self.lease,
             commit.number,
             info,
             commit.root,
             events,
-            status=commit.status,
-            run_id=commit.run_id,
-            timestamp=commit.timestamp,
-            parent=commit.parent,
-            chunks=dict(commit.chunks),
-            dropped=tuple(commit.dropped),
+            (),
+            (),
+            commit.status,
+            commit.run_id,
+            commit.timestamp,
+            commit.parent,
+            dict(commit.chunks),
+            tuple(commit.dropped),
             carried=tuple(commit.carried),
         )
         return stored
