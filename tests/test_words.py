@@ -48,8 +48,6 @@ PARTICIPLES_THAT_STAY = {
     *("ScriptedExecutor.received", "ThreadFits.refused", "WorkflowEvent.failed", "WorkflowEvent.started"),
     # The caller reports an outcome with these.
     *("CircuitBreaker.failed", "CircuitBreaker.succeeded"),
-    # An attribute of chunks, as a protocol describes it.
-    "_Node.quoted",
 }
 """A word for any function of that name, or `Qualname`."""
 VAGUE_VARIABLES = {"one", "ones", "found", "given", "told"}

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from perdure.agents.pydantic.agent import Agent as Agent
     from perdure.agents.recording import ApprovalResponse as ApprovalResponse
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
+    from perdure.checkpoints.any_storage import CheckpointStorage as CheckpointStorage
     from perdure.checkpoints.checkpoint import CheckpointID as CheckpointID, WorkflowCheckpoint as WorkflowCheckpoint
     from perdure.checkpoints.history.branches import Branch as Branch, Branches as Branches
     from perdure.checkpoints.history.diff import Change as Change, CheckpointDiff as CheckpointDiff
@@ -99,7 +100,6 @@ if TYPE_CHECKING:
     )
     from perdure.checkpoints.migration.migrations import Migration as Migration
     from perdure.checkpoints.migration.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
-    from perdure.checkpoints.open_thread import CheckpointStorage as CheckpointStorage
     from perdure.checkpoints.storage import StoreCheckpointStorage as StoreCheckpointStorage
     from perdure.checkpoints.transfer.copy_store import (
         CopyReport as CopyReport,
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     )
     from perdure.checkpoints.transfer.threads import ExportReport as ExportReport
     from perdure.codecs.aes_gcm import AesGcm as AesGcm, KeyProvider as KeyProvider
-    from perdure.codecs.containers import Opaque as Opaque
+    from perdure.codecs.builtin_types import Opaque as Opaque
     from perdure.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from perdure.codecs.types import register_type as register_type
     from perdure.engine.delivery.executor_state import HookContext as HookContext
@@ -228,12 +228,12 @@ _NAMES = {
     "perdure.checkpoints.history.retention": "FullHistory KeepFor KeepLast LatestOnly",
     "perdure.checkpoints.migration.migrations": "Migration",
     "perdure.checkpoints.migration.stored_form": "StoredForm StoredLevel",
-    "perdure.checkpoints.open_thread": "CheckpointStorage",
+    "perdure.checkpoints.any_storage": "CheckpointStorage",
     "perdure.checkpoints.storage": "StoreCheckpointStorage",
     "perdure.checkpoints.transfer.copy_store": "CopyReport NotCopied copy_store",
     "perdure.checkpoints.transfer.threads": "ExportReport",
     "perdure.codecs.aes_gcm": "AesGcm KeyProvider",
-    "perdure.codecs.containers": "Opaque",
+    "perdure.codecs.builtin_types": "Opaque",
     "perdure.codecs.pickle_codec": "PickleSerializer",
     "perdure.codecs.types": "register_type",
     "perdure.engine.delivery.executor_state": "HookContext",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -39,13 +39,20 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     """The executor that failed at it, if the message was forwarded to a fallback."""
 
 
+RecordKind: TypeAlias = Literal[
+    "step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "attempt", "gone"
+]
+AwareTime: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""Of a stored time msgspec checks that it has a zone."""
+
+
 class Record(msgspec.Struct, frozen=True):
     """One recorded fact of a delivery that is not repeated: a finished step, a sleep, an answer, a failed attempt.
 
     Records of a delivery are found by their key. They are in the order in which they occurred.
     """
 
-    kind: str
+    kind: RecordKind
     """These settle a call: `step` (success), `failed` (it raised), `cancelled` (by the code itself), `answered`,
     `expired`, `slept`. `sleeping` and `attempt` record progress. `gone` replaces a revoked record."""
     key: str = ""
@@ -60,7 +67,7 @@ class Record(msgspec.Struct, frozen=True):
     """The result, answer or error; `Encoded` if the run has a storage."""
     effects: Any = None
     """Messages, outputs and writes of a step; encoded like the value."""
-    until: datetime | None = None
+    until: AwareTime | None = None
     """`sleeping`, `attempt`: when to continue."""
     run_id: str | None = None
     """The run that made it."""

@@ -15,7 +15,7 @@ import pytest
 from perdure.cli.commands.run import parse_answer
 from perdure.cli.progress import UNKNOWN, sample_answer
 from perdure.cli.values import make_printable, to_line, to_lines, to_tree
-from perdure.codecs.containers import Opaque
+from perdure.codecs.builtin_types import Opaque
 from perdure.events import WorkflowEvent
 
 

@@ -18,7 +18,7 @@ from perdure import storages
 from perdure.agent_workflow.store import StateThreads
 from perdure.agents.conversation.message import Message, encode_value
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.encoding.encode import declare_types
+from perdure.checkpoints.encode import declare_types
 from perdure.checkpoints.history.retention import LatestOnly
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ConversationNotFound, NewerFormat, StorageFailed

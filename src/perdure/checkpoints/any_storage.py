@@ -1,29 +1,131 @@
-"""What the engine needs of any storage: one over a store, or one with only the six methods of `CheckpointStorage`."""
+"""What the engine needs of any storage: one over a store, or one with only the six methods of `CheckpointStorage`.
+
+A `StoredThread` has everything. A `PlainThread` works over any class with the six methods; such a storage has no
+owners, no journal and no event log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint
+from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.follow import open_event_log
 from perdure.checkpoints.history.time_travel import load_metadata_of_head
-from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, encode_item
-from perdure.checkpoints.open_thread import (
-    OpenThread,
-    PlainThread,
-    codec_for,
-    copy_checkpoint,
-    list_thread,
-    wrong_result,
-)
+from perdure.checkpoints.migration.migrations import MESSAGE, Migrator, RenamedType, encode_item
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_stored
-from perdure.checkpoints.thread import StoredThread
-from perdure.codec import DeclaredTypes
-from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog
+from perdure.checkpoints.thread import OnSaved, StoredThread
+from perdure.codec import Codec, DeclaredTypes, Tree
+from perdure.codecs.json_codec import JsonCodec
+from perdure.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
 from perdure.events import WorkflowEvent
+from perdure.records import CheckpointInfo
+
+
+@runtime_checkable
+class CheckpointStorage(Protocol):
+    """Any class with these six methods works as a storage. One over a store also has fences, a journal and a log."""
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
+        """Save the checkpoint; it replaces one with the same id."""
+        ...
+
+    async def load(self, checkpoint_id: CheckpointID) -> WorkflowCheckpoint:
+        """Raises CheckpointNotFound."""
+        ...
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        """In the order of their commits, oldest first."""
+        ...
+
+    async def delete(self, checkpoint_id: CheckpointID) -> bool: ...
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None: ...
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]: ...
+
+
+class PlainThread:
+    """What a storage with only the six methods has of a `StoredThread`: the same methods, with the same promises."""
+
+    has_journal = False
+    has_inbox = False
+    is_stale = False
+    feed: Feed | None = None
+    unchanged: dict[str, IncrementalEncoder] = {}  # noqa: RUF012  # always empty: the storage keeps values, not trees
+
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        thread_id: str,
+        workflow_name: str,
+        codec: Codec,
+        migrator: Migrator | None = None,
+    ) -> None:
+        self.codec = codec
+        self._migrator = migrator
+        self.number = 0
+        self.last_seq = 0
+        self.head_id: str | None = None
+        self._storage = storage
+        self._thread_id = thread_id
+        self._workflow_name = workflow_name
+        self._head: WorkflowCheckpoint | None = None
+
+    async def find_head(self) -> None:
+        mine = await list_thread(self._storage, self._thread_id, self._workflow_name)
+        self.set_head(max(mine, key=lambda checkpoint: checkpoint.number, default=None))
+
+    def set_head(self, head: WorkflowCheckpoint | None) -> None:
+        self._head = head
+        if head is not None:
+            self.number, self.head_id = head.number, head.checkpoint_id
+
+    def load_journal(self) -> dict[int, list[Tree]]:
+        return {}
+
+    def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
+        return {}
+
+    async def load_head(self) -> WorkflowCheckpoint | None:
+        return self._head and copy_checkpoint(self._head, self.codec, self._migrator)
+
+    async def commit(
+        self,
+        checkpoint: WorkflowCheckpoint | None,
+        events: Sequence[WorkflowEvent],
+        run_id: str,
+        status: str,
+        *,
+        unsettled: Sequence[int] = (),
+        consumed: Sequence[str] = (),
+        on_saved: OnSaved | None = None,
+    ) -> CheckpointInfo | None:
+        if checkpoint is None:
+            return None
+        with storage_errors(self._storage, "save"):
+            await await_uncancelled(self._storage.save(copy_checkpoint(checkpoint, self.codec)))
+        self.number = checkpoint.number
+        if on_saved is not None:
+            on_saved(checkpoint.info, 0)
+        return checkpoint.info
+
+    async def settle(self) -> None:
+        """Nothing to wait for: `commit` awaits `save`."""
+
+    async def record(self, delivery_id: int, outcome: Tree | None) -> None:
+        """No journal exists."""
+
+    async def release(self) -> None:
+        """No owner exists."""
+
+
+OpenThread: TypeAlias = StoredThread | PlainThread
+"""A thread that this run may commit to until it releases it."""
 
 
 async def open_thread(
@@ -143,3 +245,25 @@ def require_event_log(storage: Any) -> StoreCheckpointStorage:
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
     return storage
+
+
+async def list_thread(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
+    """A thread's checkpoints. A storage with only the six methods loads all those of the workflow."""
+    with storage_errors(storage, "list_checkpoints"):
+        listed = await storage.list_checkpoints(workflow_name=workflow_name)
+    if not isinstance(listed, list | tuple):
+        raise wrong_result(storage, "list_checkpoints", listed, "a list of WorkflowCheckpoint")
+    for checkpoint in listed:
+        if not isinstance(checkpoint, WorkflowCheckpoint):
+            raise wrong_result(storage, "list_checkpoints", checkpoint, "a WorkflowCheckpoint")
+    return [checkpoint for checkpoint in listed if checkpoint.thread_id == thread_id]
+
+
+def wrong_result(storage: Any, method: str, result: object, expected: str) -> StorageFailed:
+    reason = f"it returned {type(result).__name__}, expected {expected}"
+    return StorageFailed(type(storage).__name__, method, reason)
+
+
+def codec_for(storage: Any, declared: DeclaredTypes) -> Codec:
+    codec: Codec = getattr(storage, "codec", None) or JsonCodec()
+    return codec.for_types(declared)

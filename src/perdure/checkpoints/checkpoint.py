@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.decode import decode_fields
-from perdure.checkpoints.encoding.encode import FORMAT_VERSION, encode_checkpoint, tool_codec
+from perdure.checkpoints.decode import decode_fields
+from perdure.checkpoints.encode import FORMAT_VERSION, GRAPH_PARTS, encode_checkpoint, tool_codec
 from perdure.codec import Codec, Tree
-from perdure.errors import UnreadableValue
+from perdure.errors import DamagedCheckpoint, UnreadableValue
 from perdure.events import WorkflowEvent
 from perdure.names import random_digits
 from perdure.records import (
@@ -30,6 +30,7 @@ from perdure.records import (
 
 if TYPE_CHECKING:
     from perdure.checkpoints.history.diff import CheckpointDiff
+    from perdure.checkpoints.migration.migrations import Migrator
 
 CheckpointID = str
 
@@ -151,6 +152,24 @@ def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheck
     graph = tree.get("graph")
     whole = {**tree, **(graph if isinstance(graph, Mapping) else {}), **msgspec.structs.asdict(info)}
     return WorkflowCheckpoint(**decode_fields(whole, codec))
+
+
+def copy_checkpoint(
+    checkpoint: WorkflowCheckpoint, codec: Codec, migrator: Migrator | None = None
+) -> WorkflowCheckpoint:
+    """A copy that shares nothing with the live thread: a storage that keeps the object must not see it change.
+
+    With a migrator the copy is migrated to the workflow of today.
+    """
+    if migrator is None or checkpoint.migrations == migrator.names:
+        return decode_checkpoint(encode_checkpoint(checkpoint, codec), codec)
+    whole: dict[str, Tree] = encode_checkpoint(checkpoint, tool_codec())  # the workflow of today may lack its types
+    graph = {part: whole.pop(part) for part in GRAPH_PARTS if part in whole}
+    info = checkpoint.info
+    try:
+        return decode_body(migrator.migrate({**whole, "graph": graph}, info, codec), info, codec)
+    except UnreadableValue as error:
+        raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
 
 
 def every_delivery(level: WorkflowCheckpoint | ChildCheckpoint, path: str = "") -> Iterator[WorkflowMessage]:

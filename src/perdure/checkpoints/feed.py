@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from perdure.checkpoints.encoding.commit import NOT_LOGGED
+from perdure.checkpoints.encode import NOT_LOGGED, WITHOUT_DATA
 from perdure.codec import DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import PerdureError, UnsavableValue
@@ -26,13 +26,11 @@ from perdure.names import stable_name
 from perdure.records import LoggedEvents
 
 if TYPE_CHECKING:
+    from perdure.checkpoints.follow import ThreadFollower
     from perdure.checkpoints.storage import StoreCheckpointStorage
 
 MAX_LIVE_EVENT_BYTES = 256 * 1024
 """Larger events are not published. Those that belong to the log are still logged."""
-
-_WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
-"""Their data are messages, which may be large, and which the log omits too."""
 
 
 class LiveEvent(NamedTuple):
@@ -60,26 +58,12 @@ class WantedEvents(NamedTuple):
         return self.live if kind in NOT_LOGGED else self.provisional
 
 
-class FedFollower(Protocol):
-    """A follower of one thread. A run calls these methods from any OS thread."""
-
-    wanted: WantedEvents
-
-    def begin(self, last_seq: int) -> None:
-        """A run feeds this follower from now on; `last_seq` is the end of the log."""
-
-    def push(self, item: LiveEvent | CommittedEvents | bytes) -> None: ...
-
-    def end(self) -> None:
-        """The run has released the thread."""
-
-
 class Feeds:
     """The followers in this process of the threads of one storage, and the runs that feed them."""
 
     def __init__(self) -> None:
         _ALL_FEEDS.add(self)
-        self._followers: dict[str, tuple[FedFollower, ...]] = {}
+        self._followers: dict[str, tuple[ThreadFollower, ...]] = {}
         """By thread. A thread without followers has no entry."""
         self.has_followers: Callable[[str], bool] = self._followers.__contains__
         """Asked before each event of a run: a call into the dict itself."""
@@ -92,20 +76,20 @@ class Feeds:
         self._open: WeakValueDictionary[str, Feed] = WeakValueDictionary()
         """By thread. Weak: a run that its closed event loop abandoned ends no feed."""
 
-    def add(self, thread_id: str, follower: FedFollower) -> None:
+    def add(self, thread_id: str, follower: ThreadFollower) -> None:
         with self._lock:
             self._followers[thread_id] = (*self.followers(thread_id), follower)
         feed = self._open.get(thread_id)
         if feed is not None:
             follower.begin(feed.last_seq)
 
-    def remove(self, thread_id: str, follower: FedFollower) -> None:
+    def remove(self, thread_id: str, follower: ThreadFollower) -> None:
         with self._lock:
             others = tuple(other for other in self._followers.pop(thread_id, ()) if other is not follower)
             if others:
                 self._followers[thread_id] = others
 
-    def followers(self, thread_id: str) -> tuple[FedFollower, ...]:
+    def followers(self, thread_id: str) -> tuple[ThreadFollower, ...]:
         return self._followers.get(thread_id, ())
 
     def is_fed(self, thread_id: str) -> bool:
@@ -198,7 +182,7 @@ def is_shareable(event: WorkflowEvent) -> bool:
 
 def encode_live_event(event: WorkflowEvent, last_seq: int) -> bytes | None:
     """None for an event that cannot leave this process, or is too large."""
-    if event.type in _WITHOUT_DATA:
+    if event.type in WITHOUT_DATA:
         event = msgspec.structs.replace(event, data=None)
     try:
         body = msgspec.json.encode([last_seq, _to_dict(event)])

@@ -13,13 +13,11 @@ from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly, read_checkpoint_tree
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentThreads
-from perdure.checkpoints.encoding.commit import encode_commit
-from perdure.checkpoints.encoding.encode import encode_graph
+from perdure.checkpoints.delta.recent import IncrementalEncoder, Recent, RecentThreads, encode_commit
+from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.feed import Feed
 from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType, Tail
-from perdure.checkpoints.open_thread import TAKEN_BACK, OnSaved
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
 from perdure.events import WorkflowEvent
@@ -29,11 +27,20 @@ from perdure.observing import CommitWritten, notify_observers, observers
 from perdure.records import CheckpointInfo, Commit, JournalEntry, OpenedThread
 from perdure.store import Store
 
+TAKEN_BACK = {"taken_back": True}
+"""A journal entry that cancels the outcome before it: the journal is append-only."""
+
+OnSaved = Callable[[CheckpointInfo | None, int], None]
+"""Called for a stored commit: its checkpoint, and the cursor of its last event."""
+
 _NOTHING: tuple[Sequence[int], int] = ((), 0)
 
 
 class StoredThread:
-    """Implements `OpenThread` over a store. A commit writes only what its checkpoint does not share with its parent."""
+    """A thread in one of perdure's own stores, opened: this run may commit to it until it releases it.
+
+    A commit writes only what its checkpoint does not share with its parent.
+    """
 
     has_journal = True
     has_inbox = True
@@ -63,8 +70,10 @@ class StoredThread:
         self._declared = declared
         self.codec = codec
         self.number = opened.number
+        """The last commit; the next one is this plus one."""
         self.last_seq = opened.last_seq
         self.head_id = None if opened.info is None else opened.info.checkpoint_id
+        """The checkpoint of its last commit that has one."""
         self.status = opened.status
         """The thread's status at the opening."""
         self._store = store
@@ -82,18 +91,30 @@ class StoredThread:
         self._encoded_graph: tuple[object, object, bytes] = (None, None, b"{}")
         self._state = IncrementalEncoder(is_fully_copied) if base is None else base.state
         self.unchanged: dict[str, IncrementalEncoder] = {} if base is None else base.executors
+        """The encoders of the executors' memories, by executor."""
 
     @property
     def is_stale(self) -> bool:
+        """Whether the journal or the inbox lacks migrations, which `load_head` applies."""
         return bool(self._opened.journal or self._opened.inbox) and self._tail.is_stale
 
     def load_journal(self) -> dict[int, list[Tree]]:
+        """The records since the head, by delivery id, in order. Raises DamagedCheckpoint."""
         return self._tail.journal() if self._opened.journal else {}
 
     def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
+        """Posted messages that no commit has consumed, by item id. Raises DamagedCheckpoint.
+
+        `renamed`: the types that migrations renamed in the head.
+        """
         return self._tail.inbox(self.codec, renamed) if self._opened.inbox else {}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
+        """The head; None for a new thread. Raises DamagedCheckpoint, never falls back to an older checkpoint.
+
+        Applies missing migrations, to the journal and the inbox as well. Raises IncompatibleWorkflow or
+        MigrationFailed.
+        """
         opened = self._opened
         if opened.damage is not None:
             name = "of its head" if opened.info is None else opened.info.checkpoint_id
@@ -120,6 +141,13 @@ class StoredThread:
         consumed: Sequence[str] = (),
         on_saved: OnSaved | None = None,
     ) -> CheckpointInfo | None:
+        """Append one commit; returns the info of its checkpoint. Without one it holds only events and a status.
+
+        A write that has begun completes even if the caller is cancelled meanwhile; `Task.cancelling` shows it.
+
+        With `on_saved` the write may continue after the return; the commit is encoded by then. The store's success
+        calls `on_saved`; its failure is raised by the next call.
+        """
         base, graph = self._base, b"{}"
         retained, outdated = None, _NOTHING
         if checkpoint is not None:
@@ -217,10 +245,12 @@ class StoredThread:
             on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)
 
     async def settle(self) -> None:
+        """Wait until the store has all commits, even if cancelled meanwhile. Raises the error of a failed one."""
         if self._commits is not None:
             await await_uncancelled(self._commits.settle())
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
+        """Append a delivery's outcome or a record of it to the journal; None cancels its outcome."""
         if self._commits is not None:
             await self._commits.settle()  # an entry names its head
         body = self._tail.encode_entry(TAKEN_BACK if outcome is None else outcome)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.codecs.containers import Opaque
+from perdure.codecs.builtin_types import Opaque
 from perdure.codecs.fields import StoredFieldIgnored
 from perdure.codecs.json_codec import JsonCodec
 from perdure.codecs.pickle_codec import PickleSerializer

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any
 
 from perdure.codec import Tree
-from perdure.codecs.containers import Opaque
+from perdure.codecs.builtin_types import Opaque
 from perdure.codecs.types import OTHER_TAGS, TypeRegistry, generic_origin
 from perdure.codecs.walk import (
     DecodeFn,

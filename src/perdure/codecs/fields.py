@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 
 from perdure.codec import Tree
 from perdure.codecs.annotations import decode_annotation, encode_arguments
-from perdure.codecs.scalars import Coder
+from perdure.codecs.builtin_types import Coder
 from perdure.codecs.types import generic_origin
 from perdure.codecs.walk import ATOMS, Decoders, Encoders, Refusal, decode_any, encode_dict, encode_fields, expect
 from perdure.names import stable_name

@@ -7,9 +7,8 @@ from typing import Any
 
 from perdure.codec import DeclaredTypes, Tree
 from perdure.codecs.annotations import annotation_decoders, annotation_encoder, is_annotation_type
-from perdure.codecs.containers import CONTAINERS, Opaque, opaque, opaque_tree
+from perdure.codecs.builtin_types import BUILTIN_TYPES, Coder, Opaque, opaque, opaque_tree, same
 from perdure.codecs.fields import dataclass_coder, namedtuple_coder, pydantic_coder, struct_coder
-from perdure.codecs.scalars import SCALARS, Coder, same
 from perdure.codecs.subclasses import enum_coder, exception_coder, subclass_coder
 from perdure.codecs.types import (
     BUILTIN_NAMES,
@@ -38,8 +37,7 @@ from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.names import stable_name
 
 BUILTIN_CODERS: dict[type, tuple[str, Coder]] = {
-    **SCALARS,
-    **CONTAINERS,
+    **BUILTIN_TYPES,
     **{cls: (name, subclass_coder(cls, name)) for name, cls in COLLECTIONS.items()},
 }
 BUILTIN_ENCODERS: dict[type, EncodeFn] = {

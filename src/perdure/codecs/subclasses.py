@@ -8,9 +8,8 @@ from enum import Enum, Flag
 from typing import Any
 
 from perdure.codec import Codec, Tree
-from perdure.codecs.containers import items_coder, pairs_coder
+from perdure.codecs.builtin_types import Coder, items_coder, pairs_coder
 from perdure.codecs.fields import Attributes
-from perdure.codecs.scalars import Coder
 from perdure.codecs.types import layout_base
 from perdure.codecs.walk import (
     Decoders,

@@ -20,8 +20,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from perdure.codec import DeclaredTypes, declare
-from perdure.codecs.containers import CONTAINERS
-from perdure.codecs.scalars import SCALARS
+from perdure.codecs.builtin_types import BUILTIN_TYPES
 from perdure.codecs.walk import Refusal
 from perdure.names import OWN_PACKAGE, main_module_name, stable_module, stable_name
 
@@ -82,7 +81,7 @@ def generic_origin(cls: type) -> tuple[type, tuple[Any, ...]]:
 
 
 BUILTINS: dict[str, type] = {
-    **{name: cls for cls, (name, _) in {**SCALARS, **CONTAINERS}.items()},
+    **{name: cls for cls, (name, _) in BUILTIN_TYPES.items()},
     **COLLECTIONS,
     **EXCEPTIONS,
     "bool": bool,

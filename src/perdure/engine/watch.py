@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-    from perdure.checkpoints.open_thread import OnSaved
+    from perdure.checkpoints.thread import OnSaved
     from perdure.engine.delivery.lane import Lane
     from perdure.engine.run.request import RunRequest
     from perdure.engine.thread.compiled import Compiled

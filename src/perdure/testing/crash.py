@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from perdure.checkpoints.any_storage import read_lineage
-from perdure.checkpoints.encoding.encode import encode_checkpoint, tool_codec
+from perdure.checkpoints.encode import encode_checkpoint, tool_codec
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import Tree
 from perdure.engine.run.run import WorkflowRunResult

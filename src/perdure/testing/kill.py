@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from perdure.checkpoints.encoding.encode import tool_codec
-from perdure.checkpoints.open_thread import codec_for
+from perdure.checkpoints.any_storage import codec_for
+from perdure.checkpoints.encode import tool_codec
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.stores.memory.store import MemoryStore

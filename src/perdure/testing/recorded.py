@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, decode_body
 from perdure.checkpoints.delta.assembly import Assembly
-from perdure.checkpoints.encoding.encode import tool_codec
-from perdure.checkpoints.open_thread import TAKEN_BACK
+from perdure.checkpoints.encode import tool_codec
+from perdure.checkpoints.thread import TAKEN_BACK
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from perdure.checkpoints.access import storage_errors
+from perdure.checkpoints.any_storage import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.delta.recent import RecentThreads
-from perdure.checkpoints.encoding.encode import tool_codec
+from perdure.checkpoints.encode import tool_codec
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.delivery.scope import take_journal

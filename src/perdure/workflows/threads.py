@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import check_limit, storage_errors
-from perdure.checkpoints.any_storage import load_checkpoint, open_thread, read_events, read_lineage, require_event_log
+from perdure.checkpoints.any_storage import (
+    list_thread,
+    load_checkpoint,
+    open_thread,
+    read_events,
+    read_lineage,
+    require_event_log,
+)
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, every_delivery
 from perdure.checkpoints.follow import follow as follow_storage
-from perdure.checkpoints.open_thread import list_thread
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.run.request import check_storage

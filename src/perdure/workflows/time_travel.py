@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from perdure.cancelling import complete
-from perdure.checkpoints.any_storage import load_checkpoint, load_thread_metadata
+from perdure.checkpoints.any_storage import OpenThread, PlainThread, codec_for, load_checkpoint, load_thread_metadata
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.history.time_travel import (
     Change,
@@ -29,7 +29,6 @@ from perdure.checkpoints.history.time_travel import (
     refuse_other_thread,
     with_about,
 )
-from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.engine.delivery.scope import Journal, RunScope, add_records

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from hashlib import sha256
 from itertools import pairwise
 from random import Random
 
@@ -16,25 +15,24 @@ from perdure.checkpoints.delta.chunk_types import (
     MAX_TEXT,
     MIN_NODE,
     MIN_TEXT,
-    Elements,
+    Chunk,
     Layers,
+    Piece,
     cut_text,
     find_cuts,
 )
+from perdure.names import digest_of
 
 
-class Node:
-    def __init__(self, data: bytes, kids: tuple[Node, ...]) -> None:
-        self.data = data
-        self.kids = kids
-        self.quoted = b'"%b"' % sha256(data).hexdigest()[:24].encode()
+def make_chunk(data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
+    return Chunk(digest_of(data), 1, len(data), kids)
 
 
-def elements(*texts: bytes) -> Elements[Node]:
+def elements(*texts: bytes) -> list[Piece]:
     return [(text, ()) for text in texts]
 
 
-def numbers(count: int) -> Elements[Node]:
+def numbers(count: int) -> list[Piece]:
     return elements(*[b"%d" % (index * 7919) for index in range(count)])
 
 
@@ -130,18 +128,18 @@ def test_element_larger_than_a_node_is_a_node_alone() -> None:
     assert [*find_cuts(elements(b"x"), 0)] == [1]
 
 
-def build_new(items: Elements[Node]) -> tuple[bytes, int]:
-    top, height = Layers[Node]().update(items, (0, 0), b"[%b]", Node)
-    return top.data, height
+def build_new(items: list[Piece]) -> tuple[str, int]:
+    top, height = Layers().update(items, (0, 0), b"[%b]", make_chunk)
+    return top.digest, height
 
 
 @pytest.mark.parametrize("place", ["end", "beginning", "middle"])
 def test_updated_tree_equals_a_newly_built_tree(place: str) -> None:
     random = Random(place)
-    items, continued, same = numbers(3), Layers[Node](), (0, 0)
+    items, continued, same = numbers(3), Layers(), (0, 0)
     for _ in range(100):
-        top, height = continued.update(items, same, b"[%b]", Node)
-        assert (top.data, height) == build_new(items)
+        top, height = continued.update(items, same, b"[%b]", make_chunk)
+        assert (top.digest, height) == build_new(items)
         first, last = sorted((random.randint(0, len(items)), random.randint(0, len(items))))
         first = 0 if place == "beginning" else first
         last = len(items) if place == "end" else last
@@ -155,11 +153,11 @@ def test_updated_tree_equals_a_newly_built_tree(place: str) -> None:
 def test_only_the_nodes_around_a_change_are_made() -> None:
     items, made = numbers(20_000), list[bytes]()
 
-    def make(data: bytes, kids: tuple[Node, ...]) -> Node:
+    def make(data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
         made.append(data)
-        return Node(data, kids)
+        return make_chunk(data, kids)
 
-    layers = Layers[Node]()
+    layers = Layers()
     layers.update(items, (0, 0), b"[%b]", make)
     for first, more, last in ((20_000, 1, 0), (10_000, 1, 10_001), (0, 0, 19_999), (0, 1, 20_000)):
         made.clear()

@@ -13,7 +13,7 @@ from tests.parsing import parse
 
 from perdure import UnreadableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.encoding.encode import encode_graph
+from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.migration.migrations import Migration, Migrations, Migrator, restore_type_names
 from perdure.checkpoints.migration.stored_form import StoredForm, StoredWaiting
 from perdure.codecs.json_codec import JsonCodec

@@ -13,7 +13,7 @@ from tests.six_methods import SixMethods
 from tests.unit.testing import durable, outliving
 
 from perdure import InMemoryCheckpointStorage
-from perdure.checkpoints.encoding.encode import tool_codec
+from perdure.checkpoints.encode import tool_codec
 from perdure.testing import assert_survives_kill
 from perdure.testing.kill import ChildFailed, child
 from perdure.testing.processes import Importable, importable

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from perdure.checkpoints.encoding.encode import tool_codec
+from perdure.checkpoints.encode import tool_codec
 from perdure.codecs.types import register_type
 from perdure.errors import UnreadableValue
 from perdure.isolation import isolate

@@ -70,8 +70,8 @@ class Assembly:
         if not looks_like_chunks(root):
             return tree[0], no_chunks
         try:
-            places = _find_references(tree)
-            wanted = [(place.at, place.depth) for place in places if place.kind in _KINDS]
+            places = find_references(tree)
+            wanted = pointers_of(places)
             inside = await self._fetch_all(wanted)
             self._fill(places)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -134,9 +134,9 @@ class Assembly:
             pointers = [(child, depth - 1) for child in _children(from_bytes(data, f"chunk {ref}"), ref)]
         elif looks_like_chunks(data):
             value = [from_bytes(data, f"chunk {ref}")]
-            places = _find_references(value)
+            places = find_references(value)
             self._unfilled[ref] = value, places
-            pointers = [(place.at, place.depth) for place in places if place.kind in _KINDS]
+            pointers = pointers_of(places)
         else:
             self._plain[ref] = from_bytes(data, f"chunk {ref}")
         self._pointers[ref] = pointers
@@ -204,7 +204,7 @@ def _split(ref: Any) -> tuple[str, int]:
     return digest, int(number)
 
 
-def _find_references(root: list[Tree]) -> list[_Reference]:
+def find_references(root: list[Tree]) -> list[_Reference]:
     """The places in the tree that `root` holds, outer before inner ones."""
     places = []
     waiting: list[Any] = [root]
@@ -222,6 +222,11 @@ def _find_references(root: list[Tree]) -> list[_Reference]:
             elif type(item) is list:
                 waiting.append(item)
     return places
+
+
+def pointers_of(places: Iterable[_Reference]) -> list[tuple[Any, int]]:
+    """The references, each with the height of its hash tree."""
+    return [(place.at, place.depth) for place in places if place.kind in _KINDS]
 
 
 def new_assembly(

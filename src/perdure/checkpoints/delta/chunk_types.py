@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -51,33 +51,48 @@ def cut_text(text: str, start: int) -> list[str]:
     return parts
 
 
-class _Node(Protocol):
+class Chunk:
+    """A stored piece, and how many others refer to it."""
+
+    __slots__ = ("digest", "kids", "number", "quoted", "size", "text", "uses")
+
+    def __init__(self, digest: str, number: int, size: int, kids: tuple[Chunk, ...]) -> None:
+        self.digest = digest
+        self.size = size
+        self.number = number
+        """The commit that holds it."""
+        self.kids = kids
+        """The chunks that it refers to."""
+        self.uses = 0
+        self.quoted = f'"{digest}.{number}"'.encode()
+        self.text: str | None = None
+        """Its text, if the chunker looks it up by that."""
+
     @property
-    def quoted(self) -> bytes: ...
+    def ref(self) -> str:
+        return f"{self.digest}.{self.number}"
 
 
-N = TypeVar("N", bound=_Node)
-Elements = list[tuple[bytes, tuple[N, ...]]]
-"""The JSON of each element, and the nodes that it refers to."""
+Piece = tuple[bytes, tuple[Chunk, ...]]
+"""JSON of a value, and the chunks it refers to."""
+MakeChunk = Callable[[bytes, tuple[Chunk, ...]], Chunk]
+"""Stores the JSON of a node with the chunks it refers to."""
 Same = tuple[int, int]
 """How many at the beginning, and how many at the end."""
 
 
-class Layers(Generic[N]):
+class Layers:
     """The hash tree over the elements of one list, dict or text: nodes of elements, nodes of those, up to one."""
 
     __slots__ = ("_layers",)
 
     def __init__(self) -> None:
-        self._layers: list[_Layer[N]] = []
+        self._layers: list[_Layer] = []
 
-    def update(
-        self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]
-    ) -> tuple[N, int]:
-        """The top node and its height for these elements.
+    def update(self, elements: Sequence[Piece], same: Same, form: bytes, make: MakeChunk) -> tuple[Chunk, int]:
+        """The top node and its height for these elements. The JSON of a node is `form` around its elements.
 
-        `same`: how many of them, at both ends, are unchanged. `make` stores a node's JSON, which is `form` around its
-        elements.
+        `same`: how many of them, at both ends, are unchanged.
         """
         height = 0
         while True:
@@ -94,16 +109,16 @@ class Layers(Generic[N]):
             height += 1
 
 
-class _Layer(Generic[N]):
+class _Layer:
     __slots__ = ("ends", "nodes")
 
     def __init__(self) -> None:
-        self.nodes: Elements[N] = []
+        self.nodes: list[Piece] = []
         """The nodes, as elements of the layer above."""
         self.ends: list[int] = []
         """The index after the last element of each node."""
 
-    def update(self, elements: Elements[N], same: Same, form: bytes, make: Callable[[bytes, tuple[N, ...]], N]) -> Same:
+    def update(self, elements: Sequence[Piece], same: Same, form: bytes, make: MakeChunk) -> Same:
         """How many nodes, at both ends, are unchanged."""
         first, last = same
         nodes, ends = self.nodes, self.ends
@@ -130,7 +145,7 @@ class _Layer(Generic[N]):
         return kept, 0
 
 
-def find_cuts(elements: Elements[N], start: int) -> Iterator[int]:
+def find_cuts(elements: Sequence[Piece], start: int) -> Iterator[int]:
     """The ends of nodes. An element ends its node with a probability in proportion to its size."""
     size = 0
     for index in range(start, len(elements)):
@@ -145,32 +160,6 @@ def find_cuts(elements: Elements[N], start: int) -> Iterator[int]:
 
 
 TEXTS_AND_INTS = frozenset({str, int})
-
-
-class Chunk:
-    """A stored piece, and how many others refer to it."""
-
-    __slots__ = ("digest", "kids", "number", "quoted", "size", "text", "uses")
-
-    def __init__(self, digest: str, number: int, size: int, kids: tuple[Chunk, ...]) -> None:
-        self.digest = digest
-        self.size = size
-        self.number = number
-        """The commit that holds it."""
-        self.kids = kids
-        """The chunks that it refers to."""
-        self.uses = 0
-        self.quoted = f'"{digest}.{number}"'.encode()
-        self.text: str | None = None
-        """Its text, if the chunker looks it up by that."""
-
-    @property
-    def ref(self) -> str:
-        return f"{self.digest}.{self.number}"
-
-
-Piece = tuple[bytes, tuple[Chunk, ...]]
-"""JSON of a value, and the chunks it refers to."""
 
 
 def use(chunks: tuple[Chunk, ...]) -> None:
@@ -240,7 +229,7 @@ class Memo:
         self.raws: list[Any] = []
         """The items in comparable form."""
         self.pieces: list[Piece] = []
-        self.layers: Layers[Chunk] | None = None
+        self.layers: Layers | None = None
 
     def at(self, key: str) -> Memo:
         memo = self.inside.get(key)

@@ -345,7 +345,7 @@ class Chunker:
             if memo is not None:
                 memo.layers = None
             return _FORMS[kind] % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
-        layers: Layers[Chunk] = Layers() if memo is None or memo.layers is None else memo.layers
+        layers = Layers() if memo is None or memo.layers is None else memo.layers
         if memo is not None:
             memo.layers = layers
         form = REFERENCES if depth else _FORMS[kind]

@@ -1,4 +1,5 @@
-"""Threads that this process committed to lately: their next run need not read what this process wrote.
+"""The next commit of a thread, encoded; and the threads that this process committed to lately: their next run need not
+read what this process wrote.
 
 User code gets only copies of the cached values, so it cannot have changed them; the store is read for values that
 cannot be copied. Each opening checks that the store has not moved: by the number, the head, and a fence that is the
@@ -8,19 +9,21 @@ next one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import is_
 from typing import Any
 
-from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint, due_at, utc_now
 from perdure.checkpoints.delta.chunks import Chunker
+from perdure.checkpoints.encode import encode_body, encode_events
 from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.isolation import has_only_known_copies, is_fully_copied
-from perdure.records import ChildCheckpoint, Lease, OpenedThread
+from perdure.records import ChildCheckpoint, Commit, Lease, LoggedEvents, OpenedThread, PendingRequest
 
 MIN_ITEMS = 16
 """Only lists with more items are worth the bookkeeping."""
@@ -110,6 +113,91 @@ class Recent:
     """The pending requests in the store; None if unknown."""
     retained: RetentionIndex | None = None
     """The stored checkpoints of the thread, if retention limits them."""
+
+
+def encode_commit(
+    lease: Lease,
+    number: int,
+    checkpoint: WorkflowCheckpoint | None,
+    events: Sequence[WorkflowEvent],
+    run_id: str,
+    *,
+    base: Recent | None,
+    graph: bytes,
+    last_seq: int,
+    codec: Codec,
+    status: str,
+    unsettled: Sequence[int] = (),
+    consumed: Sequence[str] = (),
+    prunes: Sequence[int] = (),
+    prunes_events_before: int = 0,
+) -> tuple[Commit, list[Tree]]:
+    """The commit, fully encoded before user code can change a value, and its logged events as trees. Raises
+    UnsavableValue.
+
+    `base`: the checkpoint before, whose chunks it shares. `graph`: that of the checkpoint (`encode_graph`). `last_seq`:
+    of the events before.
+    """
+    info, tree, due, requests = None, None, None, None
+    if checkpoint is None or base is None:
+        timestamp = utc_now()
+    else:
+        info, timestamp = checkpoint.info, checkpoint.timestamp
+        if checkpoint.suspended or checkpoint.children or checkpoint.pending_request_info_events:
+            due = due_at(checkpoint)
+        tree = encode_body(checkpoint, codec)
+        if checkpoint.state:
+            tree["state"] = base.state.encode(checkpoint.state, "state", codec)
+        requests = _changed_requests(checkpoint, base)
+    trees = encode_events(events, codec)
+    chunker = Chunker() if base is None else base.chunker
+    packed = chunker.pack(number, tree, graph)
+    logged, refers = None, False
+    if trees:
+        body = chunker.pack_events(trees)
+        refers = body.refers
+        logged = LoggedEvents(last_seq + 1, len(trees), body.body, refers, body.own, number, run_id, timestamp, info)
+    commit = Commit(
+        lease,
+        number,
+        info,
+        packed.root,
+        logged,
+        unsettled,
+        consumed,
+        status,
+        run_id,
+        timestamp,
+        base.number or None if base is not None and (checkpoint is not None or refers) else None,
+        packed.chunks,
+        packed.dropped,
+        requests,
+        due,
+        prunes,
+        prunes_events_before,
+    )
+    return commit, trees
+
+
+def _changed_requests(checkpoint: WorkflowCheckpoint, base: Recent) -> list[PendingRequest] | None:
+    """All pending requests; None if the store has the same."""
+    pending, stored = checkpoint.pending_request_info_events, base.requests
+    if pending is stored or not (pending or stored or stored is None):
+        return None
+    asked_at = datetime.fromisoformat(checkpoint.timestamp)
+    return [pending_request(checkpoint.thread_id, event, asked_at) for event in pending.values()]
+
+
+def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:
+    terms = event.terms
+    return PendingRequest(
+        thread_id,
+        str(event.request_id),
+        str(event.source_executor_id),
+        asked_at,
+        None if terms is None else terms.deadline,
+        None if terms is None else terms.assignee,
+    )
 
 
 class RecentThreads:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.checkpoints.encoding.encode import tool_codec
+from perdure.checkpoints.encode import tool_codec
 from perdure.codec import Encoded, Tree
 from perdure.codecs.annotations import annotation_encoder, is_annotation_type
-from perdure.codecs.containers import Opaque, opaque_tree
+from perdure.codecs.builtin_types import Opaque, opaque_tree
 from perdure.codecs.json_codec import BUILTIN_ENCODERS, class_coder, registered_coder
 from perdure.codecs.types import TypeRegistry, find_registration
 from perdure.codecs.walk import EncodeFn, Encoders, Refusal, encode_fields

@@ -15,14 +15,12 @@ import msgspec
 
 from perdure.cancelling import complete
 from perdure.checkpoints.access import OwnerWait, abandon_claim, storage_errors
-from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, new_checkpoint_id, utc_now
-from perdure.checkpoints.delta.recent import Recent, RecentThreads
-from perdure.checkpoints.encoding.commit import encode_commit
-from perdure.checkpoints.encoding.encode import encode_graph
-from perdure.checkpoints.open_thread import OpenThread, copy_checkpoint
+from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint, copy_checkpoint, new_checkpoint_id, utc_now
+from perdure.checkpoints.delta.recent import Recent, RecentThreads, encode_commit
+from perdure.checkpoints.encode import encode_graph
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
-from perdure.codecs.containers import Opaque
+from perdure.codecs.builtin_types import Opaque
 from perdure.codecs.types import find_registration
 from perdure.errors import (
     CheckpointNotFound,
@@ -41,6 +39,7 @@ from perdure.records import CheckpointInfo, Lease, ThreadHeader
 from perdure.store import Store
 
 if TYPE_CHECKING:
+    from perdure.checkpoints.any_storage import OpenThread
     from perdure.checkpoints.storage import StoreCheckpointStorage
 
 ON_BUSY = ("reject", "enqueue", "interrupt")

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.delta.chunk_types import RESERVED, looks_like_chunks
+from perdure.checkpoints.delta.assembly import find_references, pointers_of
+from perdure.checkpoints.delta.chunk_types import looks_like_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue
@@ -19,7 +20,6 @@ from perdure.names import digest_of
 from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
 
 _BROKEN = -1
-_POINTERS = RESERVED - {"$plain"}
 
 ROW_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What reading a row raises if its content was changed."""
@@ -172,7 +172,7 @@ class ChunkIndex:
                 nodes.add(ref)
                 waiting[ref] = tuple(child if isinstance(child, str) else "" for child in listed)
             else:
-                waiting[ref] = tuple(pointers(tree)) if looks_like_chunks(data) else ()
+                waiting[ref] = tuple(_pointers(tree)) if looks_like_chunks(data) else ()
         for ref in waiting:
             self._set_height(ref, waiting, nodes)
 
@@ -209,7 +209,7 @@ class ChunkIndex:
         """The problems of a piece that refers to chunks, each once."""
         try:
             tree = from_bytes(data, what)
-            unique = dict.fromkeys(pointers(tree)) if looks_like_chunks(data) else {}
+            unique = dict.fromkeys(_pointers(tree)) if looks_like_chunks(data) else {}
         except (UnreadableValue, RecursionError) as error:
             yield str(error)
             return
@@ -235,17 +235,7 @@ def _verify_chunk(ref: str, digest: str, data: bytes) -> Tree:
     return from_bytes(data, f"chunk {ref}")
 
 
-def pointers(tree: Tree) -> Iterator[Pointer]:
+def _pointers(tree: Tree) -> Iterator[Pointer]:
     """All references in a tree, whatever it holds; also invalid ones, for the message."""
-    waiting = [tree]
-    while waiting:
-        part = waiting.pop()
-        if type(part) is list:
-            waiting.extend([item for item in part if type(item) in (list, dict)])
-        elif type(part) is dict:
-            kind = next(iter(part), "")
-            if kind in _POINTERS:
-                height = part.get("depth", 0)
-                yield str(part[kind]), height if type(height) is int else 0
-            else:
-                waiting.extend([item for item in part.values() if type(item) in (list, dict)])
+    for ref, height in pointers_of(find_references([tree])):
+        yield str(ref), height if type(height) is int else 0

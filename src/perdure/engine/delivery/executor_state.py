@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any
 
+from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.delta.recent import IncrementalEncoder
-from perdure.checkpoints.open_thread import OpenThread
 from perdure.codec import Encoded
 from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.effects import Effects

@@ -14,7 +14,7 @@ from perdure.engine.thread.effects import Effects, Replaced, decode_effects, enc
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.isolation import isolate, same_structure
 from perdure.log import get_logger
-from perdure.records import Record, WorkflowMessage
+from perdure.records import Record, RecordKind, WorkflowMessage
 
 if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
@@ -122,7 +122,7 @@ class Recorder:
         if self.journal_error is not None:
             raise self.journal_error
 
-    async def record(self, kind: str, call: StepCall, value: Any = None, effects: Any = None) -> int:
+    async def record(self, kind: RecordKind, call: StepCall, value: Any = None, effects: Any = None) -> int:
         run_id = self._lane.scope.run_id
         record = Record(kind, call.key, call.name, call.after, call.within, value, effects, run_id=run_id)
         return await self.append(record)

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.decode import decode_record
-from perdure.checkpoints.encoding.encode import encode_record
-from perdure.checkpoints.open_thread import TAKEN_BACK, OpenThread
+from perdure.checkpoints.any_storage import OpenThread
+from perdure.checkpoints.decode import decode_record
+from perdure.checkpoints.encode import encode_record
+from perdure.checkpoints.thread import TAKEN_BACK
 from perdure.clock import Clock
 from perdure.codec import Codec, Encoded, Tree
 from perdure.engine.thread.compiled import Compiled

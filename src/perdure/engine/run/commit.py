@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perdure.cancelling import await_uncancelled
+from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.open_thread import OpenThread
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.arguments import without_secrets
 from perdure.engine.thread.live_threads import NOT_IN_STEP

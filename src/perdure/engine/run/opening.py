@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.checkpoints.access import OwnerWait
-from perdure.checkpoints.any_storage import load_checkpoint, open_thread
+from perdure.checkpoints.any_storage import OpenThread, load_checkpoint, open_thread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import OpenThread
 from perdure.clock import Clock
 from perdure.engine.delivery.scope import absorb_records, take_journal
 from perdure.engine.run.loop import Loop

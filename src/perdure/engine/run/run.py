@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.cancelling import await_uncancelled
-from perdure.checkpoints.any_storage import load_thread_metadata
-from perdure.checkpoints.open_thread import OpenThread, PlainThread
+from perdure.checkpoints.any_storage import OpenThread, PlainThread, load_thread_metadata
 from perdure.clock import Clock
 from perdure.engine import tracing
 from perdure.engine.delivery.scope import Journal, RunScope, add_records

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.encoding.encode import codec_for, declare_types, encode_graph
+from perdure.checkpoints.encode import codec_for, declare_types, encode_graph
 from perdure.checkpoints.migration.migrations import AnyMigration, Migrations, Migrator
 from perdure.codec import Codec
 from perdure.engine.thread.position import Position

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.decode import decode_request
-from perdure.checkpoints.encoding.encode import encode_request
+from perdure.checkpoints.decode import decode_request
+from perdure.checkpoints.encode import encode_request
 from perdure.codec import Codec, Encoded, Tree
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import SubWorkflowResponseMessage

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from perdure.checkpoints.open_thread import CheckpointStorage
+from perdure.checkpoints.any_storage import CheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.log import get_logger

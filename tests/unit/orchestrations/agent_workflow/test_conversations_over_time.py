@@ -16,7 +16,7 @@ from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
 from perdure.agent_workflow.state import NodeOutcome, SessionRef
 from perdure.agents.conversation.message import Message
-from perdure.checkpoints.encoding.encode import encode_checkpoint, tool_codec
+from perdure.checkpoints.encode import encode_checkpoint, tool_codec
 from perdure.checkpoints.history.retention import FullHistory
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent, assert_survives_crash

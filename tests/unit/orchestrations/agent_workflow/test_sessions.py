@@ -15,7 +15,7 @@ from perdure.agent_workflow import sessions as session
 from perdure.agent_workflow.sessions import PREFIX, SessionEntry, SessionHead, SqliteSessionStore, StorageSessionStore
 from perdure.agents.conversation.message import Content, Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.encoding.encode import tool_codec
+from perdure.checkpoints.encode import tool_codec
 from perdure.errors import ConversationNotFound, InvalidRun, ThreadExists
 
 

@@ -1,23 +1,27 @@
-"""The values of a stored checkpoint, from its tree. msgspec checks each shape before values are decoded."""
+"""The values of a stored checkpoint and of logged events, from their trees. msgspec checks each shape of a checkpoint
+before values are decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
-from perdure.checkpoints.encoding.encode import FORMAT_VERSION
+from perdure.checkpoints.encode import FORMAT_VERSION, OF_EXECUTORS, WITHOUT_DATA
 from perdure.codec import Codec, Encoded, Tree
 from perdure.codecs.walk import from_bytes, to_bytes
 from perdure.errors import UnreadableValue, WorkflowCheckpointException
-from perdure.events import RequestTerms, WorkflowEvent
+from perdure.events import RequestTerms, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.records import (
     Answer,
+    AwareTime,
+    CheckpointInfo,
     ChildCheckpoint,
     Counters,
     ExecutorMemory,
+    LoggedEvents,
     MessageType,
     Record,
     SuspendedDelivery,
@@ -140,33 +144,18 @@ def decode_memory(executor_id: str, tree: dict[str, Tree], codec: Codec) -> Exec
     return ExecutorMemory(saved, private)
 
 
-_Time = Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-class _StoredRecord(msgspec.Struct):
-    kind: Literal["step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "attempt", "gone"]
-    key: str = ""
-    name: str = ""
-    after: str | None = None
-    within: str | None = None
-    value: Any = None
-    effects: Any = None
-    until: _Time | None = None
-    run_id: str | None = None
-
-
 class _StoredSuspended(msgspec.Struct):
     delivery: tuple[str, list[Any], Any]
-    due_at: _Time | None = None
+    due_at: AwareTime | None = None
     waits: list[str] = []
-    records: list[_StoredRecord] = []
+    records: list[Record] = []
     is_ready: bool = False
     emitted: list[str] = []
     run_id: str | None = None
 
 
 class _StoredAnswer(msgspec.Struct, array_like=True):
-    answered_at: _Time
+    answered_at: AwareTime
     answered_by: str | None
     expired_for: str | None
     is_withdrawn: bool = False
@@ -188,7 +177,7 @@ class _StoredChild(msgspec.Struct):
     since_input: int
     asked: list[str] = []
     attempts: int = 0
-    due_at: _Time | None = None
+    due_at: AwareTime | None = None
 
 
 def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
@@ -227,7 +216,7 @@ def _decode_suspended(stored: _StoredSuspended, codec: Codec) -> SuspendedDelive
         _decode_delivery(stored.delivery, codec),
         stored.due_at,
         tuple(stored.waits),
-        tuple(_decode_record(record, codec) for record in stored.records),
+        tuple(_keep_encoded(record, codec) for record in stored.records),
         stored.is_ready,
         tuple(stored.emitted),
         stored.run_id,
@@ -237,25 +226,14 @@ def _decode_suspended(stored: _StoredSuspended, codec: Codec) -> SuspendedDelive
 def decode_record(tree: Tree, codec: Codec) -> Record:
     """The record, its value still encoded: most steps are never replayed."""
     try:
-        return _decode_record(msgspec.convert(tree, _StoredRecord), codec)
+        return _keep_encoded(msgspec.convert(tree, Record), codec)
     except msgspec.ValidationError as error:
         raise UnreadableValue("record", str(error)) from error
 
 
-def _decode_record(stored: _StoredRecord, codec: Codec) -> Record:
-    value = None if stored.value is None else Encoded(stored.value, codec)
-    effects = None if stored.effects is None else Encoded(stored.effects, codec)
-    return Record(
-        stored.kind,
-        stored.key,
-        stored.name,
-        stored.after,
-        stored.within,
-        value,
-        effects,
-        stored.until,
-        stored.run_id,
-    )
+def _keep_encoded(record: Record, codec: Codec) -> Record:
+    value, effects = (None if tree is None else Encoded(tree, codec) for tree in (record.value, record.effects))
+    return msgspec.structs.replace(record, value=value, effects=effects)
 
 
 def _decode_child(tree: dict[str, Any], codec: Codec) -> ChildCheckpoint:
@@ -269,3 +247,66 @@ def _decode_child(tree: dict[str, Any], codec: Codec) -> ChildCheckpoint:
         due_at=stored.due_at,
         **decode_level(tree, codec),
     )
+
+
+def decode_events(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
+    """Raises UnreadableValue."""
+    timestamp = datetime.fromisoformat(logged.timestamp)
+    for seq, tree in enumerate(trees, logged.first_seq):
+        stamp = {"seq": seq, "timestamp": timestamp, "thread_id": thread_id, "run_id": logged.run_id}
+        try:
+            event = _decode_event(tree, codec, logged.info, stamp)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise UnreadableValue(f"event {seq} of thread {thread_id!r}", f"it is not an event ({error!r})") from error
+        yield event
+
+
+_LONG = {short: long for long, short in WITHOUT_DATA.items()}
+
+
+def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    kind = tree[0]
+    if kind in _SHORT:
+        return _SHORT[kind](tree, info, stamp)
+    kind, executor_id, rest = [*tree, None, None][:3]
+    kind = _LONG.get(kind, kind)
+    rest = rest or {}
+    if "request" in rest:
+        request = decode_request(rest["request"], codec)
+        fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
+        return WorkflowEvent(**fields, **stamp)
+    fields = {name: rest[name] for name in ("iteration", "child_id") if name in rest}
+    if "data" in rest:
+        fields["data"] = codec.decode(rest["data"], f"{kind} event")
+    if "state" in rest:
+        fields["state"] = WorkflowRunState(rest["state"])
+    if "origin" in rest or kind in OF_EXECUTORS:
+        fields["origin"] = WorkflowEventSource.EXECUTOR
+    if "details" in rest:
+        fields["details"] = WorkflowErrorDetails(*rest["details"])
+    return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
+
+
+def _decode_begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
+
+
+def _decode_end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    _, iteration, executors, pending = tree
+    return WorkflowEvent(
+        "superstep_completed",
+        iteration=iteration,
+        executors=tuple(executors),
+        has_pending_messages=bool(pending & 1),
+        has_pending_requests=bool(pending & 2),
+        checkpoint=info,
+        last_seq=stamp["seq"],
+        **stamp,
+    )
+
+
+def _decode_status(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
+
+
+_SHORT = {"begin": _decode_begin, "end": _decode_end, "is": _decode_status}
