@@ -295,7 +295,12 @@ WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
 
 
 def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    return [tree for event in events if (tree := _encode_event(event, codec)) is not None]
+    trees = []
+    for event in events:
+        tree = _encode_event(event, codec)
+        if tree is not None:
+            trees.append(tree)
+    return trees
 
 
 def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:
