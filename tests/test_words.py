@@ -21,7 +21,7 @@ DIALECT = {
 """Words that names, errors and log lines do not use: the field has others (CONTRIBUTING.md)."""
 PUBLIC_NAMES = {
     "tests/fixtures/format_1.py: Keeper",  # a type in stores that the fixtures keep
-    "src/perdure/server/app/uvicorn.py: tell",  # perdure.server.serve
+    "src/perdure/server/uvicorn.py: tell",  # perdure.server.serve
     "src/perdure/testing/conformance/suite.py: tell",  # perdure.testing.conformance.validate
 }
 """Parameters that users may pass by keyword, and what is stored."""

@@ -88,9 +88,9 @@ def _reply_of_a_process(demo: Path, text: str, thread: str = "demo-thread") -> s
     script = (
         "import asyncio\n"
         "from perdure.server.config.files import load_config\n"
-        "from perdure.server.app.registry import Project\n"
-        "from perdure.server.app.registry import Registry\n"
-        "from perdure.server.app.factory import make_storage\n"
+        "from perdure.server.registry import Project\n"
+        "from perdure.server.registry import Registry\n"
+        "from perdure.server.factory import make_storage\n"
         "async def main():\n"
         "    config = load_config()\n"
         "    project = Project(config.folder)\n"

@@ -15,10 +15,10 @@ from tests.docs.following import Servers, blocks_of, follow
 from tests.e2e.command import needs_pseudo_terminals
 from tests.e2e.conftest import Call, CallJson
 
-from perdure.server.app.factory import make_authenticator, make_authorizer, make_limiter
 from perdure.server.auth.api_keys import FORM, ApiKeys, KeyFile
 from perdure.server.auth.principal import SCOPES, Credentials, NotAuthenticated
 from perdure.server.config.files import read_config
+from perdure.server.factory import make_authenticator, make_authorizer, make_limiter
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve" / "secure-a-server.md"
 

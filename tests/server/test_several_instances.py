@@ -16,8 +16,7 @@ from tests.server.serving import Server, done, eventually, flows_project, turn
 from tests.servers.postgres import Databases
 from tests.servers.valkey import ValkeyServer
 
-from perdure.server import ServerApp, create_app
-from perdure.server.app import service as service_module
+from perdure.server import ServerApp, create_app, service as service_module
 
 
 @pytest.fixture(scope="module")

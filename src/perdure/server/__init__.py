@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from perdure.names import homes_of, lazy_exports
 
 if TYPE_CHECKING:
-    from perdure.server.app.factory import make_authorizer as make_authorizer
-    from perdure.server.app.uvicorn import serve as serve
     from perdure.server.auth.api_keys import (
         ApiKeys as ApiKeys,
         KeyFile as KeyFile,
@@ -31,15 +29,17 @@ if TYPE_CHECKING:
         NotServable as NotServable,
         ServerConfig as ServerConfig,
     )
+    from perdure.server.factory import make_authorizer as make_authorizer
     from perdure.server.http.app import create_app as create_app
     from perdure.server.http.middleware import ServerApp as ServerApp
     from perdure.server.metrics import Metrics as Metrics
     from perdure.server.rate_limit import client_address as client_address
+    from perdure.server.uvicorn import serve as serve
 
 _HOME = homes_of(
     {
-        "perdure.server.app.factory": "make_authorizer",
-        "perdure.server.app.uvicorn": "serve",
+        "perdure.server.factory": "make_authorizer",
+        "perdure.server.uvicorn": "serve",
         "perdure.server.auth.api_keys": "ApiKeys KeyFile make_key revoke_key",
         "perdure.server.auth.custom": "CustomAuthenticator",
         "perdure.server.auth.jwt_tokens": "JwtTokens",

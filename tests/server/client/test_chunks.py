@@ -11,9 +11,9 @@ from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
 from perdure.client.turns import decode_chunk
 from perdure.events import WorkflowEvent
 from perdure.server.auth.principal import Space
-from perdure.server.runs.hub import StreamedEvent
-from perdure.server.runs.turns import chunks_of_event
+from perdure.server.threads.hub import StreamedEvent
 from perdure.server.threads.messages import output_messages, with_run_ids
+from perdure.server.threads.turns import chunks_of_event
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from perdure.server import ServerConfig, create_app
-from perdure.server.app.service import Service
 from perdure.server.http import app as app_module
+from perdure.server.service import Service
 
 HERE = "tests.server.routes.flows"
 LIMIT_SECONDS = 30.0

@@ -10,7 +10,7 @@ from tests.server.routes.calling import Event, called, error_of, turn
 from tests.server.routes.flows import gates
 
 from perdure.server.http import responses
-from perdure.server.runs import hub
+from perdure.server.threads import hub
 
 
 def ids(events: list[Event]) -> list[int]:

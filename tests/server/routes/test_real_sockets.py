@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from perdure.server import ServerConfig, create_app
-from perdure.server.app.uvicorn import make_server
+from perdure.server.uvicorn import make_server
 
 LIMIT_SECONDS = 30.0
 

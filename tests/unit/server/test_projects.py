@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.server.app.registry import Project
 from perdure.server.config.schema import NotImportable
+from perdure.server.registry import Project
 
 TOP = "graph_of_test"
 

@@ -16,9 +16,9 @@ from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, Workfl
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agents import AgentResponse, Message
 from perdure.agents.base import RecordingAgent
-from perdure.server.app.factory import make_storage, resolve_paths
-from perdure.server.app.registry import Project, Registry
 from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
+from perdure.server.factory import make_storage, resolve_paths
+from perdure.server.registry import Project, Registry
 
 
 class Echo(RecordingAgent):

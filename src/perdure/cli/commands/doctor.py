@@ -36,8 +36,8 @@ from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
-    from perdure.server.app.registry import Project
     from perdure.server.config.schema import ServerConfig
+    from perdure.server.registry import Project
 
 PACKAGES = ("litestar", "uvicorn")
 """Without which nothing is served."""
@@ -183,8 +183,8 @@ def examine_project(path: str | None, redis_url: str | None) -> Examination:
 
 def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
     """Adds what is found beside the storage, which is returned: it is examined as any other is."""
-    from perdure.server.app.factory import make_storage
-    from perdure.server.app.registry import Project, Registry
+    from perdure.server.factory import make_storage
+    from perdure.server.registry import Project, Registry
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
@@ -208,7 +208,7 @@ def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
 
 
 def _check_auth(config: ServerConfig, project: Project, storage: Any) -> Finding:
-    from perdure.server.app.factory import check_exposure, make_authenticator, make_authorizer
+    from perdure.server.factory import check_exposure, make_authenticator, make_authorizer
 
     try:
         make_authenticator(config, project.import_object, os.environ)
@@ -225,7 +225,7 @@ def _check_auth(config: ServerConfig, project: Project, storage: Any) -> Finding
 
 
 def _check_port(config: ServerConfig) -> Finding:
-    from perdure.server.app.factory import is_loopback
+    from perdure.server.factory import is_loopback
 
     if config.port == 0:
         return ok("port", "any that is free")

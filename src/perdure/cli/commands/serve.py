@@ -36,8 +36,8 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
 
     The server resumes interrupted threads. The documentation of all routes is at /docs.
     """
-    from perdure.server.app.uvicorn import serve as serve_config
     from perdure.server.config.files import load_config
+    from perdure.server.uvicorn import serve as serve_config
 
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     config = load_config(None if path is None else str(path))

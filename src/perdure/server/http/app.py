@@ -18,9 +18,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Server
 
 from perdure.errors import PerdureError
-from perdure.server.app.factory import make_service
-from perdure.server.app.service import Service
 from perdure.server.config.schema import ServerConfig
+from perdure.server.factory import make_service
+from perdure.server.http import graph, runs, threads
 from perdure.server.http.middleware import EXPOSED, OwnRequest, ServerApp, authorize, handlers_of
 from perdure.server.http.responses import (
     Reply,
@@ -31,8 +31,8 @@ from perdure.server.http.responses import (
     reply,
     route_options,
 )
-from perdure.server.http.routes import graph, history, runs, threads
 from perdure.server.problems import HttpProblem
+from perdure.server.service import Service
 
 # ---------------------------------------------------------------- routes of the server itself
 
@@ -71,7 +71,7 @@ async def metrics(request: OwnRequest) -> Response[str]:
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")  # type: ignore[arg-type]  # encoded
 
 
-ROUTES = [*(ping, healthz, readyz, metrics), *graph.ROUTES, *threads.ROUTES, *runs.ROUTES, *history.ROUTES]
+ROUTES = [*(ping, healthz, readyz, metrics), *graph.ROUTES, *threads.ROUTES, *runs.ROUTES]
 
 
 def create_app(

@@ -17,10 +17,10 @@ from perdure.engine.tracing import link_to_caller
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.names import random_digits
-from perdure.server.app.service import Service
 from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials, NotAuthenticated, Principal, Space
 from perdure.server.problems import HttpProblem, error_body, problem_of, too_often
 from perdure.server.rate_limit import client_address, limit_key
+from perdure.server.service import Service
 from perdure.server.threads.threads import Threads
 
 KEY = "perdure.visit"

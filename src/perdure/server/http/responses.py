@@ -26,7 +26,6 @@ from litestar.response import Stream
 
 from perdure.errors import CursorExpired, PerdureError
 from perdure.log import get_logger
-from perdure.server.app.service import Service
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.problems import (
     Detail,
@@ -39,7 +38,8 @@ from perdure.server.problems import (
     error_body,
     problem_of,
 )
-from perdure.server.runs.hub import Follower, frame
+from perdure.server.service import Service
+from perdure.server.threads.hub import Follower, frame
 
 
 class Reply(msgspec.Struct, frozen=True):

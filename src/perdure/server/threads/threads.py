@@ -29,7 +29,7 @@ from perdure.server.threads.to_json import (
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
-    from perdure.server.app.service import Service
+    from perdure.server.service import Service
 
 
 MakeView = Callable[[ThreadInfo, Workflow, WorkflowCheckpoint], Awaitable[Any]]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.server.app.factory import make_authorizer
 from perdure.server.auth import custom
 from perdure.server.auth.principal import ANYBODY, GRANTABLE, PUBLIC, SCOPES, Authorizer, Principal, covers
 from perdure.server.config.schema import AuthorizationConfig, InvalidConfig, ServerConfig
+from perdure.server.factory import make_authorizer
 
 ADA = Principal("ada")
 

@@ -12,11 +12,11 @@ from tests.unit.server.auth.credentials import refusal, with_key
 
 from perdure import AesGcm, InMemoryCheckpointStorage, SqliteCheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.server.app.factory import check_exposure, is_loopback, make_authenticator
 from perdure.server.auth.api_keys import ApiKeys, KeyFile, make_key
 from perdure.server.auth.custom import CustomAuthenticator
 from perdure.server.auth.jwt_tokens import JwtTokens
 from perdure.server.config.schema import AuthConfig, InvalidConfig, ServerConfig
+from perdure.server.factory import check_exposure, is_loopback, make_authenticator
 from perdure.stores.memory.store import MemoryStore
 from perdure.testing import FakeClock
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure.server.app.factory import make_limiter
 from perdure.server.config.schema import InvalidConfig, RateLimitConfig, ServerConfig
+from perdure.server.factory import make_limiter
 from perdure.server.rate_limit import MemoryLimiter, ValkeyLimiter
 
 

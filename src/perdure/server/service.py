@@ -14,14 +14,14 @@ from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBu
 from perdure.events import WorkflowRunState
 from perdure.log import get_logger
 from perdure.records import ThreadInfo
-from perdure.server.app.registry import Registry
 from perdure.server.auth.principal import Authenticator, Authorizer, Principal, Space, space_of
 from perdure.server.config.schema import ServerConfig
 from perdure.server.problems import HttpProblem, too_often
 from perdure.server.rate_limit import RateLimiter
-from perdure.server.runs.hub import Hub
-from perdure.server.runs.runs import Runs, ServedRun
+from perdure.server.registry import Registry
 from perdure.server.threads.conversation import NameThreads
+from perdure.server.threads.hub import Hub
+from perdure.server.threads.runs import Runs, ServedRun
 from perdure.server.threads.threads import Views
 from perdure.workflows.workflow import Workflow
 

@@ -21,14 +21,13 @@ from perdure.server.auth.principal import check_id
 from perdure.server.http import responses
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, event_stream, reply, route_options
-from perdure.server.http.routes.history import HERE
-from perdure.server.http.routes.threads import Limit
+from perdure.server.http.threads import HERE, Limit
 from perdure.server.problems import HttpProblem
-from perdure.server.runs.runs import ServedRun, failure_of, start_run
-from perdure.server.runs.turns import LogChunks
 from perdure.server.threads.conversation import EVENTS_PER_TURN, count_output_messages
+from perdure.server.threads.runs import ServedRun, failure_of, start_run
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import error_to_json, request_to_json, to_json
+from perdure.server.threads.turns import LogChunks
 
 _AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 

@@ -24,8 +24,8 @@ from perdure.log import get_logger
 from perdure.server.http.middleware import OwnRequest, Visit, visit_of
 from perdure.server.http.responses import Reply, agentflow_options, event_stream, reply, route_options
 from perdure.server.problems import HttpProblem, problem_of
-from perdure.server.runs.turns import InvokeBody, InvokedTurn, TurnStream
 from perdure.server.threads.to_json import schema_of, schema_of_any
+from perdure.server.threads.turns import InvokeBody, InvokedTurn, TurnStream
 from perdure.workflows.workflow import Workflow
 
 logger = get_logger("server")

@@ -1,14 +1,21 @@
-"""Routes of threads: list, state, messages."""
+"""Routes of threads: list, state, messages; and their history: checkpoints, forks, rewinds, pins, export and import."""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.response import Stream
 
+from perdure.errors import NoThreadFile
+from perdure.names import new_thread_id
 from perdure.server.http.middleware import OwnRequest
 from perdure.server.http.responses import Reply, agentflow_options, reply, route_options
 from perdure.server.problems import HttpProblem
@@ -30,13 +37,18 @@ from perdure.server.threads.messages import (
     with_ids,
 )
 from perdure.server.threads.threads import Threads
+from perdure.server.threads.to_json import thread_to_json
 
 read_options = partial(agentflow_options, "checkpointer:read", "Threads")
 write_options = partial(agentflow_options, "checkpointer:write", "Threads")
 delete_options = partial(agentflow_options, "checkpointer:delete", "Threads")
+history_options = partial(route_options, "checkpointer:read", "Time travel")
+editing_options = partial(route_options, "checkpointer:write", "Time travel")
+HERE = "/v1/threads/{thread_id:str}"
 
 Search = Annotated[str | None, QueryParameter(name="search", max_length=255)]
 Offset = Annotated[int, QueryParameter(name="offset", ge=0, le=1_000_000)]
+Before = Annotated[str | None, QueryParameter(name="before", max_length=255)]
 Limit = Annotated[int, QueryParameter(name="limit", ge=1, le=1000)]
 
 
@@ -67,12 +79,12 @@ async def list_threads(
     return reply(request, {"threads": await request.threads.list_page(search, offset, limit)})
 
 
-@get("/v1/threads/{thread_id:str}", **read_options("Get a thread", 404))
+@get(HERE, **read_options("Get a thread", 404))
 async def get_thread(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     return reply(request, {"thread": await request.threads.get(thread_id)})
 
 
-@delete("/v1/threads/{thread_id:str}", **delete_options("Delete a thread and its history", 404))
+@delete(HERE, **delete_options("Delete a thread and its history", 404))
 async def delete_thread(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     await request.threads.delete(thread_id)
     return reply(request, _success("The thread was deleted."))
@@ -85,12 +97,12 @@ def _success(message: str, data: Any = None) -> dict[str, Any]:
 # ---------------------------------------------------------------- state
 
 
-@get("/v1/threads/{thread_id:str}/state", **read_options("Get context, execution_meta and the shared state", 404))
+@get(f"{HERE}/state", **read_options("Get context, execution_meta and the shared state", 404))
 async def get_state(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     return reply(request, {"state": await request.threads.state_view(thread_id)})
 
 
-@put("/v1/threads/{thread_id:str}/state", **write_options("Merge into the state", 404))
+@put(f"{HERE}/state", **write_options("Merge into the state", 404))
 async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], request: OwnRequest) -> Response[Reply]:
     threads = request.threads
     info, workflow = await threads.workflow(thread_id)
@@ -115,7 +127,7 @@ async def put_state(thread_id: FromPath[str], data: JSONBody[StateBody], request
 
 
 @delete(
-    "/v1/threads/{thread_id:str}/state",
+    f"{HERE}/state",
     **delete_options("Clear the state and the agent's memory; the history stays", 404),
 )
 async def delete_state(thread_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
@@ -126,7 +138,7 @@ async def delete_state(thread_id: FromPath[str], request: OwnRequest) -> Respons
 
 
 @patch(
-    "/v1/threads/{thread_id:str}/state",
+    f"{HERE}/state",
     **route_options(
         "checkpointer:write",
         "Time travel",
@@ -143,14 +155,14 @@ async def patch_state(thread_id: FromPath[str], data: JSONBody[PatchBody], reque
 # ---------------------------------------------------------------- messages
 
 
-@get("/v1/threads/{thread_id:str}/messages", **read_options("List messages", 404))
+@get(f"{HERE}/messages", **read_options("List messages", 404))
 async def list_messages(
     thread_id: FromPath[str], request: OwnRequest, search: Search = None, offset: Offset = 0, limit: Limit = 100
 ) -> Response[Reply]:
     return reply(request, {"messages": await request.threads.messages_view(thread_id, search, offset, limit)})
 
 
-@post("/v1/threads/{thread_id:str}/messages", **write_options("Add messages without a turn", 404))
+@post(f"{HERE}/messages", **write_options("Add messages without a turn", 404))
 async def add_messages(thread_id: FromPath[str], data: JSONBody[MessagesBody], request: OwnRequest) -> Response[Reply]:
     added = messages_from_client(_with_metadata(message, data.metadata) for message in data.messages)
     if not added:
@@ -176,7 +188,7 @@ async def _change_messages(threads: Threads, thread_id: str, change: Any) -> Non
     )
 
 
-@get("/v1/threads/{thread_id:str}/messages/{message_id:str}", **read_options("Get a message", 404))
+@get(f"{HERE}/messages/{{message_id:str}}", **read_options("Get a message", 404))
 async def get_message(thread_id: FromPath[str], message_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
     threads = request.threads
     _, workflow, head = await threads.head(thread_id)
@@ -185,7 +197,7 @@ async def get_message(thread_id: FromPath[str], message_id: FromPath[str], reque
 
 
 @delete(
-    "/v1/threads/{thread_id:str}/messages/{message_id:str}",
+    f"{HERE}/messages/{{message_id:str}}",
     **delete_options("Delete a message from the agent's memory", 404),
 )
 async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], request: OwnRequest) -> Response[Reply]:
@@ -198,7 +210,131 @@ async def delete_message(thread_id: FromPath[str], message_id: FromPath[str], re
     return reply(request, _success("The message was deleted."))
 
 
+# ---------------------------------------------------------------- history
+
+
+class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: str | None = None
+    """The head if omitted."""
+    thread_id: str | None = None
+    """Of the new thread."""
+    update_state: dict[str, Any] = {}
+    remove_state: list[str] = []
+
+
+class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: str
+
+
+class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: str | None = None
+    """The head if omitted."""
+    is_pinned: bool = True
+
+
+@get(f"{HERE}/checkpoints", **history_options("List checkpoints, newest first", 404))
+async def list_checkpoints(
+    thread_id: FromPath[str], request: OwnRequest, limit: Limit = 100, before: Before = None
+) -> Response[Reply]:
+    return reply(request, {"checkpoints": await request.threads.checkpoints(thread_id, limit, before)})
+
+
+@get(f"{HERE}/checkpoints/{{checkpoint_id:str}}", **history_options("Get the state at a checkpoint", 404, 409))
+async def get_checkpoint(
+    thread_id: FromPath[str], checkpoint_id: FromPath[str], request: OwnRequest
+) -> Response[Reply]:
+    return reply(request, {"checkpoint": await request.threads.checkpoint(thread_id, checkpoint_id)})
+
+
+@get(
+    f"{HERE}/checkpoints/{{checkpoint_id:str}}/diff/{{other:str}}",
+    **history_options("Compare two checkpoints", 404, 409),
+)
+async def diff(
+    thread_id: FromPath[str], checkpoint_id: FromPath[str], other: FromPath[str], request: OwnRequest
+) -> Response[Reply]:
+    return reply(request, {"diff": await request.threads.diff(thread_id, checkpoint_id, other)})
+
+
+@post(f"{HERE}/fork", **editing_options("Fork a new thread from a checkpoint", 404, 409, status=201))
+async def fork(thread_id: FromPath[str], data: JSONBody[ForkBody], request: OwnRequest) -> Response[Reply]:
+    if data.thread_id is not None:
+        await request.require_scope("checkpointer:write", data.thread_id)
+    checkpoint = await request.threads.fork(
+        thread_id, data.checkpoint_id, data.thread_id, data.update_state, data.remove_state
+    )
+    return reply(request, {"checkpoint": checkpoint}, status=201)
+
+
+@post(f"{HERE}/rewind", **editing_options("Rewind to a checkpoint; later checkpoints stay as a branch", 404, 409))
+async def rewind(thread_id: FromPath[str], data: JSONBody[RewindBody], request: OwnRequest) -> Response[Reply]:
+    return reply(request, {"checkpoint": await request.threads.rewind(thread_id, data.checkpoint_id)})
+
+
+@post(f"{HERE}/pin", **editing_options("Pin a checkpoint, so that pruning keeps it", 404, 409))
+async def pin(thread_id: FromPath[str], data: JSONBody[PinBody], request: OwnRequest) -> Response[Reply]:
+    pinned = await request.threads.pin(thread_id, data.checkpoint_id, is_pinned=data.is_pinned)
+    return reply(request, {"checkpoint": pinned})
+
+
+# ---------------------------------------------------------------- export and import
+
+
+NDJSON = "application/x-ndjson"
+PIECE_BYTES = 256 * 1024
+
+
+@post(
+    f"{HERE}/export",
+    media_type=NDJSON,
+    **route_options("checkpointer:read", "Moving", "Export a thread with its history as one file", 404, 409),
+)
+async def export_thread(thread_id: FromPath[str], request: OwnRequest) -> Stream:
+    threads = request.threads
+    info = await threads.find(thread_id)
+    with tempfile.TemporaryDirectory(prefix="perdure-export-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "thread.jsonl"
+        await threads.storage.export_thread(info.thread_id, path)
+        file = path.open("rb")  # deleted before it is sent, so a killed server leaves no file
+    headers = {"Content-Disposition": 'attachment; filename="thread.jsonl"'}
+    return Stream(_pieces(file), media_type=NDJSON, headers=headers)
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+
+
+@post(
+    "/v1/threads/import",
+    **route_options(
+        "checkpointer:write", "Moving", "Import the thread of such a file, atomically", 404, 409, status=201
+    ),
+)
+async def import_thread(
+    request: OwnRequest,
+    thread: Annotated[str | None, QueryParameter(name="thread_id", max_length=255)] = None,
+) -> Response[Reply]:
+    threads = request.threads
+    stored_id = threads.space.stored_id(thread or new_thread_id())
+    if thread is not None:
+        await request.require_scope("checkpointer:write", thread)
+    with tempfile.TemporaryDirectory(prefix="perdure-import-") as folder:
+        path = Path(folder) / "thread.jsonl"
+        with path.open("wb") as file:
+            async for piece in request.stream():
+                await asyncio.to_thread(file.write, piece)
+        try:
+            info = await threads.storage.import_thread(path, thread_id=stored_id)
+        except NoThreadFile as error:  # without the server's path
+            message = f"The body cannot be imported: {error.reason}. Nothing was imported."
+            raise HttpProblem(422, error.code, message, field="body") from error
+    return reply(request, {"thread": thread_to_json(info, threads.space)}, status=201)
+
+
 ROUTES = [
     *(list_threads, get_thread, delete_thread, get_state, put_state, delete_state, patch_state),
     *(list_messages, add_messages, get_message, delete_message),
+    *(list_checkpoints, get_checkpoint, diff, fork, rewind, pin, export_thread, import_thread),
 ]

@@ -20,9 +20,8 @@ from perdure.events import WorkflowEvent
 from perdure.names import new_thread_id
 from perdure.server.auth.principal import check_id
 from perdure.server.problems import HttpProblem
-from perdure.server.runs.hub import Follower, StreamedEvent, frame
-from perdure.server.runs.runs import ServedRun, failure_of, start
 from perdure.server.threads.conversation import LONGEST_NAME, update_state
+from perdure.server.threads.hub import Follower, StreamedEvent, frame
 from perdure.server.threads.messages import (
     MessageBody,
     context_of,
@@ -32,6 +31,7 @@ from perdure.server.threads.messages import (
     output_messages,
     with_run_ids,
 )
+from perdure.server.threads.runs import ServedRun, failure_of, start
 from perdure.server.threads.threads import Threads
 from perdure.server.threads.to_json import request_to_json
 from perdure.workflows.workflow import Workflow

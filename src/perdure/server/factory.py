@@ -14,12 +14,12 @@ from perdure.checkpoints.any_storage import CheckpointStorage
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.log import get_logger
-from perdure.server.app.registry import Project, Registry
-from perdure.server.app.service import Check, Service
 from perdure.server.auth.principal import AllScopes, Authenticator, Authorizer, RoleScopes, check_scopes
 from perdure.server.config.reading import is_store_url, refuse_mistakes
 from perdure.server.config.schema import NotServable, ServerConfig, invalid
 from perdure.server.rate_limit import MemoryLimiter, RateLimiter, ValkeyLimiter, ping_of
+from perdure.server.registry import Project, Registry
+from perdure.server.service import Check, Service
 from perdure.server.threads.conversation import make_naming
 from perdure.storages import keys_in_environment, open_store
 
