@@ -184,7 +184,7 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
         ("graph/edges.py", "perdure.errors.PerdureError", False),
         ("agents/executor.py", "perdure.workflows.workflow", True),
         ("workflows/workflow.py", "perdure.agents.executor", False),
-        ("client/calls.py", "perdure.server.problems", True),
+        ("client/fetch.py", "perdure.server.problems", True),
         ("records.py", "perdure.clock.Clock", True),
         ("cli/main.py", "perdure.stores.memory.store", False),
         ("checkpoints/storage.py", "perdure.codecs.json_codec", False),

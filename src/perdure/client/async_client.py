@@ -7,21 +7,22 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 import httpx
 from msgspec import UNSET
 
-from perdure.client import calls, models
-from perdure.client.calls import PAGE, AnyCheckpoint, HttpCall, MessagesIn, OnBusy, TurnArguments, build_path, omit_none
-from perdure.client.connection import AsyncIo, Connection, Patience, Token
+from perdure.client import models
+from perdure.client.connection import AsyncIo, Connection, HttpCall, Patience, Token, build_path, omit_none
 from perdure.client.event_stream import events
 from perdure.client.fetch import WholeFile, download, fetch, pages, start_run
 from perdure.client.models import Checkpoint, Run
-from perdure.client.turns import StreamedTurn
+from perdure.client.turns import MessagesIn, OnBusy, StreamedTurn, TurnArguments, encode_turn, new_turn, to_messages
 from perdure.names import checkpoint_id_of, new_run_id
 
 T = TypeVar("T")
+AnyCheckpoint: TypeAlias = str | Checkpoint
+PAGE = 100
 
 
 class Client:
@@ -144,13 +145,13 @@ class Client:
 
     async def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
-        turn = calls.new_turn(messages, options)
+        turn = new_turn(messages, options)
         # No read timeout: the server answers when its own limit ends.
         call: HttpCall[models.InvokeResult] = HttpCall(
             method="POST",
             path=build_path("graph", "invoke"),
             kind=models.InvokeResult,
-            body=calls.encode_turn(turn),
+            body=encode_turn(turn),
             seconds=None,
         )
         return await start_run(self._connection, call, turn.thread_id, turn.run_id)
@@ -164,7 +165,7 @@ class Client:
         order, also from another server and after a restart. The turn starts once: if the client cannot find out
         whether it did, it raises ConnectionLost. Raises RunFailed, after the last chunk, if the run fails.
         """
-        turn = calls.new_turn(messages, options)
+        turn = new_turn(messages, options)
         return StreamedTurn(self._connection, turn).chunks()
 
     async def stop(self, thread_id: str) -> models.Stopped:
@@ -193,7 +194,7 @@ class Client:
         return await self._start(thread_id, ["runs"], body, wait)
 
     async def get_run(self, thread_id: str, run_id: str) -> Run:
-        return await fetch(self._connection, calls.get_run(thread_id, run_id))
+        return await self._ask("GET", ["threads", thread_id, "runs", run_id], Run, "run")
 
     async def cancel(self, thread_id: str, run_id: str) -> models.Cancelled:
         return await self._ask("POST", ["threads", thread_id, "runs", run_id, "cancel"], models.Cancelled)
@@ -210,7 +211,7 @@ class Client:
 
     async def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[models.Request]:
         """Pending requests of all threads or one, the oldest first."""
-        return await fetch(self._connection, calls.requests(thread_id, limit))
+        return await self._ask("GET", ["requests"], list[models.Request], "requests", thread_id=thread_id, limit=limit)
 
     async def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> Run:
         """Answer a request. The thread continues once no other request is pending; `wait` as in `run`."""
@@ -230,14 +231,14 @@ class Client:
         )
 
     async def thread(self, thread_id: str) -> models.Thread:
-        return await fetch(self._connection, calls.thread(thread_id))
+        return await self._ask("GET", ["threads", thread_id], models.Thread, "thread")
 
     async def delete_thread(self, thread_id: str) -> None:
         await self._ask("DELETE", ["threads", thread_id], models.Done)
 
     async def state(self, thread_id: str) -> dict[str, Any]:
         """`context`, `execution_meta` and the shared state."""
-        return await fetch(self._connection, calls.state(thread_id))
+        return await self._ask("GET", ["threads", thread_id, "state"], dict[str, Any], "state")
 
     async def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Merge into the state: messages of `context` are appended, dicts merged, None ignored."""
@@ -270,7 +271,7 @@ class Client:
 
     async def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
         """Append messages without a turn. Returns their ids."""
-        body = {"messages": calls.to_messages(messages)}
+        body = {"messages": to_messages(messages)}
         return await self._ask("POST", ["threads", thread_id, "messages"], list[str], "data", body=body)
 
     async def message(self, thread_id: str, message_id: str) -> models.Message:

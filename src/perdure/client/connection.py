@@ -9,14 +9,13 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from perdure.client.calls import HttpCall
 from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer
 
 T = TypeVar("T")
@@ -125,6 +124,43 @@ def load_certificates() -> ssl.SSLContext:
 
 
 # ---------------------------------------------------------------- servers and requests
+
+
+class HttpCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One request, and the type of its answer."""
+
+    method: str
+    path: str
+    kind: Any
+    """The type of the answer: `T`."""
+    under: str | None = None
+    """The key of `data` that holds it; None: all of `data`."""
+    query: Mapping[str, str | int | float] = {}
+    body: Any = UNSET
+    file: Path | None = None
+    """Sent in place of a body."""
+    headers: Mapping[str, str] = {}
+    seconds: float | UnsetType | None = UNSET
+    """The read timeout; None: no limit; unset: the client's."""
+    also: frozenset[int] = frozenset()
+    """Statuses beside success that carry such an answer."""
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether a repetition changes nothing."""
+        return self.method == "GET"
+
+
+def build_path(*parts: str) -> str:
+    """A path below /v1, with quoted parts. Raises ValueError for a part that is not an id."""
+    for part in parts:
+        if part in ("", ".", "..") or "/" in part:
+            raise ValueError(f"An id is text without slashes, other than '.' and '..', got {part!r}. Nothing was sent.")
+    return "/".join(("/v1", *(quote(part, safe=":") for part in parts)))
+
+
+def omit_none(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Connection:

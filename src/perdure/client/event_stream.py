@@ -8,11 +8,9 @@ from typing import Any, Self
 
 import msgspec
 
-from perdure.client import calls
-from perdure.client.calls import HttpCall
-from perdure.client.connection import Connection, HttpStream
+from perdure.client.connection import Connection, HttpCall, HttpStream
 from perdure.client.errors import ClientError, ConnectionLost, CursorExpired, UnreadableAnswer
-from perdure.client.fetch import TRY_AGAIN, Reconnects, find_error
+from perdure.client.fetch import TRY_AGAIN, Reconnects, events_call, find_error
 from perdure.client.models import Event
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -191,7 +189,7 @@ async def events(
     async with EventStream(connection) as stream:
         while True:
             try:
-                await stream.open(calls.events(thread_id, cursor, live=live, seconds=connection.stream_seconds))
+                await stream.open(events_call(thread_id, cursor, live=live, seconds=connection.stream_seconds))
                 while True:
                     entry = await stream.next()
                     if entry is None:

@@ -11,9 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from perdure.client import calls
-from perdure.client.calls import HttpCall
-from perdure.client.connection import Answered, Connection, HttpStream
+from perdure.client.connection import Answered, Connection, HttpCall, HttpStream, build_path, omit_none
 from perdure.client.errors import (
     ClientError,
     ConnectionLost,
@@ -24,7 +22,7 @@ from perdure.client.errors import (
     UnreadableAnswer,
     parse_error,
 )
-from perdure.client.models import Run
+from perdure.client.models import Run, Thread
 
 T = TypeVar("T")
 
@@ -125,7 +123,7 @@ async def start_run(connection: Connection, call: HttpCall[T], thread_id: str, r
         error = lost
     where = f"run {run_id} of thread {thread_id!r}"
     try:
-        run = await fetch(connection, calls.get_run(thread_id, run_id))
+        run = await fetch(connection, run_call(thread_id, run_id))
     except NotFound:
         state = f"The server has no {where}: most likely it did not start."
     except ClientError:
@@ -240,3 +238,27 @@ async def download(connection: Connection, call: HttpCall[None], write: Callable
             await connection.io.call(write, piece)
     finally:
         await stream.close()
+
+
+# ---------------------------------------------------------------- requests of more than one method
+
+
+def events_call(
+    thread_id: str, after: int | None, *, seconds: float, live: bool = True, chunks: bool = False
+) -> HttpCall[None]:
+    query = {"live": "true" if live else "false", **omit_none(after=after, chunks="true" if chunks else None)}
+    return HttpCall(
+        method="GET", path=build_path("threads", thread_id, "events"), kind=None, query=query, seconds=seconds
+    )
+
+
+def run_call(thread_id: str, run_id: str) -> HttpCall[Run]:
+    return HttpCall(method="GET", path=build_path("threads", thread_id, "runs", run_id), kind=Run, under="run")
+
+
+def thread_call(thread_id: str) -> HttpCall[Thread]:
+    return HttpCall(method="GET", path=build_path("threads", thread_id), kind=Thread, under="thread")
+
+
+def state_call(thread_id: str) -> HttpCall[dict[str, Any]]:
+    return HttpCall(method="GET", path=build_path("threads", thread_id, "state"), kind=dict[str, Any], under="state")

@@ -1,17 +1,16 @@
-"""A turn streamed to its end across broken connections: started once, without gap or repetition."""
+"""Turns: as they are sent, and streamed across broken connections, started once, without gap or repetition."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
+from msgspec import UNSET
 
-from perdure.client import calls
-from perdure.client.calls import TurnCall
-from perdure.client.connection import Connection
+from perdure.client.connection import Connection, HttpCall, build_path, omit_none
 from perdure.client.errors import (
     ConnectionLost,
     NotFound,
@@ -21,8 +20,85 @@ from perdure.client.errors import (
     UnreadableAnswer,
 )
 from perdure.client.event_stream import EventStream
-from perdure.client.fetch import TRY_AGAIN, fetch_patiently
+from perdure.client.fetch import TRY_AGAIN, events_call, fetch_patiently, run_call, state_call, thread_call
 from perdure.client.models import AT_REST, Chunk
+from perdure.names import new_run_id, new_thread_id
+
+Granularity: TypeAlias = Literal["full", "partial", "low"]
+OnBusy: TypeAlias = Literal["reject", "enqueue"]
+MessagesIn: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A text of the user, one message, or several: `{"role": "user", "content": "Hello"}`."""
+
+
+def to_messages(messages: MessagesIn) -> list[dict[str, Any]]:
+    """Messages as they are sent."""
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if isinstance(messages, Mapping):
+        return [dict(messages)]
+    return [dict(message) for message in messages]
+
+
+class TurnArguments(TypedDict, total=False):
+    """Options of a turn, beside its messages."""
+
+    thread_id: str | None
+    """None: a new one."""
+    resume: Any
+    """The answer to the one pending request, or answers by request id; in place of messages."""
+    initial_state: Mapping[str, Any] | None
+    """Merged into the shared state before the turn."""
+    response_granularity: Granularity
+    """`partial` also returns the conversation, `full` the state."""
+    on_busy: OnBusy
+    """For a thread that is busy: fail with Conflict, or wait."""
+    config: Mapping[str, Any]
+    """`thread_name`, `thread_meta`."""
+
+
+class TurnCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost."""
+
+    messages: MessagesIn | None
+    thread_id: str
+    run_id: str
+    resume: Any = UNSET
+    initial_state: Mapping[str, Any] | None = None
+    response_granularity: Granularity = "low"
+    on_busy: OnBusy = "reject"
+    config: Mapping[str, Any] = {}
+
+
+def new_turn(messages: MessagesIn | None, options: TurnArguments) -> TurnCall:
+    """Raises ValueError if the arguments do not make a turn."""
+    thread_id = options.get("thread_id")
+    is_resumed = options.get("resume", UNSET) is not UNSET
+    if (messages is None) != is_resumed:
+        raise ValueError("Give messages, or resume: one of them. Nothing was sent.")
+    if is_resumed and thread_id is None:
+        raise ValueError("resume needs a thread_id. Nothing was sent.")
+    more: dict[str, Any] = {name: value for name, value in options.items() if name != "thread_id"}
+    return TurnCall(
+        messages=messages,
+        thread_id=new_thread_id() if thread_id is None else thread_id,
+        run_id=new_run_id(),
+        **more,
+    )
+
+
+def encode_turn(turn: TurnCall) -> dict[str, Any]:
+    own = {"thread_id": turn.thread_id, "run_id": turn.run_id, "on_busy": turn.on_busy}
+    body: dict[str, Any] = {
+        "config": {**turn.config, **own},
+        "response_granularity": turn.response_granularity,
+        **omit_none(initial_state=turn.initial_state),
+    }
+    if turn.messages is None:
+        return {**body, "resume": turn.resume}
+    return {**body, "messages": to_messages(turn.messages)}
+
+
+# ---------------------------------------------------------------- the stream
 
 
 def decode_chunk(seq: int | None, data: Mapping[str, Any]) -> Chunk:
@@ -108,7 +184,8 @@ class StreamedTurn:
         # A queued turn starts when its thread is free, however long that takes.
         connection = self._connection
         seconds = None if self._turn.on_busy == "enqueue" else connection.stream_seconds
-        call = calls.stream(self._turn, seconds)
+        path, body = build_path("graph", "stream"), encode_turn(self._turn)
+        call: HttpCall[None] = HttpCall(method="POST", path=path, kind=None, body=body, seconds=seconds)
         for attempt in range(1, connection.patience.attempts + 1):
             try:
                 await self._stream.open(call)
@@ -156,7 +233,7 @@ class StreamedTurn:
         connection = self._connection
         for look in range(MAX_RUN_LOOKUPS):
             try:
-                await fetch_patiently(connection, calls.get_run(self._thread_id, self._run_id))
+                await fetch_patiently(connection, run_call(self._thread_id, self._run_id))
             except NotFound:
                 await connection.io.sleep(min(connection.patience.longest_wait, 0.1 * 4**look))
             else:
@@ -175,7 +252,7 @@ class StreamedTurn:
         while self._state is None:
             try:
                 seconds = self._connection.stream_seconds
-                call = calls.events(self._thread_id, self._cursor, seconds=seconds, chunks=True)
+                call = events_call(self._thread_id, self._cursor, seconds=seconds, chunks=True)
                 await self._stream.open(call)
                 yield stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq})
                 begun, repeated = self._seq, self._chunk_count
@@ -213,9 +290,9 @@ class StreamedTurn:
     async def _check_progress(self) -> None:
         """After a heartbeat: checks whether a run still owns the thread."""
         if self._seq is None:
-            await fetch_patiently(self._connection, calls.get_run(self._thread_id, self._run_id))
+            await fetch_patiently(self._connection, run_call(self._thread_id, self._run_id))
             return
-        thread = await fetch_patiently(self._connection, calls.thread(self._thread_id))
+        thread = await fetch_patiently(self._connection, thread_call(self._thread_id))
         if thread.status in AT_REST:
             self._state = thread.status
         self._idle_lookups = 0 if thread.run_id else self._idle_lookups + 1
@@ -233,13 +310,13 @@ class StreamedTurn:
         """The final chunks that the lost connection would have carried."""
         chunks = []
         if self._turn.response_granularity == "full":
-            state = await fetch_patiently(self._connection, calls.state(self._thread_id))
+            state = await fetch_patiently(self._connection, state_call(self._thread_id))
             chunks.append(
                 Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={})
             )
         pending: list[str] = []
         if self._state == "IDLE_WITH_PENDING_REQUESTS":
-            run = await fetch_patiently(self._connection, calls.get_run(self._thread_id, self._run_id))
+            run = await fetch_patiently(self._connection, run_call(self._thread_id, self._run_id))
             pending = [content.request_id for content in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}

@@ -92,7 +92,7 @@ def make_storage(config: ServerConfig, project: Project, registry: Registry) -> 
         storage = _require_store(registry.default.path, own, "has")
     else:
         storage = open_storage(checkpointer or DEFAULT_STORE, config.redis, project.folder)
-    for served in registry:
+    for served in registry.values():
         if served.workflow.checkpoint_storage not in (None, storage):
             logger.warning(
                 "%s has its own storage, which is not used: the server's storage keeps its threads.", served.name

@@ -8,7 +8,6 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +20,7 @@ from perdure.errors import PerdureError, did_you_mean
 from perdure.graph.executor import Executor
 from perdure.graph.graph import is_agent
 from perdure.server.config.reading import DOCUMENTS
-from perdure.server.config.schema import NotImportable, NotServable, ServerConfig, UnknownWorkflow
+from perdure.server.config.schema import NotImportable, NotServable, ServerConfig
 from perdure.server.threads.messages import SpeakingExecutor
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.functions import FunctionalWorkflow
@@ -258,11 +257,11 @@ class ServedWorkflow(msgspec.Struct, frozen=True):
     """Its `module:attribute` or document."""
 
 
-class Registry:
-    """The workflows of a server, loaded once at the start."""
+class Registry(dict[str, ServedWorkflow]):
+    """The workflows of a server by their public names, loaded once at the start."""
 
     def __init__(self, served: list[ServedWorkflow], default: ServedWorkflow | None) -> None:
-        self._served = {entry.name: entry for entry in served}
+        super().__init__({entry.name: entry for entry in served})
         self.default = default
         """The workflow of requests without a name; None if there are several and no `agent`."""
 
@@ -277,47 +276,17 @@ class Registry:
         default = next((entry for entry in served if entry.path == config.agent), None)
         if default is None and config.agent is not None:
             default = ServedWorkflow(loaded[config.agent][0].name, *loaded[config.agent], config.agent)
-            _refuse_taken_name(default, served)
+            if default.name in config.workflows:
+                other = config.workflows[default.name]
+                problem = f"and {other!r} in `workflows` are both called {default.name!r}. Rename one of them."
+                raise NotServable(default.path, problem)
             served.insert(0, default)
         _refuse_ambiguous_names(served)
         return cls(served, default or (served[0] if len(served) == 1 else None))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._served)
-
-    def find(self, name: str) -> ServedWorkflow | None:
-        return self._served.get(name)
-
-    def __getitem__(self, name: str) -> ServedWorkflow:
-        """Raises UnknownWorkflow."""
-        served = self._served.get(name)
-        if served is None:
-            raise UnknownWorkflow(name, self._served)
-        return served
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._served
-
-    def __iter__(self) -> Iterator[ServedWorkflow]:
-        return iter(self._served.values())
-
-    def __len__(self) -> int:
-        return len(self._served)
-
     def by_workflow_name(self, name: str) -> ServedWorkflow | None:
         """The workflow whose threads have this name; None if the server does not have it."""
-        matches = [served for served in self if served.workflow.name == name]
-        return matches[0] if matches else None
-
-
-def _refuse_taken_name(default: ServedWorkflow, others: list[ServedWorkflow]) -> None:
-    for other in others:
-        if other.name == default.name:
-            raise NotServable(
-                default.path,
-                f"and {other.path!r} in `workflows` are both called {default.name!r}. Rename one of them.",
-            )
+        return next((served for served in self.values() if served.workflow.name == name), None)
 
 
 def _refuse_ambiguous_names(served: list[ServedWorkflow]) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBusy, ThreadConflict
+from perdure.errors import PerdureError, RunInterrupted, StorageFailed, ThreadBusy, ThreadConflict, did_you_mean
 from perdure.events import WorkflowRunState
 from perdure.log import get_logger
 from perdure.records import ThreadInfo
@@ -99,14 +99,14 @@ class Service:
 
     def workflow(self, name: str | None) -> Workflow:
         """The workflow of this public name; None: the default. Raises HttpProblem."""
-        served = self.registry.default if name is None else self.registry.find(name)
+        served = self.registry.default if name is None else self.registry.get(name)
         if served is None and name is None:
             raise HttpProblem(
                 422, "no_default_workflow", "The server has no default workflow. Name one.", field="workflow"
             )
         if served is None:
-            names = ", ".join(sorted(self.registry.names))
-            raise HttpProblem(404, "workflow_not_found", f"No workflow {name!r} exists. Workflows: {names}.")
+            guess, names = did_you_mean(str(name), self.registry), ", ".join(sorted(self.registry))
+            raise HttpProblem(404, "workflow_not_found", f"No workflow {name!r} exists{guess}. Workflows: {names}.")
         return served.workflow
 
     def workflow_of(self, info: ThreadInfo) -> Workflow:

@@ -71,6 +71,8 @@ async def test_thread_belongs_to_the_workflow_that_started_it() -> None:
         assert (await app.run("t", input="colour"))["state"] == "IDLE_WITH_PENDING_REQUESTS"
         error = await app.refused("POST", "/v1/threads/u/runs", {"input": "x", "workflow": "nobody"}, status=404)
         assert error["code"] == "workflow_not_found"
+        error = await app.refused("POST", "/v1/threads/u/runs", {"input": "x", "workflow": "askin"}, status=404)
+        assert error["message"].startswith("No workflow 'askin' exists (did you mean 'asking'?).")
 
 
 async def test_run_takes_responses_or_nothing_but_not_input_and_responses() -> None:

@@ -16,7 +16,7 @@ from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, Workfl
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agents import AgentResponse, Message
 from perdure.agents.base import RecordingAgent
-from perdure.server.config.schema import NotServable, ServerConfig, UnknownWorkflow
+from perdure.server.config.schema import NotServable, ServerConfig
 from perdure.server.factory import make_storage, resolve_paths
 from perdure.server.registry import Project, Registry
 
@@ -136,19 +136,17 @@ def test_error_of_an_unservable_object_names_its_type(tmp_path: Path, shelf: Any
 def test_workflows_are_found_by_the_names_of_the_configuration(tmp_path: Path, shelf: Any) -> None:
     shelf.app, shelf.other = builder("first"), builder("second")
     known = registry(tmp_path, "app", review="other")
-    assert known.names == ("first", "review")
+    assert tuple(known) == ("first", "review")
     assert known.default is known["first"]
     assert known["review"].workflow.name == "second"
-    assert known.by_workflow_name("second") is known.find("review")
-    assert (known.by_workflow_name("review"), known.find("x")) == (None, None)
-    with pytest.raises(UnknownWorkflow, match=r"No workflow 'revew' exists \(did you mean 'review'\?\)"):
-        known["revew"]
+    assert known.by_workflow_name("second") is known["review"]
+    assert (known.by_workflow_name("review"), known.get("x")) == (None, None)
 
 
 def test_workflow_that_is_named_twice_is_built_once(tmp_path: Path, shelf: Any) -> None:
     shelf.app = builder
     known = registry(tmp_path, "app", review="app", again="app")
-    assert known.names == ("review", "again")
+    assert tuple(known) == ("review", "again")
     assert known.default is known["review"]
     assert known["review"].workflow is known["again"].workflow
 

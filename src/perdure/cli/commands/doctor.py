@@ -197,7 +197,7 @@ def _check_project(config: ServerConfig, findings: list[Finding]) -> Any:
     storage = None
     try:
         registry = Registry.of(config, project)
-        for item in registry:
+        for item in registry.values():
             default = ", the default" if item is registry.default else ""
             findings.append(ok("workflow", f"{item.name}: {item.path}{default}"))
         storage = make_storage(config, project, registry)

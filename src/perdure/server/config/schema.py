@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from perdure.errors import PerdureError, did_you_mean
+from perdure.errors import PerdureError
 
 Count: TypeAlias = Annotated[int, Meta(ge=1, description="1 or more")]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a number of seconds, more than 0")]
@@ -179,16 +179,6 @@ class NotServable(PerdureError, TypeError):
     def __init__(self, named: str, sentence: str) -> None:
         self.named = named
         super().__init__(f"{named!r} {sentence}")
-
-
-class UnknownWorkflow(PerdureError, LookupError):
-    code = "unknown_workflow"
-
-    def __init__(self, name: str, workflows: Iterable[str]) -> None:
-        self.name = name
-        names = list(workflows)
-        listed = ", ".join(repr(known_name) for known_name in names) or "none"
-        super().__init__(f"No workflow {name!r} exists{did_you_mean(name, names)}. Workflows: {listed}.")
 
 
 def invalid(place: str, sentence: str) -> InvalidConfig:

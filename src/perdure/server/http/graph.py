@@ -204,7 +204,8 @@ def workflow_to_json(name: str, workflow: Workflow, *, is_default: bool) -> dict
 async def list_workflows(request: OwnRequest) -> Response[Reply]:
     registry = request.service.registry
     bodies = [
-        workflow_to_json(served.name, served.workflow, is_default=served is registry.default) for served in registry
+        workflow_to_json(served.name, served.workflow, is_default=served is registry.default)
+        for served in registry.values()
     ]
     return reply(request, {"workflows": bodies})
 

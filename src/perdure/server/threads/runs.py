@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Union, Unpack
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.engine.run.request import RunOptions
@@ -19,7 +19,6 @@ from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConfl
 from perdure.events import WorkflowErrorDetails, WorkflowRunState
 from perdure.graph.coercion import coerce
 from perdure.log import get_logger
-from perdure.names import new_run_id
 from perdure.server.auth.principal import check_id
 from perdure.server.config.schema import LimitsConfig
 from perdure.server.problems import HttpProblem, problem_of
@@ -139,17 +138,12 @@ class Runs:
     def start(
         self,
         workflow: Workflow,
-        thread_id: str,
+        stored_id: str,
         message: Any = None,
         *,
-        responses: Mapping[str, Any] | None = None,
-        answered_by: str | None = None,
-        on_busy: str = "reject",
         stream: bool = False,
-        run_id: str | None = None,
-        max_iterations: int | None = None,
-        change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None = None,
+        **options: Unpack[RunOptions],
     ) -> ServedRun:
         """Start a run as a task.
 
@@ -157,21 +151,12 @@ class Runs:
         Raises InvalidRun, and HttpProblem if the server is stopping or full, or if the run id exists.
         """
         self.refuse_if_full()
-        if run_id is not None and self.knows(thread_id, run_id):
+        run_id = options.get("run_id")
+        if run_id is not None and self.knows(stored_id, run_id):
             raise HttpProblem(409, "run_exists", f"Run {run_id!r} exists already. Nothing was started.", field="run_id")
-        options: RunOptions = {
-            "thread_id": thread_id,
-            "run_id": run_id or new_run_id(),
-            "max_iterations": max_iterations,
-            "change_state": change_state,
-            "checkpoint_storage": self._storage,
-            "on_busy": on_busy,  # type: ignore[typeddict-item]  # checked by the engine
-        }
-        if responses is not None:
-            options["responses"] = responses
-            options["answered_by"] = answered_by
+        options["thread_id"], options["checkpoint_storage"] = stored_id, self._storage
         run = workflow.new_run(message, **options)
-        served = ServedRun(run.run_id, thread_id, workflow, run)
+        served = ServedRun(run.run_id, stored_id, workflow, run)
         run.on_begun = served.note_begun
         self._active[served.key] = served
         served.task = asyncio.get_running_loop().create_task(
@@ -264,26 +249,24 @@ async def start(
     stored_id: str,
     message: Any = None,
     *,
-    responses: Mapping[str, Any] | None = None,
-    on_busy: str = "reject",
     until_ended: bool = False,
-    **more: Any,
+    **options: Any,
 ) -> ServedRun:
     """Start a run and return it once its input is stored, or, `until_ended`, once it has ended or begun and taken
-    `request_seconds`. `more`: options of `Runs.start`.
+    `request_seconds`. `options`: those of `Runs.start`.
 
     A message to an interrupted thread is queued until the interrupted work has finished. Raises the error that
     rejected the run.
     """
     runs = threads.service.runs
-    if more.get("run_id") is not None:
-        await _refuse_known_run(threads, stored_id, more["run_id"])
-    by = threads.space.user_id
-    options: dict[str, Any] = {"responses": responses, "answered_by": by, **more}
-    served = runs.start(workflow, stored_id, message, on_busy=on_busy, **options)
+    if options.get("run_id") is not None:
+        await _refuse_known_run(threads, stored_id, options["run_id"])
+    if options.get("responses") is not None:
+        options["answered_by"] = threads.space.user_id
+    served = runs.start(workflow, stored_id, message, **options)
     await _wait(threads, served, until_ended=until_ended)
     if served.is_refused and isinstance(served.error, ThreadNotIdle) and message is not None:
-        served = runs.start(workflow, stored_id, message, on_busy="enqueue", **options)
+        served = runs.start(workflow, stored_id, message, **{**options, "on_busy": "enqueue"})
         await _wait(threads, served, until_ended=until_ended)
     if served.is_refused and served.error is not None:
         raise served.error
@@ -340,11 +323,9 @@ async def start_run(
             f"Thread {thread_id!r} belongs to workflow {info.workflow_name!r}. Nothing was started.",
             field="workflow",
         )
-    if responses is not None:
-        answers = await threads.answers_for(thread_id, responses)
-        return await start(threads, workflow, stored_id, responses=answers, on_busy=on_busy, run_id=run_id)
+    answers = None if responses is None else await threads.answers_for(thread_id, responses)
     message = input_from_json(workflow, value) if has_input else None
-    return await start(threads, workflow, stored_id, message, on_busy=on_busy, run_id=run_id)
+    return await start(threads, workflow, stored_id, message, responses=answers, on_busy=on_busy, run_id=run_id)
 
 
 def input_from_json(workflow: Workflow, value: Any) -> Any:
