@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack
 import httpx
 from msgspec import UNSET
 
-from perdure.client import models
+import perdure.client.models as models
 from perdure.client.connection import AsyncIo, Connection, HttpCall, Patience, Token, build_path, omit_none
 from perdure.client.event_stream import events
 from perdure.client.fetch import WholeFile, download, fetch, pages, start_run
