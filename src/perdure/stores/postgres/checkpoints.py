@@ -42,11 +42,13 @@ c.thread, t.thread_id, c.number, c.seq, c.parent, c.made_at, c.checkpoint_id, c.
 COMMITS = "{s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
 BY_ID = f"FROM {COMMITS} WHERE c.checkpoint_id = $1 AND {HAS_CHECKPOINT} ORDER BY c.seq DESC LIMIT 1"
 
-_HEAD = f"""
-SELECT t.head, {_INFO}, {PARENT_ID}, c.root, c.seal FROM {{s}}.threads t
-LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c
-  WHERE c.thread = t.thread AND {HAS_CHECKPOINT} ORDER BY c.number DESC LIMIT 1) c ON true WHERE t.thread = $1
+AND_HEAD = f"""
+LEFT JOIN LATERAL (SELECT * FROM {{s}}.commits c WHERE c.thread = $1 AND {HAS_CHECKPOINT}
+  ORDER BY c.number DESC LIMIT 1) c ON true
 """
+"""The newest checkpoint of thread `t`, which is its head unless its row was damaged."""
+
+_HEAD = f"SELECT t.head, {_INFO}, {PARENT_ID}, c.root, c.seal FROM {{s}}.threads t {AND_HEAD} WHERE t.thread = $1"
 
 _NEAREST = f"""
 WITH RECURSIVE up AS (
@@ -102,12 +104,11 @@ LEFT JOIN LATERAL (
 first."""
 
 THREAD_ROW = f"""
-SELECT t.number, t.head, t.workflow, n.workflow AS newest_workflow, n.number AS newest, n.checkpoint_id,
+SELECT t.number, t.head, t.workflow, c.workflow AS newest_workflow, c.number AS newest, c.checkpoint_id,
   (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last,
   (SELECT count(*) = t.number - t.head AND count(workflow) = 0 FROM {{s}}.commits
     WHERE thread = $1 AND number > t.head) AS is_newest_ever
-FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id, c.workflow FROM {{s}}.commits c
-  WHERE c.thread = $1 AND {HAS_CHECKPOINT} ORDER BY c.number DESC LIMIT 1) n ON true WHERE t.thread = $1
+FROM {{s}}.threads t {AND_HEAD} WHERE t.thread = $1
 """
 """The thread's row beside what its commits say."""
 

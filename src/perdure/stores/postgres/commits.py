@@ -36,14 +36,12 @@ class Parts(NamedTuple):
 
     has_checkpoint: bool
     has_parent: bool = False
-    """Which must be the head."""
+    """Which must be the head, and has not been checked before."""
     settles: bool = False
     consumes: bool = False
     has_requests: bool = False
     prunes: bool = False
     drops_events: bool = False
-    is_checked: bool = False
-    """Whether the parent was checked before."""
 
     @property
     def is_plain(self) -> bool:
@@ -80,7 +78,7 @@ def commit_statement(parts: Parts) -> str:
     more = ""
     if parts.has_checkpoint:
         changes += [f"head = {_NUMBER}", f"workflow = {_WORKFLOW}", f"due_at = ${next(free)}::timestamptz"]
-    if parts.has_parent and not parts.is_checked:
+    if parts.has_parent:
         proofs.append(f"t.head = {_PARENT}")
     if parts.settles:
         more += (
@@ -320,7 +318,7 @@ async def _commit_in_transaction(db: Database, commit: Commit, parts: Parts) -> 
             raise ThreadConflict(lease.thread_id, f"commit {commit.number}", f"commit {row['number']}")
         if not has_parent and commit.parent != row["head"]:
             raise ThreadConflict(lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
-        parts = parts._replace(is_checked=True)
+        parts = parts._replace(has_parent=False)  # it is checked
         result = await session.row(commit_statement(parts), *_parameters(commit, parts))
         return parts.may_collect and bool(result["has_garbage"])
 

@@ -19,7 +19,7 @@ from perdure.errors import (
 from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.layer import rename_commit
-from perdure.stores.packing import consumed_seal, item_seal, seal, unseal_entry, unseal_item
+from perdure.stores.packing import Changes, consumed_seal, item_seal, seal, unseal_entry, unseal_item
 from perdure.stores.postgres.checkpoints import BY_ID, COMMITS, HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
 from perdure.stores.postgres.leases import OWNER, live_owner
@@ -111,12 +111,16 @@ async def _load_commits(db: Queries, thread_id: str, after: int, limit: int | No
 async def add_thread(store: HasDatabase, header: ThreadHeader, commits: Iterable[Commit]) -> None:
     check_id("thread id", header.thread_id, None)
     remaining = iter(commits)
-    try:
-        async with store.db.single_transaction() as session:
+
+    async def write() -> None:
+        async with store.db.transaction(is_brisk=False) as session:  # the commits may arrive slowly
             await _create_thread(session, header.thread_id)
             while batch := list(islice(remaining, BATCH_SIZE)):
                 await _add_commits(session, header, batch)
             await _write_header(session, header)
+
+    try:
+        await store.db.retry(write, is_repeatable=False)
     except StorageFailed as error:
         if isinstance(error.__cause__, IdTaken):
             reason = "another thread here has just got a checkpoint with one of its ids"
@@ -192,12 +196,9 @@ async def _write_header(session: PgSession, header: ThreadHeader) -> None:
             for request in header.requests
         ],
     )
-    consumed = ((item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed)
-    waiting = ((item.item_id, item.kind, item.body) for item in header.inbox)
-    await session.many(
-        "INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)",
-        [(key, *item) for item in (*consumed, *((*item, item_seal(thread_id, *item)) for item in waiting))],
-    )
+    inbox = [(key, item_id, "", None, consumed_seal(thread_id, item_id)) for item_id in header.consumed]
+    inbox += [(key, *fields, item_seal(thread_id, *fields)) for fields in map(msgspec.structs.astuple, header.inbox)]
+    await session.many("INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)", inbox)
     await session.many(
         "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)",
         [
@@ -311,12 +312,11 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
             read_events(thread_id, row)
             if row["checkpoint_id"] is not None:
                 read_root(thread_id, row)
-            new_root = None if root is None else change("root", str(number), root)
-            new_events = None if events is None else change("events", str(number), events)
-            new_chunks = {name: change("chunk", name, chunk) for name, chunk in chunks.items()}
-            changed = (new_root != root) + (new_events != events)
-            changed += sum(new_chunks[name] != chunks[name] for name in chunks)
-            if changed:
+            changes = Changes(change)
+            new_root = None if root is None else changes.change("root", str(number), root)
+            new_events = None if events is None else changes.change("events", str(number), events)
+            new_chunks = {name: changes.change("chunk", name, chunk) for name, chunk in chunks.items()}
+            if changes.count:
                 seqs = (row["first_seq"], row["event_count"])
                 new_seal = root_seal(thread_id, number, sealed_fields_of_row(row), new_root)
                 await session.rows(
@@ -330,7 +330,7 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
                     b"".join(new_chunks.values()) or None,
                     new_seal + events_seal(thread_id, number, *seqs, new_events) + row["seal"][16:],
                 )
-            return int(changed)
+            return changes.count
 
     return await db.retry(attempt)
 
@@ -340,7 +340,7 @@ async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite, da
 
     A row that was changed stays as it is, and `damage` receives the error: a new seal would prove it.
     """
-    key, count = thread_key(thread_id), 0
+    key, changes = thread_key(thread_id), Changes(change)
     entries = "SELECT mark, delivery_id, body, seal FROM {s}.journal WHERE thread = $1"
     for mark, delivery_id, before, sealed in await db.rows(entries, key):
         try:
@@ -348,9 +348,8 @@ async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite, da
         except DamagedCheckpoint as error:
             damage.append(error)
             continue
-        body = change("journal", str(delivery_id), before)
+        body = changes.change("journal", str(delivery_id), before)
         if body != before:
-            count += 1
             update = "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2"
             await db.rows(update, key, mark, body, seal(thread_id, delivery_id, body))
     items = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
@@ -360,9 +359,8 @@ async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite, da
         except DamagedCheckpoint as error:
             damage.append(error)
             continue
-        body = change("inbox", item_id, before)
+        body = changes.change("inbox", item_id, before)
         if body != before:
-            count += 1
             update = "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL"
             await db.rows(update, key, item_id, body, item_seal(thread_id, item_id, kind, body))
-    return count
+    return changes.count

@@ -124,25 +124,11 @@ class Database(Queries):
             raise
         pool.give_back(connection)
 
-    @asynccontextmanager
-    async def single_transaction(self) -> AsyncIterator[PgSession]:
-        """A transaction that cannot be repeated: its input can be read only once.
+    async def retry(self, work: Callable[[], Awaitable[T]], *, is_repeatable: bool = True) -> T:
+        """Repeat the work until it succeeds. Raises StoreUnavailable if the server does not answer for too long.
 
-        Raises StoreUnavailable, StorageFailed.
+        Not `is_repeatable`: for work whose input can be read only once. It is tried once.
         """
-        try:
-            async with self.transaction(is_brisk=False) as session:  # the input may arrive slowly
-                yield session
-        except PerdureError:
-            raise
-        except (OutcomeUnknown, *Lost) as error:
-            reason = f"the connection was lost ({_reason(error)}); check whether the write happened"
-            raise StoreUnavailable("PostgresStore", f"write to {self.name}", reason) from error
-        except Refused as error:
-            raise self._rejection(error) from error
-
-    async def retry(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat the work until it succeeds. Raises StoreUnavailable if the server does not answer for too long."""
         began, deadline = 0.0, None
         rollbacks = 0
         while True:
@@ -152,10 +138,13 @@ class Database(Queries):
                 raise
             except Rolled as error:
                 rollbacks += 1
-                if rollbacks > _MAX_ROLLBACKS:
-                    raise StorageFailed("PostgresStore", f"use {self.name}", str(error)) from error
+                if rollbacks > _MAX_ROLLBACKS or not is_repeatable:
+                    raise self._rejection(error) from error
                 pause = 0.02 * rollbacks * _jitter()
             except (OutcomeUnknown, *Lost) as error:
+                if not is_repeatable:
+                    reason = f"the connection was lost ({_reason(error)}); check whether the write happened"
+                    raise StoreUnavailable("PostgresStore", f"write to {self.name}", reason) from error
                 now = time.monotonic()
                 if deadline is None:  # a server that never answered is more likely a wrong URL
                     patience = RECONNECT_SECONDS if self._is_prepared else FIRST_CONNECT_SECONDS

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 import weakref
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, Unsuppor
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
 from perdure.records import InboxItem, JournalEntry, Lease, OpenedThread
-from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, PARENT_ID, check_thread_row, find_previous
+from perdure.stores.postgres.checkpoints import AND_HEAD, PARENT_ID, check_thread_row, find_previous
 from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown
 from perdure.stores.postgres.rows import UNCOMMITTED, check_id, read_info, read_root, read_uncommitted, thread_key
 from perdure.stores.process_identity import (
@@ -92,8 +93,7 @@ SELECT {columns}, t.fence, t.number, t.head, t.journal_writes, t.status, t.last_
   c.status AS checkpoint_status, c.seal, c.root, c.is_pinned, {PARENT_ID},
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
 FROM {source}
-{AND_PROCESS} LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c WHERE c.thread = $1 AND {HAS_CHECKPOINT}
-  ORDER BY c.number DESC LIMIT 1) c ON true {UNCOMMITTED}"""
+{AND_PROCESS} {AND_HEAD} {UNCOMMITTED}"""
 
 
 _OPEN = _CLAIM + _load_thread(
@@ -103,16 +103,14 @@ _OPEN = _CLAIM + _load_thread(
 _RELOAD = _load_thread("1", "{s}.threads t") + "WHERE t.thread = $1"
 
 
+@dataclass(slots=True)
 class HeldThread:
     """What this process knows of a thread that it owns."""
 
-    __slots__ = ("has_journal", "journal")
-
-    def __init__(self, *, has_journal: bool) -> None:
-        self.has_journal = has_journal
-        """Whether the journal may have entries. Another process cannot add one without taking the thread over."""
-        self.journal: Batcher[tuple[UUID, JournalEntry], None] | None = None
-        """Set at the first entry."""
+    has_journal: bool
+    """Whether the journal may have entries. Another process cannot add one without taking the thread over."""
+    journal: Batcher[tuple[UUID, JournalEntry], None] | None = None
+    """Set at the first entry."""
 
 
 class Leases:

@@ -161,13 +161,6 @@ def commit_row(commit: Commit) -> tuple[Any, ...]:
 
 def _exact_time(timestamp: str) -> datetime | None:
     """None if the text cannot be restored exactly from the time."""
-    if len(timestamp) == 32 and timestamp[26:] == "+00:00" and timestamp[10] == "T":  # as perdure writes it
-        try:
-            time = datetime.fromisoformat(timestamp)
-        except ValueError:
-            return None
-        if time.microsecond and time.isoformat() == timestamp:
-            return time
     number = from_timestamp(timestamp)
     return to_time(number) if isinstance(number, int) else None
 

@@ -156,26 +156,18 @@ async def find_version(connection: Any, schema: str) -> int:
     return int(await connection.fetchval(f"SELECT version FROM {quote_identifier(schema)}.meta"))
 
 
-async def _find_version_quickly(connection: Any, schema: str) -> int | None:
-    """In one statement, for the usual case. None if `find_version` has to look closer."""
-    only_if = "to_regclass($1) IS NOT NULL"
-    try:
-        version = await connection.fetchval(
-            f"SELECT version FROM {quote_identifier(schema)}.meta WHERE {only_if}",
-            f"{quote_identifier(schema)}.commits",
-        )
-    except Refused:  # no tables, or tables of another program
-        return None
-    return version if isinstance(version, int) else None
-
-
 async def prepare(connection: Any, schema: str) -> None:
     """Create the tables unless they exist. Many processes may call this at the same time.
 
     Raises NewerFormat for tables of another version.
     """
-    if await _find_version_quickly(connection, schema) == VERSION:
-        return
+    name = quote_identifier(schema)
+    try:  # in one statement, for the usual case
+        query = f"SELECT version FROM {name}.meta WHERE to_regclass($1) IS NOT NULL"
+        if await connection.fetchval(query, f"{name}.commits") == VERSION:
+            return
+    except Refused:
+        pass  # there are no tables, or those of another program: `find_version` looks closer
     async with connection.transaction(isolation="read_committed"):
         # The second process waits here, and then finds the tables. The lock ends with the transaction.
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"perdure schema {schema}")
@@ -186,6 +178,6 @@ async def prepare(connection: Any, schema: str) -> None:
             raise NewerFormat(f"schema {schema!r}", version, VERSION)
         exists = await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema)
         if not exists:  # an administrator may have created the schema before
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)}")
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
         await connection.execute(in_schema(TABLES, schema))
         await connection.execute(in_schema("INSERT INTO {s}.meta VALUES ($1)", schema), VERSION)

@@ -194,7 +194,14 @@ async def _lock_unowned(session: PgSession, thread_id: str) -> Any:
 
 
 async def find_damage(store: HasDatabase) -> Sequence[Damage]:
-    damage = [Damage(reason) for reason in await _find_orphans(store.db)]
+    damage: list[Damage] = []
+    for table in ("commits", "journal", "inbox", "requests"):
+        count = await store.db.value(
+            f"SELECT count(*) FROM {{s}}.{table} o WHERE NOT EXISTS"
+            " (SELECT 1 FROM {s}.threads t WHERE t.thread = o.thread)"
+        )
+        if count:
+            damage.append(Damage(f"{count} rows of {table} belong to a thread that does not exist"))
     after: str | None = None
     while ids := await list_thread_ids(store, after=after, limit=BATCH_SIZE):
         after = ids[-1]
@@ -204,18 +211,6 @@ async def find_damage(store: HasDatabase) -> Sequence[Damage]:
             except (PerdureError, TypeError, ValueError) as error:  # rows with impossible values
                 damage.append(Damage(f"it cannot be checked: {error}", thread_id))
     return damage
-
-
-async def _find_orphans(db: Database) -> list[str]:
-    orphans = []
-    for table in ("commits", "journal", "inbox", "requests"):
-        count = await db.value(
-            f"SELECT count(*) FROM {{s}}.{table} o WHERE NOT EXISTS"
-            " (SELECT 1 FROM {s}.threads t WHERE t.thread = o.thread)"
-        )
-        if count:
-            orphans.append(f"{count} rows of {table} belong to a thread that does not exist")
-    return orphans
 
 
 async def _check_thread(db: Database, thread_id: str) -> list[Damage]:

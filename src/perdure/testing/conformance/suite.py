@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, Literal
 from unittest import SkipTest
 
@@ -36,21 +36,7 @@ from perdure.testing.processes import importable
 
 # ---------------------------------------------------------------- catalogue
 
-
-FAMILIES: tuple[ModuleType, ...] = (
-    owning,
-    commits,
-    values,
-    journal,
-    listing,
-    events,
-    retention,
-    pins,
-    copies,
-    transfer,
-    concurrency,
-    damage,
-)
+FAMILIES = (owning, commits, values, journal, listing, events, retention, pins, copies, transfer, concurrency, damage)
 
 
 @cache
@@ -127,14 +113,12 @@ class ConformanceReport:
         return f"{self.store}: {', '.join(counted) or 'no clause was tried'}, in {self.seconds:.1f} s, seed {self.seed}"
 
     def __str__(self) -> str:
-        lines: list[str] = []
-        family = ""
-        for result in self.results:
-            if result.clause.family != family:
-                family = result.clause.family
-                lines.append(family)
-            lines.append(str(result))
+        lines = (f"{family}\n" + "\n".join(map(str, results)) for family, results in groupby(self.results, _family))
         return "\n".join([*lines, self.summary])
+
+
+def _family(result: ClauseResult) -> str:
+    return result.clause.family
 
 
 SECONDS = 20.0
@@ -162,19 +146,16 @@ async def validate(
     """
     maker = find_maker(store_factory)
     seed = random.randrange(2**32) if seed is None else seed  # noqa: S311  # protects nothing
-    began, family, results = time.monotonic(), "", []
-    for clause in select_clauses(only):
-        result = await try_clause(clause, maker, shared=shared, seed=seed, seconds=seconds)
-        results.append(result)
-        if tell is not None:
-            if clause.family != family:
-                tell(clause.family)
-            tell(str(result))
-        family = clause.family
+    show = tell or (lambda line: None)
+    began, results = time.monotonic(), []
+    for family, clauses in groupby(select_clauses(only), lambda clause: clause.family):
+        show(family)
+        for clause in clauses:
+            results.append(await try_clause(clause, maker, shared=shared, seed=seed, seconds=seconds))
+            show(str(results[-1]))
     name = str(getattr(maker.make, "__name__", maker.make))
     report = ConformanceReport(name, tuple(results), seed, time.monotonic() - began)
-    if tell is not None:
-        tell(report.summary)
+    show(report.summary)
     return report
 
 
