@@ -152,24 +152,6 @@ class Node:
 
 
 @dataclass(frozen=True)
-class OutputDesignation:
-    """Which executors' outputs are results, which are intermediate. Both None: all of them are results."""
-
-    output: frozenset[str] | None = None
-    intermediate: frozenset[str] | None = None
-
-    def event_type(self, executor_id: str) -> str | None:
-        """`output`, `intermediate`, or None for an output that is hidden."""
-        if self.output is None and self.intermediate is None:
-            return "output"
-        if self.output is not None and executor_id in self.output:
-            return "output"
-        if self.intermediate is not None and executor_id in self.intermediate:
-            return "intermediate"
-        return None
-
-
-@dataclass(frozen=True)
 class Graph:
     name: str
     description: str | None
@@ -177,7 +159,8 @@ class Graph:
     nodes: Mapping[str, Node]
     edge_groups: tuple[EdgeGroup, ...]
     max_iterations: int
-    designation: OutputDesignation
+    output_kinds: Mapping[str, str]
+    """By executor: whether its outputs are results, `output`, or `intermediate`. Those of any other are hidden."""
     reducers: Mapping[str, Reducer]
     policies: Mapping[str, FailurePolicy] = field(default_factory=dict)
     """Failure policies by executor. A failure of any other executor ends the superstep."""
@@ -191,7 +174,7 @@ class Graph:
     @cached_property
     def output_types(self) -> tuple[Any, ...]:
         """The declared types of its results."""
-        executors = (node for key, node in self.executors.items() if self.designation.event_type(key) == "output")
+        executors = (executor for key, executor in self.executors.items() if self.output_kinds.get(key) == "output")
         return tuple(dict.fromkeys(kind for executor in executors for kind in executor.workflow_output_types))
 
     @cached_property

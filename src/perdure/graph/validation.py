@@ -28,7 +28,6 @@ from perdure.graph.graph import (
     FanInEdgeGroup,
     FanOutEdgeGroup,
     Graph,
-    OutputDesignation,
     WorkflowExecutor,
 )
 from perdure.log import get_logger
@@ -132,10 +131,10 @@ def _check_reachable(
 
 def designate(
     executors: Mapping[str, Executor], output: list[str] | str | None, intermediate: list[str] | str | None
-) -> OutputDesignation:
-    """Check and resolve `output_from` and `intermediate_output_from`."""
+) -> dict[str, str]:
+    """The graph's `output_kinds`, from `output_from` and `intermediate_output_from`. Both None: all are results."""
     if output is None and intermediate is None:
-        return OutputDesignation()
+        return dict.fromkeys(executors, "output")
     if output == "all_other":
         raise _wrong_output("output_from accepts a list or 'all'; 'all_other' belongs to intermediate_output_from.")
     yielding = [executor_id for executor_id, executor in executors.items() if executor.workflow_output_types]
@@ -151,7 +150,7 @@ def designate(
         raise _wrong_output(
             "output_from and intermediate_output_from name no executor, so the workflow would have no output."
         )
-    return OutputDesignation(frozenset(outputs), frozenset(intermediates))
+    return dict.fromkeys(outputs, "output") | dict.fromkeys(intermediates, "intermediate")
 
 
 def _resolve(names: Any, yielding: list[str], executors: Mapping[str, Executor], parameter: str) -> list[str]:

@@ -108,7 +108,7 @@ class UpdateStream:
 
     def _is_public(self, executor_id: str) -> bool:
         """Whether its outputs are the workflow's. Updates of other executors and of sub-workflows are internal."""
-        return executor_id in self._graph.nodes and self._graph.designation.event_type(executor_id) is not None
+        return executor_id in self._graph.output_kinds
 
     def _add_part(self, executor_id: str, update: AgentResponseUpdate) -> Iterator[AgentResponseUpdate]:
         """The update with the message id of the response, which separates concurrent executors."""

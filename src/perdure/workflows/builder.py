@@ -282,7 +282,7 @@ class WorkflowBuilder:
             nodes=nodes,
             edge_groups=tuple(self._groups),
             max_iterations=self._max_iterations,
-            designation=designate(executors, self._ids(self._output_from), self._ids(self._intermediate_output_from)),
+            output_kinds=designate(executors, self._ids(self._output_from), self._ids(self._intermediate_output_from)),
             reducers=dict(self._reducers),
             policies={key: policy for key, policy in self._policies.items() if policy != DEFAULT},
             fallbacks=fallbacks,

@@ -208,10 +208,10 @@ class Workflow:
 
     def is_terminal_executor(self, executor_id: str) -> bool:
         """Whether its outputs are results of the workflow."""
-        return self._graph.designation.event_type(executor_id) == "output"
+        return self._graph.output_kinds.get(executor_id) == "output"
 
     def is_intermediate_executor(self, executor_id: str) -> bool:
-        return self._graph.designation.event_type(executor_id) == "intermediate"
+        return self._graph.output_kinds.get(executor_id) == "intermediate"
 
     @property
     def input_types(self) -> list[Any]:

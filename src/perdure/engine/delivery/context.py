@@ -103,7 +103,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     async def yield_output(self, output: Any) -> None:
         lane = self._lane
-        kind = lane.level.compiled.graph.designation.event_type(lane.executor_id)
+        kind = lane.level.compiled.graph.output_kinds.get(lane.executor_id)
         if kind is None:
             return
         event = WorkflowEvent(kind, isolate(output), executor_id=lane.executor_id)

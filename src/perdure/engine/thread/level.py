@@ -82,7 +82,7 @@ class Level(msgspec.Struct, eq=False):
             return kind, self.path + executor_id
         if not self.executor.allow_direct_output:
             return "data", self.path + executor_id
-        above = self.parent.compiled.graph.designation.event_type(self.executor.id)
+        above = self.parent.compiled.graph.output_kinds.get(self.executor.id)
         return (
             ("data", self.path + executor_id) if above is None else self.parent.public_output(self.executor.id, above)
         )
@@ -176,7 +176,7 @@ def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: lis
 
 def designated_outputs(graph: Graph, executor_id: str, outputs: list[WorkflowEvent]) -> list[WorkflowEvent]:
     """Direct outputs of a sub-workflow as the parent designates them: results, intermediate, or hidden."""
-    kind = graph.designation.event_type(executor_id)
+    kind = graph.output_kinds.get(executor_id)
     designated = []
     for event in outputs:
         if event.type == "intermediate":
