@@ -109,7 +109,7 @@ class RecordingAgent(BaseAgent):
         async def start(put: Any) -> AgentResponse:
             has_updates = False
 
-            def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
+            def listen(update: AgentResponseUpdate, replayed: bool) -> None:
                 nonlocal has_updates
                 has_updates = True
                 put(update)
@@ -311,7 +311,7 @@ async def take_live_turn(
         raise InvalidRun("take_live_turn needs a workflow. Outside of a workflow use `agent.run`.")
     name = agent_name(agent)
 
-    def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
+    def listen(update: AgentResponseUpdate, replayed: bool) -> None:
         is_named = update.author_name is not None or update.role not in (None, "assistant")
         named = update if is_named else msgspec.structs.replace(update, author_name=name)
         if replayed:

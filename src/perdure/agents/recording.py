@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -77,13 +77,8 @@ def _problem(answer: Content) -> str | None:
     return None
 
 
-class UpdateListener(Protocol):
-    """Receives the updates of a response."""
-
-    def __call__(self, update: AgentResponseUpdate, *, replayed: bool) -> None:
-        """`replayed`: an earlier run emitted it; it completes the response."""
-
-
+UpdateListener: TypeAlias = Callable[[AgentResponseUpdate, bool], None]
+"""Receives an update of a response, and whether an earlier run emitted it: then it completes the response."""
 _listener: ContextVar[UpdateListener | None] = ContextVar("perdure_listener", default=None)
 
 
@@ -96,7 +91,7 @@ def emit_update(update: AgentResponseUpdate, *, replayed: bool = False) -> None:
     """Emit a part of the response to the listener. Updates are not stored."""
     listener = _listener.get()
     if listener is not None:
-        listener(update, replayed=replayed)
+        listener(update, replayed)
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pydantic_ai
@@ -62,35 +62,6 @@ BAD_ANSWER_ADVICE = (
 
 RETRY_PARTS = ("retry-prompt", "retry-feedback")
 """Parts by which pydantic-ai asks a model for another answer."""
-
-
-class Remainder(NamedTuple):
-    messages: list[ModelMessage]
-    dropped: int
-    """How many answers of the model were removed from the end."""
-    is_last_shortened: bool
-    """Whether the last message is a shortened answer."""
-
-
-def drop_bad_answers(
-    before: Sequence[ModelMessage], new: Sequence[ModelMessage], finished: Container[str]
-) -> Remainder:
-    """Remove the last answers that have no results. Of an answer with some `finished` calls, these calls stay: they are
-    not repeated. `before` stays unchanged."""
-    remaining = list(new)
-    dropped = 0
-    while remaining:
-        last = remaining[-1]
-        if isinstance(last, ModelResponse):
-            parts = [part for part in last.parts if not isinstance(part, ToolCallPart) or part.tool_call_id in finished]
-            if any(isinstance(part, ToolCallPart) for part in parts):
-                remaining[-1] = replace(last, parts=parts)
-                return Remainder([*before, *remaining], dropped, is_last_shortened=True)
-            dropped += 1
-        elif not _is_only_retry(last):
-            break
-        remaining.pop()
-    return Remainder([*before, *remaining], dropped, is_last_shortened=False)
 
 
 def _is_only_retry(request: ModelRequest) -> bool:
@@ -217,14 +188,29 @@ class PydanticTurn:
             raise _BadAnswer(error, before, new) from error
 
     async def _drop_bad_answers(self, bad_answer: _BadAnswer) -> list[ModelMessage]:
-        """The messages before the unusable answers. Raises AgentFailed if the delivery has not failed with it yet."""
+        """The messages without the last answers that have no results. Finished calls of an answer stay: they are not
+        repeated. Raises AgentFailed if the delivery has not failed with it yet."""
         await self._bad_answers.report(turn_failure(self.name, bad_answer.error, BAD_ANSWER_ADVICE))
-        last = bad_answer.new[-1] if bad_answer.new else None
+        remaining = list(bad_answer.new)
+        last = remaining[-1] if remaining else None
         finished = await finished_calls(last, self._calls, self.name) if isinstance(last, ModelResponse) else set()
-        remainder = drop_bad_answers(bad_answer.before, bad_answer.new, finished)
-        shortened = remainder.messages[-1] if remainder.is_last_shortened else None
-        self._model.drop_answers(remainder.dropped, shortened if isinstance(shortened, ModelResponse) else None)
-        return remainder.messages
+        dropped = 0
+        while remaining:
+            last = remaining[-1]
+            if isinstance(last, ModelResponse):
+                parts = [
+                    part for part in last.parts if not isinstance(part, ToolCallPart) or part.tool_call_id in finished
+                ]
+                if any(isinstance(part, ToolCallPart) for part in parts):
+                    remaining[-1] = shortened = replace(last, parts=parts)
+                    self._model.drop_answers(dropped, shortened)
+                    return [*bad_answer.before, *remaining]
+                dropped += 1
+            elif not _is_only_retry(last):
+                break
+            remaining.pop()
+        self._model.drop_answers(dropped, None)
+        return [*bad_answer.before, *remaining]
 
     def _add_results(self, requests: Iterable[Any]) -> None:
         """Add results of tools, without pydantic-ai's notes for the model about its output."""

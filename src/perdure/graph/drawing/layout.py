@@ -186,7 +186,7 @@ class _Layout:
             if link.source == link.target and self._labels[number]:
                 places[number] = _beside(areas[link.source], sizes[number])
         return [
-            Tag(links[number], shapes[links[number].source], shapes[links[number].target], area, self._labels[number])
+            Tag(shapes[links[number].source], shapes[links[number].target], area, self._labels[number])
             for number, area in places.items()
         ]
 

@@ -72,7 +72,6 @@ class Link:
 
 @dataclass(frozen=True)
 class Picture:
-    name: str
     shapes: tuple[Shape, ...]
     links: tuple[Link, ...]
 
@@ -107,7 +106,7 @@ class _Painter:
             self._draw_group(group, number)
         for source_id, target_id in self._graph.fallbacks.items():
             self._links.append(Link(self._index[source_id], self._index[target_id], "fallback", ON_ERROR, -2))
-        return Picture(self._graph.name, tuple(self._shapes), tuple(self._links))
+        return Picture(tuple(self._shapes), tuple(self._links))
 
     def _add(self, shape: Shape) -> int:
         self._shapes.append(shape)
@@ -199,7 +198,6 @@ class Box:
 class Tag:
     """The label of a link."""
 
-    link: Link
     source: Shape
     target: Shape
     area: Rectangle
