@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from binascii import b2a_base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b, sha256
 from importlib import import_module
 from pathlib import Path
@@ -111,6 +111,13 @@ SHORT = 6
 def digest_of(data: bytes) -> str:
     """128 bits of SHA-256, as 22 characters: the name of a chunk, the checksum of a line."""
     return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")
+
+
+def check_options(function: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Raises TypeError for an unknown keyword argument."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{did_you_mean(name, known)}")
 
 
 def join_names(kind: str, names: Iterable[str]) -> str:

@@ -6,10 +6,9 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perdure.agent_workflow.events import AgentWorkflowEvent, WorkflowApprovalRequestedEvent
+from perdure.agent_workflow.events import AgentWorkflowEvent
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.execution.node import ApprovalDecision
 from perdure.agents.conversation.message import Content
@@ -117,7 +116,11 @@ class _WorkflowCall:
     def _outcome_of(self, result: WorkflowResult) -> dict[str, Any]:
         """The recorded value: the answer, or the pending requests."""
         if result.state == "waiting":
-            return {"pending": [_to_record(event) for event in result.pending]}
+            pending = [
+                {"request_id": event.request_id, "request": event.request, "deadline": event.deadline}
+                for event in result.pending
+            ]
+            return {"pending": pending}
         if not result.success:
             raise RuntimeError(
                 f"Workflow {self._instance.name!r} was not successful: {result.error or result.state}. It is "
@@ -165,11 +168,6 @@ class _WorkflowCall:
             f"of a workflow. Its execution {self._execution_id!r} stays pending: answer it with `approve` or `deny` "
             "of that workflow, or run the agent in a workflow."
         )
-
-
-def _to_record(pending: WorkflowApprovalRequestedEvent) -> dict[str, Any]:
-    deadline: datetime | None = pending.deadline
-    return {"request_id": pending.request_id, "request": pending.request, "deadline": deadline}
 
 
 def _late(is_tool: bool) -> Any:

@@ -17,9 +17,9 @@ from perdure.agent_workflow.execution.views import answer_to, find_request, pend
 from perdure.agents.tools import Tool
 from perdure.clock import SystemClock
 from perdure.engine.run.stream import ResponseStream
-from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy, did_you_mean
+from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy
 from perdure.graph.policy import Seconds
-from perdure.names import check_identifier, new_thread_id
+from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class AgentWorkflowInstance:
     ) -> ResponseStream[Any, WorkflowResult]:
         """`run` as a stream: iterate for events as they happen, or await it for the result."""
         checked_input = _check_input(input)
-        _check_options(options)
+        check_options("run", options, OPTIONS)
         check_identifier("execution_id", execution_id)
         return self._drive(execution_id or new_thread_id(), checked_input, None, options)
 
@@ -90,7 +90,7 @@ class AgentWorkflowInstance:
 
     def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
         """`resume` as a stream of events."""
-        _check_options(options)
+        check_options("run", options, OPTIONS)
         check_identifier("execution_id", execution_id)
         return self._drive(execution_id, None, None, options)
 
@@ -141,7 +141,7 @@ class AgentWorkflowInstance:
         execution_id: str | None,
         options: Mapping[str, Any],
     ) -> WorkflowResult:
-        _check_options(options)
+        check_options("run", options, OPTIONS)
         running = next(
             (execution for execution in self._running if request_id in {*execution.asked, *execution.answered}), None
         )
@@ -237,13 +237,6 @@ class AgentWorkflowInstance:
 
     def __repr__(self) -> str:
         return f"AgentWorkflowInstance({self.name!r}, {self.node_count} nodes)"
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for an unknown option."""
-    for name in options:
-        if name not in OPTIONS:
-            raise TypeError(f"run() got an unexpected keyword argument {name!r}{did_you_mean(name, OPTIONS)}")
 
 
 def _check_input(value: Any) -> str | dict[str, Any]:

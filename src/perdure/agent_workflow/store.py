@@ -194,7 +194,6 @@ class DefinitionStore:
 
     def __init__(self, storage: StoreCheckpointStorage, *, clock: Clock | None = None) -> None:
         self._threads = StateThreads(storage, WORKFLOW, PREFIX, "DefinitionStore")
-        self._storage = storage
         self._clock = clock or SystemClock()
 
     async def save(self, definition: WorkflowConfig) -> StoredDefinition:
@@ -229,9 +228,9 @@ class DefinitionStore:
 
     async def _pin(self, name: str) -> None:
         """A pinned thread survives the pruning of inactive threads."""
-        infos = await self._storage.list_checkpoint_infos(thread_id=PREFIX + name)
+        infos = await self._threads.storage.list_checkpoint_infos(thread_id=PREFIX + name)
         if infos and not any(info.is_pinned for info in infos):
-            await self._storage.pin(infos[-1])
+            await self._threads.storage.pin(infos[-1])
 
     async def load(self, name: str, version: str | int | None = None) -> StoredDefinition:
         """The newest version, the version of this number, or the newest with this version text. Raises
@@ -239,7 +238,8 @@ class DefinitionStore:
         support."""
         versions = await self._load(name)
         number = _number(name, versions, version)
-        return StoredDefinition(**_facts(name, versions, number), config=_config(name, versions, number))
+        config = config_of(versions[str(number)]["config"], f"definition {name!r}, version {number}")
+        return StoredDefinition(**_facts(name, versions, number), config=config)
 
     async def list(self) -> Infos:
         """The newest version of each definition, by name. An unreadable definition is listed with its problem."""
@@ -311,11 +311,6 @@ def _facts(name: str, versions: Mapping[str, Any], number: int) -> dict[str, Any
         "updated_at": datetime.fromisoformat(saved["saved_at"]),
         "description": saved["config"].get("description"),
     }
-
-
-def _config(name: str, versions: Mapping[str, Any], number: int) -> WorkflowConfig:
-    """Raises InvalidDefinition with the definition as its source."""
-    return config_of(versions[str(number)]["config"], f"definition {name!r}, version {number}")
 
 
 async def find_stored_number(storage: StoreCheckpointStorage, execution_id: str, name: str) -> int | None:

@@ -19,6 +19,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor, accepts
 from perdure.graph.graph import is_agent
 from perdure.graph.handlers import handler, response_handler
+from perdure.names import check_options
 from perdure.orchestrations.group_chat import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
@@ -39,7 +40,7 @@ from perdure.orchestrations.magentic import (
     ManagerCalls,
 )
 from perdure.orchestrations.magentic_manager import ManagerOptions, StandardMagenticManager
-from perdure.orchestrations.participants import TeamBuilder, TeamSettings, UserInput, check_options, read_participants
+from perdure.orchestrations.participants import TeamBuilder, TeamSettings, UserInput, read_participants
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS
 from perdure.workflows.workflow import Workflow
 
@@ -330,7 +331,7 @@ class MagenticBuilder(TeamBuilder):
         enable_plan_review: bool = False,
         **options: Unpack[MagenticOptions],
     ) -> None:
-        check_options(self, options, MagenticOptions)
+        check_options(type(self).__name__, options, MagenticOptions.__annotations__)
         manager_options: dict[str, Any] = dict(options)
         settings: Any = {name: manager_options.pop(name) for name in options if name in TeamSettings.__annotations__}
         super().__init__(settings)

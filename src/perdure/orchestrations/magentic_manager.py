@@ -13,6 +13,7 @@ from perdure.agents.executor import run_arguments
 from perdure.agents.recording import current_delivery, emit_updates_to, record_call
 from perdure.agents.tools import types_of
 from perdure.errors import WorkflowRunnerException
+from perdure.names import check_options
 from perdure.orchestrations.magentic import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,
@@ -22,7 +23,6 @@ from perdure.orchestrations.magentic import (
     ProgressAnswer,
     check_number,
 )
-from perdure.orchestrations.participants import check_options
 
 T = TypeVar("T")
 RETRY_COUNT = 3
@@ -191,7 +191,7 @@ class StandardMagenticManager(MagenticManagerBase):
         progress_ledger_retry_count: int | None = None,
         **options: Unpack[ManagerOptions],
     ) -> None:
-        check_options(self, options, ManagerOptions)
+        check_options(type(self).__name__, options, ManagerOptions.__annotations__)
         limits: dict[str, Any] = dict(options)
         self._prompts = {name: choose_prompt(name, limits.pop(name, None)) for name in DEFAULTS}
         super().__init__(**limits)

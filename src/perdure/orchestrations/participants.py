@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypedDict
@@ -20,7 +20,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.graph import find_graph, is_agent
 from perdure.graph.handlers import handler
-from perdure.names import check_identifier, join_names
+from perdure.names import check_identifier, check_options, join_names
 from perdure.workflows.builder import DEFAULT_MAX_ITERATIONS, WorkflowBuilder
 
 INPUT_ID = "input-conversation"
@@ -69,11 +69,10 @@ def read_participants(
         needed = "a participant" if minimum == 1 else f"{minimum} participants"
         raise ValueError(f"A team needs at least {needed}, got {len(sources)}.")
     team = [_read(source) for source in sources]
-    names: set[str] = set()
-    for participant in team:
-        if participant.name in names:
-            raise DuplicateExecutorId(participant.name)
-        names.add(participant.name)
+    names = [participant.name for participant in team]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise DuplicateExecutorId(name)
     return team
 
 
@@ -235,13 +234,6 @@ class TeamSettings(TypedDict, total=False):
     intermediate_output_from: IntermediateOutputFrom
 
 
-def check_options(owner: object, options: Mapping[str, Any], known: type) -> None:
-    """Raises TypeError for a key that the TypedDict does not have."""
-    for name in options.keys() - known.__annotations__.keys():
-        hint = did_you_mean(name, known.__annotations__)
-        raise TypeError(f"{type(owner).__name__}() got an unexpected keyword argument {name!r}{hint}")
-
-
 class TeamBuilder:
     """Base of the builders of orchestrations: the settings of the workflow, checked on creation."""
 
@@ -249,7 +241,7 @@ class TeamBuilder:
     """The kind of orchestration: with the participants' names, the default name."""
 
     def __init__(self, settings: TeamSettings) -> None:
-        check_options(self, settings, TeamSettings)
+        check_options(type(self).__name__, settings, TeamSettings.__annotations__)
         check_identifier("name", settings.get("name"))
         self._settings: TeamSettings = {**settings, "allowed_types": tuple(settings.get("allowed_types", ()))}
         if settings.get("checkpoint_storage") is not None:
@@ -351,14 +343,12 @@ class ReviewedTeamBuilder(TeamBuilder):
     def _executors(self, team: Sequence[Participant], **options: Any) -> dict[str, Executor]:
         """The executors in the graph, by name; `options` are those of AgentExecutor. Raises ValueError for a reviewed
         participant that is not an agent of the team."""
-        reviewed = {member.name for member in team if member.agent is not None}
+        reviewed = [member for member in team if member.agent is not None]
         if self._reviewed is not None:
-            named = [find_participant(team, wanted, "with_request_info(agents=...)") for wanted in self._reviewed]
-            for member in named:
-                if member.agent is None:
-                    name = member.name
-                    raise ValueError(f"with_request_info names {name!r}, which is an executor. It can ask itself.")
-            reviewed = {member.name for member in named}
-        hosts: dict[bool, Callable[[Any], Executor]]
-        hosts = {True: partial(AgentApprovalExecutor, **options), False: partial(AgentExecutor, **options)}
-        return {member.name: member.executor(hosts[member.name in reviewed]) for member in team}
+            reviewed = [find_participant(team, wanted, "with_request_info(agents=...)") for wanted in self._reviewed]
+        for member in reviewed:
+            if member.agent is None:
+                raise ValueError(f"with_request_info names {member.name!r}, which is an executor. It can ask itself.")
+        hosts = dict.fromkeys((member.name for member in team), AgentExecutor)
+        hosts |= {member.name: AgentApprovalExecutor for member in reviewed}
+        return {member.name: member.executor(partial(hosts[member.name], **options)) for member in team}

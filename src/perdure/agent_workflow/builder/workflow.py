@@ -321,18 +321,16 @@ class EdgeTargetBuilder(AgentWorkflow):
 
     def as_default(self) -> Self:
         """Taken if no other edge of its source is taken."""
-        _change_edges(self._edges, is_default=True)
-        return self
+        return self._change(is_default=True)
 
     def with_delay(self, delay: timedelta | float) -> Self:
         """The target waits this long, across restarts, before it runs."""
-        _change_edges(self._edges, delay=in_seconds("with_delay", delay))
+        return self._change(delay=in_seconds("with_delay", delay))
+
+    def _change(self, **changes: Any) -> Self:
+        for edge in self._edges:
+            edge.config = msgspec.structs.replace(edge.config, **changes)
         return self
-
-
-def _change_edges(edges: Sequence[EdgeDraft], **changes: Any) -> None:
-    for edge in edges:
-        edge.config = msgspec.structs.replace(edge.config, **changes)
 
 
 @dataclass(eq=False, repr=False)

@@ -240,8 +240,9 @@ def _dumper() -> Any:
 
     def text(dumper: Any, value: str) -> Any:
         style = None
-        if _reads_well(value):
-            style = "|"
+        lines = value.split("\n")
+        if len(lines) > 1 and all(line.isprintable() and line == line.strip() for line in lines):
+            style = "|"  # a block of plain lines
         elif not value.isprintable():
             style = '"'  # other styles change characters that YAML reads as line breaks
         elif any(pattern.match(value) for pattern, _ in _SCALARS.values()):
@@ -250,8 +251,3 @@ def _dumper() -> Any:
 
     Dumper.add_representer(str, text)
     return Dumper
-
-
-def _reads_well(value: str) -> bool:
-    """Whether the text can be a block of plain lines."""
-    return "\n" in value and all(line.isprintable() and line == line.strip() for line in value.split("\n"))

@@ -89,7 +89,10 @@ class Conductor(Executor):
         state: ExecutionState = ctx.private["state"]
         state = self._planner.settle(state, outcome.node, outcome.status, outcome.outputs, outcome.reason)
         if outcome.session is not None and self._conversations is not None:
-            state = await self._merge_conversation(state, outcome, ctx)
+            # The turn's messages follow those that other nodes recorded in the same thread meanwhile.
+            merge = self._conversations.merge
+            merged = await ctx.step(merge, state.conversations, outcome.session, name="merge the conversation")
+            state = msgspec.structs.replace(state, conversations=merged)
         if outcome.ends_all:
             state = msgspec.structs.replace(state, stopped=outcome.reason)
         await self._advance(state, ctx)
@@ -112,14 +115,6 @@ class Conductor(Executor):
         skipped = {node: NodeState("skipped", reason=reason) for node in waiting}
         nodes = {**state.nodes, **skipped}
         await self._carry_out(NextSteps(msgspec.structs.replace(state, nodes=nodes), skipped=waiting), ctx)
-
-    async def _merge_conversation(self, state: ExecutionState, outcome: NodeOutcome, ctx: Context) -> ExecutionState:
-        """Append the turn's messages after those that other nodes recorded in the same thread meanwhile."""
-        assert outcome.session is not None  # noqa: S101  # the caller checks it
-        assert self._conversations is not None  # noqa: S101
-        before, new = state.conversations, outcome.session
-        merged = await ctx.step(self._conversations.merge, before, new, name="merge the conversation")
-        return msgspec.structs.replace(state, conversations=merged)
 
     async def _carry_out(self, steps: NextSteps, ctx: Context) -> None:
         state = steps.state

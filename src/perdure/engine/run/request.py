@@ -24,7 +24,7 @@ from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle,
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
-from perdure.names import check_identifier, checkpoint_id_of
+from perdure.names import check_identifier, check_options, checkpoint_id_of
 from perdure.records import CheckpointInfo
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
@@ -101,9 +101,7 @@ def check_durability(durability: Any) -> None:
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
     """Raises InvalidRun for a call without meaning, and TypeError for an unknown option."""
     arguments: dict[str, Any] = dict(options)
-    for name in arguments.keys() - RunOptions.__annotations__.keys():
-        hint = did_you_mean(name, RunOptions.__annotations__)
-        raise TypeError(f"run() got an unexpected keyword argument {name!r}{hint}")
+    check_options("run", options, RunOptions.__annotations__)
     responses, checkpoint_id = arguments.get("responses"), arguments.get("checkpoint_id")
     if responses is not None or checkpoint_id is not None or arguments.get("fork"):
         _refuse_meaningless(message, responses, checkpoint_id, arguments.get("fork", False))
