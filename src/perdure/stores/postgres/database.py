@@ -67,14 +67,6 @@ class Database(Queries):
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._lock = threading.Lock()
         self._is_prepared = False
-        self._texts: dict[str, str] = {}
-
-    def sql(self, text: str) -> str:
-        """The statement with `{s}` replaced by the schema. Cached: asyncpg finds prepared statements by their text."""
-        statement = self._texts.get(text)
-        if statement is None:
-            statement = self._texts[text] = in_schema(text, self.schema)
-        return statement
 
     def fetch(self, method: str, text: str, values: tuple[Any, ...]) -> Awaitable[Any]:
         """The result of a statement that may run twice: it is sent again until the server answers."""
@@ -84,7 +76,7 @@ class Database(Queries):
         """Send a statement once. Raises OutcomeUnknown if the server does not answer."""
         pool = await self._pool()
         connection = await pool.take()
-        statement = self.sql(text)
+        statement = in_schema(text, self.schema)
         try:
             if pool.is_pooled:
                 async with connection.transaction():
@@ -118,7 +110,7 @@ class Database(Queries):
                 if is_brisk:  # the server frees the locks of a client that vanishes, before TCP times out
                     idle = int(min(10.0, self.statement_seconds) * 1000)
                     await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
-                yield PgSession(self, connection)
+                yield PgSession(self.schema, connection)
         except BaseException as error:
             self._end_use(pool, connection, error)
             raise
@@ -211,20 +203,20 @@ def _jitter() -> float:
 class PgSession(Queries):
     """The statements of one transaction."""
 
-    def __init__(self, database: Database, connection: Any) -> None:
-        self._database = database
+    def __init__(self, schema: str, connection: Any) -> None:
+        self._schema = schema
         self._connection = connection
 
     def fetch(self, method: str, text: str, values: tuple[Any, ...]) -> Awaitable[Any]:
-        result: Awaitable[Any] = getattr(self._connection, method)(self._database.sql(text), *values)
+        result: Awaitable[Any] = getattr(self._connection, method)(in_schema(text, self._schema), *values)
         return result
 
     def lock_name(self, thread: object) -> str:
         """The name of a thread's advisory lock, unique among all schemas of the database."""
-        return f"{self._database.schema} {thread}"
+        return f"{self._schema} {thread}"
 
     async def many(self, text: str, values: list[tuple[Any, ...]]) -> None:
-        await self._connection.executemany(self._database.sql(text), values)
+        await self._connection.executemany(in_schema(text, self._schema), values)
 
 
 class Batcher(Generic[T, R]):

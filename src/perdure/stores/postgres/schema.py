@@ -19,6 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from perdure.errors import NewerFormat, StorageFailed
@@ -132,8 +133,9 @@ def quote_identifier(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
 
 
+@lru_cache(maxsize=1024)
 def in_schema(text: str, schema: str) -> str:
-    """The statement with `{s}` replaced by the schema."""
+    """The statement with `{s}` replaced by the schema. Cached: asyncpg finds prepared statements by their text."""
     name = quote_identifier(schema)
     in_literal = "'" + name.replace("'", "''")
     return re.sub("'?{s}", lambda match: in_literal if match[0][0] == "'" else name, text)

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -79,10 +79,8 @@ class ThreadOwner:
         """Commit a checkpoint that continues from the head."""
         commit = self.checkpoint(checkpoint_id, **parts)
         await self.write(commit)
-        head = self.head = msgspec.structs.replace(commit.info) if commit.info else None
-        if head is None:
-            raise TypeError("a checkpoint was to be saved")
-        return head
+        self.head = commit.info
+        return cast("CheckpointInfo", commit.info)
 
     async def note(self, **parts: Any) -> None:
         """Commit without a checkpoint."""
@@ -270,12 +268,7 @@ async def read_as_owner(store: Store, thread_id: str = "t") -> dict[str, Any]:
 
 def parts_of(opened: OpenedThread) -> dict[str, Any]:
     return {
-        "number": opened.number,
-        "info": opened.info,
-        "root": opened.root,
-        "last_seq": opened.last_seq,
-        "status": opened.status,
-        "damage": opened.damage,
+        **{name: getattr(opened, name) for name in ("number", "info", "root", "last_seq", "status", "damage")},
         "journal": [(entry.delivery_id, entry.body) for entry in opened.journal],
         "inbox": [(item.item_id, item.kind, item.body) for item in opened.inbox],
     }
