@@ -105,15 +105,15 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     @property
     def info(self) -> CheckpointInfo:
         return CheckpointInfo(
-            checkpoint_id=self.checkpoint_id,
-            thread_id=self.thread_id,
-            workflow_name=self.workflow_name,
-            number=self.number,
-            iteration_count=self.iteration_count,
-            previous_checkpoint_id=self.previous_checkpoint_id,
-            timestamp=self.timestamp,
-            run_id=self.run_id,
-            status=self.status,
+            self.checkpoint_id,
+            self.thread_id,
+            self.workflow_name,
+            self.number,
+            self.iteration_count,
+            self.previous_checkpoint_id,
+            self.timestamp,
+            self.run_id,
+            self.status,
         )
 
     def diff(self, other: WorkflowCheckpoint) -> CheckpointDiff:

@@ -1,27 +1,24 @@
-"""The values of a stored checkpoint and of logged events, from their trees. msgspec checks each shape of a checkpoint
-before values are decoded."""
+"""The values of a stored checkpoint, from its tree. msgspec checks each shape before values are decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
-from perdure.checkpoints.encode import FORMAT_VERSION, OF_EXECUTORS, WITHOUT_DATA
+from perdure.checkpoints.encode import FORMAT_VERSION
 from perdure.codec import Codec, Encoded, Tree
 from perdure.codecs.walk import from_bytes, to_bytes
 from perdure.errors import UnreadableValue, WorkflowCheckpointException
-from perdure.events import RequestTerms, WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from perdure.events import RequestTerms, WorkflowEvent
 from perdure.records import (
     Answer,
     AwareTime,
-    CheckpointInfo,
     ChildCheckpoint,
     Counters,
     ExecutorMemory,
-    LoggedEvents,
     MessageType,
     Record,
     SuspendedDelivery,
@@ -247,66 +244,3 @@ def _decode_child(tree: dict[str, Any], codec: Codec) -> ChildCheckpoint:
         due_at=stored.due_at,
         **decode_level(tree, codec),
     )
-
-
-def decode_events(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
-    """Raises UnreadableValue."""
-    timestamp = datetime.fromisoformat(logged.timestamp)
-    for seq, tree in enumerate(trees, logged.first_seq):
-        stamp = {"seq": seq, "timestamp": timestamp, "thread_id": thread_id, "run_id": logged.run_id}
-        try:
-            event = _decode_event(tree, codec, logged.info, stamp)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise UnreadableValue(f"event {seq} of thread {thread_id!r}", f"it is not an event ({error!r})") from error
-        yield event
-
-
-_LONG = {short: long for long, short in WITHOUT_DATA.items()}
-
-
-def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    kind = tree[0]
-    if kind in _SHORT:
-        return _SHORT[kind](tree, info, stamp)
-    kind, executor_id, rest = [*tree, None, None][:3]
-    kind = _LONG.get(kind, kind)
-    rest = rest or {}
-    if "request" in rest:
-        request = decode_request(rest["request"], codec)
-        fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
-        return WorkflowEvent(**fields, **stamp)
-    fields = {name: rest[name] for name in ("iteration", "child_id") if name in rest}
-    if "data" in rest:
-        fields["data"] = codec.decode(rest["data"], f"{kind} event")
-    if "state" in rest:
-        fields["state"] = WorkflowRunState(rest["state"])
-    if "origin" in rest or kind in OF_EXECUTORS:
-        fields["origin"] = WorkflowEventSource.EXECUTOR
-    if "details" in rest:
-        fields["details"] = WorkflowErrorDetails(*rest["details"])
-    return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
-
-
-def _decode_begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
-
-
-def _decode_end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    _, iteration, executors, pending = tree
-    return WorkflowEvent(
-        "superstep_completed",
-        iteration=iteration,
-        executors=tuple(executors),
-        has_pending_messages=bool(pending & 1),
-        has_pending_requests=bool(pending & 2),
-        checkpoint=info,
-        last_seq=stamp["seq"],
-        **stamp,
-    )
-
-
-def _decode_status(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
-    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
-
-
-_SHORT = {"begin": _decode_begin, "end": _decode_end, "is": _decode_status}

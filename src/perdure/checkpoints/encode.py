@@ -1,26 +1,20 @@
-"""A checkpoint and the events of a commit as trees: with `decode.py`, the one place that knows the stored form.
+"""A checkpoint as a tree: with `decode.py`, the one place that knows the stored form.
 
 The tree holds each payload of messages once, in `payloads`, even if several deliveries share it. It has no empty parts.
 The root of a thread and every sub-workflow in it have the same parts.
-
-An event is `[type, executor_id, {the rest}]`, cut off after its last part. Events of every superstep have a short form:
-`["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`, `["end", iteration, executor_ids, pending]`
-and `["is", state]`. They do not repeat the run, the time and the checkpoint, which the commit has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perdure.codec import Codec, DeclaredTypes, Encoded, Tree
 from perdure.codecs.json_codec import JsonCodec
-from perdure.codecs.subclasses import encodable_exception
 from perdure.codecs.types import declared_types, remember
 from perdure.codecs.walk import to_bytes
 from perdure.errors import UnsavableValue
-from perdure.events import WorkflowEvent, WorkflowEventSource
-from perdure.log import get_logger
+from perdure.events import WorkflowEvent
 from perdure.records import (
     Answer,
     CheckpointInfo,
@@ -33,8 +27,6 @@ from perdure.records import (
 
 if TYPE_CHECKING:
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-
-logger = get_logger("checkpoints")
 
 FORMAT_VERSION = "1.0"
 
@@ -285,80 +277,3 @@ def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
     except UnsavableValue as error:  # the path must name the sub-workflow too
         raise error.within(f"children[{child.executor_id!r}]") from error
     return tree
-
-
-NOT_LOGGED = frozenset({"data", "checkpoint_saved", "superstep_discarded"})
-"""Progress, and what only live consumers need."""
-
-WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
-"""Their data are messages and outputs, which the checkpoints hold: the store keeps no payload twice."""
-
-
-def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
-    trees = []
-    for event in events:
-        tree = _encode_event(event, codec)
-        if tree is not None:
-            trees.append(tree)
-    return trees
-
-
-def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:
-    kind: str = event.type
-    rest: dict[str, Tree]
-    if kind in WITHOUT_DATA:  # the most frequent ones come first
-        kind, rest = WITHOUT_DATA[kind], {}
-        if event.child_id is None and event.executor_id is not None:
-            return [kind, event.executor_id]
-    elif kind == "superstep_started":
-        return ["begin", event.iteration]
-    elif kind == "superstep_completed":
-        pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
-        return ["end", event.iteration, event.executors, pending]
-    elif kind in NOT_LOGGED:
-        return None
-    elif kind == "request_info":
-        return [kind, event.executor_id, {"request": encode_request(event, codec)}]
-    elif kind == "status" and event.state is not None:
-        return ["is", event.state.value]
-    else:
-        encoded = _encode_other(event, codec)
-        if encoded is None:
-            return None
-        rest = encoded
-    if event.child_id is not None:
-        rest["child_id"] = event.child_id
-    if rest:
-        return [kind, event.executor_id, rest]
-    return [kind] if event.executor_id is None else [kind, event.executor_id]
-
-
-OF_EXECUTORS = frozenset({"group_chat", "handoff_sent", "magentic_orchestrator"})
-"""Types that only executors emit."""
-
-
-def _encode_other(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
-    """None for an executor's event that cannot be stored."""
-    kind = event.type
-    rest: dict[str, Tree] = {}
-    if event.iteration is not None:
-        rest["iteration"] = event.iteration
-    if event.data is not None:
-        data = encodable_exception(event.data, codec) if isinstance(event.data, BaseException) else event.data
-        try:
-            rest["data"] = codec.encode(data, f"{kind} event of {event.executor_id!r}")
-        except UnsavableValue as error:
-            if event.origin is not WorkflowEventSource.EXECUTOR:
-                raise
-            # An executor's own event that cannot be stored is progress: it must not fail the run.
-            logger.warning("executor %s: its %s event cannot be stored, so the log omits it", event.executor_id, kind)
-            logger.debug("why the %s event cannot be stored: %s", kind, error)
-            return None
-    if event.state is not None:
-        rest["state"] = event.state.value
-    if event.origin is WorkflowEventSource.EXECUTOR and kind not in OF_EXECUTORS:
-        rest["origin"] = event.origin.value
-    details = event.details
-    if details is not None:
-        rest["details"] = [details.error_type, details.message, details.traceback, details.executor_id]
-    return rest

@@ -1,14 +1,19 @@
-"""The feed of a followed thread: the events of the run that owns it, on their way to followers.
+"""The events of a run on their way to the thread's log and to followers.
 
 Followers of the same storage in this process get what the run pushes, as it is. Others subscribe to the store: they get
 live events as bytes, which may be lost, and read committed events in the log.
+
+An event of the log is `[type, executor_id, {the rest}]`, cut off after its last part. Events of every superstep have a
+short form: `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`,
+`["end", iteration, executor_ids, pending]` and `["is", state]`. They do not repeat the run, the time and the
+checkpoint, which the commit has.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,18 +21,29 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from perdure.checkpoints.encode import NOT_LOGGED, WITHOUT_DATA
-from perdure.codec import DeclaredTypes, Tree
+from perdure.checkpoints.decode import decode_request
+from perdure.checkpoints.encode import encode_request
+from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
-from perdure.errors import PerdureError, UnsavableValue
-from perdure.events import WorkflowEvent
+from perdure.codecs.subclasses import encodable_exception
+from perdure.errors import PerdureError, UnreadableValue, UnsavableValue
+from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 from perdure.isolation import is_immutable
+from perdure.log import get_logger
 from perdure.names import stable_name
-from perdure.records import LoggedEvents
+from perdure.records import CheckpointInfo, LoggedEvents
 
 if TYPE_CHECKING:
     from perdure.checkpoints.follow import ThreadFollower
     from perdure.checkpoints.storage import StoreCheckpointStorage
+
+logger = get_logger("checkpoints")
+
+NOT_LOGGED = frozenset({"data", "checkpoint_saved", "superstep_discarded"})
+"""Progress, and what only live consumers need."""
+
+WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
+"""Their data are messages and outputs, which the checkpoints hold: the store keeps no payload twice."""
 
 MAX_LIVE_EVENT_BYTES = 256 * 1024
 """Larger events are not published. Those that belong to the log are still logged."""
@@ -216,3 +232,136 @@ def _to_dict(event: WorkflowEvent) -> dict[str, Any]:
 @lru_cache(maxsize=16)
 def lenient_codec(declared: DeclaredTypes | None) -> JsonCodec:
     return JsonCodec(declared, lenient=True)
+
+
+def encode_events(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
+    trees = []
+    for event in events:
+        tree = _encode_event(event, codec)
+        if tree is not None:
+            trees.append(tree)
+    return trees
+
+
+def _encode_event(event: WorkflowEvent, codec: Codec) -> Tree | None:
+    kind: str = event.type
+    rest: dict[str, Tree]
+    if kind in WITHOUT_DATA:  # the most frequent ones come first
+        kind, rest = WITHOUT_DATA[kind], {}
+        if event.child_id is None and event.executor_id is not None:
+            return [kind, event.executor_id]
+    elif kind == "superstep_started":
+        return ["begin", event.iteration]
+    elif kind == "superstep_completed":
+        pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
+        return ["end", event.iteration, event.executors, pending]
+    elif kind in NOT_LOGGED:
+        return None
+    elif kind == "request_info":
+        return [kind, event.executor_id, {"request": encode_request(event, codec)}]
+    elif kind == "status" and event.state is not None:
+        return ["is", event.state.value]
+    else:
+        encoded = _encode_other(event, codec)
+        if encoded is None:
+            return None
+        rest = encoded
+    if event.child_id is not None:
+        rest["child_id"] = event.child_id
+    if rest:
+        return [kind, event.executor_id, rest]
+    return [kind] if event.executor_id is None else [kind, event.executor_id]
+
+
+OF_EXECUTORS = frozenset({"group_chat", "handoff_sent", "magentic_orchestrator"})
+"""Types that only executors emit."""
+
+
+def _encode_other(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
+    """None for an executor's event that cannot be stored."""
+    kind = event.type
+    rest: dict[str, Tree] = {}
+    if event.iteration is not None:
+        rest["iteration"] = event.iteration
+    if event.data is not None:
+        data = encodable_exception(event.data, codec) if isinstance(event.data, BaseException) else event.data
+        try:
+            rest["data"] = codec.encode(data, f"{kind} event of {event.executor_id!r}")
+        except UnsavableValue as error:
+            if event.origin is not WorkflowEventSource.EXECUTOR:
+                raise
+            # An executor's own event that cannot be stored is progress: it must not fail the run.
+            logger.warning("executor %s: its %s event cannot be stored, so the log omits it", event.executor_id, kind)
+            logger.debug("why the %s event cannot be stored: %s", kind, error)
+            return None
+    if event.state is not None:
+        rest["state"] = event.state.value
+    if event.origin is WorkflowEventSource.EXECUTOR and kind not in OF_EXECUTORS:
+        rest["origin"] = event.origin.value
+    details = event.details
+    if details is not None:
+        rest["details"] = [details.error_type, details.message, details.traceback, details.executor_id]
+    return rest
+
+
+def decode_events(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
+    """Raises UnreadableValue."""
+    timestamp = datetime.fromisoformat(logged.timestamp)
+    for seq, tree in enumerate(trees, logged.first_seq):
+        stamp = {"seq": seq, "timestamp": timestamp, "thread_id": thread_id, "run_id": logged.run_id}
+        try:
+            event = _decode_event(tree, codec, logged.info, stamp)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise UnreadableValue(f"event {seq} of thread {thread_id!r}", f"it is not an event ({error!r})") from error
+        yield event
+
+
+_LONG = {short: long for long, short in WITHOUT_DATA.items()}
+
+
+def _decode_event(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    kind = tree[0]
+    if kind in _SHORT:
+        return _SHORT[kind](tree, info, stamp)
+    kind, executor_id, rest = [*tree, None, None][:3]
+    kind = _LONG.get(kind, kind)
+    rest = rest or {}
+    if "request" in rest:
+        request = decode_request(rest["request"], codec)
+        fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
+        return WorkflowEvent(**fields, **stamp)
+    fields = {name: rest[name] for name in ("iteration", "child_id") if name in rest}
+    if "data" in rest:
+        fields["data"] = codec.decode(rest["data"], f"{kind} event")
+    if "state" in rest:
+        fields["state"] = WorkflowRunState(rest["state"])
+    if "origin" in rest or kind in OF_EXECUTORS:
+        fields["origin"] = WorkflowEventSource.EXECUTOR
+    if "details" in rest:
+        fields["details"] = WorkflowErrorDetails(*rest["details"])
+    return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
+
+
+def _decode_begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
+
+
+def _decode_end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    _, iteration, executors, pending = tree
+    return WorkflowEvent(
+        "superstep_completed",
+        iteration=iteration,
+        executors=tuple(executors),
+        has_pending_messages=bool(pending & 1),
+        has_pending_requests=bool(pending & 2),
+        checkpoint=info,
+        last_seq=stamp["seq"],
+        **stamp,
+    )
+
+
+def _decode_status(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
+
+
+_SHORT = {"begin": _decode_begin, "end": _decode_end, "is": _decode_status}

@@ -15,9 +15,15 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
 from perdure.checkpoints.access import storage_errors
-from perdure.checkpoints.decode import decode_events
 from perdure.checkpoints.delta.assembly import new_assembly
-from perdure.checkpoints.feed import CommittedEvents, LiveEvent, WantedEvents, decode_live_event, lenient_codec
+from perdure.checkpoints.feed import (
+    CommittedEvents,
+    LiveEvent,
+    WantedEvents,
+    decode_events,
+    decode_live_event,
+    lenient_codec,
+)
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.codecs.json_codec import JsonCodec
 from perdure.errors import DamagedCheckpoint, UnreadableValue

@@ -107,12 +107,11 @@ class Chunker:
 
         `constant` is JSON that most checkpoints have in common, stored once: the root's `graph`.
         """
-        if self._base is not None:
-            self._load_base(self._base)
         self._number = number
         self._new = {}
         if tree is None:
             return Packed(None, self._new, ())
+        self._load_base()
         dropped: list[str] = []
         root, kids = self._root(tree, constant)
         if kids != self._roots:
@@ -121,9 +120,11 @@ class Chunker:
             self._roots = kids
         return Packed(root, self._new, dropped or ())
 
-    def _load_base(self, base: Base) -> None:
+    def _load_base(self) -> None:
+        if self._base is None:
+            return
+        chunks, self._roots = self._base()
         self._base = None
-        chunks, self._roots = base()
         self._chunks = {chunk.digest: chunk for chunk in chunks}
         for chunk in self._chunks.values():
             for kid in chunk.kids:
@@ -137,6 +138,7 @@ class Chunker:
         body = _encode(events)
         if len(body) <= SMALL and not looks_like_chunks(body):
             return PackedEvents(body, False, ())
+        self._load_base()
         before = set(self._new)
         pieces = [self._value(event, None) for event in events]
         kids = all_kids(pieces)

@@ -17,7 +17,8 @@ from typing import Any
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, due_at, utc_now
 from perdure.checkpoints.delta.chunks import Chunker
-from perdure.checkpoints.encode import encode_body, encode_events
+from perdure.checkpoints.encode import encode_body
+from perdure.checkpoints.feed import encode_events
 from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import UnsavableValue

@@ -13,9 +13,9 @@ import msgspec
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.checkpoint import decode_body, due_at
-from perdure.checkpoints.decode import decode_events
 from perdure.checkpoints.delta.assembly import new_assembly
 from perdure.checkpoints.delta.recent import pending_request
+from perdure.checkpoints.feed import decode_events
 from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.checkpoints.transfer.threads import (
     MAX_TRIES,

@@ -101,7 +101,7 @@ class MemoryStore:
         thread_id, number = thread.thread_id, commit.number
         if number != thread.number + 1:
             raise ThreadConflict(thread_id, f"commit {number}", f"commit {thread.number}")
-        if commit.parent is not None and not thread.has_checkpoint(commit.parent):
+        if commit.parent not in (None, thread.head) and not thread.has_checkpoint(commit.parent):
             raise ThreadConflict(thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
         stored = thread.append(commit)
         thread.number = number
@@ -109,7 +109,9 @@ class MemoryStore:
         thread.updated_at = commit.timestamp
         thread.moved = self._next_position()
         if stored.info is not None:
-            self._displace(thread, stored.info)
+            replaced = self._checkpoints.find(stored.info.checkpoint_id)
+            if replaced is not None:
+                self._prune_checkpoint(*replaced, moves_head=replaced[0] is not thread)
             self._checkpoints.add(thread, stored.info, thread.moved)
             thread.head = number
             thread.workflow_name = stored.info.workflow_name
@@ -136,12 +138,6 @@ class MemoryStore:
     def _next_position(self) -> int:
         self._last_position += 1
         return self._last_position
-
-    def _displace(self, thread: MemoryThread, info: CheckpointInfo) -> None:
-        """Prune the checkpoint with this id, if it exists: one of `thread` replaces it."""
-        entry = self._checkpoints.find(info.checkpoint_id)
-        if entry is not None:
-            self._prune_checkpoint(*entry, moves_head=entry[0] is not thread)
 
     def _prune_checkpoint(self, thread: MemoryThread, info: CheckpointInfo, *, moves_head: bool = True) -> None:
         self._checkpoints.remove(info.checkpoint_id)
