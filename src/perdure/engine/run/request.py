@@ -101,7 +101,8 @@ def check_durability(durability: Any) -> None:
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
     """Raises InvalidRun for a call without meaning, and TypeError for an unknown option."""
     arguments: dict[str, Any] = dict(options)
-    check_options("run", options, RunOptions.__annotations__)
+    if arguments.keys() - RunOptions.__annotations__.keys():
+        check_options("run", arguments, RunOptions.__annotations__)
     responses, checkpoint_id = arguments.get("responses"), arguments.get("checkpoint_id")
     if responses is not None or checkpoint_id is not None or arguments.get("fork"):
         _refuse_meaningless(message, responses, checkpoint_id, arguments.get("fork", False))
