@@ -179,7 +179,7 @@ def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
 
 
 def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
-    parts = [_copy(each, memo) for each in value]
+    parts = [each if type(each) in _ATOMIC else _copy(each, memo) for each in value]
     if id(value) in memo:  # a cycle led back here and created the copy
         return cast(tuple[Any, ...], memo[id(value)])
     is_changed = any(map(operator.is_not, parts, value))

@@ -245,17 +245,17 @@ class Content(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
 def as_contents(value: Any) -> tuple[Content, ...]:
     """From texts and Contents, one or several. Raises TypeError for other values."""
-    if type(value) is tuple and all(type(item) is Content for item in value):
+    if type(value) is tuple and {Content}.issuperset(map(type, value)):
         return cast(tuple[Content, ...], value)
     if isinstance(value, (str, Content)):
         value = (value,)
     if value is not None and (isinstance(value, Mapping) or not isinstance(value, Iterable)):
         raise TypeError(f"A message consists of texts and Contents, got {value!r}.")
-    contents = tuple(Content.from_text(item) if isinstance(item, str) else item for item in value or ())
+    contents = [Content("text", text=item) if isinstance(item, str) else item for item in value or ()]
     for content in contents:
         if not isinstance(content, Content):
             raise TypeError(f"A message consists of texts and Contents, got {content!r}.")
-    return contents
+    return tuple(contents)
 
 
 Content.parts = {"function_call": Content}
@@ -306,7 +306,7 @@ class Message(JsonStruct, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     @property
     def text(self) -> str:
         """All of its text."""
-        return "".join(content.text or "" for content in self.contents if content.type == "text")
+        return "".join([content.text or "" for content in self.contents if content.type == "text"])
 
     def of_type(self, kind: str) -> list[Content]:
         return [content for content in self.contents if content.type == kind]
