@@ -218,18 +218,6 @@ async def record_call(
         await asyncio.sleep(policy.retry.delay_after(attempts))
 
 
-async def is_performed(name: str, key: str) -> bool:
-    """Whether this step is performed now, not replayed."""
-    is_now = False
-
-    async def note() -> None:
-        nonlocal is_now
-        is_now = True
-
-    await record_call(note, name=name, key=key)
-    return is_now
-
-
 _session_counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Sessions of each running delivery."""
 
@@ -291,7 +279,13 @@ class BadAnswerRetry:
         again. Code that catches the failure gets it again in the next run."""
         self._count += 1
         key = str(self._count)
-        is_new = await is_performed(f"{self._agent_name}.bad_answer", key)
+        is_new = False
+
+        async def note() -> None:
+            nonlocal is_new
+            is_new = True
+
+        await record_call(note, name=f"{self._agent_name}.bad_answer", key=key)
 
         async def fail_once() -> None:
             if is_new:

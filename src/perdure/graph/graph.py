@@ -239,19 +239,14 @@ class WorkflowExecutor(Executor):
         on_error: Any = STOP,
     ) -> None:
         super().__init__(id, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
+        graph = find_graph(workflow)
+        if graph is None:
+            raise TypeError(f"WorkflowExecutor takes a Workflow, or a function marked @workflow, got {workflow!r}.")
         self.workflow = workflow
-        self.graph = graph_of(workflow)
+        self.graph = graph
         self.allow_direct_output = allow_direct_output
         self.propagate_request = propagate_request
         self.table = HandlerTable(id, _handlers(self.graph, allow_direct_output, propagate_request))
-
-
-def graph_of(workflow: Any) -> Graph:
-    """The graph of a Workflow, or of a function workflow. Raises TypeError for anything else."""
-    graph = find_graph(workflow)
-    if graph is None:
-        raise TypeError(f"WorkflowExecutor takes a Workflow, or a function marked @workflow, got {workflow!r}.")
-    return graph
 
 
 def find_graph(thing: Any) -> Graph | None:
