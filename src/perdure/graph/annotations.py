@@ -11,18 +11,7 @@ import types
 import typing
 from collections import abc
 from collections.abc import Callable, Mapping
-from typing import (
-    Annotated,
-    Any,
-    ForwardRef,
-    Literal,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ForwardRef, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 NoneType = type(None)
 

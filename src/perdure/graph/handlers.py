@@ -13,13 +13,7 @@ from enum import Enum
 from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
 
 from perdure.errors import type_name
-from perdure.graph.annotations import (
-    contains_typevar,
-    flatten_union,
-    hints_of,
-    normalize,
-    resolve_annotation,
-)
+from perdure.graph.annotations import contains_typevar, flatten_union, hints_of, normalize, resolve_annotation
 from perdure.graph.context import WorkflowContext
 from perdure.graph.matching import is_decided_by_type, is_instance_of, most_specific
 

@@ -22,14 +22,7 @@ from perdure.errors import (
     did_you_mean,
 )
 from perdure.graph.executor import Executor, accepts
-from perdure.graph.graph import (
-    Edge,
-    EdgeGroup,
-    FanInEdgeGroup,
-    FanOutEdgeGroup,
-    Graph,
-    WorkflowExecutor,
-)
+from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, Graph, WorkflowExecutor
 from perdure.log import get_logger
 from perdure.names import stable_name
 
