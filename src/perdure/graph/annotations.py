@@ -161,9 +161,7 @@ _NOT_MEMBERS = frozenset(vars(types.new_class("NoMembers", (typing.Protocol,))))
 
 
 def resolve_annotation(
-    annotation: object,
-    globalns: Mapping[str, object] | None = None,
-    localns: Mapping[str, object] | None = None,
+    annotation: object, globalns: Mapping[str, object] | None = None, localns: Mapping[str, object] | None = None
 ) -> object:
     """The annotation with every text in it, at any depth, turned into the type it names; Annotated is kept.
 

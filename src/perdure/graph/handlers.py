@@ -91,12 +91,7 @@ def response_handler(
     func: None = None, *, request: Any = None, response: Any = None, output: Any = None, workflow_output: Any = None
 ) -> Callable[[F], F]: ...
 def response_handler(
-    func: F | None = None,
-    *,
-    request: Any = None,
-    response: Any = None,
-    output: Any = None,
-    workflow_output: Any = None,
+    func: F | None = None, *, request: Any = None, response: Any = None, output: Any = None, workflow_output: Any = None
 ) -> Any:
     """Mark a method as the receiver of answers: `async def m(self, original_request: R, response: S, ctx)`."""
     if (request is None) != (response is None):

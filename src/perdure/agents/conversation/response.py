@@ -63,13 +63,7 @@ class UpdateJoiner:
 
     def messages(self) -> list[Message]:
         return [
-            Message(
-                first.role or "assistant",
-                tuple(contents),
-                first.author_name,
-                first.message_id,
-                properties or None,
-            )
+            Message(first.role or "assistant", tuple(contents), first.author_name, first.message_id, properties or None)
             for first, contents, properties in self._of
         ]
 
