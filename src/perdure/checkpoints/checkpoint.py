@@ -188,6 +188,8 @@ def every_delivery(level: WorkflowCheckpoint | ChildCheckpoint, path: str = "") 
 
 def due_at(level: WorkflowCheckpoint | ChildCheckpoint) -> datetime | None:
     """When the first suspended delivery is due or the first deadline passes, at this level or below."""
+    if not (level.suspended or level.children or level.pending_request_info_events):
+        return None
     requests = level.pending_request_info_events.values()
     times = [
         *(delivery.due_at for delivery in level.suspended.values()),

@@ -144,7 +144,6 @@ class StoredThread:
         """Append one commit; returns the info of its checkpoint. Without one it holds only events and a status.
 
         A write that has begun completes even if the caller is cancelled meanwhile; `Task.cancelling` shows it.
-
         With `on_saved` the write may continue after the return; the commit is encoded by then. The store's success
         calls `on_saved`; its failure is raised by the next call.
         """

@@ -133,19 +133,16 @@ def encode_commit(
     prunes: Sequence[int] = (),
     prunes_events_before: int = 0,
 ) -> tuple[Commit, list[Tree]]:
-    """The commit, fully encoded before user code can change a value, and its logged events as trees. Raises
-    UnsavableValue.
+    """The commit, encoded before user code can change a value, and its logged events as trees. Raises UnsavableValue.
 
-    `base`: the checkpoint before, whose chunks it shares. `graph`: that of the checkpoint (`encode_graph`). `last_seq`:
-    of the events before.
+    `base`: the checkpoint before, whose chunks it shares. `graph`: its `encode_graph`. `last_seq`: of the events before.
     """
     info, tree, due, requests = None, None, None, None
     if checkpoint is None or base is None:
         timestamp = utc_now()
     else:
         info, timestamp = checkpoint.info, checkpoint.timestamp
-        if checkpoint.suspended or checkpoint.children or checkpoint.pending_request_info_events:
-            due = due_at(checkpoint)
+        due = due_at(checkpoint)
         tree = encode_body(checkpoint, codec)
         if checkpoint.state:
             tree["state"] = base.state.encode(checkpoint.state, "state", codec)
@@ -153,11 +150,12 @@ def encode_commit(
     trees = encode_events(events, codec)
     chunker = Chunker() if base is None else base.chunker
     packed = chunker.pack(number, tree, graph)
-    logged, refers = None, False
+    logged = None
     if trees:
         body = chunker.pack_events(trees)
-        refers = body.refers
-        logged = LoggedEvents(last_seq + 1, len(trees), body.body, refers, body.own, number, run_id, timestamp, info)
+        counted = (last_seq + 1, len(trees), body.body, body.refers, body.own)
+        logged = LoggedEvents(*counted, number, run_id, timestamp, info)
+    continues = checkpoint is not None or (logged is not None and logged.refers)
     commit = Commit(
         lease,
         number,
@@ -169,7 +167,7 @@ def encode_commit(
         status,
         run_id,
         timestamp,
-        base.number or None if base is not None and (checkpoint is not None or refers) else None,
+        base.number or None if base is not None and continues else None,
         packed.chunks,
         packed.dropped,
         requests,
