@@ -135,7 +135,7 @@ def encode_commit(
 ) -> tuple[Commit, list[Tree]]:
     """The commit, encoded before user code can change a value, and its logged events as trees. Raises UnsavableValue.
 
-    `base`: the checkpoint before, whose chunks it shares. `graph`: its `encode_graph`. `last_seq`: of the events before.
+    `base`: the checkpoint before, whose chunks it shares. `graph`: its `encode_graph`. `last_seq`: of the event before.
     """
     info, tree, due, requests = None, None, None, None
     if checkpoint is None or base is None:
