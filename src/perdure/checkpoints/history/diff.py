@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from perdure.checkpoints.delta.chunk_types import same_ends
 from perdure.checkpoints.encode import tool_codec
 from perdure.codec import Encoded, Tree
 from perdure.codecs.annotations import annotation_encoder, is_annotation_type
@@ -84,10 +85,7 @@ def _compare_items(old: Sequence[Tree], new: Sequence[Tree], old_path: str, new_
 
 def _find_replaced(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
     """Ranges of the old list and the ranges of the new list that replace them."""
-    shorter = min(len(old), len(new))
-    first = next((at for at in range(shorter) if old[at] != new[at]), shorter)
-    left = shorter - first
-    last = next((at for at in range(left) if old[-1 - at] != new[-1 - at]), left)
+    first, last = same_ends(old, new)
     old, new = old[first : len(old) - last], new[first : len(new) - last]
     if not old or not new or max(len(old), len(new)) > _MAX_MATCHED_ITEMS:
         yield first, first + len(old), first, first + len(new)
