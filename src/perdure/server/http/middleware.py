@@ -10,7 +10,6 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
-import msgspec
 from litestar import Litestar, Request
 
 from perdure.engine.tracing import link_to_caller
@@ -25,15 +24,56 @@ from perdure.server.threads.threads import Threads
 
 KEY = "perdure.visit"
 """The key of a request's Visit in its ASGI scope."""
+logger = get_logger("server")
+
+AsgiScope = MutableMapping[str, Any]
+
+SECURITY_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+]
+EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
+"""Headers that allowed pages of other origins may read."""
+_EXEMPT = frozenset({"/ping", "/healthz", "/readyz"})
+"""Paths without a rate limit: an orchestrator would restart a healthy server after a 429."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_BEARER = "agentflow-bearer"
 
 
-class Visit(msgspec.Struct):
-    request_id: str
-    service: Service
-    principal: Principal = ANYBODY
-    space: Space = Space()
-    limit_key: str | None = None
-    """The key of the rate limit."""
+class Visit:
+    """One request: who makes it, and its body and its answer as they pass through.
+
+    The body has a size limit and a time limit, and every answer has the headers of all. It does not refer to the
+    scope, which refers to it.
+    """
+
+    def __init__(self, scope: AsgiScope, receive: Any, send: Any, service: Service) -> None:
+        self.service = service
+        self.kind: str = scope["type"]
+        self.method: str = scope.get("method", "GET")
+        self.headers = _headers(scope)
+        self.path = _path(scope)
+        self.peer: str | None = (scope.get("client") or (None,))[0]
+        asked_id = self.headers.get("x-request-id", "")
+        self.request_id = asked_id if _REQUEST_ID.fullmatch(asked_id) else random_digits() + random_digits()
+        self.principal = ANYBODY
+        self.space = Space()
+        self.limit_key: str | None = None
+        """The key of the rate limit."""
+        self.is_head = False
+        """Whether the client requested the headers only."""
+        self.limits: list[tuple[bytes, bytes]] = []
+        """Headers of the rate limit."""
+        self._receive = receive
+        self._send = send
+        self._began = time.perf_counter()
+        self._status = 0
+        self._deadline: float | None = None
+        self._size = 0
+        self._is_whole = False
 
     @property
     def threads(self) -> Threads:
@@ -44,6 +84,68 @@ class Visit(msgspec.Struct):
         """Raises HttpProblem unless the principal has the scope for this thread, which a body or a query names."""
         if not await self.service.authorizer.may(self.principal, scope, thread_id):
             raise HttpProblem(403, "not_allowed", f"This needs the scope {scope!r}.")
+
+    def has_begun(self) -> bool:
+        """Whether the answer has."""
+        return self._status != 0
+
+    async def receive(self) -> Any:
+        if self._is_whole or self.has_begun() or self.kind != "http":  # only a disconnect matters now
+            return await self._receive()
+        limits = self.service.config.limits
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + limits.body_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            if self.has_begun():
+                return await self._receive()
+            sentence = f"The body did not arrive within {limits.body_seconds:g} s."
+            raise HttpProblem(408, "body_too_slow", sentence) from None
+        if message["type"] == "http.disconnect" and not self.has_begun():
+            raise HttpProblem(400, "client_left", "The client disconnected before the end of the body.")
+        if message["type"] == "http.request":
+            self._size += len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
+            if self._size > limits.max_request_bytes and not self.has_begun():
+                raise too_large(limits.max_request_bytes)
+        return message
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            own = (b"x-request-id", self.request_id.encode())
+            message["headers"] = [*message.get("headers", ()), own, *SECURITY_HEADERS, *self.limits]
+        if self.is_head and message["type"] == "http.response.body":
+            message["body"] = b""
+        await self._send(message)
+
+    async def refuse(self, problem: HttpProblem) -> None:
+        if self.kind == "websocket":
+            code = 1013 if problem.status in (429, 503) else 1008
+            await self._send({"type": "websocket.close", "code": code, "reason": problem.code})
+            return
+        body = error_body(self.request_id, problem)
+        extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+        start = {"type": "http.response.start", "status": problem.status}
+        fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self.send({**start, "headers": [*fixed, *extra, *self._cors_headers()]})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _cors_headers(self) -> list[tuple[bytes, bytes]]:
+        """CORS headers for error responses. Litestar adds them to all other responses."""
+        cors, origin = self.service.config.cors, self.headers.get("origin")
+        if origin is None or (origin not in cors.origins and "*" not in cors.origins):
+            return []
+        headers = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+        headers.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
+        return [*headers, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else headers
+
+    def count(self, route: str) -> None:
+        if self.kind == "http":
+            seconds = time.perf_counter() - self._began
+            self.service.metrics.request_ended(self.method, route, self._status, seconds)
 
 
 def visit_of(scope: Any) -> Visit:
@@ -80,25 +182,6 @@ async def authorize(request: Request[Any, Any, Any]) -> None:
         await visit_of(request.scope).require_scope(required, request.path_params.get("thread_id"))
 
 
-logger = get_logger("server")
-
-AsgiScope = MutableMapping[str, Any]
-
-SECURITY_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-]
-EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
-"""Headers that allowed pages of other origins may read."""
-_EXEMPT = frozenset({"/ping", "/healthz", "/readyz"})
-"""Paths without a rate limit: an orchestrator would restart a healthy server after a 429."""
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_BEARER = "agentflow-bearer"
-
-
 class ServerApp:
     """An ASGI app, to serve or to mount. Without lifespan events, the first request starts it."""
 
@@ -119,30 +202,23 @@ class ServerApp:
             return
         service = self.service
         service.start()
-        limits, root_path = service.config.limits, service.config.root_path
+        root_path = service.config.root_path
         if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may strip the prefix or keep it
             path = scope["path"][len(root_path) :]
             scope = {**scope, "path": path, "raw_path": path.encode()}
-        headers = _headers(scope)
-        request_id = headers.get("x-request-id", "")
-        if not _REQUEST_ID.fullmatch(request_id):
-            request_id = random_digits() + random_digits()
-        visit = scope[KEY] = Visit(request_id, service)
-        answer = _Answer(scope, send, request_id, service, headers.get("origin"))
-        if scope.get("method") == "HEAD" and _path(scope) in self._public:  # load balancers send it
-            scope, answer.is_head = {**scope, "method": "GET"}, True
+        visit = scope[KEY] = Visit(scope, receive, send, service)
+        if visit.method == "HEAD" and visit.path in self._public:  # load balancers send it
+            scope, visit.is_head = {**scope, "method": "GET"}, True
         try:
-            await self._admit(scope, headers, visit, answer)
-        except HttpProblem as problem:
-            await answer.refuse(problem)
-            return
-        if scope["type"] == "http":
-            receive = _RequestBody(receive, answer, limits.max_request_bytes, limits.body_seconds).receive
-        try:
-            with link_to_caller(headers):  # a run that begins here links its trace to the caller's
-                await self.routes(scope, receive, answer.send)  # type: ignore[arg-type]  # the types of ASGI by another name
+            try:
+                await self._admit(visit)
+            except HttpProblem as problem:
+                await visit.refuse(problem)
+                return
+            with link_to_caller(visit.headers):  # a run that begins here links its trace to the caller's
+                await self.routes(scope, visit.receive, visit.send)  # type: ignore[arg-type]  # the types of ASGI by another name
         finally:
-            answer.count()
+            visit.count(scope.get("path_template") or "none")
 
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
@@ -159,30 +235,28 @@ class ServerApp:
         """
         await self.service.stop()
 
-    async def _admit(self, scope: AsgiScope, headers: dict[str, str], visit: Visit, answer: _Answer) -> None:
+    async def _admit(self, visit: Visit) -> None:
         """Raises HttpProblem."""
-        path = _path(scope)
         service = self.service
-        _check_host(headers, service)
-        if scope["type"] == "http":
-            _check_length(headers, service.config.limits.max_request_bytes)
-        peer = (scope.get("client") or (None,))[0]
-        if path not in self._public and scope.get("method") != "OPTIONS":
+        _check_host(visit.headers, service)
+        if visit.kind == "http":
+            _check_length(visit.headers, service.config.limits.max_request_bytes)
+        if visit.path not in self._public and visit.method != "OPTIONS":
             try:
-                visit.principal = await self._authenticate(scope, headers, path, peer)
+                visit.principal = await self._authenticate(visit)
             except HttpProblem:  # failed authentication counts against the rate limit too
-                await self._count(headers, path, peer, visit, answer)
+                await self._count(visit)
                 raise
             visit.space = service.space(visit.principal)
-        await self._count(headers, path, peer, visit, answer)
+        await self._count(visit)
 
-    async def _authenticate(self, scope: AsgiScope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
+    async def _authenticate(self, visit: Visit) -> Principal:
         if self.service.authenticator is None:
             return ANYBODY
-        token, api_key = _token(scope, headers), headers.get("x-api-key")
+        token, api_key = _token(visit), visit.headers.get("x-api-key")
         if token is not None and api_key is not None and token != api_key:
             raise HttpProblem(401, "not_authenticated", "The request has two different credentials. Send one.")
-        credentials = Credentials(headers, token, api_key, scope.get("method", "GET"), path, peer)
+        credentials = Credentials(visit.headers, token, api_key, visit.method, visit.path, visit.peer)
         try:
             return await self.service.authenticator.authenticate(credentials)
         except NotAuthenticated as error:
@@ -196,14 +270,14 @@ class ServerApp:
                 503, "auth_unavailable", "Authentication is not available now. Try again later."
             ) from None
 
-    async def _count(self, headers: dict[str, str], path: str, peer: str | None, visit: Visit, answer: _Answer) -> None:
+    async def _count(self, visit: Visit) -> None:
         limit = self.service.config.rate_limit
-        if self.service.limiter is None or limit is None or path in _EXEMPT or path in limit.exclude_paths:
+        if self.service.limiter is None or limit is None or visit.path in (*_EXEMPT, *limit.exclude_paths):
             return
-        address = client_address(peer, headers, limit.trusted_proxies)
+        address = client_address(visit.peer, visit.headers, limit.trusted_proxies)
         visit.limit_key = limit_key(limit.by, address, visit.principal.user_id)
         verdict = await self.service.limiter.take(visit.limit_key)
-        answer.limits = [
+        visit.limits = [
             (b"x-ratelimit-limit", b"%d" % verdict.limit),
             (b"x-ratelimit-remaining", b"%d" % verdict.remaining),
             (b"x-ratelimit-reset", b"%d" % (verdict.seconds + 0.999)),
@@ -216,96 +290,6 @@ def handlers_of(route: Any) -> list[Any]:
     """The handlers of a route, without the OPTIONS handlers that Litestar adds."""
     handlers = getattr(route, "route_handlers", None) or [route.route_handler]
     return [handler for handler in handlers if getattr(handler, "http_methods", None) != {"OPTIONS"}]
-
-
-class _Answer:
-    """Sends a route's response with the headers that every response has."""
-
-    def __init__(self, scope: AsgiScope, send: Any, request_id: str, service: Service, origin: str | None) -> None:
-        self._scope = scope
-        self._origin = origin
-        self.is_head = False
-        """Whether the client requested the headers only."""
-        self._send = send
-        self._service = service
-        self._began = time.perf_counter()
-        self._status = 0
-        self._own = [(b"x-request-id", request_id.encode()), *SECURITY_HEADERS]
-        self._request_id = request_id
-        self.limits: list[tuple[bytes, bytes]] = []
-
-    def has_begun(self) -> bool:
-        return self._status != 0
-
-    async def send(self, message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *self._own, *self.limits]
-        if self.is_head and message["type"] == "http.response.body":
-            message["body"] = b""
-        await self._send(message)
-
-    async def refuse(self, problem: HttpProblem) -> None:
-        if self._scope["type"] == "websocket":
-            code = 1013 if problem.status in (429, 503) else 1008
-            await self._send({"type": "websocket.close", "code": code, "reason": problem.code})
-            return
-        body = error_body(self._request_id, problem)
-        extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
-        start = {"type": "http.response.start", "status": problem.status}
-        fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await self.send({**start, "headers": [*fixed, *extra, *self._cors_headers()]})
-        await self._send({"type": "http.response.body", "body": body})
-        self.count()
-
-    def _cors_headers(self) -> list[tuple[bytes, bytes]]:
-        """CORS headers for error responses. Litestar adds them to all other responses."""
-        cors = self._service.config.cors
-        if self._origin is None or (self._origin not in cors.origins and "*" not in cors.origins):
-            return []
-        headers = [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
-        headers.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
-        return [*headers, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else headers
-
-    def count(self) -> None:
-        if self._scope["type"] == "http":
-            route = self._scope.get("path_template") or "none"
-            seconds = time.perf_counter() - self._began
-            self._service.metrics.request_ended(self._scope["method"], route, self._status, seconds)
-
-
-class _RequestBody:
-    """A request's body with a size limit and a time limit."""
-
-    def __init__(self, receive: Any, answer: _Answer, most: int, seconds: float) -> None:
-        self._receive = receive
-        self._answer = answer
-        self._most = most
-        self._seconds = seconds
-        self._deadline: float | None = None
-        self._size = 0
-        self._is_whole = False
-
-    async def receive(self) -> Any:
-        if self._is_whole or self._answer.has_begun():  # only a disconnect matters now
-            return await self._receive()
-        if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._seconds
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            if self._answer.has_begun():
-                return await self._receive()
-            raise HttpProblem(408, "body_too_slow", f"The body did not arrive within {self._seconds:g} s.") from None
-        if message["type"] == "http.disconnect" and not self._answer.has_begun():
-            raise HttpProblem(400, "client_left", "The client disconnected before the end of the body.")
-        if message["type"] == "http.request":
-            self._size += len(message.get("body", b""))
-            self._is_whole = not message.get("more_body", False)
-            if self._size > self._most and not self._answer.has_begun():
-                raise too_large(self._most)
-        return message
 
 
 def too_large(most: int) -> HttpProblem:
@@ -351,13 +335,13 @@ def _check_host(headers: dict[str, str], service: Service) -> None:
             raise HttpProblem(403, "foreign_origin", "Pages of this origin may not call this server.")
 
 
-def _token(scope: AsgiScope, headers: dict[str, str]) -> str | None:
+def _token(visit: Visit) -> str | None:
     """The bearer token of the header or, for a browser's socket, of its subprotocol."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
+    kind, _, token = visit.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
-    if scope["type"] == "websocket":
-        offered = [protocol.strip() for protocol in headers.get("sec-websocket-protocol", "").split(",")]
+    if visit.kind == "websocket":
+        offered = [protocol.strip() for protocol in visit.headers.get("sec-websocket-protocol", "").split(",")]
         if _BEARER in offered:
             return next((protocol for protocol in offered if protocol and protocol != _BEARER), None)
     return None
