@@ -219,7 +219,8 @@ class Connection:
             return error.retry_after
         longest = self.patience.longest_wait
         first = self.patience.first_wait if self.patience.first_wait is not None else asked_for or 0.2
-        return _add_jitter(min(longest, first * 2.0 ** min(attempt - 1, 16)))
+        wait = min(longest, first * 2.0 ** min(attempt - 1, 16))
+        return wait * (0.5 + random.random() / 2)  # noqa: S311  # jitter, not a secret
 
     def build_request(self, call: HttpCall[Any]) -> httpx.Request:
         """Raises TypeError if the body cannot be encoded as JSON."""
@@ -314,10 +315,6 @@ class HttpStream:
         self._call = self._response = self._pieces = None
         if response is not None:
             await self._connection.io.close_response(response, pieces)
-
-
-def _add_jitter(seconds: float) -> float:
-    return seconds * (0.5 + random.random() / 2)  # noqa: S311  # jitter, not a secret
 
 
 def normalize_url(url: str) -> str:

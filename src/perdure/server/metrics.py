@@ -82,7 +82,7 @@ class HistogramMetric:
         self._about = name, text
         self._bounds = bounds
         self._labels = labels
-        self._names = [*map(_bound_name, bounds), "+Inf"]
+        self._names = [*(str(float(bound)) for bound in bounds), "+Inf"]
         self._values: dict[Labels, list[float]] = {}
         if not labels:
             self._counts(())
@@ -122,10 +122,6 @@ class MetricCollector(Collector):
 
     def collect(self) -> Iterator[Any]:
         return (metric.family() for metric in self._all)
-
-
-def _bound_name(bound: float) -> str:
-    return str(float(bound))
 
 
 class Metrics:

@@ -277,7 +277,7 @@ def client_address(peer: str | None, headers: Mapping[str, str], trusted_proxies
         return peer or UNKNOWN
     networks = trusted_networks(trusted_proxies)
     hops = headers.get("x-forwarded-for", "").rsplit(",", MAX_HOPS)[-MAX_HOPS:] if networks else []
-    while hops and _is_trusted(nearest, networks):
+    while hops and any(nearest in network for network in networks):
         before = _address(hops.pop())
         if before is None:
             break
@@ -313,10 +313,6 @@ def trusted_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
                 "rate_limit.trusted_proxies", f"{text!r} is neither an address nor a network, such as 10.0.0.0/8."
             ) from None
     return tuple(networks)
-
-
-def _is_trusted(address: Address, networks: tuple[Network, ...]) -> bool:
-    return any(address in network for network in networks)
 
 
 def _address(text: str) -> Address | None:

@@ -201,13 +201,9 @@ def _check_keys(keys: tuple[StoredKey, ...]) -> None:
             raise ValueError(f"key {key.id} is there twice")  # one of them may be revoked
         if not is_user_id(key.user):
             raise ValueError(f"key {key.id} names no user")
-        if not all(map(_is_aware, (key.created, key.expires, key.revoked))):
+        if any(at is not None and at.tzinfo is None for at in (key.created, key.expires, key.revoked)):
             raise ValueError(f"a time of key {key.id} has no zone")
         ids.add(key.id)
-
-
-def _is_aware(at: datetime | None) -> bool:
-    return at is None or at.tzinfo is not None
 
 
 # ---------------------------------------------------------------- keys

@@ -199,17 +199,15 @@ def _arguments_for(function: object, path: str) -> Callable[[Credentials], tuple
     except (TypeError, ValueError):
         raise invalid("auth.path", f"the parameters of {path!r} cannot be read; expected {expected}.") from None
     is_named_so = list(signature.parameters)[:2] == ["request", "response"]  # defaults could hide AgentFlow's signature
-    for arguments in (_agentflow_arguments,) if is_named_so else (_credentials_alone, _agentflow_arguments):
+    for arguments in (
+        (_agentflow_arguments,) if is_named_so else (lambda credentials: (credentials,), _agentflow_arguments)
+    ):
         try:
             signature.bind(*arguments(Credentials(headers={})))
         except TypeError:
             continue
         return arguments
     raise invalid("auth.path", f"{path!r} takes {signature}: expected {expected}.")
-
-
-def _credentials_alone(credentials: Credentials) -> tuple[object]:
-    return (credentials,)
 
 
 def _agentflow_arguments(credentials: Credentials) -> tuple[object, object, object]:

@@ -130,7 +130,7 @@ def weakness_of(secret: str) -> str | None:
     """Why the secret can be guessed; None if it looks random."""
     if len(set(secret)) < MIXED_CHARACTERS:
         return f"has only {len(set(secret))} different characters"
-    if any(_repeats(secret, period) for period in range(1, len(secret) // 2 + 1)):
+    if any(secret[period:] == secret[:-period] for period in range(1, len(secret) // 2 + 1)):
         return "repeats itself"
     steps = [ord(after) - ord(before) for before, after in pairwise(secret)]
     if sum(abs(step) == 1 for step in steps) > len(steps) // 2:
@@ -138,22 +138,10 @@ def weakness_of(secret: str) -> str | None:
     letters = "".join(letter for letter in secret.lower() if letter in string.ascii_lowercase)
     for word in sorted(_PLACEHOLDERS, key=len, reverse=True):
         letters = letters.replace(word, "")
-    if (
-        len(letters) < _FEW_LETTERS
-        and any(character.isalpha() for character in secret)
-        and not _has_digits_enough(secret)
-    ):
+    letter_count = sum(map(str.isalpha, secret))  # a hexadecimal secret has few
+    if len(letters) < _FEW_LETTERS and letter_count > 0 and len(secret) - letter_count <= len(secret) // 2:
         return "consists of placeholder words"
     return None
-
-
-def _has_digits_enough(secret: str) -> bool:
-    """Whether most characters are not letters, as in a hexadecimal secret."""
-    return sum(not character.isalpha() for character in secret) > len(secret) // 2
-
-
-def _repeats(text: str, period: int) -> bool:
-    return all(text[at] == text[at - period] for at in range(period, len(text)))
 
 
 # ---------------------------------------------------------------- keys

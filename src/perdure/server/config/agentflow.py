@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from perdure.errors import did_you_mean
@@ -73,13 +73,15 @@ def translate(tree: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
     """Translate to perdure's keys, which the file may contain too."""
     whole: dict[str, Any] = {}
     own = config_fields(ServerConfig)
-    keys = [*own, *IGNORED, *REFUSED, *_TRANSLATORS]
+    keys = [*own, *IGNORED, *REFUSED, *_PARTS]
     for key, value in tree.items():
         if key in SAME_KEYS:
             whole[key] = value
-        elif key in _TRANSLATORS:
+        elif key == "rate_limit" and value is not None:
+            _rate_limit(value, whole, reader)
+        elif key in _PARTS:
             if value is not None:
-                _TRANSLATORS[key](value, whole, reader)
+                _part(key, value, whole, reader)
         elif key in IGNORED:
             reader.warnings.append(f"{reader.source}: {key} is ignored: {IGNORED[key]}.")
         elif key in REFUSED:
@@ -148,53 +150,43 @@ def _proxies(value: Mapping[str, Any], limits: dict[str, Any], reader: ConfigRea
 # ---------------------------------------------------------------- other keys
 
 
-def _websocket(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    part = reader.read_struct(WebsocketPart, value, "websocket")
+_PARTS: dict[str, type[ConfigPart]] = {
+    "websocket": WebsocketPart,
+    "ag_ui": AgUiPart,
+    "observability": ObservabilityPart,
+}
+_EXPORTER = (
+    "only OpenTelemetry exports spans. Set OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS to the values of "
+    "this service, and set this to false."
+)
+_REFUSED_BELOW = {
+    "websocket.max_connections_per_user": "sockets are limited for all users together by websocket.max_connections. "
+    "rate_limit with by 'user' limits the requests of one user. Set it to 0, or remove it.",
+    "websocket.realtime_models": "the server does not stream sound. Remove the key.",
+    "ag_ui.enabled": "the server does not support AG-UI. Clients follow GET /v1/threads/{id}/events and can reconnect "
+    "with a cursor. Set it to false, or remove ag_ui.",
+    "observability.logfire.enabled": _EXPORTER,
+    "observability.langsmith.enabled": _EXPORTER,
+}
+"""Errors unless null, 0, false or empty."""
+
+
+def _part(key: str, value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
+    part = reader.read_struct(_PARTS[key], value, key)
     if part is INVALID:
         return
-    if part.max_connections is not None:
+    for path, sentence in _REFUSED_BELOW.items():
+        if path.startswith(f"{key}.") and _has_value(value, path.removeprefix(f"{key}.")):
+            reader.report(path, sentence)
+    if isinstance(part, WebsocketPart) and part.max_connections is not None:
         _merge(whole, "limits", {"max_streams": part.max_connections, **(whole.get("limits") or {})})
-    if part.max_connections_per_user not in (None, 0):
-        reader.report(
-            "websocket.max_connections_per_user",
-            "sockets are limited for all users together by websocket.max_connections. rate_limit with by 'user' "
-            "limits the requests of one user. Set it to 0, or remove it.",
-        )
-    if part.realtime_models:
-        reader.report("websocket.realtime_models", "the server does not stream sound. Remove the key.")
-
-
-def _ag_ui(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    part = reader.read_struct(AgUiPart, value, "ag_ui")
-    if part is not INVALID and part.enabled:
-        reader.report(
-            "ag_ui.enabled",
-            "the server does not support AG-UI. Clients follow GET /v1/threads/{id}/events and can reconnect with a "
-            "cursor. Set it to false, or remove ag_ui.",
-        )
-
-
-def _observability(value: Any, whole: dict[str, Any], reader: ConfigReader) -> None:
-    part = reader.read_struct(ObservabilityPart, value, "observability")
-    if part is INVALID:
-        return
-    if "level" in value:
+    if isinstance(part, ObservabilityPart) and "level" in value:
         reader.warnings.append(
             f"{reader.source}: observability.level is ignored: OpenTelemetry exports all spans or none."
         )
-    for name in ("logfire", "langsmith"):
-        exporter = getattr(part, name)
-        if exporter is not None and exporter.enabled:
-            reader.report(
-                f"observability.{name}.enabled",
-                "only OpenTelemetry exports spans. Set OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS "
-                "to the values of this service, and set this to false.",
-            )
 
 
-_TRANSLATORS: dict[str, Callable[[Any, dict[str, Any], ConfigReader], None]] = {
-    "rate_limit": _rate_limit,
-    "websocket": _websocket,
-    "ag_ui": _ag_ui,
-    "observability": _observability,
-}
+def _has_value(tree: Any, path: str) -> bool:
+    for key in path.split("."):
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return bool(tree)

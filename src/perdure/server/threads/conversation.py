@@ -117,7 +117,8 @@ async def _beginnings(
         info = infos.pop(at)
         at = info.previous_checkpoint_id
         if info.run_id is None:
-            if _is_cleared(await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)):
+            edited = await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)
+            if not (edited.state or edited.executors or edited.outputs or edited.deliveries):  # cleared
                 break
         elif info.iteration_count == 0:
             beginnings.append(info)
@@ -158,10 +159,6 @@ async def _read_outputs(
         count += 1
         if count % EVENTS_PER_TURN == 0:
             await asyncio.sleep(0)  # lets other tasks run
-
-
-def _is_cleared(checkpoint: WorkflowCheckpoint) -> bool:
-    return not (checkpoint.state or checkpoint.executors or checkpoint.outputs or checkpoint.deliveries)
 
 
 # ---------------------------------------------------------------- edits
@@ -264,7 +261,8 @@ def update_state(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     )
     for key, value in after.items():
         stored = before.get(key)
-        if key in before and stored is not None and not _is_same_type(stored, value):
+        is_same_type = type(stored) is type(value) or (type(stored) is float and type(value) is int)
+        if stored is not None and not is_same_type:
             raise HttpProblem(
                 422,
                 "wrong_state_type",
@@ -272,12 +270,6 @@ def update_state(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
                 field=f"state.{key}",
             )
     return after
-
-
-def _is_same_type(stored: Any, value: Any) -> bool:
-    if type(stored) is float and type(value) is int:
-        return True
-    return type(stored) is type(value)
 
 
 # ---------------------------------------------------------------- names
