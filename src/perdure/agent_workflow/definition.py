@@ -249,13 +249,10 @@ class NodeLink(NamedTuple):
 class Draft:
     """Shared and changed by every builder of one `AgentWorkflow.create()`."""
 
-    name: str = ""
-    """Empty: built from the nodes' ids."""
-    version: str = "1.0.0"
-    description: str | None = None
+    config: WorkflowConfig
+    """Of the whole workflow; agents and edges are below. An empty name is built from the nodes' ids."""
     nodes: dict[str, NodeDraft] = field(default_factory=dict)
     edges: list[EdgeDraft] = field(default_factory=list)
-    settings: SettingsConfig = field(default_factory=SettingsConfig)
     store: StoreCheckpointStorage | None = None
     session_store: Any = None
     clock: Clock | None = None
@@ -267,26 +264,17 @@ class Draft:
 
     @classmethod
     def from_config(cls, config: WorkflowConfig, source: str | None = None) -> Draft:
-        return Draft(
-            name=config.name,
-            version=config.version,
-            description=config.description,
-            nodes={node_id: NodeDraft(node) for node_id, node in config.agents.items()},
-            edges=[EdgeDraft(edge) for edge in config.edges],
-            settings=config.settings,
-            source=source,
-        )
+        nodes = {node_id: NodeDraft(node) for node_id, node in config.agents.items()}
+        return Draft(config, nodes, [EdgeDraft(edge) for edge in config.edges], source=source)
 
     def to_config(self) -> WorkflowConfig:
         """The definition, without the objects that only Python has."""
-        return WorkflowConfig(
-            name=self.name,
-            version=self.version,
-            description=self.description,
-            agents={node_id: node.config for node_id, node in self.nodes.items()},
-            edges=tuple(edge.config for edge in self.edges),
-            settings=self.settings,
-        )
+        agents = {node_id: node.config for node_id, node in self.nodes.items()}
+        return msgspec.structs.replace(self.config, agents=agents, edges=tuple(edge.config for edge in self.edges))
+
+    @property
+    def settings(self) -> SettingsConfig:
+        return self.config.settings
 
     def copy(self) -> Draft:
         """A copy: later changes of the builder do not affect built workflows."""
@@ -313,5 +301,8 @@ class Draft:
             if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
                 yield NodeLink(node_id, config.on_error.fallback, "fallback")
 
+    def change(self, **changes: Any) -> None:
+        self.config = msgspec.structs.replace(self.config, **changes)
+
     def change_settings(self, **changes: Any) -> None:
-        self.settings = msgspec.structs.replace(self.settings, **changes)
+        self.change(settings=msgspec.structs.replace(self.settings, **changes))

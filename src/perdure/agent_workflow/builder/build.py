@@ -45,7 +45,8 @@ from perdure.workflows.workflow import Workflow
 def build_instance(draft: Draft) -> AgentWorkflowInstance:
     """Raises InvalidDefinition with all problems."""
     draft = draft.copy()
-    draft.name = draft.name or join_names("agent-workflow", draft.nodes)
+    if not draft.config.name:
+        draft.change(name=join_names("agent-workflow", draft.nodes))
     # Checks of the content need a definition of the right form, and agents need a definition without problems.
     problems = form_problems(draft)
     problems = problems or [*resolve_imports(draft), *content_problems(draft)]
@@ -273,19 +274,19 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
     settings = draft.settings
     conversations = None
     if settings.conversation.mode != "none":
-        conversations = Conversations(settings.conversation, draft.name, draft.session_store)
+        conversations = Conversations(settings.conversation, draft.config.name, draft.session_store)
     conductor = Conductor(
-        draft.name,
+        draft.config.name,
         planner,
         {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
-        version={"name": draft.name, "version": draft.version, "number": draft.number},
+        version={"name": draft.config.name, "version": draft.config.version, "number": draft.number},
         timeout=settings.timeout,
         conversations=conversations,
     )
     builder = WorkflowBuilder(
         MAX_SUPERSTEPS,
-        draft.name,
-        draft.description,
+        draft.config.name,
+        draft.config.description,
         start_executor=conductor,
         checkpoint_storage=storage,
         output_from=[conductor],
@@ -299,7 +300,7 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
             predicate = isolate_predicate(node.needs_approval, f"agents.{node_id}.approval.predicate")
             node = replace(node, needs_approval=predicate)
         turns = Turns(node_id, node, known_outputs)
-        executor = AgentNode(turns, draft.name, conversations=conversations, is_inner=is_inner)
+        executor = AgentNode(turns, draft.config.name, conversations=conversations, is_inner=is_inner)
         executors[node_id] = executor
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
         if node.workflow is not None:

@@ -59,20 +59,20 @@ class AgentWorkflow:
 
     @classmethod
     def create(cls) -> AgentWorkflow:
-        return AgentWorkflow(Draft())
+        return AgentWorkflow(Draft(WorkflowConfig(name="")))
 
     def with_name(self, name: str) -> AgentWorkflow:
         """The name of executions and of the stored definition. The default is built from the nodes' ids."""
         check_identifier("name", name)
-        self._draft.name = name
+        self._draft.change(name=name)
         return self
 
     def with_version(self, version: str) -> AgentWorkflow:
-        self._draft.version = version
+        self._draft.change(version=version)
         return self
 
     def with_description(self, description: str) -> AgentWorkflow:
-        self._draft.description = description
+        self._draft.change(description=description)
         return self
 
     def with_max_iterations(self, count: int) -> AgentWorkflow:

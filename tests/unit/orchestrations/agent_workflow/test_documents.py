@@ -82,7 +82,7 @@ async def test_builder_can_extend_a_document() -> None:
 
 
 def test_editors_may_name_the_schema_in_it() -> None:
-    assert read_draft(document(**{"$schema": "agent-workflow.schema.json"})).name == "w"
+    assert read_draft(document(**{"$schema": "agent-workflow.schema.json"})).config.name == "w"
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_without_pyyaml_json_is_read_and_yaml_names_the_extra(tmp_path: Path, mo
     ):
         read_draft(path)
     (tmp_path / "w.json").write_text('{"name": "w"}')
-    assert read_draft(tmp_path / "w.json").name == "w"
+    assert read_draft(tmp_path / "w.json").config.name == "w"
 
 
 def test_folder_is_rejected_as_a_document(tmp_path: Path) -> None:
