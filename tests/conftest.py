@@ -9,7 +9,7 @@ import random
 import signal
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,6 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not SOAK:
         items[:], left_out = choose(items)
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: all objects stay. It took a third of the time in a new clone."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

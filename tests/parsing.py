@@ -32,6 +32,12 @@ def tree_of(path: Path) -> ast.Module:
     return parse(text, str(path))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file, in the order of `ast.walk`."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def blocks(path: Path) -> Iterator[tuple[str, Block]]:
     """Every function and class of a file with its dotted name."""
 
