@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from perdure.codecs import JsonCodec
-from perdure.engine.thread.effects import DELETED
-from perdure.engine.thread.state import LaneState, merge_state
+from perdure.engine.thread.state import DELETED, LaneState, merge_state
 from perdure.errors import StateConflict
 from perdure.graph.policy import Reducer, add, append, merge
 

@@ -16,11 +16,10 @@ import msgspec
 
 from perdure.agents.conversation.message import AgentSession, Content, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.clock import SystemClock
-from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
-from perdure.engine.delivery.calls import frame_of
+from perdure.clock import SystemClock, TimeLimitReached, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
+from perdure.engine.delivery.replay import frame_of
 from perdure.errors import AgentFailed, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 

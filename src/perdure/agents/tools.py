@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.agents.conversation.message import Content
 from perdure.agents.recording import ask_for_approval, current_delivery, emit_updates_to, record_call, request_id_for
-from perdure.engine.delivery.attempts import Work
+from perdure.engine.delivery.recorder import Work
 from perdure.graph.executor import is_async
 from perdure.graph.policy import DEFAULT, RetryPolicy, Seconds
 

@@ -248,7 +248,7 @@ class FunctionNode(Executor):
         accepted = type(None) if shape.message_type is None else shape.message_type
         outputs = () if shape.output_type in (None, type(None)) else tuple(flatten_union(shape.output_type))
         self.table = HandlerTable(
-            id, [Handler(id, _run, accepted, None, (), outputs, True, Returns.YIELDED, own_task=True)]
+            id, [Handler(id, FunctionNode.run, accepted, None, (), outputs, True, Returns.YIELDED, own_task=True)]
         )
 
     @property
@@ -265,10 +265,6 @@ class FunctionNode(Executor):
             return await shape.function(*arguments, **named)
         finally:
             current_run_context.set(outer)
-
-
-async def _run(node: FunctionNode, message: Any, ctx: DeliveryContext) -> Any:
-    return await node.run(message, ctx)
 
 
 P = ParamSpec("P")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hashlib import sha256
 from types import TracebackType
@@ -16,7 +16,7 @@ from perdure.log import get_logger
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer
+    from opentelemetry.trace import Span, SpanContext, Tracer
 
 
 logger = get_logger("engine")
@@ -142,42 +142,6 @@ class Opened:
             self.outcome = self.outcome or "failed"
             self.note(error)
         self.end()
-
-
-class Spans:
-    """The spans of one run, from one tracer, nested by OpenTelemetry's current context."""
-
-    def __init__(self, tracing: Tracing) -> None:
-        self.tracing = tracing
-        self._tracer = tracing.tracer()
-
-    def open(
-        self,
-        name: str,
-        attributes: Attributes,
-        context: Context | None = None,
-        *,
-        links: Sequence[Link] = (),
-        kind: SpanKind | None = None,
-    ) -> Opened:
-        from opentelemetry.trace import SpanKind
-
-        span = self._tracer.start_span(
-            name,
-            context,
-            kind or SpanKind.INTERNAL,
-            attributes,
-            links,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-        return Opened(self.tracing, span)
-
-    def add_event(self, name: str, attributes: Attributes) -> None:
-        """Add an event to the current span."""
-        from opentelemetry import trace
-
-        trace.get_current_span().add_event(name, attributes)
 
 
 def trace_ids(thread_id: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import tracing
-from perdure.engine.tracing import Attributes, Opened, Spans, Tracing, to_text
+from perdure.engine.tracing import Attributes, Opened, Tracing, to_text
 from perdure.errors import RunInterrupted, ThreadConflict, type_name
 from perdure.events import WorkflowRunState
 from perdure.observing import (
@@ -28,16 +28,16 @@ from perdure.observing import (
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.trace import Link, SpanKind
 
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
     from perdure.checkpoints.thread import OnSaved
     from perdure.engine.delivery.lane import Lane
     from perdure.engine.run.request import RunRequest
     from perdure.engine.thread.compiled import Compiled
-    from perdure.engine.thread.effects import Effects
     from perdure.engine.thread.level import Level
     from perdure.engine.thread.live_threads import LiveThread
-    from perdure.engine.thread.position import Position
+    from perdure.engine.thread.position import Effects, Position
     from perdure.events import WorkflowEvent
     from perdure.records import Answer, CheckpointInfo, WorkflowMessage
 
@@ -45,14 +45,39 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- spans
 
 
-class RunSpans(Spans):
+class RunSpans:
+    """The spans of one run, from one tracer, nested by OpenTelemetry's current context."""
+
     def __init__(self, tracing: Tracing, durability: str) -> None:
-        super().__init__(tracing)
+        self.tracing = tracing
+        self._tracer = tracing.tracer()
         self._durability = durability
         self._levels: dict[Level, Opened] = {}
         """Spans of sub-workflows with work in the present superstep."""
         self._deliveries: dict[Lane, Opened] = {}
         """Spans of running deliveries."""
+
+    def open(
+        self,
+        name: str,
+        attributes: Attributes,
+        context: Context | None = None,
+        *,
+        links: Sequence[Link] = (),
+        kind: SpanKind | None = None,
+    ) -> Opened:
+        from opentelemetry.trace import SpanKind
+
+        span = self._tracer.start_span(
+            name,
+            context,
+            kind or SpanKind.INTERNAL,
+            attributes,
+            links,
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        return Opened(self.tracing, span)
 
     def run(self, compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Opened:
         """Open the span of the run, in the thread's trace and linked to the caller."""
@@ -138,7 +163,10 @@ class RunSpans(Spans):
 
     def record_bypass(self, kind: str, path: str) -> None:
         """Note a replay of an `executor` or `step` that an earlier attempt recorded."""
-        self.add_event(f"{kind}.bypassed", {"executor.id" if kind == "executor" else "step.name": path})
+        from opentelemetry import trace
+
+        name = "executor.id" if kind == "executor" else "step.name"
+        trace.get_current_span().add_event(f"{kind}.bypassed", {name: path})
 
     async def step(
         self, path: str, attempt: int, work: Coroutine[Any, Any, tuple[Any, Exception | None]]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from perdure.agents.base import RecordingAgent
+from perdure.agents.base import RecordingAgent, as_agent_message
 from perdure.agents.conversation.message import AgentSession, Content, Message, as_messages
-from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.response import (
+    AgentResponse,
+    AgentResponseUpdate,
+    add_usage,
+    is_other_message,
+    update_of,
+)
 from perdure.agents.recording import (
     current_delivery,
     emit_replays_to,
@@ -19,17 +26,11 @@ from perdure.agents.recording import (
     record_whole_turn,
 )
 from perdure.engine.run.run import WorkflowRunResult
-from perdure.engine.thread.arguments import Secret
+from perdure.engine.thread.level import Secret
 from perdure.errors import ThreadNotFound, ThreadNotIdle
+from perdure.events import WorkflowEvent
 from perdure.graph.executor import accepts
 from perdure.records import CheckpointInfo
-from perdure.workflows.agent_updates import (
-    REQUEST_INFO,
-    RequestInfoFunctionArgs,
-    UpdateStream,
-    build_response,
-    final_updates,
-)
 
 if TYPE_CHECKING:
     from perdure.workflows.functions import FunctionalWorkflow
@@ -39,20 +40,13 @@ INNER_PREFIX = "inside-"
 """The prefix of run ids of a turn inside another workflow."""
 
 
-class InnerRun(NamedTuple):
-    """How to run a turn of the agent inside another workflow."""
-
-    options: dict[str, Any]
-    """Options of the workflow's `run`."""
-    is_resumed: bool
-    """Whether the turn started before an interruption: then its messages are in the thread."""
-
-
 async def plan_inner_run(
     workflow: Workflow, session_id: str, state: Mapping[str, Any], options: Mapping[str, Any], *, is_answer: bool
-) -> InnerRun:
-    """Plan the turn of the current step. `state` is that of the session after the last turn; `is_answer`: whether the
-    messages answer its requests."""
+) -> tuple[dict[str, Any], bool]:
+    """Options of the workflow's `run` for a turn in the current step, which runs inside another workflow. And whether
+    the turn started before an interruption: then its messages are in the thread.
+
+    `state` is that of the session after the last turn; `is_answer`: whether the messages answer its requests."""
     context = current_delivery()
     assert context is not None  # noqa: S101  # called only inside a workflow
     key = f"{INNER_PREFIX}{context.idempotency_key}"
@@ -63,22 +57,21 @@ async def plan_inner_run(
     # The owner of the outer thread may take this one: an earlier owner is dead, or lost the outer thread too.
     run_options = {"takeover": True, **_hide_arguments(options), "thread_id": thread_id, "run_id": key}
     if storage is None:
-        return InnerRun(run_options, is_resumed=False)
+        return run_options, False
     run_options["checkpoint_storage"] = storage
     head = await _find_head(workflow, storage, thread_id)
-    head_id = None if head is None else head.checkpoint_id
     if head is not None and head.run_id == key:
-        return InnerRun(run_options, is_resumed=True)
-    if head_id == state.get("checkpoint_id"):
-        return InnerRun(run_options, is_resumed=False)
+        return run_options, True
+    if (None if head is None else head.checkpoint_id) == state.get("checkpoint_id"):
+        return run_options, False
     if is_answer and head is not None and not str(head.run_id).startswith(INNER_PREFIX):
-        return InnerRun(run_options, is_resumed=True)  # an answer in this thread itself came first
+        return run_options, True  # an answer in this thread itself came first
     # It moved since, for a branch of the outer workflow that a rewind left and may still need: fork it.
     thread_id = run_options["thread_id"] = f"{session_id}/{context.idempotency_key[:12]}"
     head = await _find_head(workflow, storage, thread_id)
     if head is None and state.get("checkpoint_id") is not None:
         await workflow.fork(state["checkpoint_id"], thread_id=thread_id, checkpoint_storage=storage)
-    return InnerRun(run_options, is_resumed=head is not None and head.run_id == key)
+    return run_options, head is not None and head.run_id == key
 
 
 def _hide_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,13 +85,10 @@ def _hide_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _find_head(workflow: Workflow, storage: Any, thread_id: str) -> CheckpointInfo | None:
     try:
-        infos = await workflow.history(thread_id, limit=1, checkpoint_storage=storage)
+        return (await workflow.history(thread_id, limit=1, checkpoint_storage=storage))[0]
     except ThreadNotFound:
         return None
-    return infos[0] if infos else None
 
-
-__all__ = ["REQUEST_INFO", "RequestInfoFunctionArgs", "WorkflowAgent"]
 
 ANSWERS = {"function_result": "function_call", "function_approval_response": "function_approval_request"}
 """The content type of an answer, and that of its request."""
@@ -202,11 +192,11 @@ class WorkflowAgent(RecordingAgent):
         state: dict[str, Any] = {} if session is None else session.state
         session_id, is_answer = str(session and session.session_id), bool(_find_answers(messages))
         before = 0 if session is None else session.version
-        plan = await plan_inner_run(self.workflow, session_id, state, kwargs, is_answer=is_answer)
+        options, is_resumed = await plan_inner_run(self.workflow, session_id, state, kwargs, is_answer=is_answer)
         try:
-            result, response = await self._take_turn([] if plan.is_resumed else messages, plan.options, before)
+            result, response = await self._take_turn([] if is_resumed else messages, options, before)
         except ThreadNotIdle:  # an earlier attempt failed in this process, without a stored commit
-            result, response = await self._take_turn([], plan.options, before)
+            result, response = await self._take_turn([], options, before)
         counted = state.get("usage", {})
         state.update(thread_id=result.thread_id, checkpoint_id=result.checkpoint_id, usage=dict(result.usage))
         used = {name: count - counted.get(name, 0) for name, count in result.usage.items()}
@@ -252,12 +242,159 @@ def _find_answers(messages: Iterable[Message]) -> dict[str, Any]:
     if len(answers) < len(contents):
         raise ValueError("Answers to requests and new messages cannot be in one turn: send the answers first.")
     # A failed function_result is passed as a whole, not as None: the executor gets the error, or rejects the answer.
-    return {str(_call_id(answer)): answer.result if _is_result(answer) else answer for answer in answers}
+    return {str(_call_id(answer)): _answer_of(answer) for answer in answers}
 
 
-def _is_result(content: Content) -> bool:
-    return content.type == "function_result" and content.exception is None
+def _answer_of(content: Content) -> Any:
+    return content.result if content.type == "function_result" and content.exception is None else content
 
 
 def _call_id(content: Content) -> str | None:
     return content.id or content.call_id
+
+
+REQUEST_INFO = "request_info"
+"""The name of the function call of a request."""
+
+
+class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
+    """The arguments of a request's function call."""
+
+    request_id: str
+    data: Any
+
+
+def build_response(result: WorkflowRunResult, agent: WorkflowAgent, before: int) -> AgentResponse:
+    """All outputs since the last outside input, in the order of the deliveries, then the pending requests."""
+    counts: Counter[str] = Counter()
+    messages: list[Message] = []
+    value, usage = None, None
+    for event in result.outputs:
+        output = _read_output(event, agent.name, counts, before)
+        messages += output.messages
+        value = output.value if output.value is not None else value
+        usage = add_usage(usage, output.usage_details) if output.usage_details is not None else usage
+    requests = tuple(_as_call(event) for event in result.get_request_info_events())
+    if requests:
+        messages.append(Message("assistant", requests, agent.name, "requests"))
+    return AgentResponse(
+        messages=tuple(messages), response_id=result.run_id, agent_id=agent.id, usage_details=usage, value=value
+    )
+
+
+def final_updates(response: AgentResponse, result: WorkflowRunResult) -> Iterator[AgentResponseUpdate]:
+    """The last updates: the requests, and the usage and value of the whole response."""
+    ids: dict[str, Any] = {"response_id": response.response_id, "agent_id": response.agent_id}
+    if result.get_request_info_events():
+        requests = response.messages[-1]
+        yield update_of(requests, contents=requests.contents, **ids)
+    usage = () if response.usage_details is None else (Content.from_usage(response.usage_details),)
+    yield AgentResponseUpdate(contents=usage, value=response.value, **ids)
+
+
+class UpdateStream:
+    """The updates of a run: each output once, in parts if its executor streams it, else as a whole."""
+
+    def __init__(self, agent: WorkflowAgent, before: int) -> None:
+        self._before = before
+        self._graph = agent.workflow.graph
+        self._name = agent.name
+        self._counts: Counter[str] = Counter()
+        self._parts: dict[str, list[AgentResponseUpdate]] = {}
+        """By executor: the streamed parts of its next output."""
+        self._repeated: dict[str, list[AgentResponseUpdate]] = {}
+        """By executor: the parts that it streamed before an interruption."""
+        self._current: dict[str, tuple[AgentResponseUpdate, int]] = {}
+        """By executor: the first update of its current message, and the index of that message in the output."""
+
+    def repeat(self, executor_id: str, update: AgentResponseUpdate) -> None:
+        """Add an update from before an interruption. It precedes the next update of its executor, unless this stream
+        already has one."""
+        if executor_id not in self._parts:
+            self._repeated.setdefault(executor_id, []).append(update)
+
+    def add(self, event: WorkflowEvent) -> Iterator[AgentResponseUpdate]:
+        executor_id = str(event.executor_id)
+        if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
+            # Updates of executors without public outputs, and of sub-workflows, are internal.
+            if executor_id in self._graph.output_kinds:
+                for update in (*self._repeated.pop(executor_id, ()), event.data):
+                    yield from self._add_part(executor_id, update)
+        elif event.type in ("output", "intermediate"):
+            self._repeated.pop(executor_id, None)
+            parts = self._parts.pop(executor_id, [])
+            self._current.pop(executor_id, None)
+            output = _read_output(event, self._name, self._counts, self._before)
+            if AgentResponse.from_updates(parts).messages != output.messages:
+                yield from AgentResponse(messages=output.messages).to_updates()
+
+    def _add_part(self, executor_id: str, update: AgentResponseUpdate) -> Iterator[AgentResponseUpdate]:
+        """The update with the message id of the response, which separates concurrent executors."""
+        contents = tuple(content for content in update.contents if content.type != "usage")
+        if not contents and update.role is None:
+            return
+        first, index = self._current.get(executor_id, (None, -1))
+        if first is None or is_other_message(first, update):
+            index += 1
+            self._current[executor_id] = update, index
+        message_id = update.message_id or _message_id(self._before, executor_id, self._counts[executor_id] + 1, index)
+        part = AgentResponseUpdate(
+            contents=contents,
+            role=update.role,
+            author_name=update.author_name,
+            message_id=message_id,
+            additional_properties=update.additional_properties,
+            is_whole=update.is_whole,
+        )
+        self._parts.setdefault(executor_id, []).append(part)
+        yield part
+
+
+def _message_id(before: int, executor_id: str, count: int, index: int) -> str:
+    """Equal in every run of the turn, and unique in the session, which had `before` messages."""
+    return f"{executor_id}-{count}-{index}" if before == 0 else f"{before}-{executor_id}-{count}-{index}"
+
+
+def _read_output(event: WorkflowEvent, name: str, counts: Counter[str], before: int) -> AgentResponse:
+    """The output as a response, whose messages have ids."""
+    executor_id = str(event.executor_id)
+    counts[executor_id] += 1
+    response = _as_response(event.data, event.executor_id or name)
+    messages = (
+        message
+        if message.message_id is not None
+        else msgspec.structs.replace(message, message_id=_message_id(before, executor_id, counts[executor_id], index))
+        for index, message in enumerate(response.messages)
+    )
+    return msgspec.structs.replace(response, messages=tuple(messages))
+
+
+def _as_response(data: Any, author: str) -> AgentResponse:
+    if isinstance(data, AgentResponse):
+        return data
+    if isinstance(data, AgentResponseUpdate):
+        return AgentResponse.from_updates([data])
+    if isinstance(data, (str, Message, Content)):
+        return AgentResponse(messages=(as_agent_message(data, author),))
+    if isinstance(data, Sequence) and data and all(isinstance(item, (str, Message, Content)) for item in data):
+        return AgentResponse(messages=tuple(as_agent_message(item, author) for item in data))
+    try:
+        text = msgspec.json.encode(data).decode()
+    except (TypeError, ValueError):
+        text = str(data)
+    return AgentResponse(messages=(as_agent_message(text, author),), value=data)
+
+
+def _as_call(event: WorkflowEvent) -> Content:
+    request_id, data = str(event.request_id), event.data
+    if isinstance(data, Content) and data.user_input_request:
+        if data.type == "function_call":
+            return msgspec.structs.replace(data, call_id=request_id)
+        return msgspec.structs.replace(data, id=request_id)
+    try:
+        plain = msgspec.to_builtins(data)
+    except (TypeError, ValueError):
+        plain = str(data)
+    arguments = msgspec.json.encode(RequestInfoFunctionArgs(request_id, plain)).decode()
+    call = Content.from_function_call(request_id, REQUEST_INFO, arguments=arguments)
+    return msgspec.structs.replace(call, user_input_request=True)

@@ -11,11 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from perdure.checkpoints.any_storage import post_message, read_events
-from perdure.clock import Clock
-from perdure.engine.run.request import RunRequest
+from perdure.engine.run.request import RunRequest, check_message
 from perdure.engine.run.run import Run, WorkflowRunResult
-from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.inputs import check_message
 from perdure.engine.thread.live_threads import BUSY_POLL_SECONDS, LiveThreads
 from perdure.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy
 from perdure.events import WorkflowEvent, WorkflowRunState
@@ -23,7 +20,7 @@ from perdure.isolation import isolate
 from perdure.names import checkpoint_id_of, new_item_id
 from perdure.records import CheckpointInfo
 from perdure.workflows.threads import read_history
-from perdure.workflows.time_travel import TimeTravel
+from perdure.workflows.time_travel import save_again
 
 MAX_UNREAD_EVENTS = 10_000
 """How many events wait for a reader; a handle without a reader drops the oldest first."""
@@ -35,10 +32,9 @@ class RunHandle:
     The handle owns the thread during a run, not between runs: then others may move it.
     """
 
-    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
-        self._compiled = compiled
+    def __init__(self, live: LiveThreads, request: RunRequest) -> None:
+        self._compiled = live.compiled
         self._live = live
-        self._clock = clock
         self._requested_id = request.thread_id
         self._thread_id = request.thread_id or live.default_or_new_id()
         self._request = request
@@ -138,7 +134,7 @@ class RunHandle:
         saved = self.last_checkpoint
         if saved is None or saved is before:
             request = replace(self._request, thread_id=self._thread_id)
-            saved = await TimeTravel(self._compiled, self._live, self._clock, request).checkpoint()
+            saved = await save_again(self._live, request)
             self.checkpoints.append(saved)
         return saved
 
@@ -172,7 +168,7 @@ class RunHandle:
     def _start(self, **changes: Any) -> None:
         self._drop_alarm()
         changes.setdefault("thread_id", self._thread_id)
-        self._run = Run(self._compiled, self._live, self._clock, replace(self._request, **changes))
+        self._run = Run(self._live, replace(self._request, **changes))
         work = self._run.execute(self._put)
         self._task = asyncio.get_running_loop().create_task(work, name=f"run {self._run.run_id}")
         self._task.add_done_callback(self._end_run)
@@ -199,7 +195,7 @@ class RunHandle:
 
     def _set_alarm(self, deadline: datetime | None) -> None:
         if deadline is not None and not self._is_closed:
-            seconds = (deadline - self._clock.now()).total_seconds()
+            seconds = (deadline - self._live.clock.now()).total_seconds()
             self._alarm = asyncio.get_running_loop().create_task(self._pass_deadline(seconds))
 
     def _drop_alarm(self) -> None:
@@ -208,7 +204,7 @@ class RunHandle:
         self._alarm = None
 
     async def _pass_deadline(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
+        await self._live.clock.sleep(seconds)
         if self._task is None:
             self._start()
 

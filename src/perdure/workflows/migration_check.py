@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.any_storage import OpenThread, PlainThread, codec_for
@@ -75,9 +75,8 @@ async def check_threads(
     compiled: Compiled, storage: Any, progress: Callable[[int, int, str], None] | None = None
 ) -> ThreadFits:
     """Check every stored thread of the workflow, the one with the latest commit last."""
-    stored: _Threads = (
-        _Stored(storage, compiled) if isinstance(storage, StoreCheckpointStorage) else _Plain(storage, compiled)
-    )
+    is_store = isinstance(storage, StoreCheckpointStorage)
+    stored = _Stored(storage, compiled) if is_store else _Plain(storage, compiled)
     thread_ids = await stored.thread_ids()
     fits = ThreadFits()
     for done, thread_id in enumerate(thread_ids, 1):
@@ -89,7 +88,7 @@ async def check_threads(
     return fits
 
 
-async def _check_thread(compiled: Compiled, stored: _Threads, thread_id: str) -> ThreadFit | None:
+async def _check_thread(compiled: Compiled, stored: _Stored | _Plain, thread_id: str) -> ThreadFit | None:
     """None for a thread that was deleted since it was listed."""
     head_id: str | None = None
     migrator = compiled.migrator()
@@ -134,7 +133,7 @@ def _read_tail(position: Position, opened: OpenThread) -> None:
     take_journal(thread, opened)
 
 
-async def _is_readable(stored: _Threads, thread_id: str) -> bool:
+async def _is_readable(stored: _Stored | _Plain, thread_id: str) -> bool:
     """Whether only this workflow cannot read it: a type is missing, or was renamed."""
     try:
         opened = await stored.open(thread_id, None)
@@ -146,18 +145,9 @@ async def _is_readable(stored: _Threads, thread_id: str) -> bool:
     return True
 
 
-class _Threads(Protocol):
-    """Threads of a storage, read without a claim."""
-
-    async def thread_ids(self) -> list[str]: ...
-
-    async def head_id(self, thread_id: str) -> str | None: ...
-
-    async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
-        """Read-only; None for a deleted thread. Without a migrator it decodes like a tool."""
-
-
 class _Stored:
+    """Threads of a store, read without a claim."""
+
     def __init__(self, storage: StoreCheckpointStorage, compiled: Compiled) -> None:
         self._storage = storage
         self._store = storage.store
@@ -173,6 +163,7 @@ class _Stored:
         return threads[0].checkpoint_id if threads else None
 
     async def open(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
+        """Read-only; None for a deleted thread. Without a migrator it decodes like a tool."""
         opened = await self._read(thread_id)
         if opened is None:
             return None

@@ -18,7 +18,6 @@ from perdure.cancelling import complete
 from perdure.checkpoints.any_storage import OpenThread, PlainThread, codec_for, load_checkpoint, load_thread_metadata
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.history.time_travel import (
-    Change,
     add_fork,
     commit_again,
     commit_cleared,
@@ -30,12 +29,10 @@ from perdure.checkpoints.history.time_travel import (
     with_about,
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.clock import Clock
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
 from perdure.engine.run.request import OnBusy, RunOptions, RunRequest, make_request
-from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.errors import NoStorage, ThreadExists, ThreadNotFound
 from perdure.events import WorkflowEvent
@@ -68,8 +65,14 @@ async def fork(
     or UnsavableValue; then no thread is made.
     """
     options: RunOptions = {"thread_id": thread_id, "checkpoint_id": checkpoint_id, "force": force}
-    travel = _travel(workflow, "Forking a thread", checkpoint_storage, options)
-    return await travel.fork(update_state, remove_state)
+    live, request = workflow._live, _request(workflow, "Forking a thread", checkpoint_storage, options)
+    source = await _load_named(live, request)
+    new_id = request.thread_id or new_thread_id()
+    forked = make_fork(source, new_id, edit_state(source, update_state, remove_state))
+    thread = live.find(new_id)
+    if thread is not None and (thread.owner is not None or thread.position.next_delivery_id > 1):
+        raise ThreadExists(new_id, "this workflow object has a thread of that id")
+    return await complete(_save_fork(live, request, forked))
 
 
 async def rewind(
@@ -97,7 +100,14 @@ async def rewind(
         "takeover": takeover,
         "force": force,
     }
-    return await _travel(workflow, "Rewinding a thread", checkpoint_storage, options).rewind()
+    live, request = workflow._live, _request(workflow, "Rewinding a thread", checkpoint_storage, options)
+    await _require_thread(live, request)
+    target = await _load_named(live, request)
+    refuse_other_thread(target.info, thread_id)
+    async with _claim(live, request) as owned:
+        about = await load_thread_metadata(request.storage, owned.opened.head_id)
+        # The live thread stays as it is: its number differs from the store's, so the next run loads the head.
+        return await commit_rewind(owned.opened, target, about, lambda: _load_named(live, request))
 
 
 async def checkpoint(
@@ -118,7 +128,7 @@ async def checkpoint(
         "on_busy": on_busy,
         "takeover": takeover,
     }
-    return await _travel(workflow, "Making a checkpoint", checkpoint_storage, options).checkpoint()
+    return await save_again(workflow._live, _request(workflow, "Making a checkpoint", checkpoint_storage, options))
 
 
 async def update_state(
@@ -139,7 +149,9 @@ async def update_state(
     def change(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
         return msgspec.structs.replace(head, state=edit_state(head, update_state, remove_state))
 
-    return await _travel_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage).edit(change)
+    return await edit(
+        workflow, thread_id, change, on_busy=on_busy, takeover=takeover, checkpoint_storage=checkpoint_storage
+    )
 
 
 async def edit(
@@ -153,7 +165,8 @@ async def edit(
 ) -> CheckpointInfo:
     """Replace the head by the result of `change`: state, executors' memories, metadata. For callers that know the
     parts of a checkpoint, such as a server: only the types of values are checked."""
-    return await _travel_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage).edit(change)
+    async with _claim_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage) as owned:
+        return _require(await commit_again(owned.opened, change), thread_id)
 
 
 async def clear(
@@ -168,7 +181,12 @@ async def clear(
 
     The next message starts from the beginning. The thread's history, event log and metadata stay.
     """
-    return await _travel_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage).clear()
+    async with _claim_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage) as owned:
+        sent = tuple(owned.thread.inbox)
+        info, discarded = _require(await commit_cleared(owned.opened), thread_id)
+        for item_id in (*sent, *discarded):  # of this process as well
+            owned.thread.inbox.pop(item_id, None)
+    return info
 
 
 async def describe(
@@ -189,24 +207,76 @@ async def describe(
     def change(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
         return with_about(head, merge_about(head, about))
 
-    return await _travel_to_edit(workflow, thread_id, on_busy, takeover, checkpoint_storage).edit(change)
+    return await edit(
+        workflow, thread_id, change, on_busy=on_busy, takeover=takeover, checkpoint_storage=checkpoint_storage
+    )
 
 
-def _travel(workflow: Workflow, action: str, checkpoint_storage: Any, options: RunOptions) -> TimeTravel:
-    request = make_request(None, choose_storage(workflow, action, checkpoint_storage), options)
-    return TimeTravel(workflow._compiled, workflow._live, workflow._clock, request)
+async def save_again(live: LiveThreads, request: RunRequest) -> CheckpointInfo:
+    """The head of the thread once more, as a new checkpoint."""
+    thread_id = request.thread_id or ""
+    if not _is_ahead(live, thread_id):
+        await _require_thread(live, request)
+    async with _claim(live, request) as owned:
+        thread, opened = owned.thread, owned.opened
+        if thread.is_ahead:
+            return await _save_live(live, owned)
+        is_current = (thread.number, thread.head_id) == (opened.number, opened.head_id)
+        info = _require(await commit_again(opened), thread_id)
+        if is_current:
+            thread.number, thread.head_id = opened.number, info.checkpoint_id
+    return info
 
 
-def _travel_to_edit(
-    workflow: Workflow, thread_id: str, on_busy: OnBusy, takeover: bool, checkpoint_storage: Any
-) -> TimeTravel:
-    check_identifier("thread_id", thread_id)
-    options: RunOptions = {"thread_id": thread_id, "on_busy": on_busy, "takeover": takeover}
-    return _travel(workflow, "Editing a thread", checkpoint_storage, options)
+def _request(workflow: Workflow, action: str, checkpoint_storage: Any, options: RunOptions) -> RunRequest:
+    return make_request(None, choose_storage(workflow, action, checkpoint_storage), options)
+
+
+async def _load_named(live: LiveThreads, request: RunRequest) -> WorkflowCheckpoint:
+    """The requested checkpoint, migrated. Raises CheckpointNotFound, DamagedCheckpoint or IncompatibleWorkflow."""
+    compiled = live.compiled
+    migrator = compiled.migrator(force=request.force)
+    loaded = await load_checkpoint(request.storage, request.checkpoint_id or "", compiled.declared, migrator)
+    check_compatibility(loaded, compiled, force=request.force, migrator=migrator)
+    return loaded
+
+
+async def _save_fork(live: LiveThreads, request: RunRequest, forked: WorkflowCheckpoint) -> CheckpointInfo:
+    storage, declared = request.storage, live.compiled.declared
+    if isinstance(storage, StoreCheckpointStorage):
+        return await add_fork(storage.store, forked, storage.codec_for(declared))
+    plain = PlainThread(storage, forked.thread_id, forked.workflow_name, codec_for(storage, declared))
+    await plain.find_head()
+    if plain.head_id is not None:
+        raise ThreadExists(forked.thread_id)
+    await plain.commit(forked, (), "", forked.status)
+    return forked.info
+
+
+def _is_ahead(live: LiveThreads, thread_id: str) -> bool:
+    """Whether this process moved the thread without a storage since its head was saved."""
+    thread = live.find(thread_id)
+    return thread is not None and thread.is_ahead
+
+
+async def _require_thread(live: LiveThreads, request: RunRequest) -> None:
+    """Raises ThreadNotFound: `open` would make a missing thread."""
+    storage, thread_id = request.storage, request.thread_id or ""
+    if isinstance(storage, StoreCheckpointStorage):
+        await storage.find_thread(thread_id)
+    else:
+        await read_history(storage, thread_id, live.compiled.graph.name, limit=1)
+
+
+def _require(committed: T | None, thread_id: str) -> T:
+    """Raises ThreadNotFound for a thread without a head."""
+    if committed is None:
+        raise ThreadNotFound(thread_id)
+    return committed
 
 
 @dataclass(frozen=True)
-class Owned:
+class _Owned:
     """A claimed thread: no other run moves it, in any process."""
 
     thread: LiveThread
@@ -215,153 +285,63 @@ class Owned:
     run_id: str
 
 
-class TimeTravel:
-    """One call on one thread of a workflow. Nothing runs, and a rejected call writes nothing."""
+async def _save_live(live: LiveThreads, owned: _Owned) -> CheckpointInfo:
+    """Save a thread that was moved without this storage, as this process has it."""
+    thread, opened, events = owned.thread, owned.opened, list[WorkflowEvent]()
+    journal = Journal(thread, opened, is_kept=opened.has_journal)
+    scope = RunScope(
+        live.compiled,
+        thread,
+        opened,
+        owned.run_id,
+        events.append,
+        lambda: None,
+        lambda _: None,
+        live.clock,
+        journal,
+    )
+    loop = Loop(scope, "sync")
+    await owned.opening.synchronise(thread, loop, opened)
+    if thread.position.next_delivery_id == 1:
+        raise ThreadNotFound(thread.thread_id)
+    await loop.enter(add_records(thread.position, thread.records))
+    return next(event.checkpoint for event in events if event.checkpoint is not None)
 
-    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
-        self._compiled = compiled
-        self._live = live
-        self._clock = clock
-        self._request = request
-        self._thread_id = request.thread_id or ""
 
-    async def fork(self, update_state: Mapping[str, Any] | None, remove_state: Iterable[str]) -> CheckpointInfo:
-        source = await self._load_named()
-        thread_id = self._request.thread_id or new_thread_id()
-        state = edit_state(source, update_state, remove_state)
-        live = self._live.find(thread_id)
-        if live is not None and (live.owner is not None or live.position.next_delivery_id > 1):
-            raise ThreadExists(thread_id, "this workflow object has a thread of that id")
-        return await complete(self._save_fork(make_fork(source, thread_id, state)))
+@asynccontextmanager
+async def _claim_to_edit(
+    workflow: Workflow, thread_id: str, on_busy: OnBusy, takeover: bool, checkpoint_storage: Any
+) -> AsyncIterator[_Owned]:
+    """Claim the thread once the storage has all of it. The live thread stays as it is, like after a rewind."""
+    check_identifier("thread_id", thread_id)
+    options: RunOptions = {"thread_id": thread_id, "on_busy": on_busy, "takeover": takeover}
+    live, request = workflow._live, _request(workflow, "Editing a thread", checkpoint_storage, options)
+    if _is_ahead(live, thread_id):
+        await save_again(live, request)
+    await _require_thread(live, request)
+    async with _claim(live, request) as owned:
+        yield owned
 
-    async def _save_fork(self, fork: WorkflowCheckpoint) -> CheckpointInfo:
-        storage, declared = self._request.storage, self._compiled.declared
-        if isinstance(storage, StoreCheckpointStorage):
-            return await add_fork(storage.store, fork, storage.codec_for(declared))
-        plain = PlainThread(storage, fork.thread_id, fork.workflow_name, codec_for(storage, declared))
-        await plain.find_head()
-        if plain.head_id is not None:
-            raise ThreadExists(fork.thread_id)
-        await plain.commit(fork, (), "", fork.status)
-        return fork.info
 
-    async def rewind(self) -> CheckpointInfo:
-        await self._require_thread()
-        target = await self._load_named()
-        refuse_other_thread(target.info, self._thread_id)
-        async with self._claim() as owned:
-            about = await load_thread_metadata(self._request.storage, owned.opened.head_id)
-            # The live thread stays as it is: its number differs from the store's, so the next run loads the head.
-            return await commit_rewind(owned.opened, target, about, self._load_named)
-
-    async def checkpoint(self) -> CheckpointInfo:
-        if not self._is_ahead:
-            await self._require_thread()
-        async with self._claim() as owned:
-            thread, opened = owned.thread, owned.opened
-            if thread.is_ahead:
-                return await self._save_live(owned)
-            is_current = (thread.number, thread.head_id) == (opened.number, opened.head_id)
-            info = self._require(await commit_again(opened))
-            if is_current:
-                thread.number, thread.head_id = opened.number, info.checkpoint_id
-        return info
-
-    async def edit(self, change: Change) -> CheckpointInfo:
-        """Commit the result of `change` as the next head. The live thread stays as it is, like after a rewind."""
-        async with self._claim_saved() as owned:
-            return self._require(await commit_again(owned.opened, change))
-
-    async def clear(self) -> CheckpointInfo:
-        """Commit an empty head; discards records and messages since the head, here as well."""
-        async with self._claim_saved() as owned:
-            sent = tuple(owned.thread.inbox)
-            info, discarded = self._require(await commit_cleared(owned.opened))
-            for item_id in (*sent, *discarded):
-                owned.thread.inbox.pop(item_id, None)
-        return info
-
-    async def _save_live(self, owned: Owned) -> CheckpointInfo:
-        """Save a thread that was moved without this storage, as this process has it."""
-        thread, opened, events = owned.thread, owned.opened, list[WorkflowEvent]()
-        journal = Journal(thread, opened, is_kept=opened.has_journal)
-        scope = RunScope(
-            self._compiled,
-            thread,
-            opened,
-            owned.run_id,
-            events.append,
-            lambda: None,
-            lambda _: None,
-            self._clock,
-            journal,
-        )
-        loop = Loop(scope, "sync")
-        await owned.opening.synchronise(thread, loop, opened)
-        if thread.position.next_delivery_id == 1:
-            raise ThreadNotFound(thread.thread_id)
-        await loop.enter(add_records(thread.position, thread.records))
-        return next(event.checkpoint for event in events if event.checkpoint is not None)
-
-    async def _load_named(self) -> WorkflowCheckpoint:
-        """The requested checkpoint, migrated. Raises CheckpointNotFound, DamagedCheckpoint or IncompatibleWorkflow."""
-        request = self._request
-        migrator = self._compiled.migrator(force=request.force)
-        loaded = await load_checkpoint(request.storage, request.checkpoint_id or "", self._compiled.declared, migrator)
-        check_compatibility(loaded, self._compiled, force=request.force, migrator=migrator)
-        return loaded
-
-    @property
-    def _is_ahead(self) -> bool:
-        """Whether this process moved the thread without a storage since its head was saved."""
-        live = self._live.find(self._thread_id)
-        return live is not None and live.is_ahead
-
-    async def _require_thread(self) -> None:
-        """Raises ThreadNotFound: `open` would make a missing thread."""
-        storage = self._request.storage
-        if isinstance(storage, StoreCheckpointStorage):
-            await storage.find_thread(self._thread_id)
-        else:
-            await read_history(storage, self._thread_id, self._compiled.graph.name, limit=1)
-
-    def _require(self, committed: T | None) -> T:
-        """Raises ThreadNotFound for a thread without a head."""
-        if committed is None:
-            raise ThreadNotFound(self._thread_id)
-        return committed
-
-    @asynccontextmanager
-    async def _claim_saved(self) -> AsyncIterator[Owned]:
-        """Claim the thread once the storage has all of it."""
-        if self._is_ahead:
-            await self.checkpoint()
-        await self._require_thread()
-        async with self._claim() as owned:
-            yield owned
-
-    @asynccontextmanager
-    async def _claim(self) -> AsyncIterator[Owned]:
-        """Claim the thread like a run. Raises ThreadBusy."""
-        request, live, thread_id = self._request, self._live, self._thread_id
-        ownership = Ownership(new_run_id())
-        opening = Opening(self._compiled, live, self._clock, request)
-        on_busy = "interrupt" if request.takeover else request.on_busy
-        thread = await live.claim(thread_id, ownership, on_busy)
-        opened: OpenThread | None = None
+@asynccontextmanager
+async def _claim(live: LiveThreads, request: RunRequest) -> AsyncIterator[_Owned]:
+    """Claim the thread like a run. Raises ThreadBusy."""
+    thread_id, ownership, opening = request.thread_id or "", Ownership(new_run_id()), Opening(live, request)
+    thread = await live.claim(thread_id, ownership, "interrupt" if request.takeover else request.on_busy)
+    opened: OpenThread | None = None
+    try:
+        opened = await opening.open(thread, ownership)
+        if opened is None:
+            raise NoStorage("Moving a thread")
+        yield _Owned(thread, opened, opening, ownership.run_id)
+    finally:
         try:
-            opened = await opening.open(thread, ownership)
-            if opened is None:
-                raise NoStorage("Moving a thread")
-            yield Owned(thread, opened, opening, ownership.run_id)
+            if opened is not None:
+                await complete(opened.release())
+        except Exception as error:  # noqa: BLE001  # the commit counts; the next run of this process takes it over
+            note_unreleased((storage_key(request.storage), thread_id, ownership.run_id))
+            logger.warning("thread %s: the store failed to release its lease: %s", thread_id, type(error).__name__)
         finally:
-            try:
-                if opened is not None:
-                    await complete(opened.release())
-            except Exception as error:  # noqa: BLE001  # the commit counts; the next run of this process takes it over
-                note_unreleased((storage_key(request.storage), thread_id, ownership.run_id))
-                logger.warning("thread %s: the store failed to release its lease: %s", thread_id, type(error).__name__)
-            finally:
-                live.release(thread, ownership, forget=True)
-                live.drop_new(thread)
-                ownership.take_interruption()
+            live.release(thread, ownership, forget=True)
+            live.drop_new(thread)
+            ownership.take_interruption()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import msgspec
@@ -50,8 +50,7 @@ class Workflow:
         self._durability = durability
         self.allowed_types = tuple(allowed_types)
         self._compiled = Compiled(graph, self.allowed_types, migrations)
-        self._live = LiveThreads(graph)
-        self._clock = clock or SystemClock()
+        self._live = LiveThreads(self._compiled, clock or SystemClock())
         self.id = new_run_id()
         self.name = graph.name
         self.description = graph.description
@@ -88,7 +87,7 @@ class Workflow:
         """A run that has not started: its caller can distinguish a rejected run from one that failed later."""
         if self._durability != "sync":
             options.setdefault("durability", self._durability)
-        return Run(self._compiled, self._live, self._clock, make_request(message, self._storage, options))
+        return Run(self._live, make_request(message, self._storage, options))
 
     def run_streaming(
         self, message: Any = None, **options: Unpack[RunOptions]
@@ -126,7 +125,7 @@ class Workflow:
         if checkpoint_storage is not None:
             options["checkpoint_storage"] = checkpoint_storage
         request = make_request(None, self._storage, options)
-        return RunHandle(self._compiled, self._live, self._clock, request)
+        return RunHandle(self._live, request)
 
     def as_agent(
         self, name: str | None = None, *, description: str | None = None, context_providers: None = None
@@ -277,21 +276,8 @@ class Workflow:
 
 def _run_in_worker_thread(work: Coroutine[Any, Any, Any]) -> Any:
     """The result, for code that is not async, even inside an event loop: a worker thread runs its own loop."""
-    results: list[Any] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001  # raised again in the caller
-            errors.append(error)
-
-    worker = threading.Thread(target=run, name="perdure drawing")
-    worker.start()
-    worker.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1, "perdure drawing") as worker:
+        return worker.submit(asyncio.run, work).result()
 
 
 def show_options(function: Any) -> None:

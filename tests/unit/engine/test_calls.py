@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.codecs.json_codec import JsonCodec
-from perdure.engine.delivery.calls import Calls
+from perdure.engine.delivery.replay import Calls
 
 
 def test_first_call_of_a_delivery_follows_no_call_of_a_deleted_delivery() -> None:

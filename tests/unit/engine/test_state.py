@@ -20,8 +20,7 @@ from perdure import (
     merge,
 )
 from perdure.codecs.json_codec import JsonCodec
-from perdure.engine.thread.effects import DELETED
-from perdure.engine.thread.state import LaneState
+from perdure.engine.thread.state import DELETED, LaneState
 from perdure.isolation import isolate, same_structure
 
 

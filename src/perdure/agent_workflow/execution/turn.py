@@ -22,7 +22,7 @@ from perdure.agents.base import adapt_agent, take_live_turn
 from perdure.agents.conversation.message import AgentSession
 from perdure.agents.executor import run_arguments
 from perdure.agents.recording import set_answer_deadline
-from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
+from perdure.clock import TimeLimitReached, run_with_timeout
 from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import RetryPolicy, in_seconds

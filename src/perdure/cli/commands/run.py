@@ -28,10 +28,9 @@ from perdure.cli.options import (
     thread_argument,
 )
 from perdure.cli.progress import ExecutionProgress, Progress, RunProgress
-from perdure.engine.run.request import RunOptions
+from perdure.engine.run.request import RunOptions, accepts
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.engine.run.stream import ResponseStream
-from perdure.engine.thread.inputs import accepts
 from perdure.errors import ThreadConflict, type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.coercion import coerce

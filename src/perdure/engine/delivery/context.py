@@ -15,10 +15,10 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.delivery.delivery import Delivery
-from perdure.engine.thread.arguments import RunArguments
-from perdure.engine.thread.effects import DELETED, Effects
 from perdure.engine.thread.inputs import make_terms
-from perdure.engine.thread.state import StateMapping, is_missing
+from perdure.engine.thread.level import RunArguments
+from perdure.engine.thread.position import Effects
+from perdure.engine.thread.state import DELETED, StateMapping, is_missing
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from perdure.graph.context import WorkflowContext

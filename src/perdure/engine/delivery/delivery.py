@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.codec import Codec
-from perdure.engine.delivery.calls import Frame, frame_of, frames_of
-from perdure.engine.delivery.recorder import PrivateView, redo_private, undo_private, value_before
+from perdure.engine.delivery.replay import Frame, frame_of, frames_of
 from perdure.engine.delivery.session import StepSession
-from perdure.engine.thread.effects import DELETED, Effects, Replaced, own_event
 from perdure.engine.thread.level import find_asking_child
-from perdure.engine.thread.state import is_missing
+from perdure.engine.thread.position import Effects, own_event
+from perdure.engine.thread.state import (
+    DELETED,
+    PrivateView,
+    Replaced,
+    is_missing,
+    redo_private,
+    undo_private,
+    value_before,
+)
 from perdure.errors import AnswerRejected, ContextEnded, UnsavableValue
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.coercion import coerce
@@ -225,7 +232,7 @@ class Delivery:
             self.message,
             session.waits.due_at,
             waits,
-            tuple(session.records),
+            tuple(session.recorder.records),
             emitted=self._digests(),
             run_id=self.lane.scope.run_id,
         )
@@ -242,12 +249,12 @@ class Delivery:
 
     async def take_back_failures(self, error: BaseException) -> bool:
         """Take back recorded failures, and return whether a retry could succeed. Not if the code has handled them."""
-        return self.steps is None or await self.steps.take_back_failures(error)
+        return self.steps is None or await self.steps.recorder.take_back_failures(error)
 
     @property
     def journal_error(self) -> Exception | None:
         """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""
-        return None if self.steps is None else self.steps.journal_error
+        return None if self.steps is None else self.steps.recorder.journal_error
 
     async def close(self) -> None:
         """Cancel and await the calls that the handler left running. Not while the event loop is closing: nothing can
@@ -333,10 +340,7 @@ async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: Ret
     effects = _failure_effects(delivery, error)
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)
-    data = {"attempt": attempts, "delay_seconds": delay}
-    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
-    event = WorkflowEvent("executor_retrying", data, executor_id=lane.full_id, details=details)
-    lane.emit(lane.in_child(event), effects)
+    _report(lane, effects, "executor_retrying", error, {"attempt": attempts, "delay_seconds": delay})
     return effects
 
 
@@ -353,9 +357,7 @@ def _step_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -> E
         forwarded_to=fallback_id,
     )
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
-    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
-    event = WorkflowEvent("executor_skipped", mode, executor_id=lane.full_id, details=details)
-    lane.emit(lane.in_child(event), effects)
+    _report(lane, effects, "executor_skipped", error, mode)
     return effects
 
 
@@ -367,9 +369,13 @@ def _failure_effects(delivery: Delivery, error: Exception) -> Effects:
     earlier = lane.scope.emitted_results.pop(delivery.message.delivery_id, [])
     lane.scope.retract([*delivery.emitted, *earlier])
     effects.is_settled = True
-    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
-    lane.emit(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.full_id, details=details)), effects)
+    _report(lane, effects, "executor_failed", error)
     return effects
+
+
+def _report(lane: Lane, effects: Effects, kind: str, error: Exception, data: Any = None) -> None:
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
+    lane.emit(lane.in_child(WorkflowEvent(kind, data, executor_id=lane.full_id, details=details)), effects)
 
 
 def _still_asked(lane: Lane, message: WorkflowMessage) -> tuple[str, ...]:

@@ -11,10 +11,9 @@ from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.delta.recent import IncrementalEncoder
 from perdure.codec import Encoded
 from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.effects import Effects
 from perdure.engine.thread.level import Level, instances_of
 from perdure.engine.thread.live_threads import LiveThread
-from perdure.engine.thread.position import Position
+from perdure.engine.thread.position import Effects, Position
 from perdure.errors import CheckpointHookFailed
 from perdure.graph.executor import Executor
 from perdure.isolation import is_immutable, isolate

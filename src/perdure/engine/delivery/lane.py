@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
+from perdure.clock import TimeLimitReached, run_with_timeout
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
-from perdure.engine.thread.effects import DELETED, Effects, Replaced, own_event
-from perdure.engine.thread.state import LaneState
+from perdure.engine.thread.position import Effects, own_event
+from perdure.engine.thread.state import DELETED, LaneState, Replaced
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.executor import Executor
@@ -81,8 +81,8 @@ class Lane(msgspec.Struct, eq=False):
     """Whether its sub-workflow failed elsewhere, so that its results are discarded."""
     has_touched: bool = False
     """Whether a handler has looked at the state, shared or private."""
-    _state: LaneState | None = None
-    _private: dict[str, Any] | None = None
+    touched_state: LaneState | None = None
+    touched_private: dict[str, Any] | None = None
 
     @property
     def steps_path(self) -> str:
@@ -91,37 +91,29 @@ class Lane(msgspec.Struct, eq=False):
 
     @property
     def state(self) -> LaneState:
-        if self._state is None:
+        if self.touched_state is None:
             self.has_touched = True
-            self._state = LaneState(self.position.state, self.level.compiled.graph.reducers, self.position.flat)
-        return self._state
-
-    @property
-    def touched_state(self) -> LaneState | None:
-        return self._state
+            self.touched_state = LaneState(self.position.state, self.level.compiled.graph.reducers, self.position.flat)
+        return self.touched_state
 
     @property
     def private(self) -> dict[str, Any]:
-        if self._private is None:
+        if self.touched_private is None:
             self.has_touched = True
-            self._private = isolate(self.position.private.get(self.executor_id, {}))
-        return self._private
-
-    @property
-    def touched_private(self) -> dict[str, Any] | None:
-        return self._private
+            self.touched_private = isolate(self.position.private.get(self.executor_id, {}))
+        return self.touched_private
 
     def write_again(self, key: str, value: Any) -> None:
         self.state.write(key, _own(value))
 
     def replace_private(self, private: dict[str, Any]) -> None:
         self.has_touched = True
-        self._private = isolate(private)
+        self.touched_private = isolate(private)
 
     def undo(self) -> None:
         """Return to the state after the earlier deliveries: this one failed or was suspended."""
-        self._state = None
-        self._private = None
+        self.touched_state = None
+        self.touched_private = None
         for done in self.results:
             for key, value in done.writes:
                 self.write_again(key, value)
@@ -143,7 +135,7 @@ class Lane(msgspec.Struct, eq=False):
 
     async def deliver(self, message: WorkflowMessage) -> Effects:
         """Run the handler for one message. Its effects are added to `results`."""
-        if self.results and (self._state is not None or self._private is not None):
+        if self.results and (self.touched_state is not None or self.touched_private is not None):
             for done in self.results:
                 self.settle(done, self.scope.codec)  # so that this delivery can be undone alone
         effects = Effects()
@@ -161,8 +153,8 @@ class Lane(msgspec.Struct, eq=False):
             finally:
                 if context.steps is not None:
                     await context.delivery.close()
-            if context.steps is not None and context.steps.journal_error is not None:
-                raise context.steps.journal_error
+            if context.steps is not None and context.steps.recorder.journal_error is not None:
+                raise context.steps.recorder.journal_error
             if returned is not None and returns is not Returns.NOTHING:
                 await _give(returned, returns, context)
             if context.steps is not None or not self._is_plain or message.in_place_of is not None:
@@ -291,11 +283,11 @@ class Lane(msgspec.Struct, eq=False):
         if effects.is_settled:
             return
         effects.is_settled = True
-        if self._state is not None:
-            changed = self._state.changed_in_place(codec)
+        if self.touched_state is not None:
+            changed = self.touched_state.changed_in_place(codec)
             effects.write((key, Replaced(isolate(value))) for key, value in changed)
-        if self._private is not None:
-            effects.private = isolate(self._private)
+        if self.touched_private is not None:
+            effects.private = isolate(self.touched_private)
 
     async def _in_own_task(
         self, work: Coroutine[Any, Any, Any], seconds: float | None, context: DeliveryContext

@@ -1,86 +1,31 @@
-"""The records of one delivery: results with the effects of their steps, errors, and revocations."""
+"""Steps of one delivery: attempts under a policy, each of which counts completely or not at all, and their records."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.cancelling import await_uncancelled
+from perdure.clock import TimeLimitReached, run_with_timeout
 from perdure.codec import Encoded
-from perdure.engine.delivery.calls import Frame, StepCall, inside
-from perdure.engine.delivery.scope import value_of
-from perdure.engine.thread.effects import Effects, Replaced, decode_effects, encode_effects
-from perdure.errors import UnreadableValue, UnsavableValue
-from perdure.isolation import isolate, same_structure
+from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, leave_frame
+from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
+from perdure.engine.thread.position import Effects
+from perdure.engine.thread.state import Replaced, private_changes
+from perdure.errors import TimedOut, UnreadableValue, UnsavableValue
+from perdure.events import WorkflowErrorDetails, WorkflowEvent
+from perdure.graph.executor import call_in_thread, is_async
+from perdure.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
+from perdure.isolation import isolate
 from perdure.log import get_logger
-from perdure.records import Record, RecordKind, WorkflowMessage
+from perdure.records import SETTLES, Record, RecordKind
 
 if TYPE_CHECKING:
-    from perdure.engine.delivery.lane import Lane
-
-
-_ABSENT: Any = type("Absent", (), {})()
-
-
-class PrivateView(MutableMapping[str, Any]):
-    """`ctx.private` in a delivery with steps: the same dict, and `touch` is called before each use of a key."""
-
-    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
-        self._private = private
-        self._touch = touch
-
-    def __getitem__(self, key: str) -> Any:
-        self._touch(key)
-        return self._private[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._touch(key)
-        self._private[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        self._touch(key)
-        del self._private[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._private))
-
-    def __len__(self) -> int:
-        return len(self._private)
-
-    def __repr__(self) -> str:
-        return repr(self._private)
-
-
-def value_before(private: Mapping[str, Any], key: str) -> Any:
-    """A copy of a key's value, for a later comparison."""
-    return isolate(private[key]) if key in private else _ABSENT
-
-
-def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The recorded form of changes to the used keys; None if nothing changed."""
-    changed = {key for key, value in before.items() if not same_structure(private.get(key, _ABSENT), value)}
-    if not changed:
-        return None
-    return {
-        "changed": {key: isolate(private[key]) for key in changed if key in private},
-        "gone": [key for key in changed if key not in private],
-    }
-
-
-def redo_private(private: MutableMapping[str, Any], recorded: Mapping[str, Any]) -> None:
-    private.update(isolate(recorded["changed"]))
-    for key in recorded["gone"]:
-        private.pop(key, None)
-
-
-def undo_private(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
-    """Restore the used keys."""
-    for key, value in before.items():
-        if value is _ABSENT:
-            private.pop(key, None)
-        else:
-            private[key] = value
+    from perdure.engine.delivery.delivery import Delivery
 
 
 logger = get_logger("engine")
@@ -88,12 +33,45 @@ logger = get_logger("engine")
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Work:
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    keywords: Mapping[str, Any]
+    policy: FailurePolicy
+
+    async def perform(self) -> Any:
+        return await self._call(self.function)
+
+    async def perform_fallback(self) -> Any:
+        """Call the fallback with the same arguments."""
+        return await self._call(self.policy.on_error)
+
+    async def _call(self, function: Callable[..., Any]) -> Any:
+        if is_async(function):
+            return await function(*self.arguments, **self.keywords)
+        return await call_in_thread(function, self.arguments, self.keywords)
+
+
+Attempt = Coroutine[Any, Any, tuple[Any, Exception | None]]
+"""The step's result, or why it failed."""
+
+
 class Recorder:
-    def __init__(self, lane: Lane, message: WorkflowMessage) -> None:
-        self._lane = lane
-        self._journal = lane.scope.journal
+    def __init__(self, delivery: Delivery, waits: Waits) -> None:
+        scope, message = delivery.lane.scope, delivery.message
+        self._delivery = delivery
+        self._lane = delivery.lane
+        self._waits = waits
+        self._clock = scope.clock
+        self._journal = scope.journal
         self._delivery_id = message.delivery_id
-        self.records = self._journal.records_of(message, lane.level.position)
+        self.calls = Calls(delivery, scope.codec or scope.compiled.codec, scope.thread.position.renamed_types)
+        self.records = self._journal.records_of(message, delivery.lane.position)
+        self.in_flight: dict[str, asyncio.Future[Any]] = {}
+        """Results of steps called in this run, by key. Calls with the same `key=` share one step."""
+        self.again: dict[str, Record] = {}
+        """Records inside a step whose attempt failed. Its next attempt replays them."""
         self._failures: dict[int, BaseException] = {}
         """Place of a record -> its error, as raised in this run."""
         self.journal_error: Exception | None = None
@@ -254,6 +232,123 @@ class Recorder:
         places = [place for place, record in enumerate(self.records) if record.key in failed and record.kind in kinds]
         await self._journal.take_back(self._delivery_id, places)
         return True
+
+    def path(self, call: StepCall) -> str:
+        return f"{self._lane.steps_path}{call.name}"
+
+    def emit(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
+        path = self.path(call)
+        details = None if error is None else WorkflowErrorDetails.from_exception(error, executor_id=path)
+        self._delivery.emit(WorkflowEvent(kind, data, executor_id=path, details=details))
+
+    async def perform(self, call: StepCall, work: Work) -> Any:
+        """The step's recorded result. Raises its error, also recorded, after the last attempt."""
+        records = self.records
+        attempts = [record for record in records if record.kind == "attempt" and record.key == call.key]
+        number = len(attempts)
+        if attempts and attempts[-1].until is not None:
+            await self._waits.until(attempts[-1].until)
+        else:
+            self.emit("executor_invoked", call)
+        retry = work.policy.retry
+        while True:
+            value, failure = await self._trace(
+                call, self._once(call, lambda: self._perform_in_time(call, work)), number + 1
+            )
+            if failure is None:
+                self.emit("executor_completed", call, isolate(value))
+                return value
+            number += 1
+            if retry is None or not retry.retries(failure, number):
+                return await self._handle_failure(call, failure, work)
+            await self._retry(call, failure, number, retry.delay_after(number))
+
+    async def perform_group(self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Call the function once. Only the steps in it are recorded."""
+        value, failure = await self._trace(call, self._once(call, work, is_recorded=False))
+        if failure is not None:
+            raise failure
+        return value
+
+    def _trace(self, call: StepCall, attempt: Attempt, number: int = 1) -> Attempt:
+        spans = self._delivery.lane.scope.spans
+        return attempt if spans is None else spans.step(self.path(call), number, attempt)
+
+    async def _once(
+        self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
+    ) -> tuple[Any, Exception | None]:
+        """One attempt: its result, recorded with its effects; or its error, and its effects are undone."""
+        last, began = self.calls.last, asyncio.get_running_loop().time()
+        frame = enter_frame(call, self._delivery)
+        try:
+            value = await work()
+        except BaseException as error:
+            self._delivery.undo_frame(frame)
+            if is_recorded:  # else it is not retried, and failures in it stay recorded
+                self.calls.go_back(last)
+                if isinstance(error, Exception):
+                    await self.take_back_inner(call.key, error)
+                self._keep_for_next_attempt(call)
+            if isinstance(error, Exception):
+                return None, error
+            is_inner = frame.outer is not None and frame.outer.owner is self._delivery  # whose attempt may be over
+            is_own = isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled
+            if is_own and not is_inner and is_recorded:
+                # The code itself cancelled it and would do so again, so the step need not be called again.
+                elapsed = asyncio.get_running_loop().time() - began
+                await self.record("cancelled", call, elapsed)
+            raise
+        finally:
+            leave_frame(frame)
+        if not is_recorded:
+            self._delivery.keep_frame(frame)
+            return value, None
+        await self.record_result(call, value, frame)
+        self._delivery.keep_frame(frame)
+        await self.unless_broken(self._delivery.lane.scope.after_record())
+        return value, None
+
+    def _keep_for_next_attempt(self, call: StepCall) -> None:
+        """Keep the records of a failed attempt for the next one."""
+        for key in [key for key in self.in_flight if key.endswith(inside(call.key))]:
+            del self.in_flight[key]
+        suffix, records = inside(call.key), self.records
+        inner = [record for record in records if record.key.endswith(suffix) and record.kind in SETTLES]
+        self.again.update((record.key, record) for record in inner)
+
+    async def _perform_in_time(self, call: StepCall, work: Work) -> Any:
+        seconds = work.policy.timeout
+        if seconds is None:
+            return await work.perform()
+        try:
+            return await run_with_timeout(seconds, work.perform(), self._clock)
+        except TimeLimitReached as error:
+            raise TimedOut(self.path(call), seconds) from error.__cause__
+
+    async def _retry(self, call: StepCall, error: Exception, number: int, delay: float) -> None:
+        until = self._clock.now() + timedelta(seconds=delay)
+        value = self._delivery.lane.scope.journal.kept_error(error)
+        await self.append(Record("attempt", call.key, call.name, value=value, until=until))
+        self.emit("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
+        await self._waits.until(until)
+
+    async def _handle_failure(self, call: StepCall, error: Exception, work: Work) -> Any:
+        """After the last attempt: raise the error, or return the policy's replacement."""
+        mode = work.policy.on_error
+        self.emit("executor_failed", call, error=error)
+        if mode == STOP:
+            await self.record_failure(call, error)
+            raise error
+        if mode in (SKIP, ISOLATE):
+            value: Any = None if mode == SKIP else error
+            await self.record_result(call, value)
+        else:
+            value, second = await self._trace(call, self._once(call, work.perform_fallback))
+            if second is not None:
+                await self.record_failure(call, second)
+                raise second from error
+        self.emit("executor_skipped", call, mode if mode in (SKIP, ISOLATE) else "fallback", error)
+        return value
 
 
 def _causes(error: BaseException, recorded: set[int]) -> list[BaseException]:

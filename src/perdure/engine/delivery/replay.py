@@ -1,20 +1,169 @@
-"""Replay: return recorded results in their recorded order. Suspension: cancel a delivery that only waits.
+"""Recorded calls of a delivery: keys that identify them, their replay in the recorded order, and suspension.
 
 Code that runs steps concurrently may depend on which ends first. With the same results in the same order it takes the
-same path again, and makes the recorded calls and no others.
+same path again, and makes the recorded calls and no others. A delivery that only waits is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from perdure.checkpoints.migration.migrations import RenamedType, restore_type_names
 from perdure.clock import Clock
-from perdure.engine.delivery.calls import frames_of, inside
+from perdure.codec import Codec
+from perdure.engine.thread.position import Effects
+from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
+from perdure.events import WorkflowEvent
 from perdure.records import SETTLES, Record
+
+
+@dataclass(frozen=True)
+class StepCall:
+    """One call of a step, a sleep or a request, as its records identify it."""
+
+    name: str
+    key: str
+    after: str | None
+    """The call before it in the same flow of control. A difference shows that the code changed."""
+    within: str | None
+    """The enclosing step."""
+
+
+class Frame(msgspec.Struct, eq=False):
+    """Effects of one running attempt of a step. They count, and are recorded, only if the attempt succeeds."""
+
+    call: StepCall
+    owner: object
+    """Its delivery: a workflow that runs inside a step has deliveries of its own."""
+    outer: Frame | None
+    effects: Effects
+    emitted: list[WorkflowEvent] = []
+    """Events of its own that have left the engine."""
+    waiting: int = 0
+    """Calls in it that wait."""
+    read: dict[str, Any] = {}
+    """State keys that it read, with their values then, to detect in-place changes."""
+    private: dict[str, Any] = {}
+    """Keys of the executor's private state that it used, with their values before."""
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    """How often each call was made in it."""
+    written: dict[str, Any] = {}
+    """State keys that it wrote, with the writes before."""
+
+
+_current_frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
+"""The innermost step that runs in this task."""
+
+
+def enter_frame(call: StepCall, owner: object) -> Frame:
+    frame = Frame(call, owner, _current_frame.get(), Effects())
+    _current_frame.set(frame)
+    return frame
+
+
+def leave_frame(frame: Frame) -> None:
+    _current_frame.set(frame.outer)
+
+
+def frame_of(owner: object) -> Frame | None:
+    """The innermost step of this delivery that runs in this task."""
+    frame = _current_frame.get()
+    return frame if frame is not None and frame.owner is owner else None
+
+
+def frames_of(owner: object) -> Iterator[Frame]:
+    frame = frame_of(owner)
+    while frame is not None and frame.owner is owner:
+        yield frame
+        frame = frame.outer
+
+
+_last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
+"""A mark of the delivery, and the key of the last call of this flow of control. Tasks inherit it."""
+
+
+def name_in(key: str) -> str:
+    """The name of a call, from its key."""
+    match = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
+    return match.group(1) if match is not None else key.partition(" ")[0]
+
+
+def inside(key: str) -> str:
+    """The suffix of the keys of calls inside this step."""
+    return f" in {key}"
+
+
+class Calls:
+    """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
+
+    def __init__(self, owner: object, codec: Codec, renamed: Sequence[RenamedType] = ()) -> None:
+        self._owner = owner
+        self._mark = object()
+        """Identifies the delivery. References keep it alive; the `id()` of an ended delivery could be reused."""
+        self._codec = codec
+        self._renamed = renamed
+        """Types renamed since the thread began."""
+        self._names: dict[str, Any] = {}
+        """Step name -> its code."""
+        self._seen: Counter[str] = Counter()
+
+    def identify(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], key: str | None) -> StepCall:
+        """The call's identity. Raises StepArgumentsUnsavable for arguments without a digest, if `key` is None."""
+        if key is not None:
+            return self._call(name, f"{name} = {key}")
+        digest = f"{name} {self._digest(name, arguments, keywords)}"
+        frame = frame_of(self._owner)
+        seen = self._seen if frame is None else frame.seen  # a retried step repeats its calls
+        seen[digest] += 1
+        return self._call(name, digest if seen[digest] == 1 else f"{digest} #{seen[digest]}")
+
+    def _call(self, name: str, key: str) -> StepCall:
+        last = _last_call.get()
+        frame = frame_of(self._owner)
+        key = key if frame is None else key + inside(frame.call.key)
+        after = last[1] if last is not None and last[0] is self._mark else None
+        return StepCall(name, key, after, None if frame is None else frame.call.key)
+
+    @property
+    def last(self) -> Any:
+        return _last_call.get()
+
+    def go_back(self, last: Any) -> None:
+        """Ignore calls since `last`: they belong to a failed attempt."""
+        _last_call.set(last)
+
+    def mark_returned(self, call: StepCall) -> None:
+        """Note that the call returned: the next call of this flow of control follows it."""
+        _last_call.set((self._mark, call.key))
+
+    def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+        path = f"arguments of {name!r}"
+        try:
+            named = [[key, self._codec.encode(keywords[key], f"{path}.{key}")] for key in sorted(keywords)]
+            tree = [self._codec.encode(list(arguments), path), named]
+        except UnsavableValue as error:
+            raise StepArgumentsUnsavable(name, error) from error
+        if self._renamed:
+            tree = restore_type_names(tree, self._renamed)
+        return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()
+
+    def check_name(self, name: str, code: Any) -> None:
+        """Raises StepNameTaken if the delivery called another function by the name."""
+        first = self._names.setdefault(name, code)
+        if first is not code and first != code:
+            raise StepNameTaken(name)
+
 
 QUIET_TURNS = 8
 """Turns of the event loop without activity after which a delivery is quiet: enough for a result to pass through a few

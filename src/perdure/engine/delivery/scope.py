@@ -11,18 +11,19 @@ from typing import Any
 import msgspec
 
 from perdure.checkpoints.any_storage import OpenThread
-from perdure.checkpoints.decode import decode_record
-from perdure.checkpoints.encode import encode_record
+from perdure.checkpoints.decode import decode_record, decode_request
+from perdure.checkpoints.encode import encode_record, encode_request
 from perdure.checkpoints.thread import TAKEN_BACK
 from perdure.clock import Clock
 from perdure.codec import Codec, Encoded, Tree
 from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.effects import decode_effects
 from perdure.engine.thread.live_threads import LiveThread
-from perdure.engine.thread.position import Position, every_level
+from perdure.engine.thread.position import Effects, Position, every_level
+from perdure.engine.thread.state import DELETED, Replaced
 from perdure.engine.watch import RunSpans, Watch
 from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
 from perdure.events import WorkflowEvent
+from perdure.graph.graph import SubWorkflowResponseMessage
 from perdure.isolation import isolate
 from perdure.records import Record, SuspendedDelivery, WorkflowMessage
 
@@ -263,3 +264,73 @@ def absorb_records(thread: LiveThread) -> None:
         thread.position = hold_back(thread.position, thread.records)
         waiting = {key for level in every_level(thread.position) for key in level.suspended}
         thread.records = {key: records for key, records in thread.records.items() if key not in waiting}
+
+
+def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
+    """The effects as a journal entry. Raises UnsavableValue with the path of a value that cannot be stored."""
+    path = f"effects of {executor_id!r}"
+    tree: dict[str, Tree] = {
+        "sends": [[codec.encode(data, f"{path}.sends"), target] for data, target in effects.sends],
+        "outputs": [[event.type, codec.encode(event.data, f"{path}.outputs")] for event in effects.outputs],
+        "requests": [encode_request(event, codec) for event in effects.requests],
+        "writes": [_encode_write(key, value, codec) for key, value in effects.writes],
+        "saved": None if effects.saved is None else effects.saved.tree,
+    }
+    if effects.private is not None:
+        tree["private"] = codec.encode(effects.private, f"private state of {executor_id!r}")
+    if effects.usage:
+        tree["usage"] = dict(effects.usage)
+    if effects.answers:
+        tree["answers"] = [
+            [codec.encode(answer.data, f"{path}.answers"), encode_request(answer.source_event, codec)]
+            for answer in effects.answers
+        ]
+    for part in ("is_start", "is_isolated", "forwarded_to", "withdrawn"):
+        if getattr(effects, part):
+            tree[part] = getattr(effects, part)
+    return tree
+
+
+def _encode_write(key: str, value: Any, codec: Codec) -> Tree:
+    if value is DELETED:
+        return [key, "deleted"]
+    if isinstance(value, Replaced):
+        return [key, "replaced", codec.encode(value.value, f"state[{key!r}]")]
+    return [key, "written", codec.encode(value, f"state[{key!r}]")]
+
+
+def _decode_write(key: str, kind: str, tree: Tree = None, *, path: str, codec: Codec) -> tuple[str, Any]:
+    if kind == "deleted":
+        return key, DELETED
+    value = codec.decode(tree, path)
+    return key, Replaced(value) if kind == "replaced" else value
+
+
+def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: WorkflowMessage | None = None) -> Effects:
+    """The effects of a journal entry. `message` is their delivery, which the entry does not contain."""
+    path = f"journal of {executor_id!r}"
+    effects = Effects()
+    effects.sends = [(codec.decode(data, path), target) for data, target in tree["sends"]]
+    effects.outputs = [
+        WorkflowEvent(kind, codec.decode(data, path), executor_id=executor_id) for kind, data in tree["outputs"]
+    ]
+    effects.requests = [decode_request(request, codec) for request in tree["requests"]]
+    effects.writes = [_decode_write(*write, path=path, codec=codec) for write in tree["writes"]]
+    effects.saved = None if tree["saved"] is None else Encoded(tree["saved"], codec)
+    if "private" in tree:
+        effects.private = codec.decode(tree["private"], path)
+    effects.use(tree.get("usage"))
+    effects.is_settled = True
+    answers = (
+        SubWorkflowResponseMessage(codec.decode(data, path), decode_request(request, codec))
+        for data, request in tree.get("answers", ())
+    )
+    effects.also(
+        message=message,
+        is_start=bool(tree.get("is_start")),
+        answers=tuple(answers),
+        is_isolated=bool(tree.get("is_isolated")),
+        forwarded_to=tree.get("forwarded_to"),
+        withdrawn=tuple(tree.get("withdrawn", ())),
+    )
+    return effects

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.delivery.attempts import Attempts, StepEvents, Work
-from perdure.engine.delivery.calls import Calls, StepCall, bound_arguments, normalise_arguments
-from perdure.engine.delivery.recorder import Recorder
-from perdure.engine.delivery.replay import Replay, Waits
+from perdure.engine.delivery.recorder import Recorder, Work
+from perdure.engine.delivery.replay import Replay, StepCall, Waits, name_in
 from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, WorkflowRunnerException
+from perdure.events import WorkflowEvent
 from perdure.graph.policy import FailurePolicy
-from perdure.isolation import isolate
+from perdure.isolation import is_immutable, isolate, same_structure
 from perdure.names import check_identifier
 from perdure.records import Record
 
@@ -33,20 +35,12 @@ class StepSession:
     """The recorded side of one delivery, created with its first recorded call."""
 
     def __init__(self, delivery: Delivery, task: asyncio.Task[Any]) -> None:
-        lane, message = delivery.lane, delivery.message
-        scope = lane.scope
+        lane = delivery.lane
         self._delivery = delivery
         self._lane = lane
-        self._delivery_id = message.delivery_id
-        self._recorder = Recorder(lane, message)
-        self.records = self._recorder.records
-        self._calls = Calls(delivery, scope.codec or scope.compiled.codec, scope.thread.position.renamed_types)
-        self._replay = Replay(self.records)
-        self._in_flight: dict[str, asyncio.Future[Any]] = {}
-        """Results of steps called in this run, by key. Calls with the same `key=` share one step."""
-        self.waits = Waits(delivery, task, scope.clock)
-        self._attempts = Attempts(delivery, self._recorder, self._calls, self.waits, self._in_flight)
-        self._events = StepEvents(delivery)
+        self.waits = Waits(delivery, task, lane.scope.clock)
+        self.recorder = Recorder(delivery, self.waits)
+        self._replay = Replay(self.recorder.records)
         self._asked: Counter[str] = Counter()
         """How often each request id was used."""
         self._rejected_calls = 0
@@ -68,12 +62,12 @@ class StepSession:
         await self._check()
         if key is not None:
             check_identifier("A step's key", key)
-        self._calls.check_name(name, function)
-        call = self._calls.identify(name, *_identifying_arguments(function, arguments, keywords), key)
-        if call.key in self._in_flight:  # the same key: the same step
-            return await asyncio.shield(self._in_flight[call.key])
+        self.recorder.calls.check_name(name, code_of(function))
+        call = self.recorder.calls.identify(name, *_identifying_arguments(function, arguments, keywords), key)
+        if call.key in self.recorder.in_flight:  # the same key: the same step
+            return await asyncio.shield(self.recorder.in_flight[call.key])
         with self._in_call(call):
-            record = self._replay.find(call.key) or self._attempts.again.pop(call.key, None)
+            record = self._replay.find(call.key) or self.recorder.again.pop(call.key, None)
             if record is not None and record.kind == "cancelled":
                 await self._cancelled_again(record)
             elif record is not None:
@@ -86,10 +80,10 @@ class StepSession:
     async def group(self, function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
         """The function's result. Each run of the delivery calls it; the steps in it are replayed."""
         await self._check()
-        self._calls.check_name(name, function)
-        call = self._calls.identify(name, *_identifying_arguments(function, arguments, {}), None)
+        self.recorder.calls.check_name(name, code_of(function))
+        call = self.recorder.calls.identify(name, *_identifying_arguments(function, arguments, {}), None)
         with self._in_call(call, is_recorded=False):
-            return await self._attempts.perform_group(call, lambda: function(*arguments))
+            return await self.recorder.perform_group(call, lambda: function(*arguments))
 
     @contextmanager
     def _in_call(self, call: StepCall, *, is_recorded: bool = True) -> Iterator[None]:
@@ -105,7 +99,7 @@ class StepSession:
             if is_other and task is not None:
                 self._others.discard(task)
             if is_recorded:  # else the last call is the step in it
-                self._calls.mark_returned(call)
+                self.recorder.calls.mark_returned(call)
 
     async def close(self) -> None:
         """The handler has ended. Cancel and await its tasks that are still in a call: no side effect may follow."""
@@ -128,31 +122,31 @@ class StepSession:
         which code that catches every Exception lets pass.
         """
         self._delivery.check_open()
-        if self._recorder.journal_error is None and not self._delivery.is_cancelled:
+        if self.recorder.journal_error is None and not self._delivery.is_cancelled:
             return
         # Code that keeps calling must not block the event loop.
         await asyncio.sleep(0 if self._rejected_calls < MAX_REJECTED_CALLS else 0.05)
         self._rejected_calls += 1
         if self._rejected_calls <= MAX_REJECTED_CALLS:
             raise asyncio.CancelledError
-        if self._recorder.journal_error is None:
-            self._recorder.journal_error = WorkflowRunnerException(
+        if self.recorder.journal_error is None:
+            self.recorder.journal_error = WorkflowRunnerException(
                 f"{self._lane.full_id!r} catches its cancellation and keeps running. Its work was discarded. Let "
                 "asyncio.CancelledError pass: catch Exception, not BaseException."
             )
-        raise self._recorder.journal_error
+        raise self.recorder.journal_error
 
     async def _replay_call(self, call: StepCall, record: Record) -> Any:
-        self._events.warn_if_moved(call, record)
+        self._warn_if_moved(call, record)
         await self._turn_of(record)
-        is_news = self._events.is_news(call, record)
-        effects, value = self._recorder.read(record)
+        is_news = self._is_news(call, record)
+        effects, value = self.recorder.read(record)
         if effects is not None:
             self._delivery.do_again(effects, is_news=is_news)
         if is_news:
-            self._events.emit("executor_bypassed", call, isolate(value) if record.kind == "step" else None)
+            self.recorder.emit("executor_bypassed", call, isolate(value) if record.kind == "step" else None)
             if self._lane.scope.spans is not None:
-                self._lane.scope.spans.record_bypass("step", self._events.path(call))
+                self._lane.scope.spans.record_bypass("step", self.recorder.path(call))
         if record.kind == "failed":
             raise value
         self._replay_done(call, value)
@@ -169,23 +163,23 @@ class StepSession:
         """
         await self._replay.turn_of(record)
         await self._replay.over()
-        elapsed: float = self._recorder.read(record)[1]
+        elapsed: float = self.recorder.read(record)[1]
         await asyncio.sleep(2 * elapsed + 1)
-        await self._recorder.take_back(record)
+        await self.recorder.take_back(record)
 
     def _replay_done(self, call: StepCall, value: Any) -> None:
         """Keep the result of a step with an explicit key: another branch may call it again."""
         if " = " in call.key:
-            done = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
+            done = self.recorder.in_flight[call.key] = asyncio.get_running_loop().create_future()
             done.set_result(value)
 
     async def _perform(self, call: StepCall, work: Work) -> Any:
-        settled = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
+        settled = self.recorder.in_flight[call.key] = asyncio.get_running_loop().create_future()
         settled.add_done_callback(_look_at)
         try:
             # New work waits for the end of the replay: a step that lost a race then may lose it again before it starts.
             await self._replay.over()
-            value = await self._attempts.perform(call, work)
+            value = await self.recorder.perform(call, work)
         except GeneratorExit:  # the event loop is being closed: its futures must be left alone
             raise
         except BaseException as error:
@@ -198,20 +192,22 @@ class StepSession:
     async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
         """Return at that time. The time is recorded, so it is the same after a restart."""
         await self._check()
-        call = self._calls.identify("sleep", arguments, {}, None)
+        call = self.recorder.calls.identify("sleep", arguments, {}, None)
         slept = self._replay.find(call.key)
         with self._in_call(call):
             if slept is not None:
                 await self._turn_of(slept)
                 return
-            sleeping = (record for record in self.records if record.kind == "sleeping" and record.key == call.key)
+            sleeping = (
+                record for record in self.recorder.records if record.kind == "sleeping" and record.key == call.key
+            )
             due_at = next((record.until for record in sleeping), None)
             if due_at is None:
                 due_at = until()
-                await self._recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
+                await self.recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
             await self._replay.over()
             await self.waits.until(due_at)
-            await self._recorder.record("slept", call)
+            await self.recorder.record("slept", call)
 
     async def answer(self, call: StepCall, ask: Callable[[], None], request_id: str) -> Any:
         """The answer to a request. Calls `ask` unless the request is settled. Raises RequestExpired."""
@@ -227,25 +223,52 @@ class StepSession:
             await self._turn_of(settled)
         if settled.kind == "expired":
             raise RequestExpired(request_id, self._lane.full_id, settled.until)
-        return self._recorder.read(settled)[1]
+        return self.recorder.read(settled)[1]
 
     def question(self, arguments: Sequence[Any], request_id: str | None) -> StepCall:
-        return self._calls.identify("request", arguments, {}, request_id)
-
-    async def take_back_failures(self, error: BaseException) -> bool:
-        return await self._recorder.take_back_failures(error)
-
-    @property
-    def journal_error(self) -> Exception | None:
-        return self._recorder.journal_error
+        return self.recorder.calls.identify("request", arguments, {}, request_id)
 
     def end(self) -> None:
         """The handler ended by itself: warn about recorded steps that it did not reach."""
-        self._events.warn_of_unreached(self._replay.unreached_names())
+        self._warn_of_unreached(self._replay.unreached_names())
 
     def stop(self) -> None:
         self.waits.stop()
         self._replay.stop()
+
+    def _is_news(self, call: StepCall, record: Record) -> bool:
+        """Whether to emit the replay: once per run, for records of other runs. A delivery that sleeps often runs from
+        the start often."""
+        scope = self._lane.scope
+        mark = (self._delivery.message.delivery_id, call.key)
+        if record.run_id == scope.run_id or mark in scope.bypassed:
+            return False
+        scope.bypassed.add(mark)
+        return True
+
+    def _warn_if_moved(self, call: StepCall, record: Record) -> None:
+        if record.after != call.after:
+            then, now = (_describe_place(key) for key in (record.after, call.after))
+            self._warn(
+                f"Step {call.name!r} of {self._lane.full_id!r} was recorded {then} and is now reached {now}: the code "
+                "changed since. Its recorded result was used."
+            )
+
+    def _warn_of_unreached(self, names: Sequence[str]) -> None:
+        if names:
+            listed = ", ".join(repr(name) for name in dict.fromkeys(names))
+            self._warn(
+                f"{self._lane.full_id!r} ended without reaching recorded steps: {listed}. The code changed since, or "
+                "is not deterministic. The recorded results were not used."
+            )
+
+    def _warn(self, text: str) -> None:
+        event = WorkflowEvent("warning", text, executor_id=self._lane.full_id)
+        self._delivery.emit_once(self._lane.in_child(event))
+
+
+def _describe_place(key: str | None) -> str:
+    return "at the beginning" if key is None else f"after {name_in(key)!r}"
 
 
 def _identifying_arguments(
@@ -271,3 +294,55 @@ def _look_at(settled: asyncio.Future[Any]) -> None:
     """Retrieve the error, which the caller has: the event loop would report a future without a waiter."""
     if not settled.cancelled():
         settled.exception()
+
+
+def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by parameter name, without defaults, so that every spelling of a call has one identity. Unchanged
+    if the function has no readable signature."""
+    try:
+        signature = _signature_of(function)
+        bound = signature.bind(*arguments, **keywords).arguments
+    except (TypeError, ValueError):
+        return {"arguments": list(arguments), **keywords}
+    named: dict[str, Any] = {}
+    for name, value in bound.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.update(value)
+        elif not _is_default(value, parameter.default):
+            named[name] = value
+    return named
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and same_structure(value, default)
+
+
+@functools.lru_cache(256)
+def _signature_of(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def code_of(function: Any) -> Any:
+    """The code that identifies a function: a lambda in a loop is a new object each time, with the same code."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    function = getattr(function, "__func__", function)
+    if not hasattr(function, "__code__") and not isinstance(function, type):
+        function = type(function).__call__  # a callable object
+    return getattr(function, "__code__", function)
+
+
+def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments bound by a partial, or by a method of a value. They identify a call like any argument."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        positional = [*function.args, *positional]
+        named = {**function.keywords, **named}
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    # Not a mutable object: its digest would change.
+    if owner is not None and not isinstance(owner, (type, ModuleType)) and is_immutable(owner):
+        positional = [owner, *positional]
+    return positional, named

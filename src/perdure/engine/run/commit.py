@@ -8,7 +8,7 @@ from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.thread.arguments import without_secrets
+from perdure.engine.thread.level import without_secrets
 from perdure.engine.thread.live_threads import NOT_IN_STEP
 from perdure.engine.thread.position import (
     Position,

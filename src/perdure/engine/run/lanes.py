@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perdure.clock import Clock
-from perdure.engine.delivery.attempts import TimeLimitReached, run_with_timeout
+import msgspec
+
+from perdure.clock import Clock, TimeLimitReached, run_with_timeout
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
-from perdure.engine.thread.effects import Effects
 from perdure.engine.thread.level import Level, child_level, start_child
-from perdure.engine.thread.position import Child, every_level
+from perdure.engine.thread.position import Child, Effects, every_level
 from perdure.errors import (
     DuplicateRequest,
     StateConflict,
@@ -259,7 +259,8 @@ def apply_child_policy(
         delay = policy.retry.delay_after(attempts)
         again = start_child(level.compiled.graph, child.executor_id, child.message, next_delivery_id)
         notices.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
-        return again.tried_again(attempts, now + timedelta(seconds=delay)), effects, notices
+        due_at = now + timedelta(seconds=delay)
+        return msgspec.structs.replace(again, attempts=attempts, due_at=due_at), effects, notices
     fallback_id = parent.compiled.graph.fallbacks.get(child.executor_id)
     effects.also(message=child.message, is_isolated=policy.on_error == ISOLATE, forwarded_to=fallback_id)
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"

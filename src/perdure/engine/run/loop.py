@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from perdure.cancelling import await_uncancelled
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
-from perdure.engine.delivery.scope import RunScope, add_records
+from perdure.engine.delivery.scope import RunScope, add_records, encode_effects
 from perdure.engine.run.commit import Committer
 from perdure.engine.run.lanes import Nesting, lanes_in_conflict, run_child_lane, run_side_by_side
+from perdure.engine.run.request import take_inbox
 from perdure.engine.run.superstep import apply, plan
-from perdure.engine.thread.effects import Effects, encode_effects
-from perdure.engine.thread.inputs import pass_deadlines, take_inbox
+from perdure.engine.thread.inputs import pass_deadlines
 from perdure.engine.thread.level import Level
-from perdure.engine.thread.position import Child, Position, next_deadline, next_wake_up
+from perdure.engine.thread.position import Child, Effects, Position, next_deadline, next_wake_up
 from perdure.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
@@ -211,12 +211,16 @@ class Loop:
         level.lanes = ()  # breaks a cycle, which only the garbage collector could free
         thread.journal = {}
         if thread.records or thread.children:
-            thread.records = {}  # records of suspended deliveries are in the checkpoint
-            self.scope.journal.since_commit = 0
-            self._nesting.forget_ended()
+            self._forget_ended()
         self.scope.emit(completed if last_seq is None else replace(completed, checkpoint=info, last_seq=last_seq))
         if was_cancelled:
             raise asyncio.CancelledError
+
+    def _forget_ended(self) -> None:
+        self._thread.records = {}  # records of suspended deliveries are in the checkpoint
+        self.scope.journal.since_commit = 0
+        if self._thread.children:
+            self._nesting.forget_ended()
 
     def _note_failure(self, level: Level, lanes: Sequence[Lane], error: BaseException) -> SubWorkflowFailed | None:
         """The error to raise in place of a failure inside a sub-workflow."""

@@ -10,7 +10,6 @@ from perdure.checkpoints.access import OwnerWait
 from perdure.checkpoints.any_storage import OpenThread, load_checkpoint, open_thread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.clock import Clock
 from perdure.engine.delivery.scope import absorb_records, take_journal
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.request import RunRequest
@@ -128,12 +127,11 @@ logger = get_logger("engine")
 class Opening:
     """For one run: finds its thread, and moves the live thread to the position in the store."""
 
-    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
-        self._compiled = compiled
+    def __init__(self, live: LiveThreads, request: RunRequest) -> None:
+        self._compiled = live.compiled
         self._live = live
-        self._clock = clock
         self._request = request
-        self._migrator = compiled.migrator(force=request.force)
+        self._migrator = live.compiled.migrator(force=request.force)
         self.named: WorkflowCheckpoint | None = None
         """The checkpoint that the caller named."""
         self.warnings: list[WorkflowEvent] = []

@@ -7,25 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypedDict, get_args
 
-from perdure.engine.thread.arguments import arrange_arguments
-from perdure.engine.thread.effects import own_event
 from perdure.engine.thread.inputs import (
-    accepts,
-    add_message,
     check_answers,
-    check_message,
     deliver_answers,
     pass_deadlines,
-    take_inbox,
 )
+from perdure.engine.thread.level import arrange_arguments
 from perdure.engine.thread.live_threads import LiveThread
-from perdure.engine.thread.position import Position, every_level
-from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle, did_you_mean
+from perdure.engine.thread.position import Position, every_level, own_event
+from perdure.errors import InvalidRun, NoStorage, ThreadNotFound, ThreadNotIdle, WrongInputType, did_you_mean, type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
 from perdure.names import check_identifier, check_options, checkpoint_id_of
-from perdure.records import CheckpointInfo
+from perdure.records import CheckpointInfo, WorkflowMessage
 
 OnBusy = Literal["reject", "enqueue", "interrupt"]
 Durability = Literal["sync", "async", "exit"]
@@ -179,6 +174,45 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 """By option: its check, which raises InvalidRun."""
 
 
+def accepts(graph: Graph, message: Any) -> bool:
+    return graph.executors[graph.start_executor_id].table.find(message) is not None
+
+
+def check_message(graph: Graph, message: Any) -> None:
+    """Raises WrongInputType if the start executor has no handler for it."""
+    if not accepts(graph, message):
+        start = graph.executors[graph.start_executor_id]
+        raise WrongInputType(start.id, message, start.input_types)
+
+
+def take_inbox(
+    graph: Graph, position: Position, inbox: Mapping[str, Any]
+) -> tuple[Position, tuple[WorkflowEvent, ...]]:
+    """A position in which all inbox items are due, and warnings for items without a handler."""
+    warnings = []
+    for message in inbox.values():
+        if accepts(graph, message):
+            position = add_message(graph, position, message)
+        else:
+            kind = type_name(type(message))
+            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
+            warnings.append(WorkflowEvent("warning", f"{text} no longer has a handler for it."))
+    return position, tuple(warnings)
+
+
+def add_message(graph: Graph, position: Position, message: Any) -> Position:
+    """A position in which the message is due to the start executor. `position` is not changed."""
+    start_id = graph.start_executor_id
+    after = position.successor()
+    due = WorkflowMessage(isolate(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
+    after.mailbox = [*position.mailbox, due]
+    after.next_delivery_id += 1
+    after.outputs = []
+    after.iteration = 0
+    after.since_input = 0
+    return after
+
+
 @dataclass(frozen=True)
 class Entry:
     """The start of a run."""
@@ -193,14 +227,20 @@ class Entry:
 
 
 def enter(
-    graph: Graph, thread: LiveThread, standing: Position, request: RunRequest, now: datetime, *, is_restored: bool
+    graph: Graph,
+    thread: LiveThread,
+    standing: Position,
+    request: RunRequest,
+    now: Callable[[], datetime],
+    *,
+    is_restored: bool,
 ) -> Entry:
     """Make the caller's input due, in a thread that is or will be at `standing`.
 
     Raises, without changing the thread, if the input cannot be accepted.
     """
     position, expired = (
-        (standing, []) if not standing.requests and not standing.children else pass_deadlines(standing, now)
+        (standing, []) if not standing.requests and not standing.children else pass_deadlines(standing, now())
     )
     has_passed = position is not standing
     is_resume = is_restored or has_passed
@@ -224,14 +264,14 @@ def _accept(
     thread_id: str,
     position: Position,
     request: RunRequest,
-    now: datetime,
+    now: Callable[[], datetime],
     *,
     is_resume: bool,
     inbox: Mapping[str, Any],
 ) -> Entry:
     if request.responses is not None:
         answers = check_answers(graph, thread_id, position, request.responses)
-        after = deliver_answers(position, answers, now, answered_by=request.answered_by)
+        after = deliver_answers(position, answers, now(), answered_by=request.answered_by)
         after.outputs = []
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _mark_replayed(after.requests.values()))
@@ -240,7 +280,7 @@ def _accept(
     has_run = request.thread_id is not None and position.next_delivery_id > 1
     if inbox and not position.is_interrupted:
         return Entry(None)  # the inbox items are the input of this run
-    if is_resume or position.is_busy or position.requests or has_run:
+    if has_run or is_resume or position.requests or position.is_busy:
         replayed_events = _mark_replayed((*position.outputs, *position.requests.values()))
         has_arguments = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if has_arguments else None, replayed_events)
@@ -280,4 +320,4 @@ def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Posit
 
 
 def _mark_replayed(events: Iterable[WorkflowEvent]) -> tuple[WorkflowEvent, ...]:
-    return tuple(own_event(event, replayed=True) for event in events)
+    return tuple([own_event(event, replayed=True) for event in events])

@@ -11,18 +11,14 @@ from typing import Any
 
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import OpenThread, PlainThread, load_thread_metadata
-from perdure.clock import Clock
 from perdure.engine import tracing
 from perdure.engine.delivery.scope import Journal, RunScope, add_records
 from perdure.engine.run.commit import Committer, resting_state, running_state
 from perdure.engine.run.loop import Loop
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
-from perdure.engine.run.request import Entry, RunRequest, enter
-from perdure.engine.thread.compiled import Compiled
-from perdure.engine.thread.effects import own_event
-from perdure.engine.thread.inputs import add_message
+from perdure.engine.run.request import Entry, RunRequest, add_message, enter
 from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
-from perdure.engine.thread.position import Position, next_deadline
+from perdure.engine.thread.position import Position, next_deadline, own_event
 from perdure.engine.watch import Watch
 from perdure.errors import RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
@@ -97,13 +93,13 @@ class WorkflowRunResult(list[WorkflowEvent]):
 class Run:
     """Claims its thread, commits the caller's input, drives supersteps, and releases the thread."""
 
-    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
+    def __init__(self, live: LiveThreads, request: RunRequest) -> None:
         self.run_id = request.run_id or new_run_id()
-        self._compiled = compiled
+        self._compiled = live.compiled
         self._live = live
-        self._clock = clock
+        self._clock = live.clock
         self._request = request
-        self._opening = Opening(compiled, live, clock, request)
+        self._opening = Opening(live, request)
         self._events: list[WorkflowEvent] = []
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
@@ -112,7 +108,8 @@ class Run:
         self._ownership: Ownership | None = None
         self._watch: Watch | None = None
         self._loop: Loop | None = None
-        self._began = False
+        self.has_begun = False
+        """Whether its input was accepted; otherwise nothing was written."""
         self._owes_message = False
         """Whether its message waits until the thread is idle. An interruption then makes the message due."""
         self._entering: Position | None = None
@@ -136,7 +133,7 @@ class Run:
         if tracing.active is not None or observers:
             self._watch = Watch(self._compiled, thread_id, self.run_id, self._request)
         watch = self._watch
-        with nullcontext() if watch is None else watch.run(lambda: self._began, self._statuses):
+        with nullcontext() if watch is None else watch.run(lambda: self.has_begun, self._statuses):
             on_busy = "interrupt" if self._request.takeover else self._request.on_busy
             thread = await self._live.claim(thread_id, ownership, on_busy)
             if watch is not None:
@@ -189,7 +186,7 @@ class Run:
                 ownership.mark_entered()
                 await loop.drive()
             entry = await self._prepare(thread, loop, is_new=stored_thread is None or stored_thread.number == 0)
-            if not self._began:
+            if not self.has_begun:
                 self._announce(thread, committer, stored_thread, entry.position)
             for event in entry.replayed_events:
                 self._emit(event)
@@ -209,15 +206,15 @@ class Run:
             if self._owes_message and thread.position is not self._entering:
                 due = add_message(self._compiled.graph, thread.position, request.message)
                 await await_uncancelled(loop.enter(due))
-            if self._began and ownership.is_leaving:
+            if self.has_begun and ownership.is_leaving:
                 await self._leave(ownership, committer)
-            elif self._began:
+            elif self.has_begun:
                 await self._record_end(thread, committer, WorkflowRunState.CANCELLED)
             raise
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:
-            if self._began:
+            if self.has_begun:
                 details = WorkflowErrorDetails.from_exception(error, executor_id=loop.failed_executor_id)
                 failed = WorkflowEvent("failed", details=details)
                 self._emit(failed)
@@ -244,15 +241,17 @@ class Run:
     def _finish(self, thread: LiveThread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
         """Emit the final status, after the commit and the release. Returns the result or raises the error."""
         self.next_deadline = next_deadline(thread.position)
-        if not self._began:
+        if not self.has_begun:
             self._live.drop_new(thread)
         elif not ownership.was_left:
             self._status(thread.status)
         was_interrupted = ownership.take_interruption()
-        if ownership.is_cancelled and (error is None or isinstance(error, asyncio.CancelledError) or not self._began):
+        if ownership.is_cancelled and (
+            error is None or isinstance(error, asyncio.CancelledError) or not self.has_begun
+        ):
             raise asyncio.CancelledError from error  # it may have arrived during the last commit
         is_asked_to_end = was_interrupted or ownership.is_leaving
-        if ownership.was_left or (is_asked_to_end and not self._began and isinstance(error, asyncio.CancelledError)):
+        if ownership.was_left or (is_asked_to_end and not self.has_begun and isinstance(error, asyncio.CancelledError)):
             raise RunInterrupted(self.run_id, thread.thread_id, has_begun=ownership.was_left) from error
         if error is not None and not (was_interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
@@ -294,11 +293,6 @@ class Run:
         return any(event.checkpoint.number == 1 for event in self._events if event.checkpoint is not None)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether its input was accepted; otherwise nothing was written."""
-        return self._began
-
-    @property
     def takes_input(self) -> bool:
         """Whether a message put into the thread's inbox now will be delivered by this run."""
         return self._loop is None or self._loop.takes_input
@@ -335,7 +329,7 @@ class Run:
         stored_thread: OpenThread | None,
         entered: Position | None = None,
     ) -> None:
-        self._began = True
+        self.has_begun = True
         if self._opening.becomes_default:
             self._live.default_thread_id = thread.thread_id
         thread.status = running_state(entered or thread.position)
@@ -352,8 +346,8 @@ class Run:
         """Check the caller's input. Raises, with nothing written, if it cannot be accepted."""
         rewound = self._opening.find_target(thread, is_new=is_new)
         standing = thread.position if rewound is None else rewound
-        now, is_restored = self._clock.now(), self._opening.named is not None
-        entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)
+        is_restored = self._opening.named is not None
+        entry = enter(self._compiled.graph, thread, standing, self._request, self._clock.now, is_restored=is_restored)
         if rewound is None and entry.position is None and thread.is_ahead and self._request.storage is not None:
             # The thread was moved without this storage: save it before the run builds on it.
             return replace(entry, position=add_records(thread.position, thread.records))

@@ -16,73 +16,6 @@ Start = Callable[[Callable[[Any], None]], Coroutine[Any, Any, ResultT]]
 """Starts the work. Its argument is a function that takes each event."""
 
 
-class _Flow(Generic[ItemT, ResultT]):
-    """The running work, and its events that are not consumed yet."""
-
-    def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
-        self._interrupt = interrupt
-        self.waiting: deque[ItemT] = deque()
-        self._takers: set[asyncio.Future[None]] = set()
-        self.task: asyncio.Task[ResultT] = asyncio.get_running_loop().create_task(start(self.put))
-        self.task.add_done_callback(self._wake)
-
-    def put(self, item: ItemT) -> None:
-        self.waiting.append(item)
-        self._wake(None)
-
-    def _wake(self, _: object) -> None:
-        for taker in self._takers:
-            if not taker.done():
-                taker.set_result(None)
-
-    async def take(self) -> ItemT:
-        """The next event. At the end raises StopAsyncIteration, or the error of the work."""
-        while not self.waiting:
-            if self.task.done():
-                if not self.task.cancelled() and (error := self.task.exception()) is not None:
-                    raise error
-                raise StopAsyncIteration
-            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._takers.add(taker)
-            try:
-                await taker
-            finally:
-                self._takers.discard(taker)
-        return self.waiting.popleft()
-
-    def cancel(self) -> None:
-        if self.task.done() or self.task.get_loop().is_closed():
-            return
-        if not self._interrupt():  # it does not own its thread yet, so nothing needs an orderly end
-            self.task.cancel()
-
-    async def close(self) -> None:
-        """Cancel the work and wait until it has cleaned up."""
-        self.cancel()
-        await asyncio.wait([self.task])
-        if not self.task.cancelled():
-            self.task.exception()  # retrieved: a caller that closes early does not want it
-
-
-class _Taker(AsyncIterator[ItemT]):
-    """One `async for`. Discarding it before the end, as `break` does, ends the work."""
-
-    def __init__(self, flow: _Flow[ItemT, Any]) -> None:
-        self._flow = flow
-
-    async def __anext__(self) -> ItemT:
-        try:
-            return await self._flow.take()
-        except asyncio.CancelledError:
-            await self._flow.close()
-            raise
-
-    def __del__(self) -> None:
-        # The cleanup of an async generator would run later, but a run that starts in the next line must find this one
-        # ending, not running.
-        self._flow.cancel()
-
-
 class ResponseStream(Generic[ItemT, ResultT]):
     """Iterate it for events, await it for the result, or both: `async for event in stream`, `await stream`.
 
@@ -92,40 +25,101 @@ class ResponseStream(Generic[ItemT, ResultT]):
     def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
         self._start = start
         self._interrupt = interrupt
-        self._flow: _Flow[ItemT, ResultT] | None = None
+        self._task: asyncio.Task[ResultT] | None = None
+        """The work, once it was iterated or awaited."""
+        self._unread: deque[ItemT] = deque()
+        self._takers: set[asyncio.Future[None]] = set()
 
-    def _begin(self) -> _Flow[ItemT, ResultT]:
-        if self._flow is None:
-            self._flow = _Flow(self._start, self._interrupt)
-        return self._flow
+    def _begin(self) -> asyncio.Task[ResultT]:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._start(self._put))
+            self._task.add_done_callback(self._wake)
+        return self._task
+
+    def _put(self, item: ItemT) -> None:
+        self._unread.append(item)
+        self._wake(None)
+
+    def _wake(self, _: object) -> None:
+        for taker in self._takers:
+            if not taker.done():
+                taker.set_result(None)
+
+    async def _take(self) -> ItemT:
+        """The next event. At the end raises StopAsyncIteration, or the error of the work. Cancelled, it ends the
+        work."""
+        task = self._begin()
+        while not self._unread:
+            if task.done():
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+                raise StopAsyncIteration
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.add(taker)
+            try:
+                await taker
+            except asyncio.CancelledError:
+                await self.aclose()
+                raise
+            finally:
+                self._takers.discard(taker)
+        return self._unread.popleft()
+
+    def _cancel(self) -> None:
+        """Cancel the work, if it has begun and has not ended."""
+        task = self._task
+        if task is None or task.done() or task.get_loop().is_closed():
+            return
+        if not self._interrupt():  # it does not own its thread yet, so nothing needs an orderly end
+            task.cancel()
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
-        return _Taker(self._begin())
+        _ = self._begin()
+        return _Iteration(self)
 
     def __await__(self) -> Generator[Any, None, ResultT]:
         return self.get_final_response().__await__()
 
     async def get_final_response(self) -> ResultT:
         """The result, after the work has ended. Raises the error of the work."""
-        flow = self._begin()
+        task = self._begin()
         try:
-            await asyncio.wait([flow.task])
+            await asyncio.wait([task])
         except asyncio.CancelledError:
-            await flow.close()
+            await self.aclose()
             raise
-        if flow.task.cancelled():
+        if task.cancelled():
             raise InvalidRun("The stream was closed before its run had begun. Nothing was run; call run() again.")
-        return flow.task.result()
+        return task.result()
 
     async def aclose(self) -> None:
-        if self._flow is not None:
-            await self._flow.close()
+        """Cancel the work and wait until it has cleaned up."""
+        self._cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()  # retrieved: a caller that closes early does not want it
 
     async def __aenter__(self) -> ResponseStream[ItemT, ResultT]:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+class _Iteration(AsyncIterator[ItemT]):
+    """One `async for`. Discarding it before the end, as `break` does, ends the work."""
+
+    def __init__(self, stream: ResponseStream[ItemT, Any]) -> None:
+        self._stream = stream
+
+    async def __anext__(self) -> ItemT:
+        return await self._stream._take()
+
+    def __del__(self) -> None:
+        # The cleanup of an async generator would run later, but a run that starts in the next line must find this one
+        # ending, not running.
+        self._stream._cancel()
 
 
 T = TypeVar("T")

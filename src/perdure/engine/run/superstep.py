@@ -12,10 +12,9 @@ from perdure.engine.delivery.lane import Lane, make_lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.lanes import apply_child_policy, find_policy_level
 from perdure.engine.thread.compiled import Sorter
-from perdure.engine.thread.effects import Effects, add_counts
 from perdure.engine.thread.inputs import deliver_answers
 from perdure.engine.thread.level import Level, designated_outputs, find_asking_child, outputs_for_parent, start_child
-from perdure.engine.thread.position import Child, Position, is_awake
+from perdure.engine.thread.position import Child, Effects, Position, add_counts, is_awake
 from perdure.engine.thread.state import merge_state
 from perdure.errors import DuplicateRequest
 from perdure.events import WorkflowEvent
@@ -241,7 +240,7 @@ class _Merge(msgspec.Struct, eq=False):
         self.notices += merge.notices
         self.effects += merge.effects
         if not position.has_ended:
-            return level.child.start().at(position), effects
+            return msgspec.structs.replace(level.child, position=position, due_at=None), effects
         ended = WorkflowEvent("executor_completed", executor_id=level.full_id, child_id=self._level.child_id)
         self.notices.append(ended)
         return None, effects

@@ -1,4 +1,4 @@
-"""Inputs of a thread: messages, answers, passed deadlines and records. Each changes a copy of the position."""
+"""Requests of a thread: their terms, answers and passed deadlines. Each changes a copy of the position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from perdure.errors import (
     RequestExpired,
     RequestWithdrawn,
     UnknownRequest,
-    WrongInputType,
     type_name,
 )
 from perdure.events import RequestTerms, WorkflowEvent
@@ -225,42 +224,3 @@ def _expire(
         return woken or level
 
     return _settle(position, request, Answer(deadline, expired_for=asker), change)
-
-
-def accepts(graph: Graph, message: Any) -> bool:
-    return graph.executors[graph.start_executor_id].table.find(message) is not None
-
-
-def check_message(graph: Graph, message: Any) -> None:
-    """Raises WrongInputType if the start executor has no handler for it."""
-    if not accepts(graph, message):
-        start = graph.executors[graph.start_executor_id]
-        raise WrongInputType(start.id, message, start.input_types)
-
-
-def take_inbox(
-    graph: Graph, position: Position, inbox: Mapping[str, Any]
-) -> tuple[Position, tuple[WorkflowEvent, ...]]:
-    """A position in which all inbox items are due, and warnings for items without a handler."""
-    warnings = []
-    for message in inbox.values():
-        if accepts(graph, message):
-            position = add_message(graph, position, message)
-        else:
-            kind = type_name(type(message))
-            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
-            warnings.append(WorkflowEvent("warning", f"{text} no longer has a handler for it."))
-    return position, tuple(warnings)
-
-
-def add_message(graph: Graph, position: Position, message: Any) -> Position:
-    """A position in which the message is due to the start executor. `position` is not changed."""
-    start_id = graph.start_executor_id
-    after = position.successor()
-    due = WorkflowMessage(isolate(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
-    after.mailbox = [*position.mailbox, due]
-    after.next_delivery_id += 1
-    after.outputs = []
-    after.iteration = 0
-    after.since_input = 0
-    return after

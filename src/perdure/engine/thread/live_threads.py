@@ -9,16 +9,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import msgspec
+
+from perdure.clock import Clock
+from perdure.engine.thread.compiled import Compiled
 from perdure.engine.thread.position import Position
 from perdure.errors import ThreadBusy
 from perdure.events import WorkflowRunState
 from perdure.graph.executor import Executor
-from perdure.graph.graph import Graph, Node
+from perdure.graph.graph import Node
 from perdure.names import new_thread_id
 from perdure.records import Record
 
 if TYPE_CHECKING:
-    from perdure.engine.thread.effects import Effects
+    from perdure.engine.thread.position import Effects
 
 
 class Instances(dict[str, Executor]):
@@ -37,64 +41,42 @@ NOT_IN_STEP = -1
 """Number of a live thread that differs from its store: the next run reads the store again."""
 
 
-class LiveThread:
+class LiveThread(msgspec.Struct, eq=False):
     """One durable line of execution, as this process holds it."""
 
-    __slots__ = (
-        "children",
-        "executors",
-        "head_id",
-        "inbox",
-        "is_abandoned",
-        "is_ahead",
-        "is_dirty",
-        "is_kept_elsewhere",
-        "journal",
-        "number",
-        "owner",
-        "position",
-        "queue",
-        "records",
-        "status",
-        "storage",
-        "thread_id",
-        "waker",
-    )
-
-    def __init__(self, thread_id: str, executors: Instances) -> None:
-        self.thread_id = thread_id
-        self.executors = executors
-        self.position = Position()
-        self.number = 0
-        """Its last commit. If the store has another number, another owner has moved the thread."""
-        self.head_id: str | None = None
-        """Its last checkpoint: the parent of the next one."""
-        self.is_ahead = False
-        """Whether it was moved without a storage since its head was saved."""
-        self.journal: dict[int, Effects] = {}
-        """Outcomes of deliveries that ended in an unfinished superstep. They do not run again."""
-        self.records: dict[int, list[Record]] = {}
-        """All records of each delivery that recorded something since the head."""
-        self.children: dict[int, Instances] = {}
-        """Executors of sub-workflows, by the delivery that started them."""
-        self.waker: asyncio.Future[None] | None = None
-        """Resolved when an item arrives in the inbox while the run waits for a sleeper."""
-        self.owner: Any = None
-        """The Ownership of the run that moves it now."""
-        self.is_abandoned = False
-        """Whether its last owner died without releasing it, here and in its store."""
-        self.is_kept_elsewhere = False
-        """Whether a storage has it, so that it need not stay in memory."""
-        self.storage: Any = None
-        """The storage that its number and head refer to."""
-        self.status = WorkflowRunState.IDLE
-        """The final state of its last run, or the state of the present one."""
-        self.queue: list[Any] = []
-        """Runs that wait for their turn, first come first served."""
-        self.inbox: dict[str, Any] = {}
-        """Messages to the thread that are not committed yet, by item id, in the order of arrival."""
-        self.is_dirty = False
-        """Whether executors may differ from the position: undoing a superstep was not completed."""
+    thread_id: str
+    executors: Instances
+    position: Position = msgspec.field(default_factory=Position)
+    number: int = 0
+    """Its last commit. If the store has another number, another owner has moved the thread."""
+    head_id: str | None = None
+    """Its last checkpoint: the parent of the next one."""
+    is_ahead: bool = False
+    """Whether it was moved without a storage since its head was saved."""
+    journal: dict[int, Effects] = {}
+    """Outcomes of deliveries that ended in an unfinished superstep. They do not run again."""
+    records: dict[int, list[Record]] = {}
+    """All records of each delivery that recorded something since the head."""
+    children: dict[int, Instances] = {}
+    """Executors of sub-workflows, by the delivery that started them."""
+    waker: asyncio.Future[None] | None = None
+    """Resolved when an item arrives in the inbox while the run waits for a sleeper."""
+    owner: Any = None
+    """The Ownership of the run that moves it now."""
+    is_abandoned: bool = False
+    """Whether its last owner died without releasing it, here and in its store."""
+    is_kept_elsewhere: bool = False
+    """Whether a storage has it, so that it need not stay in memory."""
+    storage: Any = None
+    """The storage that its number and head refer to."""
+    status: WorkflowRunState = WorkflowRunState.IDLE
+    """The final state of its last run, or the state of the present one."""
+    queue: list[Any] = []
+    """Runs that wait for their turn, first come first served."""
+    inbox: dict[str, Any] = {}
+    """Messages to the thread that are not committed yet, by item id, in the order of arrival."""
+    is_dirty: bool = False
+    """Whether executors may differ from the position: undoing a superstep was not completed."""
 
     def wake(self) -> None:
         """Wake a run that waits: an item arrived in the inbox."""
@@ -125,8 +107,10 @@ class Ownership:
         """Whether it runs supersteps, rather than changing the thread by hand."""
         self.interrupts = False
         """Whether it interrupts the run before it, rather than waiting for it."""
-        self._has_entered = False
-        self._waits = False
+        self.has_entered = False
+        """Whether its input is committed, so that it moves the thread."""
+        self.is_waiting = False
+        """Whether it waits for its store to grant the thread."""
         self._cancels = 0
         self.turn: asyncio.Future[None] | None = None
         """Resolved when the thread is handed to this run, while it waits in the queue."""
@@ -154,7 +138,7 @@ class Ownership:
         """End it now, or after the commit of its input: no input is lost."""
         if not self.is_ending:
             self.is_interrupted = True
-            if self._has_entered or self._waits:
+            if self.has_entered or self.is_waiting:
                 self._cancel()
 
     def leave(self) -> None:
@@ -175,16 +159,6 @@ class Ownership:
         else:
             act()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for its store to grant the thread."""
-        return self._waits
-
-    @property
-    def has_entered(self) -> bool:
-        """Whether its input is committed, so that it moves the thread."""
-        return self._has_entered
-
     def _cancel(self) -> None:
         if self._task is not None:
             self._cancels += 1
@@ -193,17 +167,17 @@ class Ownership:
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
         """Mark that it waits for its thread: an interruption then ends it immediately."""
-        self._waits = True
+        self.is_waiting = True
         try:
             if self.is_interrupted:  # from another OS thread, just now
                 raise asyncio.CancelledError
             yield
         finally:
-            self._waits = False
+            self.is_waiting = False
 
     def mark_entered(self) -> None:
         """Mark that its input is committed. Raises CancelledError for an interruption that waited for that."""
-        self._has_entered = True
+        self.has_entered = True
         if self.is_interrupted:
             raise asyncio.CancelledError
 
@@ -243,8 +217,9 @@ def find_local_run(run_id: str | None) -> Ownership | None:
 
 
 class LiveThreads:
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, compiled: Compiled, clock: Clock) -> None:
+        self.compiled = compiled
+        self.clock = clock
         self._threads: dict[str, LiveThread] = {}
         self._lock = threading.Lock()
         self._served_by_given: str | None = None
@@ -272,8 +247,8 @@ class LiveThreads:
             if self._served_by_given is None:
                 self._served_by_given = thread_id
             is_first = self._served_by_given == thread_id
-            executors = self._graph.executors if is_first else None
-            thread = self._threads[thread_id] = LiveThread(thread_id, Instances(self._graph.nodes, executors))
+            executors = self.compiled.graph.executors if is_first else None
+            thread = self._threads[thread_id] = LiveThread(thread_id, Instances(self.compiled.graph.nodes, executors))
         return thread
 
     async def claim(self, thread_id: str, ownership: Ownership, on_busy: str) -> LiveThread:
@@ -339,7 +314,9 @@ class LiveThreads:
         if thread.owner is not ownership:  # another run took it after the event loop was closed
             return
         thread.is_kept_elsewhere = forget
-        self._hand_over(thread)
+        thread.owner = None
+        if thread.queue:
+            self._hand_over(thread)
         self._forget(thread)
 
     def _forget(self, thread: LiveThread) -> None:

@@ -1,8 +1,9 @@
-"""Position: the state of a workflow between two supersteps, those of its sub-workflows included."""
+"""Position: the state of a workflow between two supersteps, those of its sub-workflows included; and the effects of
+deliveries, which lead to the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -11,6 +12,8 @@ import msgspec
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.thread.state import FlatDicts
 from perdure.events import WorkflowEvent
+from perdure.graph.graph import SubWorkflowResponseMessage
+from perdure.isolation import is_immutable, isolate
 from perdure.records import Answer, ChildCheckpoint, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 
@@ -107,14 +110,7 @@ class Child(msgspec.Struct, eq=False, frozen=True):
 
     def at(self, position: Position) -> Child:
         """The same child at another position."""
-        return Child(self.executor_id, self.message, position, self.attempts, self.due_at)
-
-    def tried_again(self, attempts: int, due_at: datetime) -> Child:
-        return Child(self.executor_id, self.message, self.position, attempts, due_at)
-
-    def start(self) -> Child:
-        """The same child, no longer waiting for its next attempt."""
-        return self if self.due_at is None else Child(self.executor_id, self.message, self.position, self.attempts)
+        return msgspec.structs.replace(self, position=position)
 
     def is_due(self, now: datetime) -> bool:
         if self.due_at is not None:
@@ -243,3 +239,95 @@ def messages_by_source(mailbox: list[WorkflowMessage]) -> dict[str, list[Workflo
     for message in mailbox:
         grouped.setdefault(message.source_id, []).append(message)
     return grouped
+
+
+# ---------------------------------------------------------------- effects
+
+
+class Effects(msgspec.Struct, eq=False):
+    """Messages, outputs, requests and writes of a delivery. No other delivery sees them before the merge."""
+
+    sends: list[tuple[Any, str | None]] = []
+    outputs: list[WorkflowEvent] = []
+    events: list[WorkflowEvent] = []
+    """All of its events, for the thread's log."""
+
+    saved: Any = None
+    """The executor's hook dict after this delivery, frozen; None where it has no hooks."""
+    private: dict[str, Any] | None = None
+    """The executor's private state after this delivery; None if it was not touched."""
+    is_settled: bool = False
+    """Whether in-place changes have been added to the writes."""
+    is_undone: bool = False
+    """Whether the handler's work is discarded: it failed or was suspended."""
+
+    is_plain: bool = True
+    """Whether none of the fields below is set, as in most deliveries. Only `also` changes it."""
+    message: WorkflowMessage | None = None
+    """The delivery itself, where the merge needs it."""
+    suspended: SuspendedDelivery | None = None
+    """Set if the delivery waits: it has only made requests so far, and runs again later."""
+    withdrawn: tuple[str, ...] = ()
+    """Requests whose answers it no longer awaits."""
+    is_start: bool = False
+    """Whether the message starts a sub-workflow."""
+    answers: tuple[SubWorkflowResponseMessage, ...] = ()
+    """For sub-workflows that were started earlier."""
+    is_isolated: bool = False
+    """It failed, and fan-ins join without it."""
+    sent_as: str | None = None
+    """The executor that it stands in for, whose edges its messages follow."""
+    forwarded_to: str | None = None
+    """It failed, and this executor gets its message."""
+
+    usage: Mapping[str, int] | None = None
+    """Counts that it adds to the usage of the thread."""
+    requests: Sequence[WorkflowEvent] = ()
+    writes: Sequence[tuple[str, Any]] = ()
+    """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
+
+    def ask(self, requests: Iterable[WorkflowEvent]) -> None:
+        self.requests = [*self.requests, *requests]
+
+    def use(self, usage: Mapping[str, int] | None) -> None:
+        if usage:
+            self.usage = add_counts(self.usage, usage)
+
+    def write(self, writes: Iterable[tuple[str, Any]]) -> None:
+        if isinstance(self.writes, list):
+            self.writes.extend(writes)
+        else:
+            self.writes = list(writes)
+
+    def also(self, **special: Any) -> None:
+        """Set rare fields. The merge does not read them in plain effects."""
+        for name, value in special.items():
+            if name not in _SPECIAL:
+                raise AttributeError(f"{name!r} is not one of {', '.join(_SPECIAL)}")
+            setattr(self, name, value)
+        self.is_plain = self.is_plain and not any(special.values())
+
+
+def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> WorkflowEvent:
+    """The event with a copy of its data: a consumer must not change stored data through it. The event itself if nothing
+    in it is mutable."""
+    if event.terms is not None and not is_immutable(event.terms.default):
+        event = msgspec.structs.replace(
+            event, terms=msgspec.structs.replace(event.terms, default=isolate(event.terms.default))
+        )
+    if replayed is not None and event.replayed is not replayed:
+        return msgspec.structs.replace(event, data=isolate(event.data), replayed=replayed)
+    if is_immutable(event.data):
+        return event
+    return msgspec.structs.replace(event, data=isolate(event.data))
+
+
+def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:
+    """The sum, name by name."""
+    total = dict(counts or {})
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
+    return total
+
+
+_SPECIAL = ("message", "suspended", "withdrawn", "is_start", "answers", "is_isolated", "forwarded_to")

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Union, Unpack
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.engine.run.request import RunOptions
+from perdure.engine.run.request import RunOptions, accepts
 from perdure.engine.run.run import Run, WorkflowRunResult
-from perdure.engine.thread.inputs import accepts
 from perdure.errors import PerdureError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle, type_name
 from perdure.events import WorkflowErrorDetails, WorkflowRunState
 from perdure.graph.coercion import coerce

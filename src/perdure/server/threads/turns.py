@@ -13,8 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponseUpdate
+from perdure.engine.run.request import accepts
 from perdure.engine.run.run import WorkflowRunResult
-from perdure.engine.thread.inputs import accepts
 from perdure.errors import IncompatibleWorkflow, NoPendingRequests, type_name
 from perdure.events import WorkflowEvent
 from perdure.names import new_thread_id
