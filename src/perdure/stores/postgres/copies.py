@@ -70,17 +70,9 @@ FROM {{s}}.threads t {UNCOMMITTED} WHERE t.thread = $1
 """All of a thread except its commits, in one snapshot."""
 
 
-async def pin(store: HasDatabase, checkpoint_id: str) -> None:
-    await _set_pin(store.db, checkpoint_id, is_pinned=True)
-
-
-async def unpin(store: HasDatabase, checkpoint_id: str) -> None:
-    await _set_pin(store.db, checkpoint_id, is_pinned=False)
-
-
-async def _set_pin(db: Queries, checkpoint_id: str, *, is_pinned: bool) -> None:
+async def set_pin(store: HasDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound. A lock prevents that the thread is deleted meanwhile."""
-    rows = is_text(checkpoint_id) and await db.rows(
+    rows = is_text(checkpoint_id) and await store.db.rows(
         f"WITH found AS (SELECT c.thread, c.number {BY_ID} FOR KEY SHARE OF t)"
         " UPDATE {s}.commits c SET is_pinned = $2 FROM found WHERE c.thread = found.thread"
         " AND c.number = found.number AND c.checkpoint_id = $1 RETURNING 1",

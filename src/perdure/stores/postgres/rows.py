@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -149,7 +148,8 @@ def commit_row(commit: Commit) -> tuple[Any, ...]:
     first_seq = count = own = body = None
     if events is not None:
         first_seq, count, own, body = events.first_seq, events.count, join_words(events.own), events.body
-    made_at = _exact_time(commit.timestamp)
+    time = from_timestamp(commit.timestamp)
+    made_at = to_time(time) if isinstance(time, int) else None  # None if it cannot restore the text exactly
     return (
         *(commit.number, parent, first_seq, made_at, iteration, count, events is not None and events.refers),
         *(checkpoint_id, workflow, previous, commit.timestamp if made_at is None else None),
@@ -159,30 +159,17 @@ def commit_row(commit: Commit) -> tuple[Any, ...]:
     )
 
 
-def _exact_time(timestamp: str) -> datetime | None:
-    """None if the text cannot be restored exactly from the time."""
-    number = from_timestamp(timestamp)
-    return to_time(number) if isinstance(number, int) else None
-
-
 def _seal(commit: Commit, links: bytes) -> bytes:
-    thread_id, number, events = commit.lease.thread_id, commit.number, commit.events
-    of_root = root_seal(thread_id, number, sealed_fields(commit), commit.root)
+    thread_id, number, info, events = commit.lease.thread_id, commit.number, commit.info, commit.events
+    shown = (None, None, None) if info is None else (info.checkpoint_id, info.workflow_name, info.iteration_count)
+    of_root = root_seal(thread_id, number, (*shown, commit.timestamp, commit.run_id, commit.status), commit.root)
     if events is None:
         return of_root + bytes(_SEAL_BYTES) + links
     return of_root + events_seal(thread_id, number, events.first_seq, events.count, events.body) + links
 
 
-def sealed_fields(commit: Commit) -> tuple[Any, ...]:
-    """What lists show of a commit's checkpoint, except its parent, which pruning may change."""
-    info = commit.info
-    of_checkpoint = (
-        (None, None, None) if info is None else (info.checkpoint_id, info.workflow_name, info.iteration_count)
-    )
-    return (*of_checkpoint, commit.timestamp, commit.run_id, commit.status)
-
-
 def sealed_fields_of_row(row: Any) -> tuple[Any, ...]:
+    """What lists show of a commit's checkpoint, except its parent, which pruning may change. As in `_seal`."""
     of_checkpoint = (unpack_id(row["checkpoint_id"]), row["workflow"], row["iteration"])
     return (*of_checkpoint, read_timestamp(row), unpack_run_id(row), row["status"])
 

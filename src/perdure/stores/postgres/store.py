@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import partial, partialmethod
 from uuid import UUID, uuid4
 
 from perdure.cancelling import complete
@@ -112,8 +112,8 @@ class PostgresStore:
     delete_thread = threads.delete_thread
     check = threads.find_damage
     size = threads.measure_size
-    pin = copies.pin
-    unpin = copies.unpin
+    pin = partialmethod(copies.set_pin, is_pinned=True)
+    unpin = partialmethod(copies.set_pin, is_pinned=False)
     thread_header = copies.load_header
     commits = copies.load_commits
     add_thread = copies.add_thread

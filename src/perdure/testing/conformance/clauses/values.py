@@ -104,15 +104,11 @@ async def _save_under(owner: ThreadOwner, workflow_name: str) -> None:
     await owner.save()
 
 
-def _assign(name: str) -> dict[str, Any]:
-    return {"requests": [make_request("t", "q", 1, assignee=name)]}
-
-
 NAMED: dict[str, Callable[[ThreadOwner, str], Awaitable[object]]] = {
     "checkpoint id": lambda owner, name: owner.save(name),
     "workflow name": _save_under,
     "request id": lambda owner, name: owner.save(requests=[make_request("t", name, 1)]),
-    "assignee": lambda owner, name: owner.save(**_assign(name)),
+    "assignee": lambda owner, name: owner.save(requests=[make_request("t", "q", 1, assignee=name)]),
     "status": lambda owner, name: owner.save(status=name),
     "run id": lambda owner, name: owner.save(run_id=name),
     "item id": lambda owner, name: owner.store.post("t", name, "message", b"1"),
