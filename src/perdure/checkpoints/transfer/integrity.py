@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from perdure.checkpoints.delta.assembly import find_references, pointers_of
 from perdure.checkpoints.delta.chunk_types import looks_like_chunks
 from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.errors import UnreadableValue
 from perdure.names import digest_of
-from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
+from perdure.records import CheckpointInfo, Commit, Damage, LoggedEvents, ThreadHeader
 
 _BROKEN = -1
 
@@ -26,13 +24,6 @@ ROW_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErro
 
 Pointer = tuple[str, int]
 """A reference, and the height of its hash tree (0: a value)."""
-
-
-class IntegrityProblem(msgspec.Struct, frozen=True):
-    """A reason why a thread is damaged."""
-
-    reason: str
-    checkpoint_id: str | None = None
 
 
 class ThreadIntegrity:
@@ -50,61 +41,64 @@ class ThreadIntegrity:
         """Checkpoint ids by commit number."""
         self._ids: set[str] = set()
 
-    def check_header(self) -> Iterator[IntegrityProblem]:
+    def _damage(self, reason: str, checkpoint_id: str | None = None) -> Damage:
+        return Damage(reason, self._header.thread_id, checkpoint_id)
+
+    def check_header(self) -> Iterator[Damage]:
         """Problems of the journal, the inbox and the requests."""
         header = self._header
         for entry in header.journal:
             if entry.number != header.number:
-                yield IntegrityProblem(
+                yield self._damage(
                     f"the journal of delivery {entry.delivery_id} extends commit {entry.number}, not the last"
                 )
-            yield from _undecodable(entry.body, f"the journal of delivery {entry.delivery_id}")
+            yield from map(self._damage, _undecodable(entry.body, f"the journal of delivery {entry.delivery_id}"))
         for item in header.inbox:
-            yield from _undecodable(item.body, f"item {item.item_id!r} of the inbox")
+            yield from map(self._damage, _undecodable(item.body, f"item {item.item_id!r} of the inbox"))
         for request in header.requests:
             if request.thread_id != header.thread_id:
-                yield IntegrityProblem(f"request {request.request_id!r} belongs to thread {request.thread_id!r}")
+                yield self._damage(f"request {request.request_id!r} belongs to thread {request.thread_id!r}")
 
-    def add(self, commit: Commit) -> Iterator[IntegrityProblem]:
+    def add(self, commit: Commit) -> Iterator[Damage]:
         """Add the commit; yields its problems. Exhaust the iterator: it adds the commit on the way."""
         number, info = commit.number, commit.info
         if number <= self._last:
-            yield IntegrityProblem(f"commit {number} follows commit {self._last}")
+            yield self._damage(f"commit {number} follows commit {self._last}")
         if number > self._header.number:
-            yield IntegrityProblem(f"commit {number} exists, but the thread is at commit {self._header.number}")
+            yield self._damage(f"commit {number} exists, but the thread is at commit {self._header.number}")
         self._last = max(self._last, number)
         self._last_state = (commit.status, commit.timestamp, *([] if info is None else [info.workflow_name]))
         name = None if info is None else info.checkpoint_id
         for reason in self._chunks.add(commit):
-            yield IntegrityProblem(reason, name)
+            yield self._damage(reason, name)
         if info is not None:
             yield from self._check_checkpoint(commit, info)
         if commit.parent is not None and commit.parent not in self._numbers:
-            yield IntegrityProblem(f"commit {number} continues from commit {commit.parent}, which does not exist", name)
+            yield self._damage(f"commit {number} continues from commit {commit.parent}, which does not exist", name)
         self._numbers.add(number)
         if commit.events is not None and commit.events.first_seq >= self._header.first_seq:
             for reason in self._check_events(commit.events, number):
-                yield IntegrityProblem(reason, name)
+                yield self._damage(reason, name)
 
-    def _check_checkpoint(self, commit: Commit, info: CheckpointInfo) -> Iterator[IntegrityProblem]:
+    def _check_checkpoint(self, commit: Commit, info: CheckpointInfo) -> Iterator[Damage]:
         number, name = commit.number, info.checkpoint_id
         if (info.number, info.thread_id) != (number, self._header.thread_id):
-            yield IntegrityProblem(
+            yield self._damage(
                 f"commit {number} holds a checkpoint of commit {info.number} of {info.thread_id!r}", name
             )
         if name in self._ids:
-            yield IntegrityProblem(f"commit {number} and an earlier one have the same checkpoint id", name)
+            yield self._damage(f"commit {number} and an earlier one have the same checkpoint id", name)
         self._ids.add(name)
         self.checkpoints[number] = name
         before = self.checkpoints.get(commit.parent or 0)
         if before not in (None, info.previous_checkpoint_id):
             previous = info.previous_checkpoint_id
-            yield IntegrityProblem(f"its commit continues from {before!r}, but it names {previous!r}", name)
+            yield self._damage(f"its commit continues from {before!r}, but it names {previous!r}", name)
         if commit.root is None:
-            yield IntegrityProblem(f"commit {number} has no content", name)
+            yield self._damage(f"commit {number} has no content", name)
         else:
             for reason in self._chunks.check(commit.root, "its root"):
-                yield IntegrityProblem(reason, name)
+                yield self._damage(reason, name)
 
     def _check_events(self, events: LoggedEvents, number: int) -> Iterator[str]:
         if events.first_seq != self._next_seq or events.count < 1:
@@ -119,30 +113,30 @@ class ThreadIntegrity:
         if not isinstance(trees, list) or len(trees) != events.count:
             yield f"commit {number} does not hold {events.count} events"
 
-    def end(self) -> Iterator[IntegrityProblem]:
+    def end(self) -> Iterator[Damage]:
         """Problems of all commits together."""
         header = self._header
         newest = max(self.checkpoints, default=None)
         if newest != header.head:
-            yield IntegrityProblem(
+            yield self._damage(
                 f"its head is commit {header.head}, but its newest checkpoint is that of commit {newest}",
                 self.checkpoints.get(newest or 0),
             )
         state = (header.status, header.updated_at, header.workflow_name)
         if self._last == header.number and self._last_state != state[: len(self._last_state)]:
-            yield IntegrityProblem(f"its last commit has {self._last_state}, but the thread {state}")
+            yield self._damage(f"its last commit has {self._last_state}, but the thread {state}")
         if self._next_seq != header.last_seq + 1:
-            yield IntegrityProblem(f"its events end with {self._next_seq - 1}, expected {header.last_seq}")
+            yield self._damage(f"its events end with {self._next_seq - 1}, expected {header.last_seq}")
         for number in header.pins:
             if number not in self.checkpoints:
-                yield IntegrityProblem(f"commit {number} is pinned, but holds no checkpoint")
+                yield self._damage(f"commit {number} is pinned, but holds no checkpoint")
 
 
-def _undecodable(body: bytes, what: str) -> Iterator[IntegrityProblem]:
+def _undecodable(body: bytes, what: str) -> Iterator[str]:
     try:
         from_bytes(body, what)
     except UnreadableValue as error:
-        yield IntegrityProblem(str(error))
+        yield str(error)
 
 
 class ChunkIndex:

@@ -19,11 +19,11 @@ from perdure.cancelling import complete
 from perdure.checkpoints.access import storage_errors
 from perdure.checkpoints.thread import size_of
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, rename_commits, rename_header
-from perdure.checkpoints.transfer.integrity import ROW_ERRORS, IntegrityProblem, ThreadIntegrity
+from perdure.checkpoints.transfer.integrity import ROW_ERRORS, ThreadIntegrity
 from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.names import check_identifier
 from perdure.platform import fsync_file, fsync_folder
-from perdure.records import CheckpointInfo, Commit, ThreadHeader, ThreadInfo
+from perdure.records import CheckpointInfo, Commit, Damage, ThreadHeader, ThreadInfo
 from perdure.store import Store
 
 MAX_TRIES = 20
@@ -172,16 +172,16 @@ async def _write_moment(store: Store, header: ThreadHeader, file: BinaryIO) -> T
     def start() -> DumpWriter:
         file.seek(0)
         file.truncate()
-        _raise_first(integrity.check_header(), header.thread_id)
+        _raise_first(integrity.check_header())
         return DumpWriter(file, header)
 
     def write(page: Sequence[Commit]) -> None:
         for commit in page:
-            _raise_first(integrity.add(commit), header.thread_id)
+            _raise_first(integrity.add(commit))
             writer.add(commit)
 
     def end() -> str:
-        _raise_first(integrity.end(), header.thread_id)
+        _raise_first(integrity.end())
         return writer.end()
 
     writer = await run_in_thread(start)
@@ -192,9 +192,9 @@ async def _write_moment(store: Store, header: ThreadHeader, file: BinaryIO) -> T
     return ThreadFile(header, digest, [*integrity.checkpoints.values()], writer.count, writer.size)
 
 
-def _raise_first(problems: Iterable[IntegrityProblem], thread_id: str) -> None:
-    for problem in problems:
-        raise DamagedCheckpoint(problem.checkpoint_id or "of its head", problem.reason, thread_id)
+def _raise_first(damages: Iterable[Damage]) -> None:
+    for damage in damages:
+        raise DamagedCheckpoint(damage.checkpoint_id or "of its head", damage.reason, damage.thread_id)
 
 
 class CommitPages:

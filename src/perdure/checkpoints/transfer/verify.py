@@ -107,9 +107,10 @@ class _ThreadCheck:
             self._add(f"it cannot be read: {reason}")
 
     def _add(self, reason: str, checkpoint_id: str | None = None) -> None:
-        damage = Damage(reason, self._thread_id, checkpoint_id)
-        if damage not in self.damages:
-            self.damages.append(damage)
+        self._keep([Damage(reason, self._thread_id, checkpoint_id)])
+
+    def _keep(self, damages: Iterable[Damage]) -> None:
+        self.damages += [damage for damage in dict.fromkeys(damages) if damage not in self.damages]
 
     async def has_moved(self) -> bool:
         before = self._header
@@ -142,8 +143,7 @@ class _ThreadCheck:
         await self._check_commits(header, integrity)
         self._check_lists(threads[0], header, integrity)
         if self._header is not None:
-            for problem in (*integrity.check_header(), *integrity.end()):
-                self._add(problem.reason, problem.checkpoint_id)
+            self._keep([*integrity.check_header(), *integrity.end()])
             await self._check_pending(threads[0], self._header)
 
     async def _check_commits(self, header: ThreadHeader, integrity: ThreadIntegrity) -> None:
@@ -155,8 +155,7 @@ class _ThreadCheck:
 
     def _add_commits(self, page: Iterable[Commit], header: ThreadHeader, integrity: ThreadIntegrity) -> None:
         for commit in page:
-            for problem in integrity.add(commit):
-                self._add(problem.reason, problem.checkpoint_id)
+            self._keep(integrity.add(commit))
             if commit.number == header.head:
                 self._head = commit
 
