@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from weakref import WeakSet, WeakValueDictionary
 
@@ -33,13 +34,16 @@ class PollInterval:
         return min(self.last_seconds, self.first_seconds * GROWTH ** min(quiet, 20))
 
 
-class LocalSubscription:
-    """Implements `perdure.store.Subscription`, for one reader in one event loop."""
+class LocalSubscription(AbstractAsyncContextManager["LocalSubscription"]):
+    """Implements `perdure.store.Subscription`, for one reader in one event loop. It receives while it is entered."""
 
-    __slots__ = ("_bodies", "_bytes", "_interval", "_is_changed", "_loop", "_quiet", "_waiter")
+    # Not a generator: an event loop that ends closes nested async generators all at once, and in the wrong order.
 
-    def __init__(self, interval: Callable[[int], float]) -> None:
-        self._loop = asyncio.get_running_loop()
+    __slots__ = ("_bodies", "_bus", "_bytes", "_interval", "_is_changed", "_loop", "_quiet", "_thread_id", "_waiter")
+
+    def __init__(self, bus: LocalBus, thread_id: str, interval: Callable[[int], float]) -> None:
+        self._bus = bus
+        self._thread_id = thread_id
         self._interval = interval
         """The longest wait in seconds, by the number of quiet waits before it."""
         self._quiet = 0
@@ -47,6 +51,13 @@ class LocalSubscription:
         self._bytes = 0
         self._is_changed = False
         self._waiter: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> LocalSubscription:
+        self._bus.add(self._thread_id, self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._bus.remove(self._thread_id, self)
 
     async def next(self, seconds: float) -> bytes | None:
         if not self._bodies and not self._is_changed:
@@ -66,6 +77,7 @@ class LocalSubscription:
         return None
 
     async def _wait(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
         waiter = self._waiter = self._loop.create_future()
         # The waiter is set before the queue is checked: a publisher in another OS thread sees one or the other.
         if self._bodies or self._is_changed:
@@ -128,9 +140,9 @@ class LocalBus:
         for subscription in self.subscriptions.get(thread_id, ()):
             subscription.notify()
 
-    def subscribe(self, thread_id: str, interval: Callable[[int], float]) -> Subscribing:
+    def subscribe(self, thread_id: str, interval: Callable[[int], float]) -> LocalSubscription:
         """`async with bus.subscribe(...) as subscription`. `interval`: that of `LocalSubscription`."""
-        return Subscribing(self, thread_id, interval)
+        return LocalSubscription(self, thread_id, interval)
 
     def add(self, thread_id: str, subscription: LocalSubscription) -> None:
         with self._lock:
@@ -147,29 +159,6 @@ class LocalBus:
         self.subscriptions.clear()
         self._lock = threading.Lock()
         self.token = os.urandom(8)
-
-
-class Subscribing:
-    """The context manager of `LocalBus.subscribe`."""
-
-    # Not a generator: an event loop that ends closes nested async generators all at once, and in the wrong order.
-
-    __slots__ = ("_bus", "_interval", "_subscription", "_thread_id")
-
-    def __init__(self, bus: LocalBus, thread_id: str, interval: Callable[[int], float]) -> None:
-        self._bus = bus
-        self._thread_id = thread_id
-        self._interval = interval
-        self._subscription: LocalSubscription | None = None
-
-    async def __aenter__(self) -> LocalSubscription:
-        subscription = self._subscription = LocalSubscription(self._interval)
-        self._bus.add(self._thread_id, subscription)
-        return subscription
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._subscription is not None:
-            self._bus.remove(self._thread_id, self._subscription)
 
 
 _BUSES: WeakSet[LocalBus] = WeakSet()

@@ -7,7 +7,7 @@ process renews it, and one whose lease has expired counts as dead.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import msgspec
@@ -22,19 +22,11 @@ RENEW_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Process:
+class Process(ProcessIdentity):
     """The identity of an owner, as a store keeps it."""
 
-    boot_id: str
-    pid_namespace: str
-    pid: int
-    started: str
     token: str
     """Random: distinguishes processes on hosts without a boot id."""
-
-    @property
-    def identity(self) -> ProcessIdentity:
-        return ProcessIdentity(self.boot_id, self.pid_namespace, self.pid, self.started)
 
 
 def this_process() -> Process:
@@ -43,9 +35,7 @@ def this_process() -> Process:
 
 @lru_cache(maxsize=1)
 def _this_process(pid: int) -> Process:
-    identity = process_identity(pid)
-    token = os.urandom(8).hex()
-    return Process(identity.boot_id, identity.pid_namespace, identity.pid, identity.started, token)
+    return Process(**asdict(process_identity(pid)), token=os.urandom(8).hex())
 
 
 def fence_conflict(lease: Lease, fence: int | None) -> ThreadConflict:
@@ -69,5 +59,5 @@ def is_owner_dead(identity: str | None, is_leased: bool) -> bool:
         process = from_json(identity)
     except (msgspec.DecodeError, TypeError):  # an unreadable identity: only the lease counts
         return not is_leased
-    alive = True if process == this_process() else is_process_alive(process.identity)
+    alive = True if process == this_process() else is_process_alive(process)
     return not is_leased if alive is None else not alive

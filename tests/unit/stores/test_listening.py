@@ -44,11 +44,10 @@ async def test_published_messages_come_before_the_change_that_follows_them() -> 
 
 async def test_next_without_waiting_leaves_the_change_for_the_next_waiter() -> None:
     bus = LocalBus()
-    subscription = LocalSubscription(lambda _: inf)
-    bus.add("t", subscription)
-    bus.notify("t")
-    assert await subscription.next(0) is None
-    assert await subscription.next(FOR_EVER) is None
+    async with bus.subscribe("t", lambda _: inf) as subscription:
+        bus.notify("t")
+        assert await subscription.next(0) is None
+        assert await subscription.next(FOR_EVER) is None
 
 
 async def test_messages_beyond_the_queue_limit_are_dropped_and_the_change_is_not() -> None:
@@ -121,7 +120,7 @@ async def test_store_is_polled_less_often_the_longer_nothing_happens() -> None:
         asked.append(quiet)
         return 0.001
 
-    subscription = LocalSubscription(period)
+    subscription = LocalBus().subscribe("t", period)
     for _ in range(3):
         await subscription.next(1)
     await subscription.next(0.0001)  # shorter than it would be: says nothing about how quiet it is
@@ -138,7 +137,7 @@ async def test_subscriber_whose_loop_was_closed_does_not_disturb_publishing() ->
     bus, subscriptions = LocalBus(), list[LocalSubscription]()
 
     async def wait() -> None:
-        subscription = LocalSubscription(lambda _: inf)
+        subscription = bus.subscribe("t", lambda _: inf)
         subscriptions.append(subscription)
         bus.add("t", subscription)
         await subscription.next(FOR_EVER)

@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.records import Lease
 from perdure.store import Subscription
-from perdure.stores.notify import LocalBus, LocalSubscription
+from perdure.stores.notify import LocalBus
 from perdure.testing.conformance.clauses import events
 
 
@@ -76,11 +76,4 @@ class SubscribesToItself(OnDisk):
         self.bus = self.inner.bus = LocalBus()  # type: ignore[attr-defined]  # of a SqliteStore
 
     def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self._subscribe(thread_id)
-
-    @asynccontextmanager
-    async def _subscribe(self, thread_id: str) -> AsyncIterator[Subscription]:
-        subscription = LocalSubscription(lambda _: inf)
-        self.bus.add(thread_id, subscription)
-        yield subscription
-        self.bus.remove(thread_id, subscription)
+        return self.bus.subscribe(thread_id, lambda _: inf)
