@@ -119,7 +119,7 @@ async def test_file_created_by_another_during_opening_is_not_taken_for_cut_off(
         other.transact(lambda db: None, writes=True, syncs=False)
         return was_made
 
-    monkeypatch.setattr("perdure.stores.sqlite.connection.is_made", made_by_another)
+    monkeypatch.setattr("perdure.stores.sqlite.schema.is_made", made_by_another)
 
     first.transact(lambda db: None, writes=True, syncs=False)
 

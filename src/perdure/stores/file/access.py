@@ -115,8 +115,8 @@ class FileAccess(SqliteWriter):
 
     # ------------------------------------------------------------ the index
 
-    async def claim(self, thread_id: str, work: Callable[[SqliteDatabase], T]) -> T:
-        return await self.with_file(thread_id, lambda _: self.index.transact(work))
+    def claim(self, thread_id: str, work: Callable[[SqliteDatabase], T]) -> Awaitable[T]:
+        return self.with_file(thread_id, lambda _: self.index.transact(work))
 
     async def write(self, work: Callable[[SqliteDatabase], T], **_: object) -> T:
         return await self.worker.run(lambda: self.guard(lambda: self.index.transact(work)))
@@ -144,7 +144,7 @@ class FileAccess(SqliteWriter):
                 self.index.settle()
         if thread_id is None or not self.files.path_of(thread_id).exists():
             return self.index.read(work)
-        with self.files.wait_for_lock(thread_id, self._busy_seconds) as file:
+        with self.files.lock(thread_id, self._busy_seconds) as file:
             self.index.catch_up(file)
             return self.index.read(work)
 
@@ -202,7 +202,7 @@ class FileAccess(SqliteWriter):
         self.index.set_file_size(file.thread_id, None)
         self.files.rewrite(file, lines)
         try:
-            with self.files.wait_for_lock(file.thread_id, self._busy_seconds) as replaced:
+            with self.files.lock(file.thread_id, self._busy_seconds) as replaced:
                 self.index.catch_up(replaced)
         except FileLocked:  # by another process, which catches up
             logger.warning("thread %s: its index catches up later, another process has its file locked", file.thread_id)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
 from perdure.errors import DamagedStore, PerdureError
-from perdure.stores.disk import Disk, FileLocked
+from perdure.stores.disk import Disk
 from perdure.stores.file.lines import START, VERSION, FileCommitLine, FileThreadLine, Line, NotALine, from_line, to_line
 
 SUFFIX, BESIDE = ".jsonl", ".new"
@@ -40,13 +39,12 @@ def file_name(thread_id: str) -> str:
 class LockedFile:
     """One thread's file, locked: no other thread or process appends to it."""
 
-    def __init__(self, thread_id: str, path: Path, fd: int, disk: Disk) -> None:
+    def __init__(self, thread_id: str, path: Path, fd: int, disk: Disk, to_cut: dict[str, int]) -> None:
         self.thread_id = thread_id
         self.path = path
         self._fd = fd
         self._disk = disk
-        self.to_cut: int | None = None
-        """Where the file should end: the rest was not acknowledged, and could not be cut off."""
+        self._to_cut = to_cut
 
     @property
     def size(self) -> int:
@@ -85,7 +83,7 @@ class LockedFile:
             self._disk.sync(self._fd)
         except OSError as second:
             error.add_note(f"While it was undone: {second!r}")
-            self.to_cut = size
+            self._to_cut[self.thread_id] = size
 
     def sync(self) -> None:
         """Sync lines of another process, which may have died before it did."""
@@ -132,37 +130,20 @@ class ThreadFiles:
         return self.folder / file_name(thread_id)
 
     @contextmanager
-    def lock(self, thread_id: str) -> Iterator[LockedFile]:
-        """Created if it is new. Raises FileLocked if another process has it locked."""
+    def lock(self, thread_id: str, seconds: float = PATIENCE_SECONDS) -> Iterator[LockedFile]:
+        """Created if it is new. Raises FileLocked if another process has it locked for longer."""
         path = self.path_of(thread_id)
         while True:
             fd = self._fd(thread_id, path)
-            self.disk.lock(fd, path, PATIENCE_SECONDS)
+            self.disk.lock(fd, path, seconds)
             if self.disk.is_same(fd, path):
                 break
             self._close(thread_id)  # another process has rewritten or removed it
-        file = LockedFile(thread_id, path, fd, self.disk)
         try:
-            yield file
+            yield LockedFile(thread_id, path, fd, self.disk, self.to_cut)
         finally:
-            if file.to_cut is not None:
-                self.to_cut[thread_id] = file.to_cut
             if self._open.get(thread_id) == fd:
                 self.disk.unlock(fd)
-
-    @contextmanager
-    def wait_for_lock(self, thread_id: str, seconds: float) -> Iterator[LockedFile]:
-        """The same, waiting for it. Raises FileLocked after `seconds`."""
-        until = time.monotonic() + seconds
-        with ExitStack() as stack:
-            file = None
-            while file is None:
-                try:
-                    file = stack.enter_context(self.lock(thread_id))
-                except FileLocked:
-                    if time.monotonic() >= until:
-                        raise
-            yield file
 
     def _fd(self, thread_id: str, path: Path) -> int:
         if self._process_id != os.getpid():
@@ -180,11 +161,11 @@ class ThreadFiles:
     def _close(self, thread_id: str) -> None:
         os.close(self._open.pop(thread_id))
 
-    def read_body(self, thread_id: str, number: int, place: int, size: int) -> bytes:
+    def read_body(self, thread_id: str, number: int, place: int | None, size: int | None) -> bytes:
         """The payload of the commit whose line is there. Empty if no such line is."""
         path = self.path_of(thread_id)
         try:
-            if not path.exists():
+            if place is None or size is None or not path.exists():
                 return b""
             fd = self._fd(thread_id, path)
             if not self.disk.is_same(fd, path):

@@ -56,14 +56,7 @@ class IndexDatabase(SqliteDatabase):
 
     def __init__(self, *args: Any, files: ThreadFiles | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._files = files
-
-    def load_payload(self, thread_id: str, number: int, *columns: Any) -> tuple[bytes | None, bytes]:
-        """From the line in the thread's file, which its checksum proves."""
-        place, size = columns
-        if self._files is None or place is None or size is None:
-            return None, b""
-        return None, self._files.read_body(thread_id, number, place, size)
+        self.load_body = None if files is None else files.read_body
 
 
 class FileIndex(Connection):
@@ -146,7 +139,7 @@ class FileIndex(Connection):
         self._is_rebuilding = True
         try:
             for thread_id in self._files.thread_ids():
-                with self._files.wait_for_lock(thread_id, self._busy_seconds) as file:
+                with self._files.lock(thread_id, self._busy_seconds) as file:
                     self._read_file(file, acknowledged)
         finally:
             self._is_rebuilding = False

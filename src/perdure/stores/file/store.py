@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -73,7 +73,7 @@ class FileStore(IndexedStore):
     async def size(self) -> int:
         return await asyncio.to_thread(self._access.files.total_size)
 
-    async def _release(self, lease: Lease) -> bool:
+    def _release(self, lease: Lease) -> Awaitable[bool]:
         def work(file: LockedFile) -> bool:
             self._index.transact(lambda db: release_lease(db, lease))
             is_due = self._index.read(partial(is_collection_due, thread_id=lease.thread_id, at_rest=True))
@@ -81,7 +81,7 @@ class FileStore(IndexedStore):
             self._access.remove_if_new(file)
             return is_due
 
-        return await self._access.with_file(lease.thread_id, work)
+        return self._access.with_file(lease.thread_id, work)
 
     # ------------------------------------------------------------ writing
 
@@ -182,13 +182,15 @@ def rewrite_file(
     access: FileAccess, file: LockedFile, pruned: Collection[int] = (), change: Rewrite | None = None
 ) -> int:
     """Rewrite the file without these checkpoints, and without all that was pruned before; with changed payloads, if
-    any changes. How many did."""
+    any changes. How many did. Raises DamagedStore, without a change."""
 
     def read(db: SqliteDatabase) -> tuple[ThreadHeader | None, list[Commit], int]:
         thread_id = file.thread_id
         dropped_before = read_kept_events(db, ensure_thread(db, thread_id))[1]
         return read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
 
+    for _ in file.scan(0):
+        pass  # a line that was changed stops it, also one that is not copied
     header, commits, dropped_before = access.index.read(read)
     if header is None:
         access.remove_if_new(file)

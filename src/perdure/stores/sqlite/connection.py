@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -20,16 +20,18 @@ from perdure.errors import DamagedStore, PerdureError, StorageFailed
 from perdure.records import Lease
 from perdure.stores.disk import Disk
 from perdure.stores.process_identity import RENEW_SECONDS
-from perdure.stores.sqlite.schema import NotOurs, SqliteDatabase, is_made, prepare, read_pragma
+from perdure.stores.sqlite.schema import PAGE_BYTES, NotOurs, SqliteDatabase, read_pragma, set_up
 from perdure.stores.sqlite.threads import release_lease, renew_process
 from perdure.stores.worker import Job, WorkerThread
 
 T = TypeVar("T")
 
-PAGE_BYTES = 512
-"""Small, since most commits are: a commit writes whole pages to the log, and the rest of its last page is lost."""
 WAL_PAGES = 2000
 """Pages after which the log is moved into the file: a small log keeps an open store small on disk."""
+LOG_STEP_BYTES = 32 * 1024
+MAX_LOG_BYTES = WAL_PAGES * (PAGE_BYTES + 24)
+"""The log's file is lengthened in steps, each as long as the file, until it has this size: about the one that it
+reaches anyway. To sync a file that grew takes longer: measured 280 us a commit, and 165 us where it did not grow."""
 TRANSACTION_PAGES = 8
 """About the pages of a transaction beside its payload: the ends of tables and indexes, and the thread's row."""
 FREE_PAGES = 2000
@@ -66,6 +68,8 @@ class Connection:
         self._file: tuple[int, int] | None = None
         """Device and inode of the open file: the path may lead to another one since."""
         self._syncs = True
+        self._log_bytes = 0
+        """The size of the log's file when it was last lengthened, or found long enough."""
         self._must_truncate = False
         """Whether pages were freed that the file still has, until its log is moved into it."""
         self.is_unsynced = synchronous in ("NORMAL", "OFF")
@@ -131,6 +135,8 @@ class Connection:
         db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
             result = work(db)
+            if writes and syncs and not self.is_unsynced:
+                self._lengthen_log()
             db.execute("COMMIT")
         except BaseException:
             db.forget_rows()
@@ -142,6 +148,19 @@ class Connection:
         if waits and self.log_pages >= WAL_PAGES:
             self._move_log(db)
         return result
+
+    def _lengthen_log(self) -> None:
+        """Append zeros to the log's file if it grew since the last time. SQLite overwrites them, and recovery ends at
+        them: no frame begins with zeros. Called in a write transaction: no other connection writes to the log."""
+        try:
+            size = os.stat(f"{self.path}-wal").st_size
+            if self._log_bytes < size < MAX_LOG_BYTES:
+                with open(f"{self.path}-wal", "ab", buffering=0) as log:
+                    log.write(bytes(min(max(size, LOG_STEP_BYTES), MAX_LOG_BYTES - size)))
+                    size = log.tell()
+            self._log_bytes = size
+        except OSError:
+            pass  # the disk is full, which COMMIT finds out for itself
 
     def _move_log(self, db: SqliteDatabase) -> None:
         """Move the log into the file, where commits do not: one on an event loop must not wait for the disk."""
@@ -162,7 +181,7 @@ class Connection:
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, factory=self._database
             )
             try:
-                self._set_up(db)
+                set_up(db, self.path, self._synchronous, 4 * WAL_PAGES if self.is_unsynced else WAL_PAGES)
             except NotOurs as error:
                 db.close()
                 raise self._refuse_foreign() from error
@@ -172,28 +191,6 @@ class Connection:
             self._db, self._process_id, self._syncs = db, os.getpid(), True
             self._file = self._stat_file()
         return self._db
-
-    def _set_up(self, db: SqliteDatabase) -> None:
-        was_made = is_made(db, str(self.path))  # first: the file of another program must not be changed
-        self._refuse_cut_off(db)
-        db.execute(f"PRAGMA synchronous = {self._synchronous}")
-        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; an existing one keeps its own
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # the same
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA wal_autocheckpoint = {4 * WAL_PAGES if self.is_unsynced else WAL_PAGES}")
-        if not was_made:
-            prepare(db, str(self.path))
-
-    def _refuse_cut_off(self, db: SqliteDatabase) -> None:
-        """SQLite reads zeros for the missing rest of a last page."""
-        for is_last in (False, True):
-            size = self.path.stat().st_size
-            if size % read_pragma(db, "page_size") == 0:
-                return
-            if is_last:
-                raise sqlite3.DatabaseError(f"its size, {size} bytes, is not a multiple of a page: it was cut off")
-            # Another process may have created the file since this connection looked at it: a read sees its page size.
-            db.execute("SELECT count(*) FROM sqlite_master").fetchall()
 
     def _refuse_foreign(self) -> PerdureError:
         reason = "it is a database of something else, or of a perdure before its first release"
@@ -318,9 +315,9 @@ class SqliteWriter:
     read_lists = read
     """`read` of one thread, and across threads: they differ in a store of files."""
 
-    async def claim(self, thread_id: str, work: Callable[[SqliteDatabase], T]) -> T:
+    def claim(self, thread_id: str, work: Callable[[SqliteDatabase], T]) -> Awaitable[T]:
         """The write that claims a thread. Not synced: a power cut that undoes the claim ends its process, too."""
-        return await self.write(work, syncs=False)
+        return self.write(work, syncs=False)
 
     async def write(
         self,

@@ -1,15 +1,12 @@
-"""Threads as a whole: opened, taken in from another store, read out, pruned, rewritten and deleted."""
+"""Threads as a whole: taken in from another store, read out, pruned, rewritten and deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-import msgspec
+from collections.abc import Iterable
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists
-from perdure.names import RESERVED_THREAD
-from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread, ThreadHeader
+from perdure.records import CheckpointInfo, Commit, ThreadHeader
+from perdure.store import Rewrite
 from perdure.stores.garbage import prune_commits
 from perdure.stores.packing import (
     SEAL_BYTES,
@@ -24,30 +21,26 @@ from perdure.stores.packing import (
     to_id,
     to_time,
     to_timestamp,
-    unpack_body,
     unseal_entry,
     unseal_item,
 )
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
-    check_thread_row,
     delete_commit,
     drop_events,
     insert_row,
     move_head,
     move_to_end,
-    newest_checkpoint,
     read_kept_events,
     replace_commit,
     replace_requests,
     workflow_row,
 )
-from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests, read_head, read_info
-from perdure.stores.sqlite.payloads import read_commits, read_root
+from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests, read_head
+from perdure.stores.sqlite.payloads import read_commits, read_payloads, unpack
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
-    claim_thread,
     consume_items,
     ensure_thread,
     find_owner,
@@ -66,38 +59,6 @@ PAGE_ROWS = 64
 """About as many commits are rewritten in one transaction: other writers wait for it."""
 
 # ---------------------------------------------------------------- in and out
-
-
-def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
-    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
-    thread = claim_thread(db, thread_id, owner, takeover=takeover)
-    newest = newest_checkpoint(db, thread.thread)
-    info = None if newest is None else read_info(db, thread.thread, newest)
-    root, damage, journal, inbox = None, None, [], []
-    try:
-        check_thread_row(db, thread_id, thread, newest)
-        if newest is not None and info is None:
-            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
-        root = None if info is None else read_root(db, info)
-        journal = read_journal(db, thread.thread, thread_id, thread.number)
-        inbox = read_inbox(db, thread.thread, thread_id)
-        db.without_journal.discard(thread_id)
-        if not journal:
-            db.without_journal.add(thread_id)
-    except DamagedCheckpoint as error:
-        root, damage = None, error.reason
-    return OpenedThread(
-        lease=Lease(thread_id, owner, thread.fence),
-        number=thread.number,
-        info=info,
-        root=root,
-        last_seq=thread.last_seq,
-        journal=journal,
-        inbox=inbox,
-        status=thread.status,
-        damage=damage,
-        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
-    )
 
 
 def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
@@ -298,75 +259,61 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
 # A damaged payload is left as it is: a new seal would prove it. The caller raises the damage that is returned.
 
 
-def rewrite_commits(
-    db: SqliteDatabase, thread_id: str, after: int, until: int, changes: Changes
-) -> tuple[int, list[DamagedCheckpoint]]:
-    """Rewrite a page of the commits after this number; the number of the last of them."""
-    damaged = []
-    number = until
-    for seq, number, sealed, data in _page_of_bodies(db, thread_id, after, until):
+def rewrite_page(
+    db: SqliteDatabase, thread_id: str, after: int, until: int, change: Rewrite
+) -> tuple[int, int, list[DamagedCheckpoint]]:
+    """Rewrite about a page of the commits after this number. The number of the last of them, and how many payloads
+    changed."""
+    changes, damaged = Changes(change), list[DamagedCheckpoint]()
+    query = "SELECT number FROM commits WHERE thread = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?"
+    rows = db.execute(query, (find_thread(db, thread_id), after, until, PAGE_ROWS)).fetchall()
+    size, number = 0, until
+    for (number,) in rows:
+        payload = read_payloads(db, thread_id, [number])[number]
         try:
-            if not isinstance(data, bytes) or seal(thread_id, number, data) != sealed[:SEAL_BYTES]:
-                raise msgspec.DecodeError("it does not have its seal")
-            before = unpack_body(data)
-        except (msgspec.DecodeError, TypeError) as error:
-            name, reason = f"of commit {number}", f"commit {number} was changed or damaged in its store: {error}"
-            damaged.append(DamagedCheckpoint(name, reason, thread_id))
+            before = unpack(thread_id, None, number, payload)
+        except DamagedCheckpoint as error:
+            damaged.append(error)
             continue
+        size += len(payload.body)
         body = changes.body(number, before)
         if body is not before:
             data = repack_body(body)
             # The columns stay as they are, and so does their sum, which stands behind the seal.
-            sealed = seal(thread_id, number, data) + sealed[SEAL_BYTES:]
-            db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (sealed, data, seq))
-    return number, damaged
-
-
-def _page_of_bodies(db: SqliteDatabase, thread_id: str, after: int, until: int) -> list[tuple[int, int, Any, Any]]:
-    page, size = [], 0
-    for row in db.execute(
-        "SELECT seq, number, seal, body FROM commits WHERE thread = ? AND number > ? AND number <= ?"
-        " ORDER BY number LIMIT ?",
-        (find_thread(db, thread_id), after, until, PAGE_ROWS),
-    ):
-        page.append(row)
-        size += len(row[3] or b"")
+            sealed = seal(thread_id, number, data) + (payload.seal or b"")[SEAL_BYTES:]
+            query = "UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?"
+            db.execute(query, (sealed, data, find_thread(db, thread_id), number))
         if size >= PAGE_BYTES:
             break
-    return page
+    return number, changes.count, damaged
 
 
-def rewrite_journal(db: SqliteDatabase, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
-    rows = db.execute(
-        "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (find_thread(db, thread_id),)
-    )
-    for entry, delivery_id, body, sealed in rows.fetchall():
+def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> tuple[int, list[DamagedCheckpoint]]:
+    """Rewrite the journal and the inbox. How many payloads changed."""
+    changes, damaged, thread = Changes(change), list[DamagedCheckpoint](), find_thread(db, thread_id)
+    entries = db.execute("SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (thread,))
+    for row, delivery_id, body, sealed in entries.fetchall():
         try:
             unseal_entry(thread_id, 0, delivery_id, body, sealed)
         except DamagedCheckpoint as error:
-            yield error
+            damaged.append(error)
             continue
         after = changes.change("journal", str(delivery_id), body)
         if after != body:
-            values = (after, seal(thread_id, delivery_id, after), entry)
+            values = (after, seal(thread_id, delivery_id, after), row)
             db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", values)
-
-
-def rewrite_inbox(db: SqliteDatabase, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
-    rows = db.execute(
-        "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL",
-        (find_thread(db, thread_id),),
-    )
-    for item, item_id, kind, body, sealed in rows.fetchall():
+    query = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
+    for row, item_id, kind, body, sealed in db.execute(query, (thread,)).fetchall():
         try:
             unseal_item(thread_id, item_id, kind, body, sealed)
         except DamagedCheckpoint as error:
-            yield error
+            damaged.append(error)
             continue
         after = changes.change("inbox", item_id, body)
         if after != body:
-            values = (after, item_seal(thread_id, item_id, kind, after), item)
+            values = (after, item_seal(thread_id, item_id, kind, after), row)
             db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", values)
+    return changes.count, damaged
 
 
 def last_number(db: SqliteDatabase, thread_id: str) -> int:

@@ -45,7 +45,10 @@ class Payload(NamedTuple):
 def read_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
     """By number. Commits that do not exist are left out."""
     rows = _select_payloads(db, thread_id, numbers)
-    return {row[0]: Payload(row[0], row[1], *db.load_payload(thread_id, row[0], *row[2:])) for row in rows}
+    load = db.load_body
+    if load is None:
+        return {row[0]: Payload(row[0], row[1], row[2] or b"", row[3] or b"") for row in rows}
+    return {row[0]: Payload(row[0], row[1], None, load(thread_id, row[0], row[2], row[3])) for row in rows}
 
 
 def _select_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> list[Any]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from perdure.errors import NewerFormat
 
+PAGE_BYTES = 512
+"""Small, since most commits are: a commit writes whole pages to the log, and the rest of its last page is lost."""
 VERSION = 1
 APPLICATION_ID = 0x50657264
 """`Perd`: distinguishes a store from the database of another program."""
@@ -113,12 +116,9 @@ class SqliteDatabase(sqlite3.Connection):
     """The columns of a commit's payload."""
     body_bytes: ClassVar[str] = "COALESCE(LENGTH(c.body), 0)"
     """The size of a commit's payload, as SQL over a row `c` of `commits`."""
-
-    def load_payload(self, thread_id: str, number: int, *columns: Any) -> tuple[bytes | None, bytes]:
-        """Seal and body of a commit, from the `payload` columns of its row. The body is empty if it cannot be read; no
-        seal means that it is proved already."""
-        seal, body = columns
-        return seal or b"", body or b""
+    load_body: Callable[[str, int, Any, Any], bytes] | None = None
+    """Where the body is not in its row: reads it, from thread id, number and the `payload` columns. It is proved
+    already, and empty if it cannot be read."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -158,6 +158,34 @@ class NotOurs(Exception):
     """The file is a database of another program."""
 
 
+def set_up(db: SqliteDatabase, path: Path, synchronous: str, log_pages: int) -> None:
+    """Prepare a connection that was just opened. `log_pages`: after so many a commit moves the log into the file.
+
+    Raises NotOurs, NewerFormat, or sqlite3.DatabaseError for a file that was cut off.
+    """
+    was_made = is_made(db, str(path))  # first: the file of another program must not be changed
+    _refuse_cut_off(db, path)
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+    db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; an existing one keeps its own
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # the same
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute(f"PRAGMA wal_autocheckpoint = {log_pages}")
+    if not was_made:
+        prepare(db, str(path))
+
+
+def _refuse_cut_off(db: SqliteDatabase, path: Path) -> None:
+    """SQLite reads zeros for the missing rest of a last page."""
+    for is_last in (False, True):
+        size = path.stat().st_size
+        if size % read_pragma(db, "page_size") == 0:
+            return
+        if is_last:
+            raise sqlite3.DatabaseError(f"its size, {size} bytes, is not a multiple of a page: it was cut off")
+        # Another process may have created the file since this connection looked at it: a read sees its page size.
+        db.execute("SELECT count(*) FROM sqlite_master").fetchall()
+
+
 def prepare(db: SqliteDatabase, path: str) -> None:
     """Create the tables unless they exist. Many processes may call this at the same time.
 
@@ -192,7 +220,8 @@ def read_pragma(db: sqlite3.Connection, name: str) -> Any:
 
 
 def _has_tables(db: sqlite3.Connection, path: str) -> bool:
-    application_id, version = read_pragma(db, "application_id"), read_pragma(db, "user_version")
+    ((application_id,),) = db.execute("PRAGMA application_id").fetchall()
+    ((version,),) = db.execute("PRAGMA user_version").fetchall()
     if version == 0 and application_id == 0:
         if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise NotOurs(path)

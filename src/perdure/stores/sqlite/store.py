@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
+from perdure.names import RESERVED_THREAD
 from perdure.records import (
     CheckpointInfo,
     Commit,
@@ -28,8 +29,14 @@ from perdure.records import (
 from perdure.store import Rewrite, Subscription
 from perdure.stores.layer import copy_thread
 from perdure.stores.notify import PollInterval, bus_for
-from perdure.stores.packing import Changes, pack_body, seal
-from perdure.stores.sqlite.commits import check_commit, insert_commit, prune_with_commit
+from perdure.stores.packing import pack_body, seal
+from perdure.stores.sqlite.commits import (
+    check_commit,
+    check_thread_row,
+    insert_commit,
+    newest_checkpoint,
+    prune_with_commit,
+)
 from perdure.stores.sqlite.connection import Connection, SqliteWriter
 from perdure.stores.sqlite.health import check_schema, check_thread, file_size, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.history import (
@@ -37,13 +44,11 @@ from perdure.stores.sqlite.history import (
     delete_thread,
     has_to_prune,
     last_number,
-    open_thread,
     pin_checkpoint,
     prune_thread,
     read_standing,
-    rewrite_commits,
-    rewrite_inbox,
-    rewrite_journal,
+    rewrite_page,
+    rewrite_pending,
 )
 from perdure.stores.sqlite.lists import (
     ListQuery,
@@ -54,20 +59,26 @@ from perdure.stores.sqlite.lists import (
     list_thread_ids,
     list_threads,
     read_head,
+    read_info,
     read_last_seq,
 )
 from perdure.stores.sqlite.payloads import (
     read_chunks,
     read_commits,
     read_events,
+    read_root,
     read_stored,
 )
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
+    claim_thread,
+    find_thread,
     is_collection_due,
     post_item,
     prove_lease,
+    read_inbox,
+    read_journal,
     release_lease,
     renew_process,
     shorten_leases,
@@ -100,7 +111,7 @@ class IndexedStore(ABC):
         """`delete_thread`, without returning pages to the system."""
 
     @abstractmethod
-    async def _release(self, lease: Lease) -> bool:
+    def _release(self, lease: Lease) -> Awaitable[bool]:
         """Release the thread; whether its garbage is to be collected now."""
 
     @abstractmethod
@@ -135,7 +146,8 @@ class IndexedStore(ABC):
         except PerdureError:
             self._connection.unreleased.append(lease)
             raise
-        self.bus.notify(lease.thread_id)
+        if self.has_subscribers(lease.thread_id):
+            self.bus.notify(lease.thread_id)
         if is_due:
             await self._collect_garbage(lease.thread_id)
 
@@ -261,6 +273,38 @@ class IndexedStore(ABC):
         await self._tables.worker.run(self._connection.truncate_log)
 
 
+def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
+    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
+    thread = claim_thread(db, thread_id, owner, takeover=takeover)
+    newest = newest_checkpoint(db, thread.thread)
+    info = None if newest is None else read_info(db, thread.thread, newest)
+    root, damage, journal, inbox = None, None, [], []
+    try:
+        check_thread_row(db, thread_id, thread, newest)
+        if newest is not None and info is None:
+            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
+        root = None if info is None else read_root(db, info)
+        journal = read_journal(db, thread.thread, thread_id, thread.number)
+        inbox = read_inbox(db, thread.thread, thread_id)
+        db.without_journal.discard(thread_id)
+        if not journal:
+            db.without_journal.add(thread_id)
+    except DamagedCheckpoint as error:
+        root, damage = None, error.reason
+    return OpenedThread(
+        lease=Lease(thread_id, owner, thread.fence),
+        number=thread.number,
+        info=info,
+        root=root,
+        last_seq=thread.last_seq,
+        journal=journal,
+        inbox=inbox,
+        status=thread.status,
+        damage=damage,
+        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
+    )
+
+
 class SqliteStore(IndexedStore):
     """Implements `perdure.store.Store`. A commit is one transaction, and one hop to the worker thread and back."""
 
@@ -272,12 +316,12 @@ class SqliteStore(IndexedStore):
     async def size(self) -> int:
         return sum(file_size(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
 
-    async def _release(self, lease: Lease) -> bool:
+    def _release(self, lease: Lease) -> Awaitable[bool]:
         def work(db: SqliteDatabase) -> bool:
             release_lease(db, lease)
             return is_collection_due(db, lease.thread_id, at_rest=True)
 
-        return await self._writer.write(work, syncs=False)
+        return self._writer.write(work, syncs=False)
 
     # ------------------------------------------------------------ writing
 
@@ -334,23 +378,13 @@ class SqliteStore(IndexedStore):
         """Leaves damaged payloads as they are, and raises the first DamagedCheckpoint when all others are done."""
         last = await self._writer.read(lambda db: last_number(db, thread_id))
         damage: list[DamagedCheckpoint] = []
-        number, count = 0, 0
-
-        def rewrite_page(db: SqliteDatabase) -> tuple[int, int, list[DamagedCheckpoint]]:
-            changes = Changes(change)
-            reached, damaged = rewrite_commits(db, thread_id, number, last, changes)
-            return reached, changes.count, damaged
-
-        def rewrite_pending(db: SqliteDatabase) -> tuple[int, list[DamagedCheckpoint]]:
-            changes = Changes(change)
-            damaged = [*rewrite_journal(db, thread_id, changes), *rewrite_inbox(db, thread_id, changes)]
-            return changes.count, damaged
-
+        number = count = 0
         while number < last:  # a page for each transaction: other writers get their turn
-            number, changed, damaged = await self._writer.write(rewrite_page)
+            page = partial(rewrite_page, thread_id=thread_id, after=number, until=last, change=change)
+            number, changed, damaged = await self._writer.write(page)
             count += changed
             damage += damaged
-        changed, damaged = await self._writer.write(rewrite_pending)
+        changed, damaged = await self._writer.write(lambda db: rewrite_pending(db, thread_id, change))
         for error in [*damage, *damaged]:
             raise error
         return count + changed
