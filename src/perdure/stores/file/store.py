@@ -28,11 +28,10 @@ from perdure.stores.file.replay import index_commit, read_context
 from perdure.stores.garbage import prune_commits
 from perdure.stores.layer import copy_thread
 from perdure.stores.packing import Changes, pack_body
-from perdure.stores.sqlite.commits import check_commit, drop_events, move_to_end, read_kept_events
+from perdure.stores.sqlite.commits import check_commit, move_to_end, read_kept_events
 from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.history import (
     choose_pruned,
-    count_garbage,
     delete_thread,
     read_standing,
     refuse_known_checkpoint,
@@ -164,17 +163,11 @@ class FileStore(IndexedStore):
 def prune_checkpoints(access: FileAccess, file: LockedFile, checkpoint_ids: set[str], events_before: int) -> int:
     """How many checkpoints were deleted. Raises ThreadBusy."""
 
-    def choose(db: SqliteDatabase) -> tuple[set[int], bool]:
-        thread, numbers = find_thread(db, file.thread_id), choose_pruned(db, file.thread_id, checkpoint_ids)
-        if thread is not None and events_before:
-            drop_events(db, thread, events_before)
-        return numbers, bool(numbers or events_before or (thread is not None and count_garbage(db, thread)))
-
-    numbers, is_needed = access.index.transact(choose)
-    if is_needed and file.size:
-        rewrite_file(access, file, numbers)
-    else:
+    numbers = access.index.transact(lambda db: choose_pruned(db, file.thread_id, checkpoint_ids, events_before))
+    if numbers is None or not file.size:
         access.remove_if_new(file)
+        return 0
+    rewrite_file(access, file, numbers)
     return len(numbers)
 
 
@@ -185,8 +178,8 @@ def rewrite_file(
     any changes. How many did. Raises DamagedStore, without a change."""
 
     def read(db: SqliteDatabase) -> tuple[ThreadHeader | None, list[Commit], int]:
-        thread_id = file.thread_id
-        dropped_before = read_kept_events(db, ensure_thread(db, thread_id))[1]
+        thread_id, thread = file.thread_id, find_thread(db, file.thread_id)
+        dropped_before = 0 if thread is None else read_kept_events(db, thread)[1]
         return read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
 
     for _ in file.scan(0):

@@ -189,12 +189,6 @@ def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -
     set_pin(db, thread, number, is_pinned=is_pinned)
 
 
-def count_garbage(db: SqliteDatabase, thread: int) -> int:
-    """Commits with something that can be freed."""
-    (count,) = db.execute("SELECT garbage FROM threads WHERE thread = ?", (thread,)).fetchone()
-    return int(count)
-
-
 def note_collected(db: SqliteDatabase, thread: int) -> None:
     """Record that the thread has no garbage, and how much is live."""
     db.execute(
@@ -210,24 +204,34 @@ def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[st
     thread = find_thread(db, thread_id)
     if thread is None:
         return False
-    if count_garbage(db, thread) or events_before > read_kept_events(db, thread)[1]:
+    if _count_garbage(db, thread) or events_before > read_kept_events(db, thread)[1]:
         return True
     query = "SELECT 1 FROM commits WHERE thread = ? AND checkpoint_id = ?"
     return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
 
 
-def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str]) -> set[int]:
-    """The numbers of these checkpoints, without pinned ones. Raises ThreadBusy for the head of an owned thread."""
+def _count_garbage(db: SqliteDatabase, thread: int) -> int:
+    (count,) = db.execute("SELECT garbage FROM threads WHERE thread = ?", (thread,)).fetchone()
+    return int(count)
+
+
+def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], events_before: int) -> set[int] | None:
+    """Drop these events, and return the numbers of these checkpoints, without pinned ones; None if nothing is to be
+    freed. Raises ThreadBusy for the head of an owned thread."""
     thread = find_thread(db, thread_id)
+    if thread is None:
+        return None
     rows = db.execute(
         "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL", (thread,)
     )
     numbers = {number for number, checkpoint_id in rows if to_id(checkpoint_id) in checkpoint_ids}
-    numbers -= set() if thread is None else list_pins(db, thread)
+    numbers -= list_pins(db, thread)
     head, owner = read_head(db, thread_id), find_owner(db, thread_id)
     if owner is not None and head is not None and head.number in numbers:
         raise ThreadBusy(thread_id, owner)
-    return numbers
+    if events_before:
+        drop_events(db, thread, events_before)
+    return numbers if numbers or events_before or _count_garbage(db, thread) else None
 
 
 def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], events_before: int = 0) -> int:
@@ -235,14 +239,10 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
 
     Raises ThreadBusy or DamagedCheckpoint.
     """
-    thread = find_thread(db, thread_id)
-    if thread is None:
+    pruned = choose_pruned(db, thread_id, checkpoint_ids, events_before)
+    if pruned is None:
         return 0
-    pruned = choose_pruned(db, thread_id, checkpoint_ids)
-    if not pruned and not events_before and not count_garbage(db, thread):
-        return 0
-    if events_before:
-        drop_events(db, thread, events_before)
+    thread = ensure_thread(db, thread_id)
     commits, dropped_before = read_commits(db, thread_id, with_garbage=True), read_kept_events(db, thread)[1]
     for number, left in prune_commits(commits, pruned, dropped_before):
         if left is None:
