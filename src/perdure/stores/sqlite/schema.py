@@ -178,7 +178,8 @@ def _refuse_cut_off(db: SqliteDatabase, path: Path) -> None:
     """SQLite reads zeros for the missing rest of a last page."""
     for is_last in (False, True):
         size = path.stat().st_size
-        if size % read_pragma(db, "page_size") == 0:
+        ((page_bytes,),) = db.execute("PRAGMA page_size").fetchall()
+        if size % page_bytes == 0:
             return
         if is_last:
             raise sqlite3.DatabaseError(f"its size, {size} bytes, is not a multiple of a page: it was cut off")
