@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
@@ -15,7 +14,7 @@ from msgspec import UNSET
 import perdure.client.models as models
 from perdure.client.connection import AsyncIo, Connection, HttpCall, Patience, Token, build_path, omit_none
 from perdure.client.event_stream import events
-from perdure.client.fetch import WholeFile, download, fetch, pages, start_run
+from perdure.client.fetch import WholeFile, download, fetch, start_run
 from perdure.client.models import Checkpoint, Run
 from perdure.client.turns import MessagesIn, OnBusy, StreamedTurn, TurnArguments, encode_turn, new_turn, to_messages
 from perdure.names import checkpoint_id_of, new_run_id
@@ -86,7 +85,7 @@ class Client:
             ),
         )
 
-    def _pages(
+    async def _pages(
         self,
         path: Sequence[str],
         kind: type[T],
@@ -95,11 +94,19 @@ class Client:
         size: int,
         cursor: Callable[[int, T | None], dict[str, Any]],
     ) -> AsyncGenerator[T, None]:
-        def page(count: int, last: T | None) -> HttpCall[list[T]]:
-            query = {"limit": size, **omit_none(**cursor(count, last))}
-            return HttpCall(method="GET", path=build_path(*path), kind=list[kind], under=under, query=query)  # type: ignore[valid-type]  # read when the program runs
-
-        return pages(self._connection, page, attrgetter(key), size)
+        """All items of a list. `cursor` gets the number of items so far, and the last of them. An item that moves to
+        another page meanwhile is yielded once."""
+        yielded: set[object] = set()
+        count, last = 0, None
+        while True:
+            items = await self._ask("GET", path, list[kind], under, limit=size, **cursor(count, last))  # type: ignore[valid-type]  # read when the program runs
+            for item in items:
+                if getattr(item, key) not in yielded:
+                    yielded.add(getattr(item, key))
+                    yield item
+            if len(items) < size:
+                return
+            count, last = count + len(items), items[-1]
 
     async def _start(self, thread_id: str, path: Sequence[str], body: Mapping[str, Any], wait: float | None) -> Run:
         """Start a run, which the server answers up to `wait` seconds later."""

@@ -1,9 +1,9 @@
-"""Requests with one answer, repeated where that is safe; lists page by page, and files piece by piece."""
+"""Requests with one answer, repeated where that is safe; and files piece by piece."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -70,7 +70,9 @@ async def fetch(connection: Connection, call: HttpCall[T]) -> T:
         try:
             answered = await _send(connection, call)
         except ClientError as error:
-            if not may_repeat(call, error) or attempt == connection.patience.attempts:
+            # A request that was not sent can be repeated, and one that only reads.
+            may_repeat = isinstance(error, NotSent) or (call.only_reads and isinstance(error, TRY_AGAIN))
+            if not may_repeat or attempt == connection.patience.attempts:
                 raise
             wait = connection.wait_after(attempt, error)
             if wait > connection.patience.longest_wait:
@@ -92,11 +94,6 @@ async def _send(connection: Connection, call: HttpCall[Any]) -> Answered:
         return msgspec.structs.replace(answered, body=await stream.read_all()) if answered.is_success else answered
     finally:
         await stream.close()
-
-
-def may_repeat(call: HttpCall[Any], error: ClientError) -> bool:
-    """A request that was not sent can be repeated, and one that only reads."""
-    return isinstance(error, NotSent) or (call.only_reads and isinstance(error, TRY_AGAIN))
 
 
 async def fetch_patiently(connection: Connection, call: HttpCall[T]) -> T:
@@ -176,28 +173,7 @@ def decode_answer(call: HttpCall[T], answered: Answered) -> T:
     return value
 
 
-# ---------------------------------------------------------------- several answers, and files
-
-
-async def pages(
-    connection: Connection,
-    page: Callable[[int, T | None], HttpCall[list[T]]],
-    identify: Callable[[T], object],
-    size: int,
-) -> AsyncGenerator[T, None]:
-    """All items of a list. `page` gets the number of items so far, and the last of them. An item that moves to another
-    page meanwhile is yielded once."""
-    yielded: set[object] = set()
-    count, last = 0, None
-    while True:
-        items = await fetch(connection, page(count, last))
-        for item in items:
-            if identify(item) not in yielded:
-                yielded.add(identify(item))
-                yield item
-        if len(items) < size:
-            return
-        count, last = count + len(items), items[-1]
+# ---------------------------------------------------------------- files
 
 
 class WholeFile:

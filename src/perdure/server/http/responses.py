@@ -209,8 +209,6 @@ def _validation_problem(error: ValidationException) -> HttpProblem:
     return HttpProblem(422, "invalid_request", f"{message or 'The request is not valid.'}", details=details)
 
 
-logger = get_logger("server")
-
 HEARTBEAT_SECONDS = 15.0
 HEARTBEAT = b": \n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -74,7 +74,7 @@ class Follower:
     def cursor(self) -> int:
         """The last committed event that the client received; from the end of the log: the last before the stream."""
         if self._cursor is None:
-            self._cursor = self._channel.seq
+            self._cursor = self._channel.reader.seq
         return self._cursor or 0
 
     def push(self, event: StreamedEvent) -> None:
@@ -108,7 +108,8 @@ class Follower:
             if not self._unread:
                 await self._check_thread()
         events = []
-        for event in self._take_unread():
+        unread, self._unread = self._unread, deque()
+        for event in unread:
             if event.seq is None and event.after >= self.cursor:  # the log gave no later event
                 events.append(event)
             elif event.seq is not None and event.seq > self.cursor:
@@ -119,14 +120,9 @@ class Follower:
     async def _check_thread(self) -> None:
         """Raises CursorExpired if the thread was deleted and begun again: its events have other numbers then."""
         self._channel.raise_failure()
-        last = await self._channel.last_seq()
+        last = await self._channel.storage.last_seq(self._channel.thread_id)
         if last < self.cursor:
             raise CursorExpired(self._channel.thread_id, self.cursor, 1)
-
-    def _take_unread(self) -> list[StreamedEvent]:
-        events = list(self._unread)
-        self._unread.clear()
-        return events
 
     async def _wait(self, seconds: float) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -157,40 +153,29 @@ class _Channel:
     def __init__(
         self, storage: StoreCheckpointStorage, thread_id: str, declared: Declared, space: Space, hides: bool
     ) -> None:
-        self._storage = storage
+        self.storage = storage
         self.thread_id = thread_id
         self._declared = declared
         self._space = space
         self._hides = hides
-        self._reader = ThreadFollower(storage, thread_id, declared, None, from_end=True)
+        self.reader = ThreadFollower(storage, thread_id, declared, None, from_end=True)
+        """Its `seq` is the last committed event that was read; None while that is unknown."""
         self.followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
 
-    @property
-    def seq(self) -> int | None:
-        """The last committed event that was read; None while that is unknown."""
-        return self._reader.seq
-
-    async def last_seq(self) -> int:
-        return await self._storage.last_seq(self.thread_id)
-
     def start(self) -> None:
-        self._reader.open()
+        self.reader.open()
         self._task = asyncio.get_running_loop().create_task(self._read_events(), name=f"events of {self.thread_id}")
-
-    async def read_on(self) -> None:
-        """Read what is committed from now on. Raises StorageFailed."""
-        await self._reader.read_on()
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._reader.close()
+        await self.reader.close()
 
     async def _read_events(self) -> None:
-        reader = self._reader
+        reader = self.reader
         try:
             last = reader.seq
             while (events := await reader.next()) is not None:
@@ -205,19 +190,16 @@ class _Channel:
             raise
         except Exception as error:  # noqa: BLE001  # each follower raises it
             logger.warning("reading events of thread %s failed: %s", self.thread_id, type(error).__name__)
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        self._failure = error
-        for follower in self.followers:
-            follower.wake()
+            self._failure = error
+            for follower in self.followers:
+                follower.wake()
 
     def raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     async def read_log(self, after: int | None) -> AsyncIterator[StreamedEvent]:
-        async for event in read_events(self._storage, self.thread_id, after, self._declared()):
+        async for event in read_events(self.storage, self.thread_id, after, self._declared()):
             yield StreamedEvent(event, self._space, (event.seq or 1) - 1, hides=self._hides)
 
 
@@ -246,7 +228,7 @@ class Hub:
         channel.followers.add(follower)
         try:
             if not from_end:  # the channel reads events after this; followers read the log up to here themselves
-                await channel.read_on()
+                await channel.reader.read_on()
             yield follower
         finally:
             channel.followers.discard(follower)
