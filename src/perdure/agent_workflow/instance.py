@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from perdure.agent_workflow.as_tool import workflow_tool
 from perdure.agent_workflow.definition import Draft, WorkflowConfig
+from perdure.agent_workflow.documents.convert import config_for, export_draft
 from perdure.agent_workflow.documents.diagram import to_diagram
 from perdure.agent_workflow.events import Subscribers, WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.execution import Emit, Execution, StoredExecution, WorkflowResult, partial_result
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
+from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
 from perdure.agents.tools import Tool
 from perdure.clock import SystemClock
 from perdure.engine.run.stream import ResponseStream
@@ -21,10 +24,6 @@ from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy
 from perdure.graph.policy import Seconds
 from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
-
-if TYPE_CHECKING:
-    from perdure.agent_workflow.store import StoredDefinition
-
 
 EventT = TypeVar("EventT")
 OPTIONS = (
@@ -195,8 +194,6 @@ class AgentWorkflowInstance:
     ) -> Tool:
         """A tool for an agent: `Agent(..., tools=[workflow.as_tool()])`. The model calls it with a text and gets the
         final answer. With checkpointing, an interrupted call resumes its execution."""
-        from perdure.agent_workflow.as_tool import workflow_tool
-
         return workflow_tool(self, name=name, description=description, timeout=timeout, stream_events=stream_events)
 
     def to_diagram(self) -> str:
@@ -206,14 +203,10 @@ class AgentWorkflowInstance:
     def to_config(self) -> WorkflowConfig:
         """The whole definition, with Python objects by import path. `AgentWorkflow.from_config` rebuilds the workflow
         from it. Stores are not included. Raises InvalidDefinition for objects without an import path."""
-        from perdure.agent_workflow.documents.convert import config_for
-
         return config_for(self._draft)
 
     def export_config(self, format: str = "json") -> str:
         """The definition as a document: `json` or `yaml`."""
-        from perdure.agent_workflow.documents.convert import export_draft
-
         return export_draft(self._draft, format)
 
     def export_config_json(self) -> str:
@@ -227,9 +220,6 @@ class AgentWorkflowInstance:
         """Save the definition in the workflow store under its name. `AgentWorkflow.load(name, storage)` loads it in any
         process. An unchanged definition gets no new version. Raises InvalidRun without a store, and InvalidDefinition
         for objects without an import path."""
-        from perdure.agent_workflow.documents.convert import config_for
-        from perdure.agent_workflow.store import DefinitionStore
-
         if self.workflow_store is None:
             advice = "add one, such as with_sqlite_workflow_store(path)"
             raise InvalidRun(f"Workflow {self.name!r} has no workflow store to save its definition in: {advice}.")
