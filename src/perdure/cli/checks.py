@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from perdure.cli.tables import format_count, format_size
@@ -23,16 +24,7 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def ok(check: str, text: str) -> Finding:
-    return Finding("ok", check, text)
-
-
-def warn(check: str, text: str, remedy: str = "") -> Finding:
-    return Finding("warn", check, text, remedy)
-
-
-def fail(check: str, text: str, remedy: str = "") -> Finding:
-    return Finding("fail", check, text, remedy)
+ok, warn, fail = partial(Finding, "ok"), partial(Finding, "warn"), partial(Finding, "fail")
 
 
 # ---------------------------------------------------------------- any store

@@ -176,15 +176,14 @@ def _format_value(tree: Any, alike: int = 0) -> str:
 @click.option("--thread", "thread_id", metavar="ID", help="The new thread; one with an id of its own if left out.")
 @click.option("--set", "changes", metavar="KEY=JSON", multiple=True, help="Another value of a key of the state.")
 @click.option("--remove", "removed", metavar="KEY", multiple=True, help="A key of the state to leave out.")
-@json_option
-@store_option
-def fork(
+@store_command
+async def fork(
+    storage: StoreCheckpointStorage,
     checkpoint: str,
     thread_id: str | None,
     changes: Sequence[str],
     removed: Sequence[str],
     as_json: bool,
-    store: str | None,
 ) -> None:
     """Begin a new thread with all that CHECKPOINT holds. Nothing is run, and the thread that it is of is not touched.
 
@@ -197,15 +196,11 @@ def fork(
     both = [key for key in removed if key in update]
     if both:
         raise click.UsageError(f"--set and --remove both name {both[0]!r}: give it a value, or remove it.")
-
-    async def work(storage: StoreCheckpointStorage) -> tuple[CheckpointInfo, CheckpointInfo]:
-        source = await find_checkpoint(storage, checkpoint)
-        try:
-            return source, await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
-        except InvalidRun as error:
-            raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
-
-    source, forked = work_in(store, work)
+    source = await find_checkpoint(storage, checkpoint)
+    try:
+        forked = await storage.fork(source, thread_id=thread_id, update_state=update, remove_state=removed)
+    except InvalidRun as error:
+        raise Mistake(str(error).replace("remove_state", "--remove").replace("update_state", "--set")) from error
     if as_json:
         print_json(checkpoint_tree(forked))
         return
@@ -213,6 +208,7 @@ def fork(
         f"Thread {make_printable(forked.thread_id)} begins with checkpoint {make_printable(source.checkpoint_id)}, "
         f"commit {source.number} of {make_printable(source.thread_id)}."
     )
+    store = click.get_current_context().params["store"]
     click.echo(f"Continue with: {StoreLocation('APP', forked.thread_id, store).resume()}")
 
 

@@ -293,10 +293,12 @@ def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
 
 def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
     _print_status(picture)
+    branches, head = picture.branches, picture.head
     if as_graph:
-        _print_graph(picture)
+        if branches is not None:
+            _print_count(picture, branches)
+            print_graph(branches)
         return
-    head = picture.head
     if picture.requests:
         print_title("pending requests")
     for asked in picture.request_views:
@@ -308,7 +310,8 @@ def _print(picture: ThreadView, *, all_events: bool, as_graph: bool) -> None:
             )
     if head is not None:
         print_contents(head)
-    _print_checkpoints(picture)
+    if branches is not None:
+        _print_checkpoints(picture, branches)
     if picture.events:
         print_title("events" if all_events else "last events")
         print_table(("SEQ", "TIME", "EVENT", "EXECUTOR", "DETAIL"), [_event_row(item) for item in picture.events])
@@ -333,22 +336,12 @@ def _print_status(picture: ThreadView) -> None:
     )
 
 
-def _print_graph(picture: ThreadView) -> None:
-    branches = picture.branches
-    if branches is not None:
-        _print_count(picture, branches)
-        print_graph(branches)
-
-
 def _print_count(picture: ThreadView, branches: Branches) -> None:
     apart = "" if len(branches) == 1 else f", on {len(branches)} branches"
     print_title(f"checkpoints ({len(picture.checkpoints)}{apart})")
 
 
-def _print_checkpoints(picture: ThreadView) -> None:
-    branches = picture.branches
-    if branches is None:
-        return
+def _print_checkpoints(picture: ThreadView, branches: Branches) -> None:
     _print_count(picture, branches)
     line = {item.checkpoint_id for item in branches.line(branches.head)}
     rows = []
