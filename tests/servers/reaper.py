@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it has no types
 
 POLL_SECONDS = 0.2
-END_SECONDS = 5.0
-"""How long a server may take to end when it is asked to. It is killed then."""
+END_SECONDS = 1.0
+"""How long a server may take to end when it is asked to. It is killed then, as one is that a shell has started in the
+background: it ignores SIGQUIT."""
 PATIENCE_SECONDS = 15.0
 
 
