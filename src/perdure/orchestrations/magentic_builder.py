@@ -94,9 +94,6 @@ STATE = "magentic"
 Context: TypeAlias = WorkflowContext[
     AgentExecutorRequest | GroupChatParticipantMessage | GroupChatRequestMessage | MagenticResetSignal, AgentResponse
 ]
-PLAN_CREATED = MagenticOrchestratorEventType.PLAN_CREATED
-REPLANNED = MagenticOrchestratorEventType.REPLANNED
-PROGRESS_LEDGER_UPDATED = MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED
 
 
 class MagenticOrchestrator(Executor):
@@ -176,13 +173,13 @@ class _MagenticTurn:
 
     async def plan(self) -> None:
         """Plan a new task."""
-        await self._set_plan(await self._calls.plan(), PLAN_CREATED)
+        await self._set_plan(await self._calls.plan(), MagenticOrchestratorEventType.PLAN_CREATED)
         await self._review_or_work(is_stalled=False)
 
     async def revise(self, request: MagenticPlanReviewRequest, review: list[Message]) -> None:
         """Replan after a review."""
         self._state.add_from_user(review)
-        await self._set_plan(await self._calls.replan(), REPLANNED)
+        await self._set_plan(await self._calls.replan(), MagenticOrchestratorEventType.REPLANNED)
         await self._review_or_work(is_stalled=request.is_stalled)
 
     async def _set_plan(self, plan: Message, event_type: MagenticOrchestratorEventType) -> None:
@@ -225,7 +222,7 @@ class _MagenticTurn:
         while maximum is None or context.round_count < maximum:
             context.round_count += 1
             ledger = self._state.progress = await self._calls.judge()
-            await self._emit(PROGRESS_LEDGER_UPDATED, ledger)
+            await self._emit(MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED, ledger)
             if ledger.is_request_satisfied.answer:
                 return await self._finish()
             context.stall_count = context.stall_count + 1 if ledger.is_stalled else max(0, context.stall_count - 1)
@@ -256,7 +253,7 @@ class _MagenticTurn:
             await self._finish(f"The work does not progress, and the limit of {maximum} resets is reached.")
             return False
         before = len(state.context.chat_history)
-        await self._set_plan(await self._calls.replan(), REPLANNED)
+        await self._set_plan(await self._calls.replan(), MagenticOrchestratorEventType.REPLANNED)
         state.reset(state.context.chat_history[before:])
         for member in self._orchestrator.team.values():
             if member.can_reset:
