@@ -52,9 +52,9 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
             tasks.append(task)
             await asyncio.sleep(0)
             if not task.done():
-                others = [deque([lane]) for lane in left]
+                others = [*left]
                 left.clear()
-                tasks += [loop.create_task(_run_in_one_task(other, run_lane)) for other in others]
+                tasks += [loop.create_task(_run_alone(lane, run_lane), name=lane.executor_id) for lane in others]
         pending = [task for task in tasks if not task.done()]
         while pending and not any(map(_has_failed, tasks)):
             await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
@@ -68,6 +68,11 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
         raise asyncio.CancelledError
     _raise_first(tasks)
     return False
+
+
+async def _run_alone(lane: Lane, run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
+    lane.task = asyncio.current_task()
+    await run_lane(lane)
 
 
 async def _run_in_one_task(lanes: deque[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
