@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -37,8 +38,9 @@ def send_all(server: Server, pieces: Iterable[bytes], *, half_close: bool = Fals
                 sock.sendall(piece)
             if half_close:
                 sock.shutdown(socket.SHUT_WR)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
+        except OSError as error:  # the server has closed the connection, before a piece or before the shutdown
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                raise
         return read_answer(sock)
 
 
