@@ -28,10 +28,6 @@ T = TypeVar("T")
 
 WAL_PAGES = 2000
 """Pages after which the log is moved into the file: a small log keeps an open store small on disk."""
-FRAME_BYTES = PAGE_BYTES + 24  # a page in the log, with its header
-LOG_STEP_PAGES = 64
-"""The log's file is lengthened in steps, each as long as the file, until it has the size that it reaches anyway. To
-sync a file that grew takes longer: the first 200 commits took 273 us each, and take 207."""
 TRANSACTION_PAGES = 8
 """About the pages of a transaction beside its payload: the ends of tables and indexes, and the thread's row."""
 FREE_PAGES = 2000
@@ -68,8 +64,6 @@ class Connection:
         self._file: tuple[int, int] | None = None
         """Device and inode of the open file: the path may lead to another one since."""
         self._syncs = True
-        self._log_room = 0
-        """About the pages that fit into the log's file, until it is looked at and lengthened."""
         self._must_truncate = False
         """Whether pages were freed that the file still has, until its log is moved into it."""
         self.is_unsynced = synchronous in ("NORMAL", "OFF")
@@ -135,10 +129,6 @@ class Connection:
         db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
             result = work(db)
-            if writes and syncs and not self.is_unsynced:
-                self._log_room -= TRANSACTION_PAGES
-                if self._log_room < 0:
-                    self._lengthen_log()
             db.execute("COMMIT")
         except BaseException:
             db.forget_rows()
@@ -150,20 +140,6 @@ class Connection:
         if waits and self.log_pages >= WAL_PAGES:
             self._move_log(db)
         return result
-
-    def _lengthen_log(self) -> None:
-        """Append zeros to the log's file. SQLite overwrites them, and recovery ends at them: no frame begins with
-        zeros. Called in a write transaction: no other connection writes to the log."""
-        self._log_room = WAL_PAGES
-        try:
-            size = os.stat(f"{self.path}-wal").st_size
-            pages = min(max(size // FRAME_BYTES, LOG_STEP_PAGES), WAL_PAGES - size // FRAME_BYTES)
-            if pages > 0:
-                with open(f"{self.path}-wal", "ab", buffering=0) as log:
-                    log.write(bytes(pages * FRAME_BYTES))
-                self._log_room = pages
-        except OSError:
-            pass  # the disk is full, which COMMIT finds out for itself
 
     def _move_log(self, db: SqliteDatabase) -> None:
         """Move the log into the file, where commits do not: one on an event loop must not wait for the disk."""
