@@ -76,6 +76,10 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 UV = UV_PYTHON=$(BIN)/python $(BIN)/uv --quiet --no-cache --system-certs
 choose = awk -v names=' $(1) ' '/^[^ \#]/ { split($$0, parts, "="); is_one = index(names, " " parts[1] " ") } is_one'
 
+# Two versions of Agent Framework, each in a folder of its own: tests run the same programs with it and with perdure.
+FRAMEWORK = $(PIP) install --require-hashes --no-deps --upgrade --target $(VENV)/agent-framework-$$version \
+	-r tests/compat/beside/agent-framework-$$version.txt
+
 $(INSTALLED): requirements.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "perdure needs Python 3.11 or newer, and none was found on PATH." \
 		"Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -91,9 +95,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 # pip installs uv from the lock, and uv the rest in seconds; where uv cannot reach the packages (it does not read pip's
 # settings) pip does it all.
-$(READY): $(INSTALLED)
+$(READY): $(INSTALLED) $(wildcard tests/compat/beside/agent-framework-*.txt)
 	@$(call choose,uv) requirements.lock > $(VENV)/uv.txt
 	$(PIP) install --require-hashes -r $(VENV)/uv.txt
 	$(UV) pip install --require-hashes -r requirements.lock || \
 		{ echo "uv could not install; trying with pip" >&2; $(PIP) install --require-hashes -r requirements.lock; }
+	@for version in 1.13 1.23; do $(FRAMEWORK) || exit 1; done
 	@touch $@
