@@ -126,7 +126,7 @@ async def test_more_clients_than_server_connections_share_these(postgres_dsn: st
 
     with Pooler(postgres_dsn, size=2) as pooler:
         assert len(set.union(*await asyncio.gather(*(ask(number) for number in range(6))))) == 2
-        assert pooler.switches > 10
+        assert pooler.switches >= 4  # six clients and two connections: four clients take one that another had
 
 
 async def test_prepared_statements_are_lost_between_connections_of_old_poolers(postgres_dsn: str) -> None:
