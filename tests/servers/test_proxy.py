@@ -126,7 +126,16 @@ async def test_more_clients_than_server_connections_share_these(postgres_dsn: st
 
     with Pooler(postgres_dsn, size=2) as pooler:
         assert len(set.union(*await asyncio.gather(*(ask(number) for number in range(6))))) == 2
-        assert pooler.switches >= 4  # six clients and two connections: four clients take one that another had
+
+        first, second = await asyncpg.connect(pooler.dsn), await asyncpg.connect(pooler.dsn)
+        async with first.transaction():
+            held = await first.fetchval("SELECT pg_backend_pid()")
+            other = await second.fetchval("SELECT pg_backend_pid()")
+        before = pooler.switches
+        assert await first.fetchval("SELECT pg_backend_pid()") == other != held
+        assert pooler.switches == before + 1
+        await first.close()
+        await second.close()
 
 
 async def test_prepared_statements_are_lost_between_connections_of_old_poolers(postgres_dsn: str) -> None:
