@@ -308,10 +308,9 @@ def _key_problem(key: str, known: Mapping[str, Collection[str] | None], *, is_fi
 def link_problems(draft: Draft) -> Iterator[Problem]:
     links = [link for link in draft.links() if link.source in draft.nodes and link.target in draft.nodes]
     pairs = list(dict.fromkeys((link.source, link.target) for link in links))
-    layout = lay_out(list(draft.nodes), pairs)
-    back = [pairs[index] for index in sorted(layout.back)]
+    _, back = lay_out(list(draft.nodes), pairs)
     fallbacks = {(link.source, link.target) for link in links if link.kind == "fallback"}
-    loops = [cycle_through(*pair, pairs) for pair in back]
+    loops = [cycle_through(*pairs[index], pairs) for index in sorted(back)]
     # Checks of nodes report cycles of fallbacks.
     cycles = [" -> ".join(loop) for loop in loops if not fallbacks.issuperset(pairwise(loop))]
     yield from _unreachable_nodes(draft, pairs)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from perdure.graph.drawing.layers import EdgeRoute, Extent, Layered, Spot, make_layers
+from perdure.graph.drawing.layers import EdgeRoute, Extent, Spot, make_layers
 from perdure.graph.drawing.lines import LOOP_WIDTH, Lines
 from perdure.graph.drawing.picture import Box, Drawing, Picture, Rectangle, Shape, Stroke, Tag
 from perdure.graph.drawing.placing import measure, order_layers, place
@@ -162,15 +162,15 @@ class _Layout:
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}
         extents = [self._extent(number, loops.get(number)) for number in range(len(self._sizes))]
-        layers = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
-        order_layers(layers.layers, [[*route.turns, *route.passes] for route in layers.routes if route.passes])
-        place(layers.layers)
-        _choose_sides(layers, loops)
-        heights = measure(layers.layers, layers.routes)
-        areas = [_area(spot, size) for spot, size in zip(layers.shapes, self._sizes, strict=True)]
-        strokes = list(Lines(self._picture, areas, layers.routes, heights).strokes())
+        layers, spots, routes = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
+        order_layers(layers, [[*route.turns, *route.passes] for route in routes if route.passes])
+        place(layers)
+        _choose_sides(layers, routes, {spots[number] for number in loops})
+        heights = measure(layers, routes)
+        areas = [_area(spot, size) for spot, size in zip(spots, self._sizes, strict=True)]
+        strokes = list(Lines(self._picture, areas, routes, heights).strokes())
         boxes = list(map(Box, self._picture.shapes, areas, self._names))
-        return _crop(boxes, self._tags(layers.routes, areas), strokes, self._place_drawings(areas))
+        return _crop(boxes, self._tags(routes, areas), strokes, self._place_drawings(areas))
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
@@ -215,18 +215,17 @@ def _beside(area: Rectangle, size: tuple[float, float]) -> Rectangle:
     return Rectangle(area.right + LOOP_WIDTH - 4, area.y + (area.height - size[1]) / 2, *size)
 
 
-def _choose_sides(layers: Layered, loops: Collection[int]) -> None:
+def _choose_sides(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute], looping: Collection[Spot]) -> None:
     """Links that lead upwards take the side of a box if their lane is its neighbour."""
     neighbours: set[tuple[Spot, Spot]] = set()
-    for layer in layers.layers:
+    for layer in layers:
         neighbours.update(pairwise(spot for spot in layer if spot.kind != "turn"))
-    looping = {layers.shapes[number] for number in loops}
 
     def is_beside(box: Spot, lane: Spot) -> bool:
         """A loop takes the right side of its box."""
         return (lane, box) in neighbours or ((box, lane) in neighbours and box not in looping)
 
-    for route in layers.routes:
+    for route in routes:
         if route.is_back:
             route.leaves_sideways = is_beside(route.source, route.passes[-1])
             route.arrives_sideways = is_beside(route.target, route.passes[0])
