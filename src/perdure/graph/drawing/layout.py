@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from perdure.graph.drawing.layers import EdgeRoute, Extent, Spot, make_layers
@@ -193,7 +194,7 @@ class _Layout:
     def _place_drawings(self, areas: Sequence[Rectangle]) -> list[Drawing]:
         """The drawings of sub-workflows, at their places."""
         return [
-            inside.place_inside(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
+            inside.move(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
             for inside, area in zip(self._inside, areas, strict=True)
             if inside is not None
         ]
@@ -244,7 +245,7 @@ def _crop(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list
         width=right - left,
         height=bottom - top,
         boxes=(*boxes, *(box for drawing in inside for box in drawing.boxes)),
-        tags=(*tags, *(tag for drawing in inside for tag in drawing.tags)),
+        tags=(*tags, *(replace(tag, is_inside=True) for drawing in inside for tag in drawing.tags)),
         strokes=(*strokes, *(stroke for drawing in inside for stroke in drawing.strokes)),
     )
     return whole.move(-left, -top)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from perdure.graph.drawing.layers import EdgeRoute, Spot
 from perdure.graph.drawing.picture import Link, Picture, Point, Rectangle, Step, Stroke
@@ -13,9 +14,7 @@ _STEP = 16.0
 _SAME = 0.5
 
 
-def spread(
-    middle: float, half_width: float, wanted: Sequence[float], *, is_wide: bool, corner: float = 12
-) -> list[float]:
+def spread(middle: float, half_width: float, wanted: Sequence[float], *, is_wide: bool, corner: float) -> list[float]:
     """A place for each link, whose other ends are at `wanted`, sorted: side by side around the middle of the box.
 
     A link that comes straight from above the middle stays straight. On a wide box (a sub-workflow) each one does for
@@ -127,7 +126,7 @@ class Lines:
 
     def _choose_ports(self) -> None:
         leaving: dict[int, dict[int, list[EdgeRoute]]] = {}
-        arriving: dict[int, dict[int, list[EdgeRoute]]] = {}
+        arriving: dict[int, list[list[EdgeRoute]]] = {}
         for route in self._routes:
             link = route.link
             if not route.leaves_sideways:
@@ -135,23 +134,21 @@ class Lines:
                 bundle = -3 - route.number if route.is_back else link.bundle
                 leaving.setdefault(link.source, {}).setdefault(bundle, []).append(route)
             if not route.arrives_sideways:
-                arriving.setdefault(link.target, {})[route.number] = [route]
+                arriving.setdefault(link.target, []).append([route])
         for shape, bundles in arriving.items():
-            self._spread(shape, list(bundles.values()), down=False)
-        for shape, bundles in leaving.items():
-            self._spread(shape, list(bundles.values()), down=True)
+            self._spread(shape, bundles, down=False)
+        for shape, by_bundle in leaving.items():
+            self._spread(shape, list(by_bundle.values()), down=True)
 
     def _spread(self, shape: int, bundles: list[list[EdgeRoute]], *, down: bool) -> None:
         area, kind = self._areas[shape], self._picture.shapes[shape].kind
-        middle = area.x + area.width / 2
         if kind in ("switch", "selection") and down:
             bundles = [[route for bundle in bundles for route in bundle]]
-        places = {id(bundle): self._place(bundle, down=down) for bundle in bundles}
-        bundles.sort(key=lambda bundle: places[id(bundle)])
-        wanted = [places[id(bundle)][0] for bundle in bundles]
+        placed = sorted(((self._place(bundle, down=down), bundle) for bundle in bundles), key=itemgetter(0))
+        wanted = [x for (x, _), _ in placed]
         is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 18}.get(kind, 12)
-        chosen = spread(middle, area.width / 2, wanted, is_wide=is_wide, corner=corner)
-        for bundle, x in zip(bundles, chosen, strict=True):
+        chosen = spread(area.x + area.width / 2, area.width / 2, wanted, is_wide=is_wide, corner=corner)
+        for (_, bundle), x in zip(placed, chosen, strict=True):
             for route in bundle:
                 if down:
                     route.x_from = x
