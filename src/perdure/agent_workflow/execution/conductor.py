@@ -110,7 +110,7 @@ class Conductor(Executor):
         if state.stopped is None:
             await self._carry_out(self._planner.advance(state), ctx)
             return
-        waiting = tuple(name for name, node in state.nodes.items() if node.status == "waiting")
+        waiting = [name for name, node in state.nodes.items() if node.status == "waiting"]
         reason = f"the execution has ended: {state.stopped}"
         skipped = {node: NodeState("skipped", reason=reason) for node in waiting}
         nodes = {**state.nodes, **skipped}
