@@ -19,7 +19,6 @@ from perdure.graph.context import WorkflowContext
 Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
 DEFINITION = "definition"
 """The key of the shared state that holds the definition's version at the start of the execution."""
-SETTLED = frozenset({"done", "skipped", "failed"})
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +36,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_settled(self) -> bool:
-        return self.status in SETTLED
+        return self.status in ("done", "skipped", "failed")
 
     @property
     def has_succeeded(self) -> bool:
@@ -167,18 +166,11 @@ def delivery() -> DeliveryContext:
     return context
 
 
-def raise_trouble() -> None:
-    """Raises the error that keeps this handler's work from being recorded. It is not a failure of the node."""
-    error = delivery().delivery.journal_error
-    if error is not None:
-        raise error
-
-
 def clock() -> Clock:
     return delivery().clock
 
 
-async def emit(ctx: WorkflowContext[Any, Any], event: AgentWorkflowEvent, workflow_name: str) -> None:
+async def emit(workflow_name: str, ctx: WorkflowContext[Any, Any], event: AgentWorkflowEvent) -> None:
     named = msgspec.structs.replace(event, workflow_name=workflow_name)
     await ctx.add_event(WorkflowEvent(EVENT, named))
 
@@ -189,13 +181,13 @@ def limit(start: datetime, seconds: float | None, outer: datetime | None) -> dat
     return min((deadline for deadline in (own, outer) if deadline is not None), default=None)
 
 
-def is_over(task: NodeTask) -> bool:
-    return task.deadline is not None and clock().now() >= task.deadline
+def is_over(work: NodeTask | ExecutionState) -> bool:
+    return work.deadline is not None and clock().now() >= work.deadline
 
 
-def seconds_left(task: NodeTask) -> float | None:
+def seconds_left(work: NodeTask | ExecutionState) -> float | None:
     """None: no deadline."""
-    return None if task.deadline is None else max(0.0, (task.deadline - clock().now()).total_seconds())
+    return None if work.deadline is None else max(0.0, (work.deadline - clock().now()).total_seconds())
 
 
 def to_plain(value: Any) -> Any:

@@ -19,7 +19,6 @@ from perdure.agent_workflow.execution.values import (
     keys_needed,
     outputs_by_node,
     outputs_known,
-    outputs_of_agent,
 )
 from perdure.agent_workflow.sessions import is_encrypted
 from perdure.errors import did_you_mean
@@ -240,7 +239,7 @@ def condition_problems(
     """Fields that the outputs do not have, if the outputs are known."""
     known: list[str] = []
     for node in speakers:
-        outputs = outputs_of_agent(node) if is_approval else outputs_known(node)
+        outputs = outputs_known(node, before_approval=is_approval)
         if outputs is None:
             return
         known += outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,7 +28,9 @@ from perdure.agent_workflow.state import (
     clock,
     emit,
     flatten_outputs,
+    is_over,
     limit,
+    seconds_left,
 )
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
@@ -53,7 +56,7 @@ class Conductor(Executor):
     ) -> None:
         super().__init__(CONDUCTOR)
         self.value_types = (ExecutionState, *events.OWN)
-        self._name = workflow_name
+        self._emit = partial(emit, workflow_name)
         self._planner = planner
         self._output_keys = output_keys
         self._version = version
@@ -65,7 +68,10 @@ class Conductor(Executor):
     async def begin(self, message: str | dict[str, Any] | InnerInput, ctx: Context) -> None:
         before: ExecutionState | None = ctx.private.get("state")
         if before is not None:  # another caller started it at the same time
-            await self._begin_again(before, message, ctx)
+            if message != before.input:
+                await self._emit_diagnostic("warning", "Another input was ignored: an execution has one.", ctx)
+            if before.result is not None:
+                await ctx.yield_output(before.result)
             return
         start_input = message.input if isinstance(message, InnerInput) else message
         outer = message.deadline if isinstance(message, InnerInput) else None
@@ -97,14 +103,8 @@ class Conductor(Executor):
             state = msgspec.structs.replace(state, stopped=outcome.reason)
         await self._advance(state, ctx)
 
-    async def _begin_again(self, state: ExecutionState, message: Any, ctx: Context) -> None:
-        if message != state.input:
-            await self._emit_diagnostic("warning", "Another input was ignored: an execution has one.", ctx)
-        if state.result is not None:
-            await ctx.yield_output(state.result)
-
     async def _advance(self, state: ExecutionState, ctx: Context) -> None:
-        if state.deadline is not None and clock().now() >= state.deadline:
+        if is_over(state) and state.deadline is not None:
             seconds = (state.deadline - state.began).total_seconds()
             state = msgspec.structs.replace(state, stopped=f"timed out after {seconds:g} s")
         if state.stopped is None:
@@ -112,8 +112,7 @@ class Conductor(Executor):
             return
         waiting = [name for name, node in state.nodes.items() if node.status == "waiting"]
         reason = f"the execution has ended: {state.stopped}"
-        skipped = {node: NodeState("skipped", reason=reason) for node in waiting}
-        nodes = {**state.nodes, **skipped}
+        nodes = {**state.nodes, **{node: NodeState("skipped", reason=reason) for node in waiting}}
         await self._carry_out(NextSteps(msgspec.structs.replace(state, nodes=nodes), skipped=waiting), ctx)
 
     async def _carry_out(self, steps: NextSteps, ctx: Context) -> None:
@@ -161,9 +160,8 @@ class Conductor(Executor):
     def _delay(taken: Sequence[NodeEdge], state: ExecutionState) -> float | None:
         """The longest delay of the edges, limited by the deadline of the execution."""
         delay = max((edge.delay for edge in taken if edge.delay is not None), default=None)
-        if delay is None or state.deadline is None:
-            return delay
-        return min(delay, max(0.0, (state.deadline - clock().now()).total_seconds()))
+        left = seconds_left(state)
+        return delay if delay is None or left is None else min(delay, left)
 
     async def _end(self, state: ExecutionState, ctx: Context) -> ExecutionState:
         for edge in self._planner.edges_to_end(state):
@@ -196,9 +194,6 @@ class Conductor(Executor):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return "\n\n".join(value)
         return as_text(value) if value not in (None, {}) else ""
-
-    async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
-        await emit(ctx, event, self._name)
 
     async def _emit_edge(self, edge: NodeEdge, ctx: Context) -> None:
         event = events.WorkflowEdgeTraversedEvent(

@@ -134,23 +134,14 @@ class Execution:
             call = {"responses": responses}
         while True:
             result = await self._run(emit, {**options, **call})
-            if stored is None:
-                await self._check_input(input)
+            # Another caller may have started the execution at the same time.
+            if stored is None and (started := await self._instance.find(self.execution_id)) is not None:
+                started.check(self.execution_id, self._workflow.name, input)
             if result.state != "waiting" or not await self._is_answered(result):
-                await self.wait_for_subscribers()
+                while self._callbacks:  # until every async subscriber has returned
+                    await asyncio.wait(list(self._callbacks))
                 return result
             call = {"responses": self._take_answers(result)}
-
-    async def wait_for_subscribers(self) -> None:
-        """Wait until every async subscriber has returned."""
-        while self._callbacks:
-            await asyncio.wait(list(self._callbacks))
-
-    async def _check_input(self, input: Any) -> None:
-        """Another caller may have started the execution at the same time. Raises InputMismatch."""
-        stored = await self._instance.find(self.execution_id)
-        if stored is not None:
-            stored.check(self.execution_id, self._workflow.name, input)
 
     def _take_answers(self, result: WorkflowResult) -> dict[str, Any]:
         responses = {}
@@ -246,17 +237,14 @@ class Execution:
             log_failure(error)
 
     async def _rest(self, run: WorkflowRunResult) -> WorkflowResult:
-        views = self._views
-        run_state = run.get_final_state()
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
-        pending = tuple(views.request(event) for event in run.get_request_info_events())
+        pending = tuple(self._views.request(event) for event in run.get_request_info_events())
         if results and not pending:
             return _completed_result(self.execution_id, results[-1], run.usage, run)
-        state: ResultState = "cancelled" if run_state is WorkflowRunState.CANCELLED else "waiting"
+        state: ResultState = "cancelled" if run.get_final_state() is WorkflowRunState.CANCELLED else "waiting"
         stored = await self._instance.find(self.execution_id)
-        before = partial_result(
-            self.execution_id, state, None if stored is None else stored.state, self._instance.now()
-        )
+        reached = None if stored is None else stored.state
+        before = partial_result(self.execution_id, state, reached, self._instance.now())
         return replace(before, pending=pending, usage=run.usage, checkpoint_id=run.checkpoint_id)
 
     async def _stop_at_failure(self, executor_id: str, error: Exception, emit: Emit) -> WorkflowResult:
@@ -268,13 +256,9 @@ class Execution:
             self._emit(event, emit)
         state = views.with_outcomes(None if stored is None else stored.state)
         result = partial_result(self.execution_id, "failed", state, self._instance.now())
-        nodes = {} if state is None else state.nodes
+        counts = self._instance.planner.graph.count({} if state is None else state.nodes)
         ended = events.WorkflowCompletedEvent(
-            **views.ids,
-            duration=result.duration,
-            success=False,
-            error=text,
-            **self._instance.planner.graph.count(nodes),
+            **views.ids, duration=result.duration, success=False, error=text, **counts
         )
         self._emit(ended, emit)
         if stored is not None:
