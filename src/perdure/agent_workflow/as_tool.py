@@ -30,13 +30,14 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 def workflow_tool(
     instance: AgentWorkflowInstance,
-    *,
     name: str | None = None,
+    *,
     description: str | None = None,
     timeout: Seconds | None = None,
     stream_events: bool = True,
 ) -> Tool:
-    """A tool that a model calls with a text. It returns the final answer, or the reason of the failure.
+    """A tool for an agent: `Agent(..., tools=[workflow.as_tool()])`. The model calls it with a text and gets the final
+    answer, or the reason of the failure.
 
     In a workflow the idempotency key of the call names the execution, so a repeated call after a crash resumes it. That
     needs checkpointing. The outer workflow asks for approvals that the execution waits for. `timeout` limits one

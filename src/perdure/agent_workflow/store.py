@@ -138,8 +138,11 @@ class MultiAgentCheckpointRetention(Enum):
     FullHistory = "FullHistory"
 
 
-def retention_of(choice: Any) -> Retention:
+def retention_of(retention_mode: Any, retention: Any) -> Retention:
     """From a class, an instance, or a member of MultiAgentCheckpointRetention; None: LatestOnly."""
+    if retention_mode is not None and retention is not None:
+        raise ValueError("retention_mode and retention are the same option: pass one of them.")
+    choice = retention_mode if retention_mode is not None else retention
     if choice in (None, MultiAgentCheckpointRetention.LatestOnly):
         return LatestOnly()
     return FullHistory() if choice is MultiAgentCheckpointRetention.FullHistory else as_retention(choice)

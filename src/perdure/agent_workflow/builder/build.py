@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from perdure.agent_workflow import condition
-from perdure.agent_workflow.builder.check import content_problems, form_problems
+from perdure.agent_workflow.builder.check import content_problems
 from perdure.agent_workflow.conversations import Conversations
 from perdure.agent_workflow.definition import (
     END,
@@ -21,8 +21,8 @@ from perdure.agent_workflow.definition import (
     NodeDraft,
     WorkflowConfig,
 )
-from perdure.agent_workflow.documents.convert import resolve
-from perdure.agent_workflow.documents.validate import Problem, at, below
+from perdure.agent_workflow.documents.convert import resolve, tree_of
+from perdure.agent_workflow.documents.validate import Problem, at, below, problems_in
 from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
@@ -48,7 +48,7 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     if not draft.config.name:
         draft.change(name=join_names("agent-workflow", draft.nodes))
     # Checks of the content need a definition of the right form, and agents need a definition without problems.
-    problems = form_problems(draft)
+    problems = problems_in(tree_of(draft.to_config()), is_document=False)
     problems = problems or [*resolve_imports(draft), *content_problems(draft)]
     problems = problems or _create_agents(draft)
     if problems:
@@ -118,7 +118,8 @@ class _Resolver:
 
     def _workflow(self, workflow: WorkflowConfig | str, path: str) -> Any:
         if isinstance(workflow, str):
-            return self._resolve(workflow, path, "a workflow that was built", _is_built)
+            words = "a workflow that was built"
+            return self._resolve(workflow, path, words, lambda thing: isinstance(thing, AgentWorkflowInstance))
         inner, outer = Draft.from_config(workflow), self._draft
         # It is part of the outer execution, which the store saves. Its agents may share the outer model.
         inner.change_settings(checkpointing=False, model=inner.settings.model or outer.settings.model)
@@ -128,10 +129,6 @@ class _Resolver:
         except InvalidDefinition as error:
             self.problems += below(path, error.problems)
             return None
-
-
-def _is_built(thing: Any) -> bool:
-    return isinstance(thing, AgentWorkflowInstance)
 
 
 def _is_agent(thing: Any) -> bool:
@@ -152,10 +149,14 @@ def _create_agents(draft: Draft) -> list[Problem]:
                 node.agent = create_agent(config, node_id, config.model or draft.settings.model or "")
             elif config is not None:
                 node.agent = _call_factory(node.agent, config, path)
-            if node.workflow is None:
-                _check_agent(node.agent, path)
         except InvalidDefinition as error:
             problems += error.problems
+            continue
+        if isinstance(node.agent, type):
+            problem = f"expected an agent, got the class {node.agent.__name__}: give an object of it"
+            problems.append((path, problem))
+        elif node.workflow is None and not is_agent(adapt_agent(node.agent)):
+            problems.append((path, f"expected an agent, with a name and run(messages), got {node.agent!r:.200}"))
     return problems
 
 
@@ -173,14 +174,6 @@ def _call_factory(value: Any, import_path: str, path: str) -> Any:
     except Exception as error:
         problem = f"{import_path!r} failed to make an agent: {type(error).__name__}: {error}"
         raise InvalidDefinition([(path, problem)]) from error
-
-
-def _check_agent(agent: Any, path: str) -> None:
-    if isinstance(agent, type):
-        problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
-        raise InvalidDefinition([(path, problem)])
-    if not is_agent(adapt_agent(agent)):
-        raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
 
 
 def create_agent(config: AgentConfig, node_id: str, model: str) -> Any:
@@ -310,19 +303,15 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
             graph = compile_graph(node.workflow._draft, node.workflow.planner, storage=None, is_inner=contains)
             inner = WorkflowExecutor(graph, executor.inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
-    for (source, target), conditions in _conditions_by_edge(planner).items():
-        builder.add_edge(executors[source], executors[target], _name_condition(conditions))
-    return builder.build()
-
-
-def _conditions_by_edge(planner: Planner) -> dict[tuple[str, str], list[str]]:
-    """The edges between nodes, with their conditions. No message is sent along them, since the conductor sends all. But
-    they are part of the graph's signature and of drawings."""
+    # No message is sent along edges between nodes, since the conductor sends all. But they are part of the graph's
+    # signature and of drawings.
     conditions: dict[tuple[str, str], list[str]] = {}
     for edge in planner.graph.edges:
         if edge.source != START and edge.target != END:
             conditions.setdefault((edge.source, edge.target), []).append(edge.description or "always")
-    return conditions
+    for (source, target), words in conditions.items():
+        builder.add_edge(executors[source], executors[target], _name_condition(words))
+    return builder.build()
 
 
 def _name_condition(words: Sequence[str]) -> Callable[[Any], bool] | None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from perdure.agent_workflow.condition import Condition
 from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeDraft
-from perdure.agent_workflow.documents.convert import tree_of
-from perdure.agent_workflow.documents.validate import Problem, at, problems_in
+from perdure.agent_workflow.documents.validate import Problem, at
 from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import (
     INPUT,
@@ -25,11 +24,6 @@ from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def form_problems(draft: Draft) -> list[Problem]:
-    """Problems of the form of a definition: unknown keys, wrong types, values out of range."""
-    return problems_in(tree_of(draft.to_config()), is_document=False)
 
 
 def content_problems(draft: Draft) -> list[Problem]:
@@ -105,24 +99,21 @@ def _outputs(node: NodeDraft, path: str) -> Iterator[Problem]:
 
 def _handoffs(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
     config, seen = node.config, set[str]()
-    for index, handoff in enumerate(config.handoffs):
-        here = f"{path}.handoffs[{index}].target"
-        yield from _handoff(handoff.target, here, draft)
-        if handoff.target in seen:
-            yield here, f"{handoff.target!r} is among them already"
-        seen.add(handoff.target)
+    targets = [(f"{path}.handoffs[{index}].target", handoff.target) for index, handoff in enumerate(config.handoffs)]
+    for here, target in targets:
+        if target in seen:
+            yield here, f"{target!r} is among them already"
+        seen.add(target)
     if config.default_handoff is not None:
-        yield from _handoff(config.default_handoff, f"{path}.default_handoff", draft)
+        targets.append((f"{path}.default_handoff", config.default_handoff))
+    for here, target in targets:
+        if target not in draft.nodes and target != END:
+            yield here, unknown_node(target, [*draft.nodes, END])
     has_some = bool(config.handoffs) or config.default_handoff is not None
     if has_some and config.output_mode != "handoff":
         yield f"{path}.output_mode", f"expected 'handoff', since there are handoffs; got {config.output_mode!r}"
     elif config.output_mode == "handoff" and not has_some:
         yield f"{path}.handoffs", "missing: output_mode is 'handoff', and no target is defined"
-
-
-def _handoff(target: str, path: str, draft: Draft) -> Iterator[Problem]:
-    if target not in draft.nodes and target != END:
-        yield path, unknown_node(target, [*draft.nodes, END])
 
 
 def _fallback(node_id: str, node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
