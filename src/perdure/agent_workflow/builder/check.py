@@ -139,11 +139,10 @@ def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Pr
         if edge.config.target == target:
             yield here, f"{target!r} cannot stand in: an edge leads to it, {at('edges', index)}"
             return
-    routes = [link for link in draft.links() if link.target == target]
-    router = next((link.source for link in routes if link.kind in ("handoff", "default_handoff")), None)
-    if router is not None:
-        yield here, f"{target!r} cannot stand in: {router!r} hands off to it"
-        return
+    for link in draft.links():
+        if link.target == target and link.kind in ("handoff", "default_handoff"):
+            yield here, f"{target!r} cannot stand in: {link.source!r} hands off to it"
+            return
     path = [node_id]
     while path[-1] in draft.nodes:
         error = draft.nodes[path[-1]].config.on_error
@@ -161,8 +160,9 @@ def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
     if approval is not None and approval.timeout_behavior == "auto_approve" and not approval.timeout:
         yield f"{path}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
     yield from _predicate(node.needs_approval, f"{path}.approval.predicate")
-    if approval is not None and approval.when is not None:
-        yield from condition_problems(approval.when, f"{path}.approval.when", node_id, [node], is_approval=True)
+    known = outputs_known(node, before_approval=True)
+    if approval is not None and approval.when is not None and known:
+        yield from _fields(approval.when, f"{path}.approval.when", node_id, known)
 
 
 def edge_problems(draft: Draft) -> Iterator[Problem]:
@@ -179,7 +179,7 @@ def edge_problems(draft: Draft) -> Iterator[Problem]:
         if config.matched_type is not None:
             yield from _matched_type(config.source, config.matched_type, f"{path}.matched_type", draft)
         if config.when is not None:
-            yield from condition_problems(config.when, f"{path}.when", config.source, speakers_of(config.source, draft))
+            yield from _edge_fields(config.when, f"{path}.when", config.source, draft)
 
 
 def _predicate(predicate: Any, path: str) -> Iterator[Problem]:
@@ -215,27 +215,14 @@ def _default(edge: EdgeDraft, index: int, defaults: dict[str, int]) -> Iterator[
         yield path, f"a default edge has no condition: it is taken if no other edge of {config.source!r} is"
 
 
-def speakers_of(source: str, draft: Draft) -> list[NodeDraft]:
-    """The nodes whose outputs decide about edges of a node: itself and its fallback. Empty for an unknown node."""
+def _edge_fields(when: Condition, path: str, source: str, draft: Draft) -> Iterator[Problem]:
+    """Fields that the outputs of the source and of its fallback do not have, if the outputs are known."""
     node = draft.nodes.get(source)
-    if node is None:
-        return []
-    fallback = draft.nodes.get(node.config.on_error.fallback or "")
-    return [node] if fallback is None else [node, fallback]
-
-
-def condition_problems(
-    when: Condition, path: str, source: str, speakers: Sequence[NodeDraft], *, is_approval: bool = False
-) -> Iterator[Problem]:
-    """Fields that the outputs do not have, if the outputs are known."""
-    known: list[str] = []
-    for node in speakers:
-        outputs = outputs_known(node, before_approval=is_approval)
-        if outputs is None:
-            return
-        known += outputs
-    if known:
-        yield from _fields(when, path, source, list(dict.fromkeys(known)))
+    fallback = None if node is None else draft.nodes.get(node.config.on_error.fallback or "")
+    outputs = [outputs_known(speaker) for speaker in (node, fallback) if speaker is not None]
+    known = dict.fromkeys(key for keys in outputs for key in keys or ())
+    if known and None not in outputs:
+        yield from _fields(when, path, source, list(known))
 
 
 def _fields(when: Condition, path: str, source: str, known: Sequence[str]) -> Iterator[Problem]:
@@ -315,12 +302,9 @@ def _unreachable_nodes(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[P
     if not starts:
         return
     entered = {target for source, target in pairs if source != target}
-    reached = {node for node in draft.nodes if node in starts or node not in entered}
-    left = list(reached)
-    for node in left:
-        new = dict.fromkeys(target for source, target in pairs if source == node and target not in reached)
-        reached.update(new)
-        left += new
+    reached = [node for node in draft.nodes if node in starts or node not in entered]
+    for node in reached:  # grows while it is read
+        reached += dict.fromkeys(target for source, target in pairs if source == node and target not in reached)
     for node in draft.nodes:
         if node not in reached:
             yield at("agents", node), "not reachable from START. Add an edge to it, or remove it"

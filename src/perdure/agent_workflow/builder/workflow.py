@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+from typing import Any, Concatenate, ParamSpec, Self
 
 import msgspec
 
+from perdure import storages
 from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.build import build_instance
 from perdure.agent_workflow.builder.node import AgentNodeOptions, node_of_agent, node_of_workflow
@@ -33,16 +34,6 @@ from perdure.clock import Clock
 from perdure.engine.run.request import Durability, check_durability
 from perdure.graph.policy import in_seconds
 from perdure.names import check_identifier
-from perdure.storages import (
-    FileCheckpointStorage,
-    InMemoryCheckpointStorage,
-    PostgresCheckpointStorage,
-    SqliteCheckpointStorage,
-)
-
-if TYPE_CHECKING:
-    from perdure.storages import AesGcm
-
 
 Configure = Callable[[AgentNodeOptions], Any]
 
@@ -117,28 +108,29 @@ class AgentWorkflow:
 
     def with_in_memory_workflow_store(self, retention_mode: Any = None, *, retention: Any = None) -> AgentWorkflow:
         """For tests and short-lived work. The default of `retention_mode` is LatestOnly."""
-        return self.with_workflow_store(InMemoryCheckpointStorage(retention=retention_of(retention_mode, retention)))
+        return self.with_workflow_store(
+            storages.InMemoryCheckpointStorage(retention=retention_of(retention_mode, retention))
+        )
 
     def with_json_workflow_store(
         self, root_directory: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
         """A folder of JSON files."""
         chosen = retention_of(retention_mode, retention)
-        return self.with_workflow_store(FileCheckpointStorage(root_directory, retention=chosen))
+        return self.with_workflow_store(storages.FileCheckpointStorage(root_directory, retention=chosen))
 
     def with_sqlite_workflow_store(
         self, path: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
-        return self.with_workflow_store(
-            SqliteCheckpointStorage(path, retention=retention_of(retention_mode, retention))
-        )
+        chosen = retention_of(retention_mode, retention)
+        return self.with_workflow_store(storages.SqliteCheckpointStorage(path, retention=chosen))
 
     def with_postgres_workflow_store(
         self, dsn: str, retention_mode: Any = None, *, retention: Any = None, **options: Any
     ) -> AgentWorkflow:
         """`options` are those of PostgresCheckpointStorage."""
         chosen = retention_of(retention_mode, retention)
-        return self.with_workflow_store(PostgresCheckpointStorage(dsn, retention=chosen, **options))
+        return self.with_workflow_store(storages.PostgresCheckpointStorage(dsn, retention=chosen, **options))
 
     def with_session_store(self, store: Any) -> AgentWorkflow:
         """A store for conversations: `StorageSessionStore(storage)`, or your own."""
@@ -153,13 +145,13 @@ class AgentWorkflow:
         return self.with_session_store(InMemorySessionStore())
 
     def with_json_session_store(
-        self, root_directory: str | os.PathLike[str], *, encryption: AesGcm | None = None
+        self, root_directory: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None
     ) -> AgentWorkflow:
         """A folder of JSON files; `encryption=AesGcm(key)` encrypts messages."""
         return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
 
     def with_sqlite_session_store(
-        self, path: str | os.PathLike[str], *, encryption: AesGcm | None = None
+        self, path: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None
     ) -> AgentWorkflow:
         return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
 

@@ -144,24 +144,18 @@ class Conductor(Executor):
             actual = graph.resolve_fallback(other, nodes)  # a fallback's outputs appear under the node it replaces
             if nodes[actual].outputs and (actual == other or actual != node):
                 outputs[other] = nodes[actual].outputs
+        delay, left = max((edge.delay for edge in taken if edge.delay is not None), default=None), seconds_left(state)
         return NodeTask(
             state.input,
             clock().now(),
             outputs,
             tuple(sources),
             tuple(name for name, other in nodes.items() if other.status == "waiting" and not other.outputs),
-            self._planner.graph.layer_of(node),
-            self._delay(taken, state),
+            graph.layer_of[node],
+            delay if delay is None or left is None else min(delay, left),
             state.deadline,
             session,
         )
-
-    @staticmethod
-    def _delay(taken: Sequence[NodeEdge], state: ExecutionState) -> float | None:
-        """The longest delay of the edges, limited by the deadline of the execution."""
-        delay = max((edge.delay for edge in taken if edge.delay is not None), default=None)
-        left = seconds_left(state)
-        return delay if delay is None or left is None else min(delay, left)
 
     async def _end(self, state: ExecutionState, ctx: Context) -> ExecutionState:
         for edge in self._planner.edges_to_end(state):

@@ -78,8 +78,8 @@ class EdgeGraph:
         inner = [edge for edge in edges if edge.source != START and edge.target != END]
         stand_ins = [(source, edge.target) for edge in inner for source in self.sources(edge)[1:]]
         self.layers, back = lay_out(nodes, [*((edge.source, edge.target) for edge in inner), *stand_ins])
-        self._layer = {node: index for index, layer in enumerate(self.layers) for node in layer}
-        self.order = tuple(self._layer)
+        self.layer_of = {node: index for index, layer in enumerate(self.layers) for node in layer}
+        self.order = tuple(self.layer_of)
         self.back = [inner[index] for index in sorted(back) if index < len(inner)]
         """Edges that lead back: each closes a cycle."""
         self.into = {node: [edge for edge in edges if edge.target == node and edge not in self.back] for node in nodes}
@@ -88,9 +88,6 @@ class EdgeGraph:
     def name_of(self, edge: NodeEdge) -> str:
         """The stored name of an edge: it stays the same when the workflow gets more edges."""
         return self._names[id(edge)]
-
-    def layer_of(self, node: str) -> int:
-        return self._layer[node]
 
     def reached_from(self, nodes: Sequence[str]) -> set[str]:
         """These nodes, and all nodes after them along edges that do not lead back."""

@@ -210,7 +210,8 @@ class Execution:
                 error.add_note(await self._describe_start())
             is_trouble = isinstance(error, WorkflowCheckpointException | ThreadConflict)
             if is_trouble or failed is None or failed.details is None or failed.details.executor_id is None:
-                self._emit(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)
+                source = "storage" if type(error).__module__ == "perdure.errors" else "execution"
+                self._emit(views.diagnostic("error", source, f"{type(error).__name__}: {error}"), emit)
                 raise
             return await self._stop_at_failure(failed.details.executor_id, error, emit)
         return await self._rest(result)
@@ -301,7 +302,3 @@ def partial_result(
     duration = (now - state.began).total_seconds()
     outputs = flatten_outputs(state.outputs())
     return WorkflowResult(execution_id, result_state, outputs=outputs, duration=duration, error=state.stopped)
-
-
-def _source(error: Exception) -> str:
-    return "storage" if type(error).__module__ == "perdure.errors" else "execution"

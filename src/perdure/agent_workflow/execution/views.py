@@ -82,7 +82,7 @@ class EventViews:
             metadata=events.EventMetadata(node, None, None, (node,), 0),
             agent_id=node,
             agent_name=node,
-            layer_index=self._graph.layer_of(node),
+            layer_index=self._graph.layer_of[node],
             success=False,
             duration=0.0,
             progress=self._settle(node, "failed", {}),

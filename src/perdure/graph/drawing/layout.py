@@ -115,20 +115,6 @@ def name_lines(shape: Shape) -> tuple[str, ...]:
     return tuple(wrap(shape.label, NAME_SIZE, width=_NAME_WIDTH, lines=1 if shape.inside else 3))
 
 
-def size_of(picture: Picture, number: int, lines: tuple[str, ...]) -> tuple[float, float]:
-    """Width and height of a shape without an inner picture."""
-    shape = picture.shapes[number]
-    if shape.kind == "switch":
-        return 16, 16
-    if shape.kind == "join":
-        arriving = sum(link.target == number for link in picture.links)
-        return min(max(36.0, 14.0 * arriving), 140.0), 6
-    if shape.kind == "selection":
-        return _widest(lines, LABEL_SIZE) + 22, 8 + LABEL_LINE * len(lines)
-    mark = START_MARK if shape.is_start else 0
-    return max(72.0, _widest(lines, NAME_SIZE) + 28 + mark), 20 + NAME_LINE * len(lines)
-
-
 def label_size(lines: tuple[str, ...]) -> tuple[float, float]:
     return _widest(lines, LABEL_SIZE) + 12, 6 + LABEL_LINE * len(lines)
 
@@ -154,11 +140,19 @@ class _Layout:
         self._sizes = [self._size(number) for number in range(len(picture.shapes))]
 
     def _size(self, number: int) -> tuple[float, float]:
-        shape, inside = self._picture.shapes[number], self._inside[number]
+        """Width and height of a shape."""
+        shape, inside, lines = self._picture.shapes[number], self._inside[number], self._names[number]
+        if shape.kind == "switch":
+            return 16, 16
+        if shape.kind == "join":
+            arriving = sum(link.target == number for link in self._picture.links)
+            return min(max(36.0, 14.0 * arriving), 140.0), 6
+        if shape.kind == "selection":
+            return _widest(lines, LABEL_SIZE) + 22, 8 + LABEL_LINE * len(lines)
+        name = _widest(lines, NAME_SIZE) + (START_MARK if shape.is_start else 0)
         if inside is None:
-            return size_of(self._picture, number, self._names[number])
-        title = _widest(self._names[number], NAME_SIZE) + 2 * INSET + 24 + (START_MARK if shape.is_start else 0)
-        return max(inside.width + 2 * INSET, title), inside.height + TITLE_HEIGHT + INSET
+            return max(72.0, name + 28), 20 + NAME_LINE * len(lines)
+        return max(inside.width + 2 * INSET, name + 2 * INSET + 24), inside.height + TITLE_HEIGHT + INSET
 
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}

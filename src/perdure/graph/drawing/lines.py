@@ -49,7 +49,7 @@ class Pen:
 
     def line(self, x: float, y: float) -> None:
         """Straight on; nothing if already there. Pieces in one direction become one."""
-        if _near(self.at, (x, y)):
+        if abs(self.at[0] - x) < _SAME_POINT and abs(self.at[1] - y) < _SAME_POINT:
             return
         if self._steps[-1][0] == "L" and _straight(self._steps[-2][1][-1], self.at, (x, y)):
             self._steps.pop()
@@ -79,14 +79,11 @@ class Pen:
         return tuple(rounded)
 
 
-def _near(point: Point, other: Point) -> bool:
-    return abs(point[0] - other[0]) < _SAME_POINT and abs(point[1] - other[1]) < _SAME_POINT
-
-
 def _straight(first: Point, second: Point, third: Point) -> bool:
-    upright = abs(first[0] - second[0]) < _SAME_POINT and abs(second[0] - third[0]) < _SAME_POINT
-    level = abs(first[1] - second[1]) < _SAME_POINT and abs(second[1] - third[1]) < _SAME_POINT
-    return upright or level
+    """Whether the way through these points is upright or level."""
+    return any(
+        abs(a - b) < _SAME_POINT and abs(b - c) < _SAME_POINT for a, b, c in zip(first, second, third, strict=True)
+    )
 
 
 def _length(start: Point, end: Point) -> float:
@@ -95,8 +92,7 @@ def _length(start: Point, end: Point) -> float:
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:
-    length = _length(start, end) or 1
-    part = distance / length
+    part = distance / (_length(start, end) or 1)
     return (start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part)
 
 
