@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -83,9 +82,10 @@ class ExecutionState(msgspec.Struct, frozen=True, omit_defaults=True):
     result: ExecutionResult | None = None
     """Set when the execution has ended."""
 
-    def outputs(self) -> dict[str, dict[str, Any]]:
-        """By node. In a loop, the outputs of the pass before until the node runs again."""
-        return {name: node.outputs for name, node in self.nodes.items() if node.outputs and name != START}
+    def outputs(self) -> dict[str, Any]:
+        """By `node.key`. In a loop, the outputs of the pass before until the node runs again."""
+        nodes = [(name, node) for name, node in self.nodes.items() if name != START]
+        return {f"{name}.{key}": value for name, node in nodes for key, value in node.outputs.items()}
 
 
 class ExecutionResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,11 +145,6 @@ class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_all: bool = False
     """Whether the execution ends with this outcome."""
     session: SessionRef | None = None
-
-
-def flatten_outputs(outputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """By `node.key`."""
-    return {f"{node}.{key}": value for node, values in outputs.items() for key, value in values.items()}
 
 
 class OutOfTime(Exception):

@@ -67,7 +67,9 @@ def resolve_imports(draft: Draft) -> list[Problem]:
     for node_id, node in draft.nodes.items():
         resolver.node(node, at("agents", node_id))
     for index, edge in enumerate(draft.edges):
-        resolver.edge(edge, at("edges", index))
+        if edge.config.predicate is not None:
+            path, words = f"{at('edges', index)}.predicate", "a function of the outputs"
+            edge.predicate = resolver.resolve(edge.config.predicate, path, words, callable)
     return resolver.problems
 
 
@@ -76,7 +78,7 @@ class _Resolver:
         self._draft = draft
         self.problems: list[Problem] = []
 
-    def _resolve(self, import_path: str, path: str, words: str, allows: Callable[[Any], bool]) -> Any:
+    def resolve(self, import_path: str, path: str, words: str, allows: Callable[[Any], bool]) -> Any:
         """None, and a recorded problem, if the object is missing or unsuitable."""
         try:
             value = resolve(import_path, path)
@@ -88,11 +90,6 @@ class _Resolver:
         self.problems.append((path, f"expected {words}; {import_path!r} is {value!r:.200}"))
         return None
 
-    def edge(self, edge: EdgeDraft, path: str) -> None:
-        if edge.config.predicate is not None:
-            where = f"{path}.predicate"
-            edge.predicate = self._resolve(edge.config.predicate, where, "a function of the outputs", callable)
-
     def node(self, node: NodeDraft, path: str) -> None:
         config = node.config
         if config.output_types:
@@ -101,25 +98,25 @@ class _Resolver:
             node.tools = tuple(map(as_tool, self._resolve_all(config.tools, f"{path}.tools", "a function", callable)))
         if config.approval is not None and config.approval.predicate is not None:
             where, words = f"{path}.approval.predicate", "a function of an ApprovalContext"
-            node.needs_approval = self._resolve(config.approval.predicate, where, words, callable)
+            node.needs_approval = self.resolve(config.approval.predicate, where, words, callable)
         if isinstance(config.agent, AgentConfig):
             self._resolve_all(config.agent.tools, f"{path}.agent.tools", "a function", callable)
         elif config.agent is not None:
             words = "an agent, or a function that makes one"
-            node.agent = self._resolve(config.agent, f"{path}.agent", words, _is_agent)
+            node.agent = self.resolve(config.agent, f"{path}.agent", words, _is_agent)
         if config.workflow is not None:
             node.workflow = self._workflow(config.workflow, f"{path}.workflow")
 
     def _resolve_all(
         self, import_paths: tuple[str, ...], path: str, words: str, allows: Callable[[Any], bool]
     ) -> list[Any]:
-        values = [self._resolve(name, at(path, index), words, allows) for index, name in enumerate(import_paths)]
+        values = [self.resolve(name, at(path, index), words, allows) for index, name in enumerate(import_paths)]
         return [value for value in values if value is not None]
 
     def _workflow(self, workflow: WorkflowConfig | str, path: str) -> Any:
         if isinstance(workflow, str):
             words = "a workflow that was built"
-            return self._resolve(workflow, path, words, lambda thing: isinstance(thing, AgentWorkflowInstance))
+            return self.resolve(workflow, path, words, lambda thing: isinstance(thing, AgentWorkflowInstance))
         inner, outer = Draft.from_config(workflow), self._draft
         # It is part of the outer execution, which the store saves. Its agents may share the outer model.
         inner.change_settings(checkpointing=False, model=inner.settings.model or outer.settings.model)
@@ -264,18 +261,10 @@ MAX_SUPERSTEPS = 1_000_000
 
 def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) -> Workflow:
     """The graph. `is_inner`: it is a node of another workflow, and a failure ends it with a result."""
-    settings = draft.settings
-    conversations = None
-    if settings.conversation.mode != "none":
-        conversations = Conversations(settings.conversation, draft.config.name, draft.session_store)
-    conductor = Conductor(
-        draft.config.name,
-        planner,
-        {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
-        version={"name": draft.config.name, "version": draft.config.version, "number": draft.number},
-        timeout=settings.timeout,
-        conversations=conversations,
-    )
+    config, conversations = draft.settings.conversation, None
+    if config.mode != "none":
+        conversations = Conversations(config, draft.config.name, draft.session_store)
+    conductor = Conductor(draft, planner, conversations)
     builder = WorkflowBuilder(
         MAX_SUPERSTEPS,
         draft.config.name,

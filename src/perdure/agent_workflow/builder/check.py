@@ -174,7 +174,13 @@ def edge_problems(draft: Draft) -> Iterator[Problem]:
         if before is not None:
             yield path, f"the same as {at('edges', before)}"
         elif config.is_default:
-            yield from _default(edge, index, defaults)
+            first, source = defaults.setdefault(config.source, index), config.source
+            if first != index:
+                yield f"{path}.default", f"{source!r} has a default edge already: {at('edges', first)}"
+            conditions = config.when, config.predicate, config.matched_type, edge.predicate
+            if any(condition is not None for condition in conditions):
+                problem = f"a default edge has no condition: it is taken if no other edge of {source!r} is"
+                yield f"{path}.default", problem
         yield from _predicate(edge.predicate, f"{path}.predicate")
         if config.matched_type is not None:
             yield from _matched_type(config.source, config.matched_type, f"{path}.matched_type", draft)
@@ -204,15 +210,6 @@ def _ends(edge: EdgeDraft, path: str, nodes: Sequence[str]) -> Iterator[Problem]
 
 def unknown_node(name: str, known: Sequence[str]) -> str:
     return f"no node {name!r} exists{did_you_mean(name, known)}"
-
-
-def _default(edge: EdgeDraft, index: int, defaults: dict[str, int]) -> Iterator[Problem]:
-    config, path = edge.config, f"{at('edges', index)}.default"
-    first = defaults.setdefault(config.source, index)
-    if first != index:
-        yield path, f"{config.source!r} has a default edge already: {at('edges', first)}"
-    if config.when is not None or edge.predicate is not None or config.predicate or config.matched_type is not None:
-        yield path, f"a default edge has no condition: it is taken if no other edge of {config.source!r} is"
 
 
 def _edge_fields(when: Condition, path: str, source: str, draft: Draft) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -98,9 +98,6 @@ def _paths_to(thing: Any) -> Iterator[str]:
                 yield f"{importable}:{name}"
 
 
-Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig"
-
-
 def tree_of(part: msgspec.Struct) -> dict[str, Any]:
     """A part of a definition as in a document, without default values."""
     tree: dict[str, Any] = {"format": FORMAT} if isinstance(part, WorkflowConfig) else {}
@@ -129,7 +126,7 @@ _OWN = frozenset({Condition.__module__, WorkflowConfig.__module__})
 """Other Structs, in `context`, are not parts of a document."""
 
 
-def read_draft(source: Source) -> Draft:
+def read_draft(source: str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig) -> Draft:
     """From a file of JSON or YAML, a dict, or a WorkflowConfig. Raises InvalidDefinition with all problems of its form;
     `build` checks the content."""
     if isinstance(source, WorkflowConfig | Mapping):

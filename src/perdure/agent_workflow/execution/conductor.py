@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.conversations import Conversations
-from perdure.agent_workflow.definition import ANSWER, START
+from perdure.agent_workflow.definition import ANSWER, START, Draft
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.planner import NextSteps, Planner
@@ -27,7 +27,6 @@ from perdure.agent_workflow.state import (
     SessionRef,
     clock,
     emit,
-    flatten_outputs,
     is_over,
     limit,
     seconds_left,
@@ -44,24 +43,16 @@ class Conductor(Executor):
 
     may_end_here = True
 
-    def __init__(
-        self,
-        workflow_name: str,
-        planner: Planner,
-        output_keys: Mapping[str, str | None],
-        *,
-        version: Mapping[str, Any],
-        timeout: float | None = None,
-        conversations: Conversations | None = None,
-    ) -> None:
+    def __init__(self, draft: Draft, planner: Planner, conversations: Conversations | None) -> None:
         super().__init__(CONDUCTOR)
+        config = draft.config
         self.value_types = (ExecutionState, *events.OWN)
-        self._emit = partial(emit, workflow_name)
+        self._emit = partial(emit, config.name)
         self._planner = planner
-        self._output_keys = output_keys
-        self._version = version
+        self._output_keys = {node_id: node.config.output_key for node_id, node in draft.nodes.items()}
+        self._version = {"name": config.name, "version": config.version, "number": draft.number}
         """The version of the definition, stored with each execution."""
-        self._timeout = timeout
+        self._timeout = config.settings.timeout
         self._conversations = conversations
 
     @handler
@@ -168,7 +159,7 @@ class Conductor(Executor):
         counts = self._planner.graph.count(state.nodes)
         result = ExecutionResult(
             "\n\n".join(answer for answer in answers if answer) if any(answers) else None,
-            flatten_outputs(state.outputs()),
+            state.outputs(),
             not failed and state.stopped is None,
             (clock().now() - state.began).total_seconds(),
             "; ".join(problems) or None,

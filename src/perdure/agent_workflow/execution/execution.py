@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from perdure.agent_workflow import events
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, log_failure
 from perdure.agent_workflow.execution.node import CONDUCTOR
-from perdure.agent_workflow.execution.views import EventViews
-from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome, flatten_outputs
+from perdure.agent_workflow.execution.views import EventViews, metadata_of
+from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import (
@@ -251,7 +251,7 @@ class Execution:
     async def _stop_at_failure(self, executor_id: str, error: Exception, emit: Emit) -> WorkflowResult:
         """The result at a failure of a node whose mode is `stop`, with everything recorded or committed until then."""
         stored, views = await self._instance.find(self.execution_id), self._views
-        node, first = views.node_at(executor_id), _first(error)
+        node, first = next(iter(metadata_of(executor_id).agent_chain), None), _first(error)
         text = f"{node}: {type(first).__name__}: {first}" if node else str(first)
         if node is not None and (event := views.report_failure(node, text)) is not None:
             self._emit(event, emit)
@@ -300,5 +300,4 @@ def partial_result(
     if state is None:
         return WorkflowResult(execution_id, result_state)
     duration = (now - state.began).total_seconds()
-    outputs = flatten_outputs(state.outputs())
-    return WorkflowResult(execution_id, result_state, outputs=outputs, duration=duration, error=state.stopped)
+    return WorkflowResult(execution_id, result_state, outputs=state.outputs(), duration=duration, error=state.stopped)

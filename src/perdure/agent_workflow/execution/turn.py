@@ -118,12 +118,6 @@ class Turns:
         self._tools = [*node.tools, *(handoff_tool(to.target, to.description) for to in node.config.handoffs)]
         self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
-    def _limit(self) -> AbstractAsyncContextManager[None]:
-        maximum = self._config.max_concurrent
-        if maximum is None:
-            return nullcontext()
-        return self._semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(maximum))
-
     def input_text(self, task: NodeTask) -> str:
         return input_of(self.node_id, self._config, Values(task, self._known_outputs))
 
@@ -172,7 +166,11 @@ class Turns:
                     raise OutOfTime from late.__cause__
                 return result
 
-        async with self._limit():
+        limit: AbstractAsyncContextManager[None] = nullcontext()
+        if self._config.max_concurrent is not None:
+            semaphore = asyncio.Semaphore(self._config.max_concurrent)
+            limit = self._semaphores.setdefault(asyncio.get_running_loop(), semaphore)
+        async with limit:
             recorded: NodeTurn = await ctx.step(
                 turn if task.deadline is None else timely_turn,
                 name=self.agent_name,

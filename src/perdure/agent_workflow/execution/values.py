@@ -40,6 +40,7 @@ class Values:
         """The output keys of each node; None: unknown before it runs."""
         self._waiting = task.waiting
         self._input = task.input
+        self._input_keys: Mapping[str, Any] = task.input if isinstance(task.input, Mapping) else {}
         self._near = {source: task.outputs[source] for source in task.sources if source in task.outputs}
         self._outputs = task.outputs
 
@@ -48,7 +49,8 @@ class Values:
         value = self._look_up(key)
         if value is not MISSING:
             return value
-        keys = list(self.keys())
+        keys = [f"{node}.{name}" for node, outputs in self._outputs.items() for name in outputs]
+        keys += [*self._input_keys, INPUT]
         raise ValueError(f"{path}: no node before it gave {key!r}{did_you_mean(key, keys)}. Keys: {', '.join(keys)}.")
 
     def text(self, key: str, path: str) -> str:
@@ -78,22 +80,13 @@ class Values:
         yield from self._near.values()
         yield {node: outputs for node, outputs in self._outputs.items() if outputs}  # as node.key
         yield from self._outputs.values()
-        if isinstance(self._input, Mapping):
-            yield self._input
+        yield self._input_keys
         yield {INPUT: self._input}
-
-    def keys(self) -> Iterator[str]:
-        for node, outputs in self._outputs.items():
-            yield from (f"{node}.{key}" for key in outputs)
-        if isinstance(self._input, Mapping):
-            yield from self._input
-        yield INPUT
 
     def usual(self) -> Any:
         """The input without a key or a template: a value with a usual name, from the nodes that led here or from the
         input, else the whole input."""
-        input_mappings = [self._input] if isinstance(self._input, Mapping) else []
-        for outputs in (*self._near.values(), *input_mappings):
+        for outputs in (*self._near.values(), self._input_keys):
             for key in USUAL:
                 if key in outputs:
                     return outputs[key]
