@@ -95,10 +95,10 @@ class AgentWorkflowInstance:
         self, execution_id: str, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> ResponseStream[Any, WorkflowResult]:
         async def start(emit: Emit) -> WorkflowResult:
-            execution = Execution(self, execution_id)
+            execution = Execution(self, execution_id, emit)
             self._running.append(execution)
             try:
-                result = await execution.drive(input, responses, emit, options)
+                result = await execution.drive(input, responses, options)
             finally:
                 execution.end()
                 self._running.remove(execution)

@@ -39,9 +39,9 @@ def test_a_node_comes_in_the_layer_after_all_that_lead_to_it(edges: Edges, layer
     ids=["two", "in the other order", "itself", "one in another", "entered from outside", "two loops apart"],
 )
 def test_an_edge_that_closes_a_cycle_leads_back(edges: Edges, back: set[int]) -> None:
-    layers, found = lay_out("abcd", edges)
+    layers, leading_back = lay_out("abcd", edges)
 
-    assert found == back
+    assert leading_back == back
     assert sorted(node for layer in layers for node in layer) == list("abcd")
 
 
