@@ -131,10 +131,6 @@ class Spot:
     top: float = 0
 
     @property
-    def bottom(self) -> float:
-        return self.top + self.extent.height
-
-    @property
     def is_solid(self) -> bool:
         """Whether there is something to see, which links must not run through."""
         return self.kind in ("shape", "label")
