@@ -24,24 +24,10 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo
 
 
 @cache
-def _required_of(kind: type[msgspec.Struct]) -> frozenset[str]:
-    """The keys without a default."""
-    return frozenset(key for key, field in fields_of(kind).items() if field.required)
-
-
-@cache
 def choices_of(hint: Any) -> tuple[tuple[Any, ...], bool]:
     """The members of a union without None, and whether None is a member."""
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return tuple(member for member in members if member is not NoneType), NoneType in members
-
-
-@cache
-def _origin_of(choice: Any) -> Any:
-    """dict, tuple, Struct or Any; None for a leaf."""
-    if is_struct(choice):
-        return msgspec.Struct
-    return Any if choice is Any else get_origin(choice) if get_origin(choice) in (dict, tuple) else None
 
 
 def bare(hint: Any) -> Any:
@@ -132,16 +118,15 @@ class TreeReader(ABC):
             if not choices:
                 return self.report_expected(path, self.describe(hint), value)
         [choice] = choices
-        origin = _origin_of(choice)
-        if origin is None:
-            return self.read_leaf(hint, value, path)
-        if origin is msgspec.Struct:
+        if is_struct(choice):
             return self.read_struct(choice, value, path)
-        if origin is Any:
+        if choice is Any:
             return self.read_any(value, path)
-        if origin is dict:
+        if get_origin(choice) is dict:
             return self._read_mapping(hint, get_args(choice)[1], value, path)
-        return self._read_list(hint, get_args(choice)[0], value, path)
+        if get_origin(choice) is tuple:
+            return self._read_list(hint, get_args(choice)[0], value, path)
+        return self.read_leaf(hint, value, path)
 
     def read_any(self, value: Any, path: str) -> Any:
         return value
@@ -151,7 +136,6 @@ class TreeReader(ABC):
         if not isinstance(value, Mapping):
             return self.report_expected(path, self.mapping_words, value)
         self.report_unknown_keys(kind, value, path)
-        required = _required_of(kind)
         is_whole, parts = True, {}
         for key, field in self.fields(kind).items():
             if key in value:
@@ -159,9 +143,9 @@ class TreeReader(ABC):
                 if part is not INVALID:
                     parts[field.name] = part
                     continue
-            elif key in required:
+            elif field.required:
                 self.report(self.at(path, key), f"missing: expected {self.describe(field.type)}")
-            is_whole = is_whole and key not in required
+            is_whole = is_whole and not field.required
         return kind(**parts) if is_whole else INVALID
 
     def report_unknown_keys(self, kind: type[msgspec.Struct], value: Mapping[Any, Any], path: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from typing import Any, Union
 
 import pytest
+from tests.parsing import ROOT
 
 from perdure import errors
 from perdure.errors import PerdureError, did_you_mean, type_name
@@ -73,10 +75,16 @@ def test_subclass_of_a_user_has_the_code_of_its_error() -> None:
     assert MyBusy.code == "thread_busy"
 
 
-def test_the_tree_in_the_docstring_is_the_whole_tree() -> None:
-    assert errors.__doc__ is not None
-    drawn = {word.strip("├─│└ ") for line in errors.__doc__.splitlines() for word in line.split("  ") if word}
-    assert {kind.__name__ for kind in EVERY} <= drawn
+def test_the_tree_in_the_reference_is_the_whole_tree() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    drawn: dict[str, set[str]] = {}
+    above: list[str] = []
+    for line in page.partition("```text\n")[2].partition("```")[0].splitlines():
+        branch, name, builtins = re.fullmatch(r"([├─│└ ]*)(\w+) *(.*)", line).groups()  # type: ignore[union-attr]
+        above[len(branch) // 4 :] = [name]
+        drawn[name] = {*above[-2:-1], *builtins.split()}
+    actual = {kind.__name__: {base.__name__ for base in kind.__bases__} for kind in EVERY}
+    assert drawn == {**actual, "PerdureError": set()}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perdure.agent_workflow.events import AgentWorkflowEvent
@@ -29,13 +30,14 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 def workflow_tool(
     instance: AgentWorkflowInstance,
-    *,
     name: str | None = None,
+    *,
     description: str | None = None,
     timeout: Seconds | None = None,
     stream_events: bool = True,
 ) -> Tool:
-    """A tool that a model calls with a text. It returns the final answer, or the reason of the failure.
+    """A tool for an agent: `Agent(..., tools=[workflow.as_tool()])`. The model calls it with a text and gets the final
+    answer, or the reason of the failure.
 
     In a workflow the idempotency key of the call names the execution, so a repeated call after a crash resumes it. That
     needs checkpointing. The outer workflow asks for approvals that the execution waits for. `timeout` limits one
@@ -55,17 +57,17 @@ def workflow_tool(
     )
 
 
+@dataclass(eq=False)
 class _WorkflowCall:
     """One call of the tool. Each wait for an answer ends a round; the result of a round is recorded."""
 
-    def __init__(self, instance: AgentWorkflowInstance, input: str, execution_id: str, stream_events: bool) -> None:
-        self._instance = instance
-        self._input = input
-        self._execution_id = execution_id
-        self._stream_events = stream_events
-        self._answers: dict[str, Any] = {}
-        """By request: an execution that was lost with its process asks the same again."""
-        self._lock = asyncio.Lock()
+    _instance: AgentWorkflowInstance
+    _input: str
+    _execution_id: str
+    _stream_events: bool
+    _answers: dict[str, Any] = field(default_factory=dict)
+    """By request: an execution that was lost with its process asks the same again."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def answer(self) -> str:
         """Raises RuntimeError if the execution was not successful."""
@@ -75,7 +77,14 @@ class _WorkflowCall:
             if "pending" in outcome:
                 raise InvalidRun(self._describe_unanswerable(outcome["pending"]))
             return str(outcome["answer"])
-        with self._forward_events(context):
+
+        def forward(event: AgentWorkflowEvent) -> None:
+            if event.execution_id == self._execution_id:
+                context.emit_live(event)
+
+        with ExitStack() as stack:
+            if self._stream_events and context.is_streaming():
+                stack.callback(self._instance.subscribe(AgentWorkflowEvent, forward))
             outcome = await self._run_rounds(context)
         context.add_usage(outcome["usage"])
         return str(outcome["answer"])
@@ -93,22 +102,6 @@ class _WorkflowCall:
             if "answer" in outcome:
                 return outcome
             number += 1
-
-    @contextmanager
-    def _forward_events(self, context: DeliveryContext) -> Iterator[None]:
-        """Pass events of the execution on to subscribers of the outer workflow."""
-
-        def forward(event: AgentWorkflowEvent) -> None:
-            if event.execution_id == self._execution_id:
-                context.emit_live(event)
-
-        is_forwarding = self._stream_events and context.is_streaming()
-        end = self._instance.subscribe(AgentWorkflowEvent, forward) if is_forwarding else None
-        try:
-            yield
-        finally:
-            if end is not None:
-                end()
 
     async def _run_round(self) -> dict[str, Any]:
         return self._outcome_of(await self._run_instance())

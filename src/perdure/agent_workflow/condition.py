@@ -70,14 +70,10 @@ def field_in(outputs: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def is_missing(value: Any) -> bool:
-    return value is MISSING
-
-
 def _of_value(test: Callable[[Any, Any], bool]) -> Test:
     def holds(condition: Condition, outputs: Mapping[str, Any]) -> bool:
         value = field_in(outputs, condition.field or "")
-        if is_missing(value):
+        if value is MISSING:
             return False
         try:
             return test(value, condition.value)
@@ -102,13 +98,9 @@ def _equal(value: Any, other: Any) -> bool:
     return bool(value == other)
 
 
-def _is_empty(condition: Condition, outputs: Mapping[str, Any]) -> bool:
-    value = field_in(outputs, condition.field or "")
-    if is_missing(value) or value is None:
-        return True
-    if isinstance(value, str):
-        return not value.strip()
-    return isinstance(value, Sequence | Mapping) and not value
+def _has_content(value: Any, _: Any) -> bool:
+    text_or_items = value.strip() if isinstance(value, str) else value
+    return value is not None and not (isinstance(value, Sequence | Mapping) and not text_or_items)
 
 
 def _contains(value: Any, other: Any) -> bool:
@@ -123,11 +115,6 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _exists(condition: Condition, outputs: Mapping[str, Any]) -> bool:
-    value = field_in(outputs, condition.field or "")
-    return not is_missing(value) and value is not None
-
-
 def _matches(condition: Condition, outputs: Mapping[str, Any]) -> bool:
     value = field_in(outputs, condition.field or "")
     flags = re.IGNORECASE if condition.ignore_case else 0
@@ -138,7 +125,7 @@ _TESTS: dict[str, Test] = {
     "always": lambda condition, outputs: True,
     "equals": _of_value(_equal),
     "not_equals": _not("equals"),
-    "exists": _exists,
+    "exists": _of_value(lambda value, _: value is not None),
     "not_exists": _not("exists"),
     "greater_than": _of_value(lambda value, other: bool(value > other)),
     "greater_than_or_equal": _of_value(lambda value, other: bool(value >= other)),
@@ -148,8 +135,8 @@ _TESTS: dict[str, Test] = {
     "starts_with": _of_value(lambda value, other: isinstance(value, str) and value.startswith(str(other))),
     "ends_with": _of_value(lambda value, other: isinstance(value, str) and value.endswith(str(other))),
     "matches_regex": _matches,
-    "is_empty": _is_empty,
-    "is_not_empty": _not("is_empty"),
+    "is_empty": _not("is_not_empty"),
+    "is_not_empty": _of_value(_has_content),
     "contains_any": _of_value(lambda value, other: any(_contains(value, item) for item in _several(other))),
     "contains_all": _of_value(lambda value, other: all(_contains(value, item) for item in _several(other))),
     "and": lambda condition, outputs: all(inner.holds(outputs) for inner in condition.conditions),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -90,32 +91,20 @@ class Conversations:
         """The conversation up to this version, with the state that the node's agent had in its last turn. Raises
         ConversationNotFound."""
         entries = await self._store.read(ref.session_id, ref.version)
-        own = [entry for entry in entries.values() if self._is_of(node, entry)]
+        name = self._workflow_name, node
+        own = [entry for entry in entries.values() if entry.messages and (entry.workflow_name, entry.node_id) == name]
         return AgentSession(
             session_id=f"{ref.session_id}/{ref.thread_id}",
             messages=messages_in(entries),
             state=own[-1].state if own else {},
         )
 
-    def _is_of(self, node: str, entry: SessionEntry) -> bool:
-        return bool(entry.messages) and (entry.workflow_name, entry.node_id) == (self._workflow_name, node)
-
     async def save(self, ref: SessionRef, new: ConversationMessages, node: str) -> SessionRef:
         """Append the messages, and return their version. Equal messages give the same version."""
         if not new.messages:
             return ref
-        entry = SessionEntry(
-            thread_id=ref.thread_id,
-            parent=ref.version,
-            messages=tuple(new.messages),
-            workflow_name=self._workflow_name,
-            execution_id=delivery().thread_id,
-            node_id=node,
-            at=delivery().clock.now(),
-            state=new.state,
-        )
-        version = await self._store.append(ref.session_id, entry)
-        return SessionRef(ref.session_id, ref.thread_id, version, ref.version)
+        appended = await self._append(ref, messages=tuple(new.messages), node_id=node, state=new.state)
+        return msgspec.structs.replace(appended, parent=ref.version)
 
     async def merge(self, refs: Mapping[str, SessionRef], new: SessionRef) -> dict[str, SessionRef]:
         """The versions with a settled turn. Messages that other nodes recorded meanwhile in the same thread come
@@ -135,14 +124,13 @@ class Conversations:
         version = new.version
         if version in ("", before.version):
             return SessionRef(before.session_id, before.thread_id, before.version)
-        if new.parent == before.version:  # no other turn was recorded: no read is needed
-            return SessionRef(before.session_id, before.thread_id, version)
-        turn = (await self._store.read(before.session_id, version))[version]
-        if turn.parent == before.version:
-            return SessionRef(before.session_id, before.thread_id, version)
-        if not turn.messages or version in await self._store.read(before.session_id, before.version):
-            return before
-        return await self._append_repeats(before, (version,))
+        if new.parent != before.version:  # else no other turn was recorded: no read is needed
+            turn = (await self._store.read(before.session_id, version))[version]
+            if turn.parent != before.version:
+                if not turn.messages or version in await self._store.read(before.session_id, before.version):
+                    return before
+                return await self._append(before, repeats=(version,))
+        return SessionRef(before.session_id, before.thread_id, version)
 
     async def _advance(self, session_id: str, refs: Mapping[str, SessionRef], threads: Sequence[str]) -> None:
         """Set the heads of this execution, also backwards in threads that a rewind shortened."""
@@ -162,38 +150,34 @@ class Conversations:
             return SessionRef(ref.session_id, ref.thread_id, version)
         before = _versions_with_messages(await self._store.read(ref.session_id, ref.version))
         after = _versions_with_messages(await self._store.read(ref.session_id, version))
-        missing = set(after) - set(before)
-        return await self._append_repeats(ref, [entry for entry in after if entry in missing]) if missing else ref
+        missing = tuple(entry for entry in after if entry not in before)
+        return await self._append(ref, repeats=missing) if missing else ref
 
-    async def _append_repeats(self, ref: SessionRef, versions: Sequence[str]) -> SessionRef:
+    async def _append(self, ref: SessionRef, **content: Any) -> SessionRef:
+        """The conversation with an entry of this content."""
         entry = SessionEntry(
             thread_id=ref.thread_id,
             parent=ref.version,
-            repeats=tuple(versions),
             workflow_name=self._workflow_name,
             execution_id=delivery().thread_id,
             at=delivery().clock.now(),
+            **content,
         )
         return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
 
 
-def _versions_with_messages(entries: Mapping[str, SessionEntry]) -> list[str]:
-    return [version for version, entry in entries.items() if entry.messages]
+def _versions_with_messages(entries: Mapping[str, SessionEntry]) -> dict[str, None]:
+    return {version: None for version, entry in entries.items() if entry.messages}
 
 
 def _to_stored(message: Message) -> Message:
     """The message with results of tools as plain data: the model got no more, and a reader may not know their types."""
-    contents = [
-        msgspec.structs.replace(content, result=_plain_result(content))
-        if content.type == "function_result"
-        else content
-        for content in message.contents
-    ]
-    return msgspec.structs.replace(message, contents=tuple(contents))
+    return msgspec.structs.replace(message, contents=tuple(map(_with_plain_result, message.contents)))
 
 
-def _plain_result(content: Content) -> Any:
-    try:
-        return to_plain(content.result)
-    except TypeError:
-        return content.result
+def _with_plain_result(content: Content) -> Content:
+    if content.type != "function_result":
+        return content
+    with suppress(TypeError):
+        return msgspec.structs.replace(content, result=to_plain(content.result))
+    return content

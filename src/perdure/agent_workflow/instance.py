@@ -17,11 +17,9 @@ from perdure.agent_workflow.execution.execution import Emit, Execution, StoredEx
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
-from perdure.agents.tools import Tool
 from perdure.clock import SystemClock
 from perdure.engine.run.stream import ResponseStream
 from perdure.errors import AlreadyAnswered, InvalidRun, ThreadBusy
-from perdure.graph.policy import Seconds
 from perdure.names import check_identifier, check_options, new_thread_id
 from perdure.workflows.workflow import Workflow
 
@@ -97,10 +95,10 @@ class AgentWorkflowInstance:
         self, execution_id: str, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> ResponseStream[Any, WorkflowResult]:
         async def start(emit: Emit) -> WorkflowResult:
-            execution = Execution(self, execution_id)
+            execution = Execution(self, execution_id, emit)
             self._running.append(execution)
             try:
-                result = await execution.drive(input, responses, emit, options)
+                result = await execution.drive(input, responses, options)
             finally:
                 execution.end()
                 self._running.remove(execution)
@@ -184,17 +182,7 @@ class AgentWorkflowInstance:
         checkpoint = await self.workflow.head(execution_id)
         return None if checkpoint is None else StoredExecution(checkpoint)
 
-    def as_tool(
-        self,
-        name: str | None = None,
-        *,
-        description: str | None = None,
-        timeout: Seconds | None = None,
-        stream_events: bool = True,
-    ) -> Tool:
-        """A tool for an agent: `Agent(..., tools=[workflow.as_tool()])`. The model calls it with a text and gets the
-        final answer. With checkpointing, an interrupted call resumes its execution."""
-        return workflow_tool(self, name=name, description=description, timeout=timeout, stream_events=stream_events)
+    as_tool = workflow_tool
 
     def to_diagram(self) -> str:
         """A Mermaid flowchart of the definition."""

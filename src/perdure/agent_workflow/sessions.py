@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -145,9 +145,6 @@ class Session:
 def messages_in(entries: Mapping[str, SessionEntry]) -> list[Message]:
     return [message for entry in entries.values() for message in entry.messages]
 
-
-if TYPE_CHECKING:
-    from perdure.storages import AesGcm
 
 WORKFLOW = "perdure.conversations"
 """The name of the workflow whose threads are sessions."""
@@ -332,7 +329,7 @@ class JsonSessionStore(StorageSessionStore):
     With `encryption=AesGcm(key)`, only a process with the key can read them.
     """
 
-    def __init__(self, root_directory: str | os.PathLike[str], *, encryption: AesGcm | None = None) -> None:
+    def __init__(self, root_directory: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None) -> None:
         _refuse_earlier_files(Path(root_directory))
         storage = storages.FileCheckpointStorage(root_directory, retention=LatestOnly, encryption=encryption)
         super().__init__(storage)
@@ -342,7 +339,7 @@ class SqliteSessionStore(StorageSessionStore):
     """Stores conversations in one SQLite file, for any number of processes of one machine; with `encryption`, encrypted
     like those of a `JsonSessionStore`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, encryption: AesGcm | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None) -> None:
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteSessionStore is a file. For one in memory use InMemorySessionStore().")
         _refuse_earlier_table(Path(path))

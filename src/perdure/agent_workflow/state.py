@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +18,6 @@ from perdure.graph.context import WorkflowContext
 Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
 DEFINITION = "definition"
 """The key of the shared state that holds the definition's version at the start of the execution."""
-SETTLED = frozenset({"done", "skipped", "failed"})
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,7 +35,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_settled(self) -> bool:
-        return self.status in SETTLED
+        return self.status in ("done", "skipped", "failed")
 
     @property
     def has_succeeded(self) -> bool:
@@ -84,9 +82,10 @@ class ExecutionState(msgspec.Struct, frozen=True, omit_defaults=True):
     result: ExecutionResult | None = None
     """Set when the execution has ended."""
 
-    def outputs(self) -> dict[str, dict[str, Any]]:
-        """By node. In a loop, the outputs of the pass before until the node runs again."""
-        return {name: node.outputs for name, node in self.nodes.items() if node.outputs and name != START}
+    def outputs(self) -> dict[str, Any]:
+        """By `node.key`. In a loop, the outputs of the pass before until the node runs again."""
+        nodes = [(name, node) for name, node in self.nodes.items() if name != START]
+        return {f"{name}.{key}": value for name, node in nodes for key, value in node.outputs.items()}
 
 
 class ExecutionResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,11 +147,6 @@ class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     session: SessionRef | None = None
 
 
-def flatten_outputs(outputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """By `node.key`."""
-    return {f"{node}.{key}": value for node, values in outputs.items() for key, value in values.items()}
-
-
 class OutOfTime(Exception):
     """The execution's deadline has passed. No more nodes start, whatever the error mode of the node is."""
 
@@ -167,18 +161,11 @@ def delivery() -> DeliveryContext:
     return context
 
 
-def raise_trouble() -> None:
-    """Raises the error that keeps this handler's work from being recorded. It is not a failure of the node."""
-    error = delivery().delivery.journal_error
-    if error is not None:
-        raise error
-
-
 def clock() -> Clock:
     return delivery().clock
 
 
-async def emit(ctx: WorkflowContext[Any, Any], event: AgentWorkflowEvent, workflow_name: str) -> None:
+async def emit(workflow_name: str, ctx: WorkflowContext[Any, Any], event: AgentWorkflowEvent) -> None:
     named = msgspec.structs.replace(event, workflow_name=workflow_name)
     await ctx.add_event(WorkflowEvent(EVENT, named))
 
@@ -189,13 +176,13 @@ def limit(start: datetime, seconds: float | None, outer: datetime | None) -> dat
     return min((deadline for deadline in (own, outer) if deadline is not None), default=None)
 
 
-def is_over(task: NodeTask) -> bool:
-    return task.deadline is not None and clock().now() >= task.deadline
+def is_over(work: NodeTask | ExecutionState) -> bool:
+    return work.deadline is not None and clock().now() >= work.deadline
 
 
-def seconds_left(task: NodeTask) -> float | None:
+def seconds_left(work: NodeTask | ExecutionState) -> float | None:
     """None: no deadline."""
-    return None if task.deadline is None else max(0.0, (task.deadline - clock().now()).total_seconds())
+    return None if work.deadline is None else max(0.0, (work.deadline - clock().now()).total_seconds())
 
 
 def to_plain(value: Any) -> Any:

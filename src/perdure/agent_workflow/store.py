@@ -91,28 +91,21 @@ class StateThreads:
             state = change(head)
             if state is None:
                 return None if head is None else head.info
-            after = self._next(head, thread_id, dict(state), thread.number + 1)
+            number, status = thread.number + 1, WorkflowRunState.IDLE.value
+            if head is not None:
+                after = msgspec.structs.replace(make_repeat(head, number, status), state=dict(state))
+            else:
+                after = WorkflowCheckpoint(
+                    self._workflow_name, "", thread_id=thread_id, number=number, status=status, state=dict(state)
+                )
             return await thread.commit(after, (), "", after.status)
 
         async def commit() -> CheckpointInfo:
             owner = f"state-{new_item_id()}"
             return await complete(commit_by_hand(self.storage, thread_id, act, owner, recent=self._recent))
 
-        async with self._lock(thread_id):
+        async with self._locks.setdefault((asyncio.get_running_loop(), thread_id), asyncio.Lock()):
             return await self._when_free(thread_id, commit)
-
-    def _next(
-        self, head: WorkflowCheckpoint | None, thread_id: str, state: dict[str, Any], number: int
-    ) -> WorkflowCheckpoint:
-        status = WorkflowRunState.IDLE.value
-        if head is not None:
-            return msgspec.structs.replace(make_repeat(head, number, status), state=state)
-        return WorkflowCheckpoint(
-            self._workflow_name, "", thread_id=thread_id, number=number, status=status, state=state
-        )
-
-    def _lock(self, thread_id: str) -> asyncio.Lock:
-        return self._locks.setdefault((asyncio.get_running_loop(), thread_id), asyncio.Lock())
 
     async def delete(self, name: str) -> bool:
         """Delete a state with its history; False if the name is free."""
@@ -145,20 +138,20 @@ class MultiAgentCheckpointRetention(Enum):
     FullHistory = "FullHistory"
 
 
-def retention_of(choice: Any) -> Retention:
+def retention_of(retention_mode: Any, retention: Any) -> Retention:
     """From a class, an instance, or a member of MultiAgentCheckpointRetention; None: LatestOnly."""
-    if choice is None:
+    if retention_mode is not None and retention is not None:
+        raise ValueError("retention_mode and retention are the same option: pass one of them.")
+    choice = retention_mode if retention_mode is not None else retention
+    if choice in (None, MultiAgentCheckpointRetention.LatestOnly):
         return LatestOnly()
-    if isinstance(choice, MultiAgentCheckpointRetention):
-        return LatestOnly() if choice is MultiAgentCheckpointRetention.LatestOnly else FullHistory()
-    return as_retention(choice)
+    return FullHistory() if choice is MultiAgentCheckpointRetention.FullHistory else as_retention(choice)
 
 
 WORKFLOW = "perdure.definitions"
 """The name of the workflow whose threads are definitions."""
 PREFIX = "definition:"
 """The prefix of these threads' ids; the definition's name follows."""
-Document = dict[str, Any]
 _DAMAGE = (DamagedCheckpoint, DamagedStore, NewerFormat, UnreadableValue)
 
 
@@ -199,15 +192,8 @@ class DefinitionStore:
     async def save(self, definition: WorkflowConfig) -> StoredDefinition:
         """Save a definition under its name as the newest version; an unchanged one gets no new version. Raises
         DamagedDefinition, without writing, if the stored definition of this name cannot be read."""
-        name = definition.name
+        name, document, number = definition.name, tree_of(definition), 0
         check_identifier("name", name)
-        number = await self._append(name, tree_of(definition))
-        await self._pin(name)
-        return await self.load(name, number)
-
-    async def _append(self, name: str, document: Document) -> int:
-        """The number of the version: a new one, unless the document equals the newest."""
-        number = 0
 
         def append(head: WorkflowCheckpoint | None) -> Mapping[str, Any] | None:
             nonlocal number
@@ -224,13 +210,11 @@ class DefinitionStore:
             await self._threads.change(name, append)
         except _DAMAGE as error:
             raise DamagedDefinition(name, _reason(error)) from error
-        return number
-
-    async def _pin(self, name: str) -> None:
-        """A pinned thread survives the pruning of inactive threads."""
+        # A pinned thread survives the pruning of inactive threads.
         infos = await self._threads.storage.list_checkpoint_infos(thread_id=PREFIX + name)
         if infos and not any(info.is_pinned for info in infos):
             await self._threads.storage.pin(infos[-1])
+        return await self.load(name, number)
 
     async def load(self, name: str, version: str | int | None = None) -> StoredDefinition:
         """The newest version, the version of this number, or the newest with this version text. Raises
@@ -316,8 +300,7 @@ def _facts(name: str, versions: Mapping[str, Any], number: int) -> dict[str, Any
 async def find_stored_number(storage: StoreCheckpointStorage, execution_id: str, name: str) -> int | None:
     """The number of the stored definition that an execution was started with; None if it was not stored."""
     head = await storage.get_latest(thread_id=execution_id)
-    start = None if head is None else head.state.get(DEFINITION)
-    if not isinstance(start, dict) or start.get("name") != name:
-        return None
-    number = start.get("number")
-    return number if isinstance(number, int) else None
+    match None if head is None else head.state.get(DEFINITION):
+        case {"name": str(own), "number": int(number)} if own == name:
+            return number
+    return None

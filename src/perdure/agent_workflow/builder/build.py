@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from perdure.agent_workflow import condition
-from perdure.agent_workflow.builder.check import content_problems, form_problems
+from perdure.agent_workflow.builder.check import content_problems
 from perdure.agent_workflow.conversations import Conversations
 from perdure.agent_workflow.definition import (
     END,
@@ -21,8 +21,8 @@ from perdure.agent_workflow.definition import (
     NodeDraft,
     WorkflowConfig,
 )
-from perdure.agent_workflow.documents.convert import resolve
-from perdure.agent_workflow.documents.validate import Problem, at, below
+from perdure.agent_workflow.documents.convert import resolve, tree_of
+from perdure.agent_workflow.documents.validate import Problem, at, below, problems_in
 from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
@@ -48,7 +48,7 @@ def build_instance(draft: Draft) -> AgentWorkflowInstance:
     if not draft.config.name:
         draft.change(name=join_names("agent-workflow", draft.nodes))
     # Checks of the content need a definition of the right form, and agents need a definition without problems.
-    problems = form_problems(draft)
+    problems = problems_in(tree_of(draft.to_config()), is_document=False)
     problems = problems or [*resolve_imports(draft), *content_problems(draft)]
     problems = problems or _create_agents(draft)
     if problems:
@@ -67,7 +67,9 @@ def resolve_imports(draft: Draft) -> list[Problem]:
     for node_id, node in draft.nodes.items():
         resolver.node(node, at("agents", node_id))
     for index, edge in enumerate(draft.edges):
-        resolver.edge(edge, at("edges", index))
+        if edge.config.predicate is not None:
+            path, words = f"{at('edges', index)}.predicate", "a function of the outputs"
+            edge.predicate = resolver.resolve(edge.config.predicate, path, words, callable)
     return resolver.problems
 
 
@@ -76,7 +78,7 @@ class _Resolver:
         self._draft = draft
         self.problems: list[Problem] = []
 
-    def _resolve(self, import_path: str, path: str, words: str, allows: Callable[[Any], bool]) -> Any:
+    def resolve(self, import_path: str, path: str, words: str, allows: Callable[[Any], bool]) -> Any:
         """None, and a recorded problem, if the object is missing or unsuitable."""
         try:
             value = resolve(import_path, path)
@@ -88,11 +90,6 @@ class _Resolver:
         self.problems.append((path, f"expected {words}; {import_path!r} is {value!r:.200}"))
         return None
 
-    def edge(self, edge: EdgeDraft, path: str) -> None:
-        if edge.config.predicate is not None:
-            where = f"{path}.predicate"
-            edge.predicate = self._resolve(edge.config.predicate, where, "a function of the outputs", callable)
-
     def node(self, node: NodeDraft, path: str) -> None:
         config = node.config
         if config.output_types:
@@ -101,24 +98,25 @@ class _Resolver:
             node.tools = tuple(map(as_tool, self._resolve_all(config.tools, f"{path}.tools", "a function", callable)))
         if config.approval is not None and config.approval.predicate is not None:
             where, words = f"{path}.approval.predicate", "a function of an ApprovalContext"
-            node.needs_approval = self._resolve(config.approval.predicate, where, words, callable)
+            node.needs_approval = self.resolve(config.approval.predicate, where, words, callable)
         if isinstance(config.agent, AgentConfig):
             self._resolve_all(config.agent.tools, f"{path}.agent.tools", "a function", callable)
         elif config.agent is not None:
             words = "an agent, or a function that makes one"
-            node.agent = self._resolve(config.agent, f"{path}.agent", words, _is_agent)
+            node.agent = self.resolve(config.agent, f"{path}.agent", words, _is_agent)
         if config.workflow is not None:
             node.workflow = self._workflow(config.workflow, f"{path}.workflow")
 
     def _resolve_all(
         self, import_paths: tuple[str, ...], path: str, words: str, allows: Callable[[Any], bool]
     ) -> list[Any]:
-        values = [self._resolve(name, at(path, index), words, allows) for index, name in enumerate(import_paths)]
+        values = [self.resolve(name, at(path, index), words, allows) for index, name in enumerate(import_paths)]
         return [value for value in values if value is not None]
 
     def _workflow(self, workflow: WorkflowConfig | str, path: str) -> Any:
         if isinstance(workflow, str):
-            return self._resolve(workflow, path, "a workflow that was built", _is_built)
+            words = "a workflow that was built"
+            return self.resolve(workflow, path, words, lambda thing: isinstance(thing, AgentWorkflowInstance))
         inner, outer = Draft.from_config(workflow), self._draft
         # It is part of the outer execution, which the store saves. Its agents may share the outer model.
         inner.change_settings(checkpointing=False, model=inner.settings.model or outer.settings.model)
@@ -128,10 +126,6 @@ class _Resolver:
         except InvalidDefinition as error:
             self.problems += below(path, error.problems)
             return None
-
-
-def _is_built(thing: Any) -> bool:
-    return isinstance(thing, AgentWorkflowInstance)
 
 
 def _is_agent(thing: Any) -> bool:
@@ -152,10 +146,14 @@ def _create_agents(draft: Draft) -> list[Problem]:
                 node.agent = create_agent(config, node_id, config.model or draft.settings.model or "")
             elif config is not None:
                 node.agent = _call_factory(node.agent, config, path)
-            if node.workflow is None:
-                _check_agent(node.agent, path)
         except InvalidDefinition as error:
             problems += error.problems
+            continue
+        if isinstance(node.agent, type):
+            problem = f"expected an agent, got the class {node.agent.__name__}: give an object of it"
+            problems.append((path, problem))
+        elif node.workflow is None and not is_agent(adapt_agent(node.agent)):
+            problems.append((path, f"expected an agent, with a name and run(messages), got {node.agent!r:.200}"))
     return problems
 
 
@@ -173,14 +171,6 @@ def _call_factory(value: Any, import_path: str, path: str) -> Any:
     except Exception as error:
         problem = f"{import_path!r} failed to make an agent: {type(error).__name__}: {error}"
         raise InvalidDefinition([(path, problem)]) from error
-
-
-def _check_agent(agent: Any, path: str) -> None:
-    if isinstance(agent, type):
-        problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
-        raise InvalidDefinition([(path, problem)])
-    if not is_agent(adapt_agent(agent)):
-        raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
 
 
 def create_agent(config: AgentConfig, node_id: str, model: str) -> Any:
@@ -271,18 +261,10 @@ MAX_SUPERSTEPS = 1_000_000
 
 def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) -> Workflow:
     """The graph. `is_inner`: it is a node of another workflow, and a failure ends it with a result."""
-    settings = draft.settings
-    conversations = None
-    if settings.conversation.mode != "none":
-        conversations = Conversations(settings.conversation, draft.config.name, draft.session_store)
-    conductor = Conductor(
-        draft.config.name,
-        planner,
-        {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
-        version={"name": draft.config.name, "version": draft.config.version, "number": draft.number},
-        timeout=settings.timeout,
-        conversations=conversations,
-    )
+    config, conversations = draft.settings.conversation, None
+    if config.mode != "none":
+        conversations = Conversations(config, draft.config.name, draft.session_store)
+    conductor = Conductor(draft, planner, conversations)
     builder = WorkflowBuilder(
         MAX_SUPERSTEPS,
         draft.config.name,
@@ -310,19 +292,15 @@ def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: boo
             graph = compile_graph(node.workflow._draft, node.workflow.planner, storage=None, is_inner=contains)
             inner = WorkflowExecutor(graph, executor.inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
-    for (source, target), conditions in _conditions_by_edge(planner).items():
-        builder.add_edge(executors[source], executors[target], _name_condition(conditions))
-    return builder.build()
-
-
-def _conditions_by_edge(planner: Planner) -> dict[tuple[str, str], list[str]]:
-    """The edges between nodes, with their conditions. No message is sent along them, since the conductor sends all. But
-    they are part of the graph's signature and of drawings."""
+    # No message is sent along edges between nodes, since the conductor sends all. But they are part of the graph's
+    # signature and of drawings.
     conditions: dict[tuple[str, str], list[str]] = {}
     for edge in planner.graph.edges:
         if edge.source != START and edge.target != END:
             conditions.setdefault((edge.source, edge.target), []).append(edge.description or "always")
-    return conditions
+    for (source, target), words in conditions.items():
+        builder.add_edge(executors[source], executors[target], _name_condition(words))
+    return builder.build()
 
 
 def _name_condition(words: Sequence[str]) -> Callable[[Any], bool] | None:

@@ -10,8 +10,7 @@ from typing import Any
 
 from perdure.agent_workflow.condition import Condition
 from perdure.agent_workflow.definition import END, START, AgentConfig, Draft, EdgeDraft, NodeDraft
-from perdure.agent_workflow.documents.convert import tree_of
-from perdure.agent_workflow.documents.validate import Problem, at, problems_in
+from perdure.agent_workflow.documents.validate import Problem, at
 from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import (
     INPUT,
@@ -19,18 +18,12 @@ from perdure.agent_workflow.execution.values import (
     keys_needed,
     outputs_by_node,
     outputs_known,
-    outputs_of_agent,
 )
 from perdure.agent_workflow.sessions import is_encrypted
 from perdure.errors import did_you_mean
 from perdure.graph.executor import is_async
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def form_problems(draft: Draft) -> list[Problem]:
-    """Problems of the form of a definition: unknown keys, wrong types, values out of range."""
-    return problems_in(tree_of(draft.to_config()), is_document=False)
 
 
 def content_problems(draft: Draft) -> list[Problem]:
@@ -106,24 +99,21 @@ def _outputs(node: NodeDraft, path: str) -> Iterator[Problem]:
 
 def _handoffs(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
     config, seen = node.config, set[str]()
-    for index, handoff in enumerate(config.handoffs):
-        here = f"{path}.handoffs[{index}].target"
-        yield from _handoff(handoff.target, here, draft)
-        if handoff.target in seen:
-            yield here, f"{handoff.target!r} is among them already"
-        seen.add(handoff.target)
+    targets = [(f"{path}.handoffs[{index}].target", handoff.target) for index, handoff in enumerate(config.handoffs)]
+    for here, target in targets:
+        if target in seen:
+            yield here, f"{target!r} is among them already"
+        seen.add(target)
     if config.default_handoff is not None:
-        yield from _handoff(config.default_handoff, f"{path}.default_handoff", draft)
+        targets.append((f"{path}.default_handoff", config.default_handoff))
+    for here, target in targets:
+        if target not in draft.nodes and target != END:
+            yield here, unknown_node(target, [*draft.nodes, END])
     has_some = bool(config.handoffs) or config.default_handoff is not None
     if has_some and config.output_mode != "handoff":
         yield f"{path}.output_mode", f"expected 'handoff', since there are handoffs; got {config.output_mode!r}"
     elif config.output_mode == "handoff" and not has_some:
         yield f"{path}.handoffs", "missing: output_mode is 'handoff', and no target is defined"
-
-
-def _handoff(target: str, path: str, draft: Draft) -> Iterator[Problem]:
-    if target not in draft.nodes and target != END:
-        yield path, unknown_node(target, [*draft.nodes, END])
 
 
 def _fallback(node_id: str, node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
@@ -149,11 +139,10 @@ def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Pr
         if edge.config.target == target:
             yield here, f"{target!r} cannot stand in: an edge leads to it, {at('edges', index)}"
             return
-    routes = [link for link in draft.links() if link.target == target]
-    router = next((link.source for link in routes if link.kind in ("handoff", "default_handoff")), None)
-    if router is not None:
-        yield here, f"{target!r} cannot stand in: {router!r} hands off to it"
-        return
+    for link in draft.links():
+        if link.target == target and link.kind in ("handoff", "default_handoff"):
+            yield here, f"{target!r} cannot stand in: {link.source!r} hands off to it"
+            return
     path = [node_id]
     while path[-1] in draft.nodes:
         error = draft.nodes[path[-1]].config.on_error
@@ -171,8 +160,9 @@ def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
     if approval is not None and approval.timeout_behavior == "auto_approve" and not approval.timeout:
         yield f"{path}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
     yield from _predicate(node.needs_approval, f"{path}.approval.predicate")
-    if approval is not None and approval.when is not None:
-        yield from condition_problems(approval.when, f"{path}.approval.when", node_id, [node], is_approval=True)
+    known = outputs_known(node, before_approval=True)
+    if approval is not None and approval.when is not None and known:
+        yield from _fields(approval.when, f"{path}.approval.when", node_id, known)
 
 
 def edge_problems(draft: Draft) -> Iterator[Problem]:
@@ -184,12 +174,18 @@ def edge_problems(draft: Draft) -> Iterator[Problem]:
         if before is not None:
             yield path, f"the same as {at('edges', before)}"
         elif config.is_default:
-            yield from _default(edge, index, defaults)
+            first, source = defaults.setdefault(config.source, index), config.source
+            if first != index:
+                yield f"{path}.default", f"{source!r} has a default edge already: {at('edges', first)}"
+            conditions = config.when, config.predicate, config.matched_type, edge.predicate
+            if any(condition is not None for condition in conditions):
+                problem = f"a default edge has no condition: it is taken if no other edge of {source!r} is"
+                yield f"{path}.default", problem
         yield from _predicate(edge.predicate, f"{path}.predicate")
         if config.matched_type is not None:
             yield from _matched_type(config.source, config.matched_type, f"{path}.matched_type", draft)
         if config.when is not None:
-            yield from condition_problems(config.when, f"{path}.when", config.source, speakers_of(config.source, draft))
+            yield from _edge_fields(config.when, f"{path}.when", config.source, draft)
 
 
 def _predicate(predicate: Any, path: str) -> Iterator[Problem]:
@@ -216,36 +212,14 @@ def unknown_node(name: str, known: Sequence[str]) -> str:
     return f"no node {name!r} exists{did_you_mean(name, known)}"
 
 
-def _default(edge: EdgeDraft, index: int, defaults: dict[str, int]) -> Iterator[Problem]:
-    config, path = edge.config, f"{at('edges', index)}.default"
-    first = defaults.setdefault(config.source, index)
-    if first != index:
-        yield path, f"{config.source!r} has a default edge already: {at('edges', first)}"
-    if config.when is not None or edge.predicate is not None or config.predicate or config.matched_type is not None:
-        yield path, f"a default edge has no condition: it is taken if no other edge of {config.source!r} is"
-
-
-def speakers_of(source: str, draft: Draft) -> list[NodeDraft]:
-    """The nodes whose outputs decide about edges of a node: itself and its fallback. Empty for an unknown node."""
+def _edge_fields(when: Condition, path: str, source: str, draft: Draft) -> Iterator[Problem]:
+    """Fields that the outputs of the source and of its fallback do not have, if the outputs are known."""
     node = draft.nodes.get(source)
-    if node is None:
-        return []
-    fallback = draft.nodes.get(node.config.on_error.fallback or "")
-    return [node] if fallback is None else [node, fallback]
-
-
-def condition_problems(
-    when: Condition, path: str, source: str, speakers: Sequence[NodeDraft], *, is_approval: bool = False
-) -> Iterator[Problem]:
-    """Fields that the outputs do not have, if the outputs are known."""
-    known: list[str] = []
-    for node in speakers:
-        outputs = outputs_of_agent(node) if is_approval else outputs_known(node)
-        if outputs is None:
-            return
-        known += outputs
-    if known:
-        yield from _fields(when, path, source, list(dict.fromkeys(known)))
+    fallback = None if node is None else draft.nodes.get(node.config.on_error.fallback or "")
+    outputs = [outputs_known(speaker) for speaker in (node, fallback) if speaker is not None]
+    known = dict.fromkeys(key for keys in outputs for key in keys or ())
+    if known and None not in outputs:
+        yield from _fields(when, path, source, list(known))
 
 
 def _fields(when: Condition, path: str, source: str, known: Sequence[str]) -> Iterator[Problem]:
@@ -308,10 +282,9 @@ def _key_problem(key: str, known: Mapping[str, Collection[str] | None], *, is_fi
 def link_problems(draft: Draft) -> Iterator[Problem]:
     links = [link for link in draft.links() if link.source in draft.nodes and link.target in draft.nodes]
     pairs = list(dict.fromkeys((link.source, link.target) for link in links))
-    layout = lay_out(list(draft.nodes), pairs)
-    back = [pairs[index] for index in sorted(layout.back)]
+    _, back = lay_out(list(draft.nodes), pairs)
     fallbacks = {(link.source, link.target) for link in links if link.kind == "fallback"}
-    loops = [cycle_through(*pair, pairs) for pair in back]
+    loops = [cycle_through(*pairs[index], pairs) for index in sorted(back)]
     # Checks of nodes report cycles of fallbacks.
     cycles = [" -> ".join(loop) for loop in loops if not fallbacks.issuperset(pairwise(loop))]
     yield from _unreachable_nodes(draft, pairs)
@@ -326,12 +299,9 @@ def _unreachable_nodes(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[P
     if not starts:
         return
     entered = {target for source, target in pairs if source != target}
-    reached = {node for node in draft.nodes if node in starts or node not in entered}
-    left = list(reached)
-    for node in left:
-        new = dict.fromkeys(target for source, target in pairs if source == node and target not in reached)
-        reached.update(new)
-        left += new
+    reached = [node for node in draft.nodes if node in starts or node not in entered]
+    for node in reached:  # grows while it is read
+        reached += dict.fromkeys(target for source, target in pairs if source == node and target not in reached)
     for node in draft.nodes:
         if node not in reached:
             yield at("agents", node), "not reachable from START. Add an edge to it, or remove it"

@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+from typing import Any, Concatenate, ParamSpec, Self
 
 import msgspec
 
+from perdure import storages
 from perdure.agent_workflow import condition
 from perdure.agent_workflow.builder.build import build_instance
 from perdure.agent_workflow.builder.node import AgentNodeOptions, node_of_agent, node_of_workflow
@@ -28,22 +29,11 @@ from perdure.agent_workflow.documents.convert import read_draft
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore, SqliteSessionStore
 from perdure.agent_workflow.store import DefinitionStore, find_stored_number, retention_of
-from perdure.checkpoints.history.retention import Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.engine.run.request import Durability, check_durability
 from perdure.graph.policy import in_seconds
 from perdure.names import check_identifier
-from perdure.storages import (
-    FileCheckpointStorage,
-    InMemoryCheckpointStorage,
-    PostgresCheckpointStorage,
-    SqliteCheckpointStorage,
-)
-
-if TYPE_CHECKING:
-    from perdure.storages import AesGcm
-
 
 Configure = Callable[[AgentNodeOptions], Any]
 
@@ -118,26 +108,29 @@ class AgentWorkflow:
 
     def with_in_memory_workflow_store(self, retention_mode: Any = None, *, retention: Any = None) -> AgentWorkflow:
         """For tests and short-lived work. The default of `retention_mode` is LatestOnly."""
-        return self.with_workflow_store(InMemoryCheckpointStorage(retention=_retention(retention_mode, retention)))
+        return self.with_workflow_store(
+            storages.InMemoryCheckpointStorage(retention=retention_of(retention_mode, retention))
+        )
 
     def with_json_workflow_store(
         self, root_directory: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
         """A folder of JSON files."""
-        chosen = _retention(retention_mode, retention)
-        return self.with_workflow_store(FileCheckpointStorage(root_directory, retention=chosen))
+        chosen = retention_of(retention_mode, retention)
+        return self.with_workflow_store(storages.FileCheckpointStorage(root_directory, retention=chosen))
 
     def with_sqlite_workflow_store(
         self, path: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
-        return self.with_workflow_store(SqliteCheckpointStorage(path, retention=_retention(retention_mode, retention)))
+        chosen = retention_of(retention_mode, retention)
+        return self.with_workflow_store(storages.SqliteCheckpointStorage(path, retention=chosen))
 
     def with_postgres_workflow_store(
         self, dsn: str, retention_mode: Any = None, *, retention: Any = None, **options: Any
     ) -> AgentWorkflow:
         """`options` are those of PostgresCheckpointStorage."""
-        chosen = _retention(retention_mode, retention)
-        return self.with_workflow_store(PostgresCheckpointStorage(dsn, retention=chosen, **options))
+        chosen = retention_of(retention_mode, retention)
+        return self.with_workflow_store(storages.PostgresCheckpointStorage(dsn, retention=chosen, **options))
 
     def with_session_store(self, store: Any) -> AgentWorkflow:
         """A store for conversations: `StorageSessionStore(storage)`, or your own."""
@@ -152,13 +145,13 @@ class AgentWorkflow:
         return self.with_session_store(InMemorySessionStore())
 
     def with_json_session_store(
-        self, root_directory: str | os.PathLike[str], *, encryption: AesGcm | None = None
+        self, root_directory: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None
     ) -> AgentWorkflow:
         """A folder of JSON files; `encryption=AesGcm(key)` encrypts messages."""
         return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
 
     def with_sqlite_session_store(
-        self, path: str | os.PathLike[str], *, encryption: AesGcm | None = None
+        self, path: str | os.PathLike[str], *, encryption: storages.AesGcm | None = None
     ) -> AgentWorkflow:
         return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
 
@@ -179,7 +172,6 @@ class AgentWorkflow:
 
     def add_router_agent(self, id: str, agent: Any, configure: Configure | None = None) -> RouterAgentBuilder:
         """An agent that decides which node is next: `.with_handoff("billing", "Questions about money")`."""
-
         node = self._draft.add(id, node_of_agent(agent))
         node.config = msgspec.structs.replace(node.config, output_mode="handoff")
         _configure(node, configure)
@@ -192,15 +184,13 @@ class AgentWorkflow:
         configure: Configure | None = None,
     ) -> AgentWorkflow:
         """A whole workflow as a node: a built one, or its definition. It runs in the same execution."""
-        node = self._draft.add(id, node_of_workflow(id, workflow))
-        _configure(node, configure)
+        _configure(self._draft.add(id, node_of_workflow(id, workflow)), configure)
         return self
 
     add_multi_agent = add_workflow
 
     def from_(self, *ids: str) -> EdgeBuilder:
         """`.from_("a").to("b")`. START stands for the input of the execution."""
-
         return EdgeBuilder(self._draft, ids)
 
     def build(self) -> AgentWorkflowInstance:
@@ -238,12 +228,6 @@ class AgentWorkflow:
 def _configure(node: NodeDraft, configure: Configure | None) -> None:
     if configure is not None:
         configure(AgentNodeOptions(node))
-
-
-def _retention(first: Any, second: Any) -> Retention:
-    if first is not None and second is not None:
-        raise ValueError("retention_mode and retention are the same option: pass one of them.")
-    return retention_of(first if first is not None else second)
 
 
 class EdgeBuilder:

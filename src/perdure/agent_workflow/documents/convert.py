@@ -6,10 +6,10 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -38,8 +38,11 @@ def resolve(import_path: str, path: str) -> Any:
     if not colon or not module_name or not name:
         problem = f"expected an import path such as 'package.module:name', got {import_path!r}"
         raise InvalidDefinition([(path, problem)])
+    main = sys.modules.get(_MAIN)
     try:
-        value: Any = _module(module_name)
+        # The running program is not imported a second time: that would run it again.
+        is_main = main is not None and module_name == _name_of(main)
+        value: Any = main if is_main else importlib.import_module(module_name)
     except Exception as error:
         raise InvalidDefinition([(path, f"{module_name!r} cannot be imported: {error}")]) from error
     for part in name.split("."):
@@ -48,14 +51,6 @@ def resolve(import_path: str, path: str) -> Any:
             raise InvalidDefinition([(path, f"{module_name!r} has no {name!r}{did_you_mean(part, names)}")])
         value = getattr(value, part)
     return value
-
-
-def _module(name: str) -> ModuleType:
-    # The running program is not imported a second time: that would run it again.
-    main = sys.modules.get(_MAIN)
-    if main is not None and name == _name_of(main):
-        return main
-    return importlib.import_module(name)
 
 
 def _name_of(main: ModuleType) -> str | None:
@@ -67,19 +62,9 @@ def _name_of(main: ModuleType) -> str | None:
     return stem if stem is not None and stem.isidentifier() else None
 
 
-def import_path_of(thing: Any, path: str, what: str) -> str:
-    """The import path of a function, a class, or another object with a name in a module. Raises InvalidDefinition if it
-    has none."""
-    import_path = find_import_path(thing)
-    if import_path is not None:
-        return import_path
-    advice = "Define it at the top of a module that can be imported"
-    problem = f"{what} {thing!r:.200} has no import path, so it cannot be exported. {advice}"
-    raise InvalidDefinition([(path, problem)])
-
-
 def find_import_path(thing: Any) -> str | None:
-    """The import path of this very object; None if it has none."""
+    """The import path of this very object: a function, a class, or another object with a name in a module; None if it
+    has none."""
     own = _own_path(thing)
     if own is not None:
         return own
@@ -113,9 +98,6 @@ def _paths_to(thing: Any) -> Iterator[str]:
                 yield f"{importable}:{name}"
 
 
-Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig"
-
-
 def tree_of(part: msgspec.Struct) -> dict[str, Any]:
     """A part of a definition as in a document, without default values."""
     tree: dict[str, Any] = {"format": FORMAT} if isinstance(part, WorkflowConfig) else {}
@@ -144,7 +126,7 @@ _OWN = frozenset({Condition.__module__, WorkflowConfig.__module__})
 """Other Structs, in `context`, are not parts of a document."""
 
 
-def read_draft(source: Source) -> Draft:
+def read_draft(source: str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig) -> Draft:
     """From a file of JSON or YAML, a dict, or a WorkflowConfig. Raises InvalidDefinition with all problems of its form;
     `build` checks the content."""
     if isinstance(source, WorkflowConfig | Mapping):
@@ -169,9 +151,7 @@ def export_draft(draft: Draft, format: str) -> str:
     if format not in ("json", "yaml"):
         raise ValueError(f"export_config expects 'json' or 'yaml', got {format!r}.")
     tree = tree_of(config_for(draft))
-    if format == "json":
-        return json.dumps(tree, ensure_ascii=False, indent=2) + "\n"
-    return to_yaml(tree)
+    return to_yaml(tree) if format == "yaml" else json.dumps(tree, ensure_ascii=False, indent=2) + "\n"
 
 
 def config_for(draft: Draft) -> WorkflowConfig:
@@ -190,11 +170,16 @@ class _ImportPathWriter:
         self.problems: list[Problem] = []
 
     def _import_path(self, thing: Any, path: str, what: str) -> Any:
-        try:
-            return import_path_of(thing, path, what)
-        except InvalidDefinition as error:
-            self.problems += error.problems
-            return None
+        """None, and a recorded problem, if the object has none."""
+        import_path = find_import_path(thing)
+        if import_path is None:
+            advice = "Define it at the top of a module that can be imported"
+            problem = f"{what} {thing!r:.200} has no import path, so it cannot be exported. {advice}"
+            self.problems.append((path, problem))
+        return import_path
+
+    def _import_paths(self, things: Iterable[Any], path: str, what: str) -> tuple[Any, ...]:
+        return tuple(self._import_path(thing, at(path, index), what) for index, thing in enumerate(things))
 
     def edge(self, edge: EdgeDraft, path: str) -> EdgeConfig:
         config = edge.config
@@ -211,15 +196,9 @@ class _ImportPathWriter:
         if config.workflow is None and node.workflow is not None:
             changes["workflow"] = self._workflow(node.workflow, f"{path}.workflow")
         if not config.output_types and node.types:
-            changes["output_types"] = tuple(
-                self._import_path(kind, f"{path}.output_types[{index}]", "the type")
-                for index, kind in enumerate(node.types)
-            )
+            changes["output_types"] = self._import_paths(node.types, f"{path}.output_types", "the type")
         if not config.tools and node.tools:
-            changes["tools"] = tuple(
-                self._import_path(_importable_form(tool), f"{path}.tools[{index}]", "the tool")
-                for index, tool in enumerate(node.tools)
-            )
+            changes["tools"] = self._import_paths(map(_importable_form, node.tools), f"{path}.tools", "the tool")
         if node.retry is not None:
             how = "a document holds a number of attempts, a strategy and delays, or only_transient"
             self.problems.append((f"{path}.retry", f"{node.retry!r} cannot be exported: {how}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import TypeAlias
 
 from perdure.agent_workflow.definition import END, START, Draft, EdgeDraft, NodeDraft, NodeLink
 from perdure.graph.drawing.picture import UniqueNames
@@ -12,17 +12,8 @@ from perdure.graph.drawing.viz import RESERVED, quote_mermaid
 
 _OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}
 _PLAIN, _DOTTED, _THICK = "-->", "-.->", "==>"
-
-
-class _Arrow(NamedTuple):
-    source: str
-    target: str
-    line: str = _PLAIN
-    label: str | None = None
-
-    def draw(self, ids: dict[str, str]) -> str:
-        label = "" if self.label is None else f"|{quote_mermaid(self.label)}|"
-        return f"  {ids[self.source]} {self.line}{label} {ids[self.target]}"
+_Arrow: TypeAlias = tuple[str, str, str, str | None]
+"""Source, target, line and label."""
 
 
 def to_diagram(draft: Draft, back: Collection[tuple[str, str]]) -> str:
@@ -31,11 +22,12 @@ def to_diagram(draft: Draft, back: Collection[tuple[str, str]]) -> str:
     names = UniqueNames()
     ids = {node: names.add(_identifier(node)) for node in (START, END, *draft.nodes)}
     arrows = list(_arrows(draft, back))
-    used = {end for arrow in arrows for end in (arrow.source, arrow.target)}
+    used = {end for arrow in arrows for end in arrow[:2]}
     lines = ["flowchart TD"]
     lines += [f"  {ids[node]}([{quote_mermaid(node)}])" for node in (START, END) if node in used]
     lines += [f"  {ids[node_id]}{_outline(node_id, node)}" for node_id, node in draft.nodes.items()]
-    lines += [arrow.draw(ids) for arrow in arrows]
+    for source, target, line, label in arrows:
+        lines.append(f"  {ids[source]} {line}{'' if label is None else f'|{quote_mermaid(label)}|'} {ids[target]}")
     return "\n".join(lines) + "\n"
 
 
@@ -71,23 +63,24 @@ def _arrows(draft: Draft, back: Collection[tuple[str, str]]) -> Iterator[_Arrow]
     onward = [link for link in links if link.kind != "fallback" and (link.source, link.target) not in back]
     entered = {*(link.target for link in onward), *fallbacks.values()}
     left = {*(link.source for link in onward), *fallbacks.values()}
-    yield from (_Arrow(START, node) for node in draft.nodes if node not in entered)
+    yield from ((START, node, _PLAIN, None) for node in draft.nodes if node not in entered)
     yield from map(_arrow_of, links)
     for node, spare in fallbacks.items():
         # A fallback without own edges continues where the node that it replaces would have continued.
         if not any(link.source == spare for link in onward):
             targets = dict.fromkeys(link.target for link in onward if link.source == node)
-            yield from (_Arrow(spare, target, _DOTTED, f"in place of {node}") for target in targets or (END,))
-    yield from (_Arrow(node, END) for node in draft.nodes if node not in left)
+            yield from ((spare, target, _DOTTED, f"in place of {node}") for target in targets or (END,))
+    yield from ((node, END, _PLAIN, None) for node in draft.nodes if node not in left)
 
 
 def _arrow_of(link: NodeLink) -> _Arrow:
-    ends = link.source, link.target
     if link.edge is not None:
-        return _Arrow(*ends, _DOTTED if link.edge.config.is_default else _PLAIN, _label_of(link.edge))
+        line = _DOTTED if link.edge.config.is_default else _PLAIN
+        return link.source, link.target, line, _label_of(link.edge)
     if link.handoff is not None:
-        return _Arrow(*ends, _THICK, link.handoff.description or "handoff")
-    return _Arrow(*ends, _DOTTED, "default" if link.kind == "default_handoff" else f"{link.source} failed")
+        return link.source, link.target, _THICK, link.handoff.description or "handoff"
+    label = "default" if link.kind == "default_handoff" else f"{link.source} failed"
+    return link.source, link.target, _DOTTED, label
 
 
 def _label_of(edge: EdgeDraft) -> str | None:

@@ -116,20 +116,14 @@ def check_size(tree: Any, source: str | None = None) -> Any:
 # ---------------------------------------------------------------- YAML
 
 _TAG = "tag:yaml.org,2002:"
-_SCALARS: dict[str, tuple[re.Pattern[str], str]] = {
-    "bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"),
-    "null": (re.compile(r"^(?:~|null|Null|NULL|)$"), "~nN\0"),
-    "int": (re.compile(r"^[-+]?[0-9]+$"), "-+0123456789"),
-    "float": (re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"), "-+.0123456789"),
+_FLOAT = re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$")
+_SCALARS: dict[str, tuple[re.Pattern[str], list[str], Callable[[str], Any]]] = {
+    "bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"], lambda text: text.lower() == "true"),
+    "null": (re.compile(r"^(?:~|null|Null|NULL|)$"), [*"~nN", ""], lambda text: None),
+    "int": (re.compile(r"^[-+]?[0-9]+$"), [*"-+0123456789"], int),
+    "float": (_FLOAT, [*"-+.0123456789"], float),
 }
-"""The core schema of YAML 1.2: the pattern and the first characters of plain scalars that are not texts."""
-_VALUES: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "bool": lambda text: text.lower() == "true",
-    "null": lambda text: None,
-    "int": int,
-    "float": float,
-}
+"""The core schema of YAML 1.2: the pattern, the first characters and the values of plain scalars that are not texts."""
 
 
 def yaml_module() -> Any:
@@ -167,8 +161,8 @@ def _loader() -> Any:
         pass
 
     Loader.yaml_implicit_resolvers = {}
-    for name, (pattern, first) in _SCALARS.items():
-        Loader.add_implicit_resolver(_TAG + name, pattern, list(first.replace("\0", "")) + [""] * ("\0" in first))
+    for name, (pattern, first, _) in _SCALARS.items():
+        Loader.add_implicit_resolver(_TAG + name, pattern, first)
     return Loader
 
 
@@ -187,12 +181,11 @@ class _Values:
 
     def of(self, node: Any, path: str) -> Any:
         key = id(node)
-        if key in self._values:
-            return self._values[key]
-        if key in self._begun:
-            self._refuse(node, path, "an alias that contains itself")
-        self._begun.add(key)
-        self._values[key] = self._value(node, path)
+        if key not in self._values:
+            if key in self._begun:
+                self._refuse(node, path, "an alias that contains itself")
+            self._begun.add(key)
+            self._values[key] = self._value(node, path)
         return self._values[key]
 
     def _value(self, node: Any, path: str) -> Any:
@@ -201,10 +194,10 @@ class _Values:
             return self._mapping(node, path)
         if tag == "seq" and node.id == "sequence":
             return [self.of(item, at(path, index)) for index, item in enumerate(node.value)]
-        if node.id != "scalar" or tag not in _VALUES:
+        if node.id != "scalar" or tag not in (*_SCALARS, "str"):
             self._refuse(node, path, f"the tag {node.tag!r} is not allowed: a workflow is plain data")
         try:
-            return _VALUES[tag](node.value)
+            return node.value if tag == "str" else _SCALARS[tag][2](node.value)
         except ValueError:
             self._refuse(node, path, f"expected a value of {node.tag!r}, got {node.value!r:.200}")
 
@@ -226,8 +219,7 @@ class _Values:
 def to_yaml(tree: Any) -> str:
     """As YAML that every version reads equally."""
     options = {"sort_keys": False, "allow_unicode": True, "width": 1_000_000, "default_flow_style": False}
-    text: str = yaml_module().dump(tree, Dumper=_dumper(), **options)
-    return text
+    return str(yaml_module().dump(tree, Dumper=_dumper(), **options))
 
 
 @cache
@@ -245,7 +237,7 @@ def _dumper() -> Any:
             style = "|"  # a block of plain lines
         elif not value.isprintable():
             style = '"'  # other styles change characters that YAML reads as line breaks
-        elif any(pattern.match(value) for pattern, _ in _SCALARS.values()):
+        elif any(pattern.match(value) for pattern, *_ in _SCALARS.values()):
             style = "'"
         return dumper.represent_scalar(f"{_TAG}str", value, style=style)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from perdure.agent_workflow import events
 from perdure.agent_workflow.conversations import Conversations
-from perdure.agent_workflow.definition import ANSWER, START
+from perdure.agent_workflow.definition import ANSWER, START, Draft
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.planner import NextSteps, Planner
@@ -26,8 +27,9 @@ from perdure.agent_workflow.state import (
     SessionRef,
     clock,
     emit,
-    flatten_outputs,
+    is_over,
     limit,
+    seconds_left,
 )
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
@@ -41,31 +43,26 @@ class Conductor(Executor):
 
     may_end_here = True
 
-    def __init__(
-        self,
-        workflow_name: str,
-        planner: Planner,
-        output_keys: Mapping[str, str | None],
-        *,
-        version: Mapping[str, Any],
-        timeout: float | None = None,
-        conversations: Conversations | None = None,
-    ) -> None:
+    def __init__(self, draft: Draft, planner: Planner, conversations: Conversations | None) -> None:
         super().__init__(CONDUCTOR)
+        config = draft.config
         self.value_types = (ExecutionState, *events.OWN)
-        self._name = workflow_name
+        self._emit = partial(emit, config.name)
         self._planner = planner
-        self._output_keys = output_keys
-        self._version = version
+        self._output_keys = {node_id: node.config.output_key for node_id, node in draft.nodes.items()}
+        self._version = {"name": config.name, "version": config.version, "number": draft.number}
         """The version of the definition, stored with each execution."""
-        self._timeout = timeout
+        self._timeout = config.settings.timeout
         self._conversations = conversations
 
     @handler
     async def begin(self, message: str | dict[str, Any] | InnerInput, ctx: Context) -> None:
         before: ExecutionState | None = ctx.private.get("state")
         if before is not None:  # another caller started it at the same time
-            await self._begin_again(before, message, ctx)
+            if message != before.input:
+                await self._emit_diagnostic("warning", "Another input was ignored: an execution has one.", ctx)
+            if before.result is not None:
+                await ctx.yield_output(before.result)
             return
         start_input = message.input if isinstance(message, InnerInput) else message
         outer = message.deadline if isinstance(message, InnerInput) else None
@@ -97,23 +94,16 @@ class Conductor(Executor):
             state = msgspec.structs.replace(state, stopped=outcome.reason)
         await self._advance(state, ctx)
 
-    async def _begin_again(self, state: ExecutionState, message: Any, ctx: Context) -> None:
-        if message != state.input:
-            await self._emit_diagnostic("warning", "Another input was ignored: an execution has one.", ctx)
-        if state.result is not None:
-            await ctx.yield_output(state.result)
-
     async def _advance(self, state: ExecutionState, ctx: Context) -> None:
-        if state.deadline is not None and clock().now() >= state.deadline:
+        if is_over(state) and state.deadline is not None:
             seconds = (state.deadline - state.began).total_seconds()
             state = msgspec.structs.replace(state, stopped=f"timed out after {seconds:g} s")
         if state.stopped is None:
             await self._carry_out(self._planner.advance(state), ctx)
             return
-        waiting = tuple(name for name, node in state.nodes.items() if node.status == "waiting")
+        waiting = [name for name, node in state.nodes.items() if node.status == "waiting"]
         reason = f"the execution has ended: {state.stopped}"
-        skipped = {node: NodeState("skipped", reason=reason) for node in waiting}
-        nodes = {**state.nodes, **skipped}
+        nodes = {**state.nodes, **{node: NodeState("skipped", reason=reason) for node in waiting}}
         await self._carry_out(NextSteps(msgspec.structs.replace(state, nodes=nodes), skipped=waiting), ctx)
 
     async def _carry_out(self, steps: NextSteps, ctx: Context) -> None:
@@ -145,25 +135,18 @@ class Conductor(Executor):
             actual = graph.resolve_fallback(other, nodes)  # a fallback's outputs appear under the node it replaces
             if nodes[actual].outputs and (actual == other or actual != node):
                 outputs[other] = nodes[actual].outputs
+        delay, left = max((edge.delay for edge in taken if edge.delay is not None), default=None), seconds_left(state)
         return NodeTask(
             state.input,
             clock().now(),
             outputs,
             tuple(sources),
             tuple(name for name, other in nodes.items() if other.status == "waiting" and not other.outputs),
-            self._planner.graph.layer_of(node),
-            self._delay(taken, state),
+            graph.layer_of[node],
+            delay if delay is None or left is None else min(delay, left),
             state.deadline,
             session,
         )
-
-    @staticmethod
-    def _delay(taken: Sequence[NodeEdge], state: ExecutionState) -> float | None:
-        """The longest delay of the edges, limited by the deadline of the execution."""
-        delay = max((edge.delay for edge in taken if edge.delay is not None), default=None)
-        if delay is None or state.deadline is None:
-            return delay
-        return min(delay, max(0.0, (state.deadline - clock().now()).total_seconds()))
 
     async def _end(self, state: ExecutionState, ctx: Context) -> ExecutionState:
         for edge in self._planner.edges_to_end(state):
@@ -176,7 +159,7 @@ class Conductor(Executor):
         counts = self._planner.graph.count(state.nodes)
         result = ExecutionResult(
             "\n\n".join(answer for answer in answers if answer) if any(answers) else None,
-            flatten_outputs(state.outputs()),
+            state.outputs(),
             not failed and state.stopped is None,
             (clock().now() - state.began).total_seconds(),
             "; ".join(problems) or None,
@@ -196,9 +179,6 @@ class Conductor(Executor):
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return "\n\n".join(value)
         return as_text(value) if value not in (None, {}) else ""
-
-    async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
-        await emit(ctx, event, self._name)
 
     async def _emit_edge(self, edge: NodeEdge, ctx: Context) -> None:
         event = events.WorkflowEdgeTraversedEvent(

@@ -9,30 +9,18 @@ from typing import Any, Literal, TypeAlias
 
 from perdure.agent_workflow.definition import END, START
 from perdure.agent_workflow.state import NodeState
+from perdure.graph.drawing.layers import find_back_edges
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Nodes in topological order, apart from the edges that lead back."""
-
-    layers: tuple[tuple[str, ...], ...]
-    """Nodes that may run at the same time."""
-    back: frozenset[int]
-    """Indexes of edges that lead back to an earlier node."""
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        return tuple(node for layer in self.layers for node in layer)
-
-
-def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> Layout:
-    """Layers in the order in which nodes were added. An edge leads back if its target is on a path to its source."""
+def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, ...]], set[int]]:
+    """Layers of nodes that may run at the same time, each in the order in which nodes were added, and the indexes of
+    edges that lead back. An edge leads back if its target is on a path to its source."""
     after: dict[str, list[tuple[int, str]]] = {node: [] for node in nodes}
     for index, (source, target) in enumerate(edges):
         after[source].append((index, target))
     entered = {target for source, target in edges if source != target}
     roots = [node for node in nodes if node not in entered]
-    back = _leading_back([*roots, *nodes], after)
+    back = find_back_edges([*roots, *nodes], after)
     before: dict[str, set[str]] = {node: set() for node in nodes}
     for index, (source, target) in enumerate(edges):
         if index not in back:
@@ -43,7 +31,7 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> Layout:
         layer = tuple(node for node in nodes if node not in placed and before[node] <= placed)
         layers.append(layer)
         placed.update(layer)
-    return Layout(tuple(layers), frozenset(back))
+    return layers, back
 
 
 def cycle_through(source: str, target: str, edges: Iterable[tuple[str, str]]) -> list[str]:
@@ -60,30 +48,6 @@ def cycle_through(source: str, target: str, edges: Iterable[tuple[str, str]]) ->
                 seen.add(node)
                 paths.append([*path, node])
     return [source, target]
-
-
-def _leading_back(roots: Iterable[str], after: dict[str, list[tuple[int, str]]]) -> set[int]:
-    back: set[int] = set()
-    is_on_path: dict[str, bool] = {}
-    """Visited nodes, and whether the current path contains them."""
-    for root in roots:
-        if root in is_on_path:
-            continue
-        is_on_path[root] = True
-        path = [(root, iter(after[root]))]
-        while path:
-            node, edges = path[-1]
-            for index, target in edges:
-                if is_on_path.get(target):
-                    back.add(index)
-                elif target not in is_on_path:
-                    is_on_path[target] = True
-                    path.append((target, iter(after[target])))
-                    break
-            else:
-                is_on_path[node] = False
-                path.pop()
-    return back
 
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
@@ -113,11 +77,10 @@ class EdgeGraph:
         self.out_of = {node: [edge for edge in edges if edge.source == node] for node in (START, *nodes)}
         inner = [edge for edge in edges if edge.source != START and edge.target != END]
         stand_ins = [(source, edge.target) for edge in inner for source in self.sources(edge)[1:]]
-        layout = lay_out(nodes, [*((edge.source, edge.target) for edge in inner), *stand_ins])
-        self.layers = layout.layers
-        self.order = layout.order
-        self._layer = {node: index for index, layer in enumerate(layout.layers) for node in layer}
-        self.back = [inner[index] for index in sorted(layout.back) if index < len(inner)]
+        self.layers, back = lay_out(nodes, [*((edge.source, edge.target) for edge in inner), *stand_ins])
+        self.layer_of = {node: index for index, layer in enumerate(self.layers) for node in layer}
+        self.order = tuple(self.layer_of)
+        self.back = [inner[index] for index in sorted(back) if index < len(inner)]
         """Edges that lead back: each closes a cycle."""
         self.into = {node: [edge for edge in edges if edge.target == node and edge not in self.back] for node in nodes}
         """Edges to each node, without those that lead back."""
@@ -125,9 +88,6 @@ class EdgeGraph:
     def name_of(self, edge: NodeEdge) -> str:
         """The stored name of an edge: it stays the same when the workflow gets more edges."""
         return self._names[id(edge)]
-
-    def layer_of(self, node: str) -> int:
-        return self._layer[node]
 
     def reached_from(self, nodes: Sequence[str]) -> set[str]:
         """These nodes, and all nodes after them along edges that do not lead back."""

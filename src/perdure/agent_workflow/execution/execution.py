@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from perdure.agent_workflow import events
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, log_failure
 from perdure.agent_workflow.execution.node import CONDUCTOR
-from perdure.agent_workflow.execution.views import EventViews
-from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome, flatten_outputs
+from perdure.agent_workflow.execution.views import EventViews, metadata_of
+from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.run.run import WorkflowRunResult
 from perdure.errors import (
@@ -97,8 +97,9 @@ def _is_equal(value: Any, other: Any) -> bool:
 class Execution:
     """An execution that this process drives. Answers that arrive meanwhile are used when it rests."""
 
-    def __init__(self, instance: AgentWorkflowInstance, execution_id: str) -> None:
+    def __init__(self, instance: AgentWorkflowInstance, execution_id: str, emit: Emit) -> None:
         self._instance = instance
+        self._emit_to_stream = emit
         self._workflow = instance.workflow
         self.execution_id = execution_id
         self.asked: dict[str, WorkflowEvent] = {}
@@ -113,7 +114,7 @@ class Execution:
         self._views: EventViews  # made when the stored state is known
 
     async def drive(
-        self, input: Any, responses: Mapping[str, Any] | None, emit: Emit, options: Mapping[str, Any]
+        self, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> WorkflowResult:
         """`input` None resumes the execution. Raises InputMismatch, or ThreadNotFound."""
         stored = await self._instance.find(self.execution_id)
@@ -133,24 +134,15 @@ class Execution:
         if responses is not None:
             call = {"responses": responses}
         while True:
-            result = await self._run(emit, {**options, **call})
-            if stored is None:
-                await self._check_input(input)
+            result = await self._run({**options, **call})
+            # Another caller may have started the execution at the same time.
+            if stored is None and (started := await self._instance.find(self.execution_id)) is not None:
+                started.check(self.execution_id, self._workflow.name, input)
             if result.state != "waiting" or not await self._is_answered(result):
-                await self.wait_for_subscribers()
+                while self._callbacks:  # until every async subscriber has returned
+                    await asyncio.wait(list(self._callbacks))
                 return result
             call = {"responses": self._take_answers(result)}
-
-    async def wait_for_subscribers(self) -> None:
-        """Wait until every async subscriber has returned."""
-        while self._callbacks:
-            await asyncio.wait(list(self._callbacks))
-
-    async def _check_input(self, input: Any) -> None:
-        """Another caller may have started the execution at the same time. Raises InputMismatch."""
-        stored = await self._instance.find(self.execution_id)
-        if stored is not None:
-            stored.check(self.execution_id, self._workflow.name, input)
 
     def _take_answers(self, result: WorkflowResult) -> dict[str, Any]:
         responses = {}
@@ -194,7 +186,7 @@ class Execution:
             if not waiter.done():
                 waiter.set_result(False)
 
-    async def _run(self, emit: Emit, options: dict[str, Any]) -> WorkflowResult:
+    async def _run(self, options: dict[str, Any]) -> WorkflowResult:
         views = self._views
         failed: WorkflowEvent | None = None
         ended: list[events.AgentWorkflowEvent] = []
@@ -210,18 +202,19 @@ class Execution:
                     if isinstance(view, events.WorkflowCompletedEvent) and view.metadata.depth == 0:
                         ended += [] if event.replayed else [view]
                     elif not event.replayed or event.type == "request_info":
-                        self._emit(view, emit)
+                        self._emit(view)
             result = await stream
             for view in ended:
-                self._emit(view, emit)
+                self._emit(view)
         except Exception as error:
             if isinstance(error, IncompatibleWorkflow):
                 error.add_note(await self._describe_start())
             is_trouble = isinstance(error, WorkflowCheckpointException | ThreadConflict)
             if is_trouble or failed is None or failed.details is None or failed.details.executor_id is None:
-                self._emit(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)
+                source = "storage" if type(error).__module__ == "perdure.errors" else "execution"
+                self._emit(views.diagnostic("error", source, f"{type(error).__name__}: {error}"))
                 raise
-            return await self._stop_at_failure(failed.details.executor_id, error, emit)
+            return await self._stop_at_failure(failed.details.executor_id, error)
         return await self._rest(result)
 
     async def _describe_start(self) -> str:
@@ -233,8 +226,8 @@ class Execution:
         version = start.get("version")
         return f"Execution {self.execution_id!r} was started with version {version} of the definition{number}."
 
-    def _emit(self, event: Any, emit: Emit) -> None:
-        emit(event)
+    def _emit(self, event: Any) -> None:
+        self._emit_to_stream(event)
         for called in self._instance.subscribers.notify(event):
             task = asyncio.ensure_future(called)
             self._callbacks.add(task)
@@ -246,37 +239,30 @@ class Execution:
             log_failure(error)
 
     async def _rest(self, run: WorkflowRunResult) -> WorkflowResult:
-        views = self._views
-        run_state = run.get_final_state()
         results = [output for output in run.get_outputs() if isinstance(output, ExecutionResult)]
-        pending = tuple(views.request(event) for event in run.get_request_info_events())
+        pending = tuple(self._views.request(event) for event in run.get_request_info_events())
         if results and not pending:
             return _completed_result(self.execution_id, results[-1], run.usage, run)
-        state: ResultState = "cancelled" if run_state is WorkflowRunState.CANCELLED else "waiting"
+        state: ResultState = "cancelled" if run.get_final_state() is WorkflowRunState.CANCELLED else "waiting"
         stored = await self._instance.find(self.execution_id)
-        before = partial_result(
-            self.execution_id, state, None if stored is None else stored.state, self._instance.now()
-        )
+        reached = None if stored is None else stored.state
+        before = partial_result(self.execution_id, state, reached, self._instance.now())
         return replace(before, pending=pending, usage=run.usage, checkpoint_id=run.checkpoint_id)
 
-    async def _stop_at_failure(self, executor_id: str, error: Exception, emit: Emit) -> WorkflowResult:
+    async def _stop_at_failure(self, executor_id: str, error: Exception) -> WorkflowResult:
         """The result at a failure of a node whose mode is `stop`, with everything recorded or committed until then."""
         stored, views = await self._instance.find(self.execution_id), self._views
-        node, first = views.node_at(executor_id), _first(error)
+        node, first = next(iter(metadata_of(executor_id).agent_chain), None), _first(error)
         text = f"{node}: {type(first).__name__}: {first}" if node else str(first)
         if node is not None and (event := views.report_failure(node, text)) is not None:
-            self._emit(event, emit)
+            self._emit(event)
         state = views.with_outcomes(None if stored is None else stored.state)
         result = partial_result(self.execution_id, "failed", state, self._instance.now())
-        nodes = {} if state is None else state.nodes
+        counts = self._instance.planner.graph.count({} if state is None else state.nodes)
         ended = events.WorkflowCompletedEvent(
-            **views.ids,
-            duration=result.duration,
-            success=False,
-            error=text,
-            **self._instance.planner.graph.count(nodes),
+            **views.ids, duration=result.duration, success=False, error=text, **counts
         )
-        self._emit(ended, emit)
+        self._emit(ended)
         if stored is not None:
             usage = dict(stored.checkpoint.metadata.get("usage", {}))
             result = replace(result, usage=usage, checkpoint_id=stored.checkpoint.checkpoint_id)
@@ -315,9 +301,4 @@ def partial_result(
     if state is None:
         return WorkflowResult(execution_id, result_state)
     duration = (now - state.began).total_seconds()
-    outputs = flatten_outputs(state.outputs())
-    return WorkflowResult(execution_id, result_state, outputs=outputs, duration=duration, error=state.stopped)
-
-
-def _source(error: Exception) -> str:
-    return "storage" if type(error).__module__ == "perdure.errors" else "execution"
+    return WorkflowResult(execution_id, result_state, outputs=state.outputs(), duration=duration, error=state.stopped)

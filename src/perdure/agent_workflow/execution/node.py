@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,7 +24,6 @@ from perdure.agent_workflow.state import (
     emit,
     is_over,
     limit,
-    raise_trouble,
 )
 from perdure.agents.tools import types_of
 from perdure.errors import ApprovalTimedOut
@@ -119,7 +119,7 @@ class AgentNode(Executor):
         self._turns = turns
         self._node = turns.node
         self._config = turns.node.config
-        self._workflow_name = workflow_name
+        self._emit = partial(emit, workflow_name)
         self._conversations = conversations
         self._is_inner = is_inner
         """Whether its workflow is a node of another workflow: then a failure ends that node, not the run."""
@@ -147,7 +147,6 @@ class AgentNode(Executor):
                 return
             turn = await self._turns.take(task, session, ctx)
         except Exception as error:  # noqa: BLE001  # the node's error mode decides about any exception of an agent
-            raise_trouble()
             await self._fail(task, error, ctx)
             return
         await self._settle(task, turn, ctx)
@@ -185,7 +184,6 @@ class AgentNode(Executor):
         try:
             outputs = await self._approve(task, dict(turn.outputs), ctx)
         except Exception as error:  # noqa: BLE001  # no answer arrived in time, or a predicate failed
-            raise_trouble()
             await self._fail(task, error, ctx)
             return
         if isinstance(outputs, str):
@@ -227,7 +225,10 @@ class AgentNode(Executor):
         return {**outputs, **msgspec.json.decode(msgspec.json.encode(decision.data))}  # outputs are plain data
 
     async def _fail(self, task: NodeTask, error: Exception, ctx: Context) -> None:
-        """Apply the node's error mode. `stop` leaves the thread where it can be resumed."""
+        """Apply the node's error mode. `stop` leaves the thread where it can be resumed. An error that keeps this
+        handler's work from being recorded is not a failure of the node: it is raised."""
+        if (trouble := delivery().delivery.journal_error) is not None:
+            raise trouble
         reason = str(error) if isinstance(error, OutOfTime | InnerFailed) else f"{type(error).__name__}: {error}"
         await self._emit(ctx, self._completion_event(task, {}, reason))
         ends_all = isinstance(error, OutOfTime)
@@ -254,6 +255,3 @@ class AgentNode(Executor):
             outputs=outputs,
             error_message=error,
         )
-
-    async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
-        await emit(ctx, event, self._workflow_name)

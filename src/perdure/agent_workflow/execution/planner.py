@@ -19,13 +19,16 @@ from perdure.agent_workflow.execution.edge_graph import EdgeGraph, NodeEdge
 from perdure.agent_workflow.state import ExecutionState, NodeState, Status
 
 
-@dataclass(frozen=True)
+@dataclass
 class NextSteps:
+    """What one evaluation of the state decides."""
+
     state: ExecutionState
-    ready: Mapping[str, Sequence[NodeEdge]] = field(default_factory=dict)
+    """With the nodes and the taken edges after the evaluation, which changes them in place."""
+    ready: dict[str, list[NodeEdge]] = field(default_factory=dict)
     """Nodes that run now, each with the edges that led to it: edges that lead back come first."""
-    skipped: tuple[str, ...] = ()
-    traversed: tuple[NodeEdge, ...] = ()
+    skipped: list[str] = field(default_factory=list)
+    traversed: list[NodeEdge] = field(default_factory=list)
     """Edges taken now."""
     is_limited: bool = False
     """Whether an edge back was not taken because the maximum of passes was reached."""
@@ -34,21 +37,10 @@ class NextSteps:
     ended: ExecutionState | None = None
     """The state at the end of a pass, if another pass begins."""
 
-
-@dataclass
-class _Evaluation:
-    """What one evaluation of the state decides."""
-
-    nodes: dict[str, NodeState]
-    taken: dict[str, bool]
-    """For edges with a test, by name."""
-    ready: dict[str, list[NodeEdge]] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
-    traversed: list[NodeEdge] = field(default_factory=list)
-
     def start(self, node: str, digest: str | None, taken: Sequence[NodeEdge], back: Sequence[NodeEdge] = ()) -> None:
         """`back`: edges whose events were emitted when the pass began."""
-        self.nodes[node] = msgspec.structs.replace(self.nodes[node], status="running", input_digest=digest)
+        nodes = self.state.nodes
+        nodes[node] = msgspec.structs.replace(nodes[node], status="running", input_digest=digest)
         self.ready[node] = [*back, *taken]
         self.traversed += taken
 
@@ -96,65 +88,61 @@ class Planner:
         """Nodes that run now, and nodes that are skipped. With none ready and none running, the execution has ended."""
         # Nodes that were added to the definition during the execution have not run yet.
         nodes = {**{node: NodeState() for node in self.graph.nodes}, **state.nodes}
-        evaluation = _Evaluation(nodes, dict(state.taken))
+        steps = NextSteps(_copy_state(state, nodes))
+        state = steps.state
         for node in self.graph.order:
-            is_waiting = evaluation.nodes[node].status == "waiting"
-            if is_waiting and all(self._is_decidable(edge, evaluation) for edge in self.graph.into[node]):
-                self._decide(node, state, evaluation)
+            into = self.graph.into[node]
+            if state.nodes[node].status == "waiting" and all(self._is_decidable(edge, state) for edge in into):
+                self._decide(node, steps)
         for edge in self.graph.edges:
-            if self._is_decidable(edge, evaluation):
-                self._is_taken(edge, evaluation)
-        after = msgspec.structs.replace(state, nodes=evaluation.nodes, taken=evaluation.taken)
-        if evaluation.ready or any(node_state.status == "running" for node_state in evaluation.nodes.values()):
-            return NextSteps(after, evaluation.ready, tuple(evaluation.skipped), tuple(evaluation.traversed))
-        return self._begin_pass(after, evaluation)
+            if self._is_decidable(edge, state):
+                self._is_taken(edge, state)
+        if steps.ready or any(node_state.status == "running" for node_state in state.nodes.values()):
+            return steps
+        return self._begin_pass(steps)
 
-    def _is_decidable(self, edge: NodeEdge, evaluation: _Evaluation) -> bool:
-        return all(evaluation.nodes[source].is_settled for source in self.graph.sources(edge))
+    def _is_decidable(self, edge: NodeEdge, state: ExecutionState) -> bool:
+        return all(state.nodes[source].is_settled for source in self.graph.sources(edge))
 
-    def _decide(self, node: str, state: ExecutionState, evaluation: _Evaluation) -> None:
-        before, into = evaluation.nodes[node], self.graph.into[node]
-        taken = [edge for edge in into if self._is_taken(edge, evaluation)]
+    def _decide(self, node: str, steps: NextSteps) -> None:
+        state = steps.state
+        before, into = state.nodes[node], self.graph.into[node]
+        taken = [edge for edge in into if self._is_taken(edge, state)]
         back = [edge for edge in self.graph.back if edge.target == node and self.graph.name_of(edge) in state.back]
-        digest = self._digest_input(node, [*back, *taken], evaluation)
+        digest = self._digest_input(node, [*back, *taken], state.nodes)
         if back or (not into and before.runs == 0):
-            evaluation.start(node, digest, taken, back)
+            steps.start(node, digest, taken, back)
             return
-        reason = self._reason_to_skip(into, taken, evaluation)
+        reason = self._reason_to_skip(into, taken, state)
+        is_unchanged = self._skips_unchanged and before.last == "done" and before.input_digest == digest
         if reason is not None:
             has_changed = before.last not in (None, "skipped")
             # Other nodes may still refer to its outputs of an earlier pass.
-            evaluation.nodes[node] = NodeState(
-                "skipped", before.outputs, before.runs, reason, has_changed, before.last, before.input_digest
+            state.nodes[node] = msgspec.structs.replace(
+                before, status="skipped", reason=reason, has_changed=has_changed
             )
-            evaluation.skipped.append(node)
-        elif self._is_unchanged(before, digest) and not self._is_handed_to(taken, evaluation):
-            evaluation.nodes[node] = msgspec.structs.replace(before, status="done", has_changed=False)
+            steps.skipped.append(node)
+        elif is_unchanged and not self._is_handed_to(taken, state):
+            state.nodes[node] = msgspec.structs.replace(before, status="done", has_changed=False)
         else:
-            evaluation.start(node, digest, taken)
+            steps.start(node, digest, taken)
 
-    def _is_unchanged(self, before: NodeState, digest: str | None) -> bool:
-        return self._skips_unchanged and before.last == "done" and before.input_digest == digest
-
-    def _is_handed_to(self, taken: Sequence[NodeEdge], evaluation: _Evaluation) -> bool:
+    def _is_handed_to(self, taken: Sequence[NodeEdge], state: ExecutionState) -> bool:
         """A handoff is an action: its target runs in this pass, even with an unchanged input."""
-        return any(edge.kind == "handoff" and self._deciding_state(edge, evaluation).has_changed for edge in taken)
+        return any(edge.kind == "handoff" and self._deciding_state(edge, state).has_changed for edge in taken)
 
-    def _digest_input(self, node: str, edges: Sequence[NodeEdge], evaluation: _Evaluation) -> str | None:
+    def _digest_input(self, node: str, edges: Sequence[NodeEdge], nodes: Mapping[str, NodeState]) -> str | None:
         """A digest of all outputs that the node can refer to now; None in a workflow without loops."""
         if not self.graph.back:
             return None
-        nodes = evaluation.nodes
         sources = [self.graph.deciding_node(edge, nodes) for edge in edges]
         needed = {other: nodes[self.graph.resolve_fallback(other, nodes)].outputs for other in self.needs.get(node, ())}
         inputs = [sources, [nodes[source].outputs for source in sources], needed]
         return hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
 
-    def _reason_to_skip(
-        self, into: Sequence[NodeEdge], taken: Sequence[NodeEdge], evaluation: _Evaluation
-    ) -> str | None:
+    def _reason_to_skip(self, into: Sequence[NodeEdge], taken: Sequence[NodeEdge], state: ExecutionState) -> str | None:
         for edge in into:
-            has_failed = edge.kind != "fallback" and self._deciding_state(edge, evaluation).status == "failed"
+            has_failed = edge.kind != "fallback" and self._deciding_state(edge, state).status == "failed"
             if has_failed and self._modes.get(edge.source) == "skip":
                 return f"{edge.source!r}, which it depends on, failed"
         if taken:
@@ -163,28 +151,27 @@ class Planner:
             return f"{into[0].source!r} did not fail, so its fallback is not needed" if into else None
         return f"no edge to it was taken (from {', '.join(dict.fromkeys(repr(edge.source) for edge in into))})"
 
-    def _deciding_state(self, edge: NodeEdge, evaluation: _Evaluation) -> NodeState:
-        return evaluation.nodes[self.graph.deciding_node(edge, evaluation.nodes)]
+    def _deciding_state(self, edge: NodeEdge, state: ExecutionState) -> NodeState:
+        return state.nodes[self.graph.deciding_node(edge, state.nodes)]
 
-    def _is_taken(self, edge: NodeEdge, evaluation: _Evaluation) -> bool:
-        """Whether an edge with settled sources is taken."""
+    def _is_taken(self, edge: NodeEdge, state: ExecutionState) -> bool:
+        """Whether an edge with settled sources is taken. Records the result of a test in the state."""
         if edge.kind == "fallback":
-            return evaluation.nodes[edge.source].status == "failed"
-        if self._deciding_state(edge, evaluation).status != "done":
+            return state.nodes[edge.source].status == "failed"
+        source = self._deciding_state(edge, state)
+        if source.status != "done":
             return False
         if edge.test is None and not edge.is_default:
             return True
         name = self.graph.name_of(edge)
-        if name not in evaluation.taken:
-            evaluation.taken[name] = self._evaluate_test(edge, evaluation)
-        return evaluation.taken[name]
-
-    def _evaluate_test(self, edge: NodeEdge, evaluation: _Evaluation) -> bool:
-        if edge.is_default:
-            siblings = self.graph.out_of[edge.source]
-            others = [other for other in siblings if not other.is_default and other.kind != "fallback"]
-            return not any(self._is_taken(other, evaluation) for other in others)
-        return edge.test is None or bool(edge.test(self._deciding_state(edge, evaluation).outputs))
+        if name not in state.taken:
+            if edge.is_default:
+                siblings = self.graph.out_of[edge.source]
+                others = [other for other in siblings if not other.is_default and other.kind != "fallback"]
+                state.taken[name] = not any(self._is_taken(other, state) for other in others)
+            else:
+                state.taken[name] = edge.test is None or bool(edge.test(source.outputs))
+        return state.taken[name]
 
     def is_final(self, node: str, state: ExecutionState) -> bool:
         """Whether the execution ended at this node: it is done, and only END comes after it."""
@@ -195,36 +182,36 @@ class Planner:
         for failed in graph.nodes:
             if failed != node and nodes[failed].status == "failed" and graph.resolve_fallback(failed, nodes) == node:
                 onward += [edge for edge in graph.out_of[failed] if edge.kind != "fallback"]
-        evaluation = _Evaluation(dict(nodes), dict(state.taken))
+        copy = _copy_state(state, nodes)
         ahead = [edge for edge in onward if edge.target != END and edge not in graph.back]
-        return not any(self._is_taken(edge, evaluation) for edge in ahead)
+        return not any(self._is_taken(edge, copy) for edge in ahead)
 
     def edges_to_end(self, state: ExecutionState) -> list[NodeEdge]:
         """Edges to END that were taken."""
-        evaluation = _Evaluation(dict(state.nodes), dict(state.taken))
-        return [edge for edge in self.graph.edges if edge.target == END and self._is_taken(edge, evaluation)]
+        copy = _copy_state(state, state.nodes)
+        return [edge for edge in self.graph.edges if edge.target == END and self._is_taken(edge, copy)]
 
-    def _begin_pass(self, state: ExecutionState, evaluation: _Evaluation) -> NextSteps:
+    def _begin_pass(self, steps: NextSteps) -> NextSteps:
         """All nodes are settled: an edge that leads back begins another pass."""
-        taken = [edge for edge in self.graph.back if self._is_taken(edge, evaluation)]
-        ending = NextSteps(state, {}, tuple(evaluation.skipped), tuple(evaluation.traversed))
+        state = steps.state
+        taken = [edge for edge in self.graph.back if self._is_taken(edge, state)]
         if not taken:
-            return ending
+            return steps
         # Each loop ends on its own: an unchanged loop does not repeat because another loop continues.
         taken = [edge for edge in taken if not self._converges or self._has_changed(edge, state)]
         if not taken:
-            return replace(ending, has_converged=True)
-        again = self.graph.reached_from([edge.target for edge in taken])
+            return replace(steps, has_converged=True)
         if state.passes >= self.max_passes:
-            return replace(ending, is_limited=True)
-        after = self.advance(self._next_pass(state, taken, again))
-        skipped, traversed = (*ending.skipped, *after.skipped), (*ending.traversed, *taken, *after.traversed)
+            return replace(steps, is_limited=True)
+        after = self.advance(self._next_pass(state, taken))
+        skipped, traversed = [*steps.skipped, *after.skipped], [*steps.traversed, *taken, *after.traversed]
         return replace(after, skipped=skipped, traversed=traversed, ended=state)
 
     def _has_changed(self, back: NodeEdge, state: ExecutionState) -> bool:
         return any(state.nodes[node].has_changed for node in self.graph.reached_from([back.target]))
 
-    def _next_pass(self, state: ExecutionState, taken: Sequence[NodeEdge], again: set[str]) -> ExecutionState:
+    def _next_pass(self, state: ExecutionState, taken: Sequence[NodeEdge]) -> ExecutionState:
+        again = self.graph.reached_from([edge.target for edge in taken])
         nodes = {
             node: msgspec.structs.replace(before, status="waiting", has_changed=False, last=before.status)
             if node in again
@@ -241,3 +228,8 @@ class Planner:
             passes=state.passes + 1,
             back=tuple(map(self.graph.name_of, taken)),
         )
+
+
+def _copy_state(state: ExecutionState, nodes: Mapping[str, NodeState]) -> ExecutionState:
+    """The state with these nodes: an evaluation may change the copy."""
+    return msgspec.structs.replace(state, nodes=dict(nodes), taken=dict(state.taken))

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.agent_workflow.conversations import ConversationMessages, merge_messages, new_messages
 from perdure.agent_workflow.definition import ANSWER, NodeDraft, RetryConfig, RetryStrategy
-from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
+from perdure.agent_workflow.execution.values import Values, handoff_tool, input_of, messages_for, outputs_of
 from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.base import adapt_agent, take_live_turn
 from perdure.agents.conversation.message import AgentSession
@@ -65,11 +65,9 @@ class BoundedRetry(RetryPolicy):
 
     policy: RetryPolicy
     seconds_left: Callable[[], float]
-    deadline_error: type[Exception]
-    """Raised at the deadline; it is not retried."""
 
     def retries(self, error: BaseException, attempts: int) -> bool:
-        return not isinstance(error, self.deadline_error) and self.policy.retries(error, attempts)
+        return not isinstance(error, OutOfTime) and self.policy.retries(error, attempts)
 
     def delay_after(self, attempts: int) -> float:
         return min(self.policy.delay_after(attempts), self.seconds_left())
@@ -117,14 +115,8 @@ class Turns:
         self._config = node.config
         self._known_outputs = known_outputs
         self._retry = node.retry or retry_policy_of(node.config.retry)
-        self._tools = [*node.tools, *handoff_tools(node.config)]
+        self._tools = [*node.tools, *(handoff_tool(to.target, to.description) for to in node.config.handoffs)]
         self._semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-    def _limit(self) -> AbstractAsyncContextManager[None]:
-        maximum = self._config.max_concurrent
-        if maximum is None:
-            return nullcontext()
-        return self._semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(maximum))
 
     def input_text(self, task: NodeTask) -> str:
         return input_of(self.node_id, self._config, Values(task, self._known_outputs))
@@ -133,9 +125,7 @@ class Turns:
         """The node's retry policy, limited by the deadline of the execution."""
         if self._retry is None or task.deadline is None:
             return self._retry
-        return BoundedRetry(
-            policy=self._retry, seconds_left=lambda: seconds_left(task) or 0.0, deadline_error=OutOfTime
-        )
+        return BoundedRetry(policy=self._retry, seconds_left=lambda: seconds_left(task) or 0.0)
 
     async def take(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
         """Raises the agent's exception when no attempt is left."""
@@ -176,7 +166,11 @@ class Turns:
                     raise OutOfTime from late.__cause__
                 return result
 
-        async with self._limit():
+        limit: AbstractAsyncContextManager[None] = nullcontext()
+        if self._config.max_concurrent is not None:
+            semaphore = asyncio.Semaphore(self._config.max_concurrent)
+            limit = self._semaphores.setdefault(asyncio.get_running_loop(), semaphore)
+        async with limit:
             recorded: NodeTurn = await ctx.step(
                 turn if task.deadline is None else timely_turn,
                 name=self.agent_name,
@@ -221,10 +215,11 @@ class Turns:
         turns = [result for result in results if isinstance(result, NodeTurn)]
         key = self._config.output_key or ANSWER
         listed = results if config.on_error == "null" else turns
-        outputs = [None if result is None else _item_output(result, key) for result in listed]
-        recorded = None
-        if session is not None:
-            recorded = merge_messages(turn.recorded for turn in turns if turn.recorded is not None)
+        # The output of an item, or a mapping of several.
+        outputs = [
+            result and (result.outputs[key] if list(result.outputs) == [key] else result.outputs) for result in listed
+        ]
+        recorded = merge_messages(turn.recorded for turn in turns if turn.recorded is not None)
         return NodeTurn({key: outputs}, recorded)
 
 
@@ -238,14 +233,7 @@ class ItemsFailed(ExceptionGroup[Exception]):
 
 def _combine(failures: Sequence[BaseException]) -> BaseException:
     """The error that stopped the map, or the failures of its items."""
-    stopped = next(
-        (failure for failure in failures if not isinstance(failure, Exception) or isinstance(failure, OutOfTime)), None
-    )
-    if stopped is not None or len(failures) == 1:
-        return stopped or failures[0]
+    stopped = [failure for failure in failures if not isinstance(failure, Exception) or isinstance(failure, OutOfTime)]
+    if stopped or len(failures) == 1:
+        return [*stopped, *failures][0]
     return ItemsFailed("items failed", [failure for failure in failures if isinstance(failure, Exception)])
-
-
-def _item_output(turn: Any, key: str) -> Any:
-    """The output of an item, or a mapping of several."""
-    return turn.outputs[key] if list(turn.outputs) == [key] else turn.outputs

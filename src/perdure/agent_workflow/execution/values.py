@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.condition import MISSING, field_in, is_missing
+from perdure.agent_workflow.condition import MISSING, field_in
 from perdure.agent_workflow.definition import ANSWER, Draft, NodeConfig, NodeDraft
 from perdure.agent_workflow.state import NodeTask, to_plain
 from perdure.agents.conversation.message import Message
@@ -40,27 +40,29 @@ class Values:
         """The output keys of each node; None: unknown before it runs."""
         self._waiting = task.waiting
         self._input = task.input
+        self._input_keys: Mapping[str, Any] = task.input if isinstance(task.input, Mapping) else {}
         self._near = {source: task.outputs[source] for source in task.sources if source in task.outputs}
         self._outputs = task.outputs
 
     def find(self, key: str, path: str) -> Any:
         """Nodes that led here come first. Raises ValueError for a key without a value."""
         value = self._look_up(key)
-        if not is_missing(value):
+        if value is not MISSING:
             return value
-        keys = list(self.keys())
+        keys = [f"{node}.{name}" for node, outputs in self._outputs.items() for name in outputs]
+        keys += [*self._input_keys, INPUT]
         raise ValueError(f"{path}: no node before it gave {key!r}{did_you_mean(key, keys)}. Keys: {', '.join(keys)}.")
 
     def text(self, key: str, path: str) -> str:
         """The value for a template; empty for an output of a node that was skipped, failed or has not run yet."""
         value = self._look_up(key)
         may_come = self._may_come(key, self._known_outputs)
-        return "" if is_missing(value) and may_come else as_text(self.find(key, path))
+        return "" if value is MISSING and may_come else as_text(self.find(key, path))
 
     def first(self, key: str, path: str) -> Any:
         """The value for an input key. In the first pass of a loop, an output of a later node is the usual input."""
         later = {node: self._known_outputs[node] for node in self._waiting if node in self._known_outputs}
-        is_to_come = is_missing(self._look_up(key)) and self._may_come(key, later)
+        is_to_come = self._look_up(key) is MISSING and self._may_come(key, later)
         return self.usual() if is_to_come else self.find(key, path)
 
     def _may_come(self, key: str, known_outputs: Mapping[str, Collection[str] | None]) -> bool:
@@ -72,28 +74,19 @@ class Values:
 
     def _look_up(self, key: str) -> Any:
         values = (field_in(outputs, key) for outputs in self._candidates())
-        return next((value for value in values if not is_missing(value)), MISSING)
+        return next((value for value in values if value is not MISSING), MISSING)
 
     def _candidates(self) -> Iterator[Mapping[str, Any]]:
         yield from self._near.values()
         yield {node: outputs for node, outputs in self._outputs.items() if outputs}  # as node.key
         yield from self._outputs.values()
-        if isinstance(self._input, Mapping):
-            yield self._input
+        yield self._input_keys
         yield {INPUT: self._input}
-
-    def keys(self) -> Iterator[str]:
-        for node, outputs in self._outputs.items():
-            yield from (f"{node}.{key}" for key in outputs)
-        if isinstance(self._input, Mapping):
-            yield from self._input
-        yield INPUT
 
     def usual(self) -> Any:
         """The input without a key or a template: a value with a usual name, from the nodes that led here or from the
         input, else the whole input."""
-        input_mappings = [self._input] if isinstance(self._input, Mapping) else []
-        for outputs in (*self._near.values(), *input_mappings):
+        for outputs in (*self._near.values(), self._input_keys):
             for key in USUAL:
                 if key in outputs:
                     return outputs[key]
@@ -111,7 +104,7 @@ def input_of(node: str, config: NodeConfig, values: Values, more: Mapping[str, A
         def fill(match: re.Match[str]) -> str:
             key = match[1]
             value = field_in(more or {}, key)
-            return values.text(key, f"{path}.input_template") if is_missing(value) else as_text(value)
+            return values.text(key, f"{path}.input_template") if value is MISSING else as_text(value)
 
         return _PLACEHOLDER.sub(fill, config.input_template)
     if more is not None:
@@ -170,12 +163,9 @@ def _match_union(node: str, response: AgentResponse, types: Sequence[type]) -> t
     raise ValueError(f"agents.{node}: the answer is none of {names}. {problems[0]}")
 
 
-def handoff_tools(config: NodeConfig) -> list[Tool]:
-    """One tool for each target of a router."""
-    return [_handoff_tool(handoff.target, handoff.description) for handoff in config.handoffs]
+def handoff_tool(target: str, description: str | None) -> Tool:
+    """The tool by which a router chooses this target."""
 
-
-def _handoff_tool(target: str, description: str | None) -> Tool:
     def hand_off() -> str:
         return f"Handed off to {target}."
 
@@ -206,15 +196,12 @@ def handoff_in(node: str, config: NodeConfig, response: AgentResponse) -> str:
     )
 
 
-def outputs_known(node: NodeDraft) -> list[str] | None:
-    """None: any output is possible, as with an approval, which may add data to the outputs."""
-    return None if node.config.approval is not None else outputs_of_agent(node)
-
-
-def outputs_of_agent(node: NodeDraft) -> list[str] | None:
-    """The outputs before an approval."""
+def outputs_known(node: NodeDraft, *, before_approval: bool = False) -> list[str] | None:
+    """None: any output is possible, as after an approval, which may add data to the outputs."""
     config = node.config
     answer = config.output_key or ANSWER
+    if config.approval is not None and not before_approval:
+        return None
     if config.workflow is not None or node.workflow is not None:
         return [answer, "outputs"]
     if config.map is not None or config.output_mode == "string":
@@ -224,10 +211,12 @@ def outputs_of_agent(node: NodeDraft) -> list[str] | None:
     more = [MATCHED_TYPE] if config.output_mode == "union" else []
     if config.output_key is not None:
         return [answer, *more]
-    keys_by_type = [_keys_of_type(kind) for kind in node.types]
-    if not keys_by_type or any(keys is None for keys in keys_by_type):
-        return None
-    return list(dict.fromkeys([*(key for keys in keys_by_type if keys is not None for key in keys), *more]))
+    keys: dict[str, None] = {}
+    for kind in node.types:
+        if (own := _keys_of_type(kind)) is None:
+            return None
+        keys |= dict.fromkeys(own)
+    return [*keys | dict.fromkeys(more)] if node.types else None
 
 
 def _keys_of_type(kind: Any) -> list[str] | None:
@@ -260,14 +249,12 @@ def outputs_by_node(draft: Draft) -> dict[str, Collection[str] | None]:
 def needs_of(draft: Draft) -> dict[str, Collection[str]]:
     """For each node, the nodes whose outputs it may refer to, beside those that lead to it."""
     known = outputs_by_node(draft)
-    needs: dict[str, Collection[str]] = {}
-    for node_id, node in draft.nodes.items():
-        approval = node.config.approval
-        if node.needs_approval is not None or (approval is not None and approval.predicate is not None):
-            needs[node_id] = list(known)  # a function may use all outputs
-            continue
-        needs[node_id] = {name for _, key in keys_needed(node.config) for name in _named_by(key, known)}
-    return needs
+    return {
+        node_id: list(known)  # a function may use all outputs
+        if node.needs_approval is not None
+        else {name for _, key in keys_needed(node.config) for name in _named_by(key, known)}
+        for node_id, node in draft.nodes.items()
+    }
 
 
 def keys_needed(config: NodeConfig) -> Iterator[tuple[str, str]]:

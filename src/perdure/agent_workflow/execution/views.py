@@ -35,7 +35,7 @@ class EventViews:
 
     def convert(self, event: WorkflowEvent) -> Iterator[events.AgentWorkflowEvent | WorkflowEvent]:
         """The public view of an engine event: none or one."""
-        metadata = _metadata(event.executor_id)
+        metadata = metadata_of(event.executor_id)
         data = event.data
         if event.type == events.EVENT:
             metadata = _of_node(metadata, data)
@@ -82,7 +82,7 @@ class EventViews:
             metadata=events.EventMetadata(node, None, None, (node,), 0),
             agent_id=node,
             agent_name=node,
-            layer_index=self._graph.layer_of(node),
+            layer_index=self._graph.layer_of[node],
             success=False,
             duration=0.0,
             progress=self._settle(node, "failed", {}),
@@ -95,23 +95,14 @@ class EventViews:
             return None
         return msgspec.structs.replace(state, nodes={**state.nodes, **self._outcomes})
 
-    @staticmethod
-    def node_at(executor_id: str) -> str | None:
-        """The outermost node of a path."""
-        chain = _metadata(executor_id).agent_chain
-        return chain[0] if chain else None
-
     def request(self, event: WorkflowEvent) -> events.WorkflowApprovalRequestedEvent:
-        data, metadata = event.data, _metadata(event.executor_id)
-        message, description, outputs = "", None, {}
+        data, metadata = event.data, metadata_of(event.executor_id)
+        message, description, outputs = str(data), None, {}
         if isinstance(data, ApprovalRequest):
             message, description, outputs = data.message, data.description, data.outputs
-        elif isinstance(data, Content) and data.function_call is not None:
-            call = data.function_call
+        elif isinstance(data, Content) and (call := data.function_call) is not None:
             message = f"May it call {call.name}?"
             outputs = {"tool": call.name, "arguments": call.parse_arguments()}
-        else:
-            message = str(data)
         return events.WorkflowApprovalRequestedEvent(
             **self.ids,
             metadata=metadata,
@@ -125,7 +116,7 @@ class EventViews:
         )
 
     def _diagnostic(self, event: WorkflowEvent) -> events.WorkflowDiagnosticEvent:
-        metadata = _metadata(event.executor_id)
+        metadata = metadata_of(event.executor_id)
         if event.type == "warning":
             return self.diagnostic("warning", "workflow", str(event.data), metadata.agent_id)
         failure = "" if event.details is None else f"{event.details.error_type}: {event.details.message}"
@@ -145,7 +136,7 @@ def public_id(execution_id: str, request_id: str) -> str:
     return request_id if request_id.startswith(prefix) else prefix + request_id
 
 
-def _metadata(executor_id: str | None) -> events.EventMetadata:
+def metadata_of(executor_id: str | None) -> events.EventMetadata:
     """From the path of the executor: `review.workflow/check` is the node `check` in the workflow of `review`."""
     parts = [part for part in (executor_id or "").split("/") if part]
     outer = [part.removesuffix(INNER) for part in parts if part.endswith(INNER)]

@@ -7,73 +7,71 @@ layers it passes, its ends included, and turns above its target and below its so
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 from perdure.graph.drawing.picture import Link, Picture
 
+T = TypeVar("T")
 
-def back_links(picture: Picture) -> frozenset[int]:
+
+def _back_links(picture: Picture) -> set[int]:
     """The numbers of the links to draw upwards.
 
     Two ways to choose them, and the one that needs fewer: those that a walk from the start finds leading to where it
     came from, or those that close a circle of links leading away from the start.
     """
-    by_walking, by_distance = _found_walking(picture), _found_by_distance(picture)
-    return frozenset(by_distance if len(by_distance) < len(by_walking) else by_walking)
-
-
-def _roots(picture: Picture) -> list[int]:
-    return sorted(range(len(picture.shapes)), key=lambda number: not picture.shapes[number].is_start)
-
-
-def _links_out(picture: Picture) -> list[list[int]]:
-    leaving: list[list[int]] = [[] for _ in picture.shapes]
+    roots = sorted(range(len(picture.shapes)), key=lambda number: not picture.shapes[number].is_start)
+    leaving: dict[int, list[tuple[int, int]]] = {shape: [] for shape in roots}
     for number, link in enumerate(picture.links):
         if link.source != link.target:
-            leaving[link.source].append(number)
-    return leaving
+            leaving[link.source].append((number, link.target))
+    by_walking = find_back_edges(roots, leaving)
+    by_distance = _found_by_distance(picture, _distances(roots, leaving))
+    return by_distance if len(by_distance) < len(by_walking) else by_walking
 
 
-def _found_walking(picture: Picture) -> set[int]:
-    leaving = _links_out(picture)
+def find_back_edges(roots: Iterable[T], leaving: Mapping[T, Iterable[tuple[int, T]]]) -> set[int]:
+    """The numbers of the edges that a walk in depth, from each of these nodes, finds leading to where it came from.
+
+    `leaving`: the edges from each node, each with its number and its target.
+    """
     back: set[int] = set()
-    state = ["unseen"] * len(picture.shapes)
-    for root in _roots(picture):
-        if state[root] != "unseen":
+    is_on_path: dict[T, bool] = {}
+    """Visited nodes, and whether the current path contains them."""
+    for root in roots:
+        if root in is_on_path:
             continue
-        state[root] = "on the way"
-        walk = [(root, iter(leaving[root]))]  # not recursive: a chain may be longer than Python's stack
-        while walk:
-            shape, links = walk[-1]
-            number = next(links, -1)
-            if number < 0:
-                state[shape] = "done"
-                walk.pop()
-                continue
-            target = picture.links[number].target
-            if state[target] == "on the way":
-                back.add(number)
-            elif state[target] == "unseen":
-                state[target] = "on the way"
-                walk.append((target, iter(leaving[target])))
+        is_on_path[root] = True
+        path = [(root, iter(leaving[root]))]  # not recursive: a chain may be longer than Python's stack
+        while path:
+            node, edges = path[-1]
+            for number, target in edges:
+                if is_on_path.get(target):
+                    back.add(number)
+                elif target not in is_on_path:
+                    is_on_path[target] = True
+                    path.append((target, iter(leaving[target])))
+                    break
+            else:
+                is_on_path[node] = False
+                path.pop()
     return back
 
 
-def _found_by_distance(picture: Picture) -> set[int]:
-    distances = _distances(picture)
-    links = [(number, link) for number, link in enumerate(picture.links) if link.source != link.target]
+def _found_by_distance(picture: Picture, distances: Mapping[int, int]) -> set[int]:
     following: list[set[int]] = [set() for _ in picture.shapes]
-    for _, link in links:
+    others = []
+    for number, link in enumerate(picture.links):
         if distances[link.target] > distances[link.source]:
             following[link.source].add(link.target)
+        elif link.source != link.target:
+            others.append((number, link))
     back: set[int] = set()
-    for number, link in links:
-        if distances[link.target] > distances[link.source]:
-            continue
+    for number, link in others:
         if _leads_to(following, link.target, link.source):
             back.add(number)
         else:
@@ -81,19 +79,15 @@ def _found_by_distance(picture: Picture) -> set[int]:
     return back
 
 
-def _distances(picture: Picture) -> list[int]:
+def _distances(roots: Sequence[int], leaving: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, int]:
     """How many links each shape is away from the start, by the shortest way."""
-    leaving = _links_out(picture)
-    distances = [-1] * len(picture.shapes)
-    for root in _roots(picture):
-        if distances[root] >= 0:
-            continue
-        distances[root] = 0
+    distances: dict[int, int] = {}
+    for root in roots:
+        distances.setdefault(root, 0)
         queue = [root]
         for shape in queue:  # grows while it is read
-            for number in leaving[shape]:
-                target = picture.links[number].target
-                if distances[target] < 0:
+            for _, target in leaving[shape]:
+                if target not in distances:
                     distances[target] = distances[shape] + 1
                     queue.append(target)
     return distances
@@ -137,10 +131,6 @@ class Spot:
     top: float = 0
 
     @property
-    def bottom(self) -> float:
-        return self.top + self.extent.height
-
-    @property
     def is_solid(self) -> bool:
         """Whether there is something to see, which links must not run through."""
         return self.kind in ("shape", "label")
@@ -182,16 +172,14 @@ class EdgeRoute:
         return next((spot for spot in self.passes if spot.kind == "label"), None)
 
 
-@dataclass(frozen=True)
-class Layered:
-    layers: list[list[Spot]]
-    shapes: list[Spot]
-    routes: list[EdgeRoute]
+def make_layers(
+    picture: Picture, shapes: Sequence[Extent], labels: Sequence[Extent | None]
+) -> tuple[list[list[Spot]], list[Spot], list[EdgeRoute]]:
+    """The layers, not yet in a good order, the spots of the shapes, and the routes of the links.
 
-
-def make_layers(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Extent | None]) -> Layered:
-    """The picture in layers, not yet in a good order. Links of a shape to itself are left out: they need no layer."""
-    back = back_links(picture)
+    Links of a shape to itself are left out: they need no layer.
+    """
+    back = _back_links(picture)
     ranks = _ranks(picture, back)
     spots = [Spot("shape", rank, extent) for rank, extent in zip(ranks, shapes, strict=True)]
     links = [(number, link) for number, link in enumerate(picture.links) if link.source != link.target]
@@ -209,7 +197,7 @@ def make_layers(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Ext
     for number, layer in enumerate(layers.values()):
         for spot in layer:
             spot.rank = number
-    return Layered(list(layers.values()), spots, routes)
+    return list(layers.values()), spots, routes
 
 
 def _ranks(picture: Picture, back: Collection[int]) -> list[int]:

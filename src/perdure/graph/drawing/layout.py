@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from perdure.graph.drawing.layers import EdgeRoute, Extent, Layered, Spot, make_layers
+from perdure.graph.drawing.layers import EdgeRoute, Extent, Spot, make_layers
 from perdure.graph.drawing.lines import LOOP_WIDTH, Lines
 from perdure.graph.drawing.picture import Box, Drawing, Picture, Rectangle, Shape, Stroke, Tag
 from perdure.graph.drawing.placing import measure, order_layers, place
@@ -114,20 +115,6 @@ def name_lines(shape: Shape) -> tuple[str, ...]:
     return tuple(wrap(shape.label, NAME_SIZE, width=_NAME_WIDTH, lines=1 if shape.inside else 3))
 
 
-def size_of(picture: Picture, number: int, lines: tuple[str, ...]) -> tuple[float, float]:
-    """Width and height of a shape without an inner picture."""
-    shape = picture.shapes[number]
-    if shape.kind == "switch":
-        return 16, 16
-    if shape.kind == "join":
-        arriving = sum(link.target == number for link in picture.links)
-        return min(max(36.0, 14.0 * arriving), 140.0), 6
-    if shape.kind == "selection":
-        return _widest(lines, LABEL_SIZE) + 22, 8 + LABEL_LINE * len(lines)
-    mark = START_MARK if shape.is_start else 0
-    return max(72.0, _widest(lines, NAME_SIZE) + 28 + mark), 20 + NAME_LINE * len(lines)
-
-
 def label_size(lines: tuple[str, ...]) -> tuple[float, float]:
     return _widest(lines, LABEL_SIZE) + 12, 6 + LABEL_LINE * len(lines)
 
@@ -153,24 +140,32 @@ class _Layout:
         self._sizes = [self._size(number) for number in range(len(picture.shapes))]
 
     def _size(self, number: int) -> tuple[float, float]:
-        shape, inside = self._picture.shapes[number], self._inside[number]
+        """Width and height of a shape."""
+        shape, inside, lines = self._picture.shapes[number], self._inside[number], self._names[number]
+        if shape.kind == "switch":
+            return 16, 16
+        if shape.kind == "join":
+            arriving = sum(link.target == number for link in self._picture.links)
+            return min(max(36.0, 14.0 * arriving), 140.0), 6
+        if shape.kind == "selection":
+            return _widest(lines, LABEL_SIZE) + 22, 8 + LABEL_LINE * len(lines)
+        name = _widest(lines, NAME_SIZE) + (START_MARK if shape.is_start else 0)
         if inside is None:
-            return size_of(self._picture, number, self._names[number])
-        title = _widest(self._names[number], NAME_SIZE) + 2 * INSET + 24 + (START_MARK if shape.is_start else 0)
-        return max(inside.width + 2 * INSET, title), inside.height + TITLE_HEIGHT + INSET
+            return max(72.0, name + 28), 20 + NAME_LINE * len(lines)
+        return max(inside.width + 2 * INSET, name + 2 * INSET + 24), inside.height + TITLE_HEIGHT + INSET
 
     def drawing(self) -> Drawing:
         loops = {link.source: number for number, link in enumerate(self._picture.links) if link.source == link.target}
         extents = [self._extent(number, loops.get(number)) for number in range(len(self._sizes))]
-        layers = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
-        order_layers(layers.layers, [[*route.turns, *route.passes] for route in layers.routes if route.passes])
-        place(layers.layers)
-        _choose_sides(layers, loops)
-        heights = measure(layers.layers, layers.routes)
-        areas = [_area(spot, size) for spot, size in zip(layers.shapes, self._sizes, strict=True)]
-        strokes = list(Lines(self._picture, areas, layers.routes, heights).strokes())
+        layers, spots, routes = make_layers(self._picture, extents, [_label_extent(lines) for lines in self._labels])
+        order_layers(layers, [[*route.turns, *route.passes] for route in routes if route.passes])
+        place(layers)
+        _choose_sides(layers, routes, {spots[number] for number in loops})
+        heights = measure(layers, routes)
+        areas = [_area(spot, size) for spot, size in zip(spots, self._sizes, strict=True)]
+        strokes = list(Lines(self._picture, areas, routes, heights).strokes())
         boxes = list(map(Box, self._picture.shapes, areas, self._names))
-        return _crop(boxes, self._tags(layers.routes, areas), strokes, self._place_drawings(areas))
+        return _crop(boxes, self._tags(routes, areas), strokes, self._place_drawings(areas))
 
     def _extent(self, number: int, loop: int | None) -> Extent:
         width, height = self._sizes[number]
@@ -193,7 +188,7 @@ class _Layout:
     def _place_drawings(self, areas: Sequence[Rectangle]) -> list[Drawing]:
         """The drawings of sub-workflows, at their places."""
         return [
-            inside.place_inside(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
+            inside.move(area.x + (area.width - inside.width) / 2, area.y + TITLE_HEIGHT)
             for inside, area in zip(self._inside, areas, strict=True)
             if inside is not None
         ]
@@ -215,18 +210,17 @@ def _beside(area: Rectangle, size: tuple[float, float]) -> Rectangle:
     return Rectangle(area.right + LOOP_WIDTH - 4, area.y + (area.height - size[1]) / 2, *size)
 
 
-def _choose_sides(layers: Layered, loops: Collection[int]) -> None:
+def _choose_sides(layers: Sequence[Sequence[Spot]], routes: Sequence[EdgeRoute], looping: Collection[Spot]) -> None:
     """Links that lead upwards take the side of a box if their lane is its neighbour."""
     neighbours: set[tuple[Spot, Spot]] = set()
-    for layer in layers.layers:
+    for layer in layers:
         neighbours.update(pairwise(spot for spot in layer if spot.kind != "turn"))
-    looping = {layers.shapes[number] for number in loops}
 
     def is_beside(box: Spot, lane: Spot) -> bool:
         """A loop takes the right side of its box."""
         return (lane, box) in neighbours or ((box, lane) in neighbours and box not in looping)
 
-    for route in layers.routes:
+    for route in routes:
         if route.is_back:
             route.leaves_sideways = is_beside(route.source, route.passes[-1])
             route.arrives_sideways = is_beside(route.target, route.passes[0])
@@ -245,7 +239,7 @@ def _crop(boxes: list[Box], tags: list[Tag], strokes: list[Stroke], inside: list
         width=right - left,
         height=bottom - top,
         boxes=(*boxes, *(box for drawing in inside for box in drawing.boxes)),
-        tags=(*tags, *(tag for drawing in inside for tag in drawing.tags)),
+        tags=(*tags, *(replace(tag, is_inside=True) for drawing in inside for tag in drawing.tags)),
         strokes=(*strokes, *(stroke for drawing in inside for stroke in drawing.strokes)),
     )
     return whole.move(-left, -top)

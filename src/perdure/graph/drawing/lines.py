@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from perdure.graph.drawing.layers import EdgeRoute, Spot
 from perdure.graph.drawing.picture import Link, Picture, Point, Rectangle, Step, Stroke
@@ -13,9 +14,7 @@ _STEP = 16.0
 _SAME = 0.5
 
 
-def spread(
-    middle: float, half_width: float, wanted: Sequence[float], *, is_wide: bool, corner: float = 12
-) -> list[float]:
+def spread(middle: float, half_width: float, wanted: Sequence[float], *, is_wide: bool, corner: float) -> list[float]:
     """A place for each link, whose other ends are at `wanted`, sorted: side by side around the middle of the box.
 
     A link that comes straight from above the middle stays straight. On a wide box (a sub-workflow) each one does for
@@ -50,7 +49,7 @@ class Pen:
 
     def line(self, x: float, y: float) -> None:
         """Straight on; nothing if already there. Pieces in one direction become one."""
-        if _near(self.at, (x, y)):
+        if abs(self.at[0] - x) < _SAME_POINT and abs(self.at[1] - y) < _SAME_POINT:
             return
         if self._steps[-1][0] == "L" and _straight(self._steps[-2][1][-1], self.at, (x, y)):
             self._steps.pop()
@@ -80,14 +79,11 @@ class Pen:
         return tuple(rounded)
 
 
-def _near(point: Point, other: Point) -> bool:
-    return abs(point[0] - other[0]) < _SAME_POINT and abs(point[1] - other[1]) < _SAME_POINT
-
-
 def _straight(first: Point, second: Point, third: Point) -> bool:
-    upright = abs(first[0] - second[0]) < _SAME_POINT and abs(second[0] - third[0]) < _SAME_POINT
-    level = abs(first[1] - second[1]) < _SAME_POINT and abs(second[1] - third[1]) < _SAME_POINT
-    return upright or level
+    """Whether the way through these points is upright or level."""
+    return any(
+        abs(a - b) < _SAME_POINT and abs(b - c) < _SAME_POINT for a, b, c in zip(first, second, third, strict=True)
+    )
 
 
 def _length(start: Point, end: Point) -> float:
@@ -96,8 +92,7 @@ def _length(start: Point, end: Point) -> float:
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:
-    length = _length(start, end) or 1
-    part = distance / length
+    part = distance / (_length(start, end) or 1)
     return (start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part)
 
 
@@ -127,7 +122,7 @@ class Lines:
 
     def _choose_ports(self) -> None:
         leaving: dict[int, dict[int, list[EdgeRoute]]] = {}
-        arriving: dict[int, dict[int, list[EdgeRoute]]] = {}
+        arriving: dict[int, list[list[EdgeRoute]]] = {}
         for route in self._routes:
             link = route.link
             if not route.leaves_sideways:
@@ -135,23 +130,21 @@ class Lines:
                 bundle = -3 - route.number if route.is_back else link.bundle
                 leaving.setdefault(link.source, {}).setdefault(bundle, []).append(route)
             if not route.arrives_sideways:
-                arriving.setdefault(link.target, {})[route.number] = [route]
+                arriving.setdefault(link.target, []).append([route])
         for shape, bundles in arriving.items():
-            self._spread(shape, list(bundles.values()), down=False)
-        for shape, bundles in leaving.items():
-            self._spread(shape, list(bundles.values()), down=True)
+            self._spread(shape, bundles, down=False)
+        for shape, by_bundle in leaving.items():
+            self._spread(shape, list(by_bundle.values()), down=True)
 
     def _spread(self, shape: int, bundles: list[list[EdgeRoute]], *, down: bool) -> None:
         area, kind = self._areas[shape], self._picture.shapes[shape].kind
-        middle = area.x + area.width / 2
         if kind in ("switch", "selection") and down:
             bundles = [[route for bundle in bundles for route in bundle]]
-        places = {id(bundle): self._place(bundle, down=down) for bundle in bundles}
-        bundles.sort(key=lambda bundle: places[id(bundle)])
-        wanted = [places[id(bundle)][0] for bundle in bundles]
+        placed = sorted(((self._place(bundle, down=down), bundle) for bundle in bundles), key=itemgetter(0))
+        wanted = [x for (x, _), _ in placed]
         is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 18}.get(kind, 12)
-        chosen = spread(middle, area.width / 2, wanted, is_wide=is_wide, corner=corner)
-        for bundle, x in zip(bundles, chosen, strict=True):
+        chosen = spread(area.x + area.width / 2, area.width / 2, wanted, is_wide=is_wide, corner=corner)
+        for (_, bundle), x in zip(placed, chosen, strict=True):
             for route in bundle:
                 if down:
                     route.x_from = x

@@ -5,7 +5,7 @@ Sub-workflows are pictures inside shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -97,10 +97,10 @@ class _Painter:
 
     def picture(self) -> Picture:
         for executor_id, executor in self._graph.executors.items():
-            self._index[executor_id] = self._add(self._shape(executor_id, executor))
+            self._index[executor_id] = self._add_executor(executor_id, executor)
         if self._with_entry:
             start_id = self._graph.start_executor_id
-            entry = self._add(Shape("entry", f"internal:{start_id}", f"{self._prefix}internal:{start_id}"))
+            entry = self._add("entry", f"internal:{start_id}", f"internal:{start_id}")
             self._links.append(Link(entry, self._index[start_id], bundle=-1))
         for number, group in enumerate(self._graph.edge_groups):
             self._draw_group(group, number)
@@ -108,28 +108,31 @@ class _Painter:
             self._links.append(Link(self._index[source_id], self._index[target_id], "fallback", ON_ERROR, -2))
         return Picture(tuple(self._shapes), tuple(self._links))
 
-    def _add(self, shape: Shape) -> int:
-        self._shapes.append(shape)
+    def _add(
+        self, kind: ShapeKind, label: str, path: str, is_start: bool = False, inside: Picture | None = None
+    ) -> int:
+        self._shapes.append(Shape(kind, label, f"{self._prefix}{path}", is_start, inside))
         return len(self._shapes) - 1
 
-    def _shape(self, executor_id: str, executor: Executor) -> Shape:
-        path = f"{self._prefix}{executor_id}"
+    def _add_executor(self, executor_id: str, executor: Executor) -> int:
         is_start = executor_id == self._graph.start_executor_id
         if not isinstance(executor, WorkflowExecutor):
-            return Shape("executor", executor_id, path, is_start)
-        inside = _Painter(executor.graph, f"{path}/", self._with_hubs, self._with_entry).picture()
-        return Shape("workflow", executor_id, path, is_start, inside)
+            return self._add("executor", executor_id, executor_id, is_start)
+        prefix = f"{self._prefix}{executor_id}/"
+        inside = _Painter(executor.graph, prefix, self._with_hubs, self._with_entry).picture()
+        return self._add("workflow", executor_id, executor_id, is_start, inside)
 
     def _draw_group(self, group: EdgeGroup, number: int) -> None:
         if isinstance(group, FanInEdgeGroup):
             target_id = group.edges[0].target_id
-            join = self._hub("join", "fan-in", target_id)
+            join = self._add("join", "fan-in", target_id)
             self._links += [Link(self._index[edge.source_id], join, bundle=number) for edge in group.edges]
             self._links.append(Link(join, self._index[target_id], bundle=number))
             return
-        labels = list(_labels(group))
+        selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
         hub = self._hub_of(group, number)
-        for edge, label in zip(group.edges, labels, strict=True):
+        for edge in group.edges:
+            label = selection or edge.condition_name or ("condition" if edge.has_condition else None)
             source = self._index[edge.source_id] if hub is None else hub
             text = None if hub is not None and isinstance(group, FanOutEdgeGroup) else label
             kind: LinkKind = "plain" if label is None else "conditional"
@@ -141,23 +144,13 @@ class _Painter:
             return None
         source_id = group.edges[0].source_id
         if isinstance(group, SwitchCaseEdgeGroup):
-            hub = self._hub("switch", "switch", source_id)
+            hub = self._add("switch", "switch", source_id)
         elif isinstance(group, FanOutEdgeGroup) and group.selection_func is not None:
-            hub = self._hub("selection", group.selection_func_name or "selection", source_id)
+            hub = self._add("selection", group.selection_func_name or "selection", source_id)
         else:
             return None
         self._links.append(Link(self._index[source_id], hub, bundle=number))
         return hub
-
-    def _hub(self, kind: ShapeKind, label: str, owner_id: str) -> int:
-        return self._add(Shape(kind, label, f"{self._prefix}{owner_id}"))
-
-
-def _labels(group: EdgeGroup) -> Iterator[str | None]:
-    """The condition, case or selection of each edge of a group; None for an unconditional edge."""
-    selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
-    for edge in group.edges:
-        yield selection or edge.condition_name or ("condition" if edge.has_condition else None)
 
 
 Point: TypeAlias = tuple[float, float]
@@ -202,8 +195,8 @@ class Tag:
     target: Shape
     area: Rectangle
     lines: tuple[str, ...]
-    depth: int = 0
-    """How many sub-workflows it is inside of."""
+    is_inside: bool = False
+    """Whether it is in a sub-workflow."""
 
 
 @dataclass(frozen=True)
@@ -232,11 +225,6 @@ class Drawing:
             tags=tuple(replace(tag, area=tag.area.move(dx, dy)) for tag in self.tags),
             strokes=tuple(_move_stroke(stroke, dx, dy) for stroke in self.strokes),
         )
-
-    def place_inside(self, dx: float, dy: float) -> Drawing:
-        """The same inside another: moved, and its tags one level deeper."""
-        drawing = self.move(dx, dy)
-        return replace(drawing, tags=tuple(replace(tag, depth=tag.depth + 1) for tag in drawing.tags))
 
 
 def _move_stroke(stroke: Stroke, dx: float, dy: float) -> Stroke:
@@ -285,9 +273,9 @@ class _Reading:
         """Executors of this superstep, with the requests that they had open before it."""
 
     def outcomes(self) -> dict[str, str]:
-        waiting = {path for path, open_requests in self._asked.items() if open_requests}
         return {
-            path: WAITING if state == COMPLETED and path in waiting else state for path, state in self._states.items()
+            path: WAITING if state == COMPLETED and self._asked.get(path) else state
+            for path, state in self._states.items()
         }
 
     def take(self, event: WorkflowEvent) -> None:
@@ -295,7 +283,11 @@ class _Reading:
         if event.type == "superstep_started":
             self._touched = {}
         elif event.type == "superstep_discarded":
-            self._discard()
+            for touched, requests in self._touched.items():
+                self._asked[touched] = requests
+                if self._states.get(touched) != FAILED:
+                    self._states[touched] = DUE
+            self._touched = {}
         elif event.type == "failed" and event.details is not None and event.details.executor_id is not None:
             self._states[event.details.executor_id] = FAILED
         elif path is not None:
@@ -316,13 +308,6 @@ class _Reading:
             self._asked[path] = [request for request in requests if request != expired]
         if event.type in _STATES:
             self._states[path] = _STATES[event.type]
-
-    def _discard(self) -> None:
-        for path, requests in self._touched.items():
-            self._asked[path] = requests
-            if self._states.get(path) != FAILED:
-                self._states[path] = DUE
-        self._touched = {}
 
 
 def _with_enclosing(outcomes: dict[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TypeAlias
 
 from perdure.graph.drawing.layers import EdgeRoute, Spot
@@ -24,7 +24,7 @@ def order_layers(layers: list[list[Spot]], lanes: Sequence[Sequence[Spot]]) -> N
     `lanes` are the spots of each link that passes several layers: these are also moved as a whole.
     """
     _follow_links(layers)
-    best, fewest = _copy(layers), _crossings(layers)
+    best, fewest = list(map(list, layers)), _crossings(layers)
     outermost_last = sorted(lanes, key=len)
     for sweep in range(_SWEEPS):
         if fewest == 0:
@@ -35,7 +35,7 @@ def order_layers(layers: list[list[Spot]], lanes: Sequence[Sequence[Spot]]) -> N
             _move_outside(layers, lane)
         crossings = _crossings(layers)
         if crossings < fewest:
-            best, fewest = _copy(layers), crossings
+            best, fewest = list(map(list, layers)), crossings
     _restore(layers, best)
     for lane in outermost_last:
         _move_outside(layers, lane)
@@ -48,7 +48,7 @@ def _move_outside(layers: list[list[Spot]], lane: Sequence[Spot]) -> None:
     """
     ranks = [spot.rank for spot in lane]
     near = layers[max(min(ranks) - 1, 0) : max(ranks) + 2]
-    before, cost = _copy(near), (_crossings(near), _open_turns(lane))
+    before, cost = list(map(list, near)), (_crossings(near), _open_turns(lane))
     for to_the_left in (False, True):
         if cost == (0, 0):
             return
@@ -74,10 +74,6 @@ def _restore(layers: list[list[Spot]], orders: list[list[Spot]]) -> None:
         _number(layer)
 
 
-def _copy(layers: list[list[Spot]]) -> list[list[Spot]]:
-    return [list(layer) for layer in layers]
-
-
 def _number(layer: list[Spot]) -> None:
     for number, spot in enumerate(layer):
         spot.order = number
@@ -95,12 +91,10 @@ def _follow_links(layers: list[list[Spot]]) -> None:
                 continue
             seen[spot] = None
             walk += [below for below in reversed(spot.below) if below.kind != "turn"]
-    for layer in layers:
-        layer.clear()
+    orders: list[list[Spot]] = [[] for _ in layers]
     for spot in seen:
-        layers[spot.rank].append(spot)
-    for layer in layers:
-        _number(layer)
+        orders[spot.rank].append(spot)
+    _restore(layers, orders)
 
 
 def _first_seen(spot: Spot) -> tuple[bool, int]:
@@ -223,6 +217,7 @@ def _take_tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[int, flo
     Returns the room that they need, by layer.
     """
     taken: dict[int, int] = {}
+    """The last track of each layer."""
 
     def distance(route: EdgeRoute) -> float:
         near, lane = (route.target, route.passes[0]) if upwards else (route.source, route.passes[-1])
@@ -232,13 +227,12 @@ def _take_tracks(routes: Sequence[EdgeRoute], *, upwards: bool) -> dict[int, flo
     turning = [route for route in back if not (route.arrives_sideways if upwards else route.leaves_sideways)]
     for route in sorted(turning, key=lambda route: (distance(route), route.number)):
         rank = route.target.rank if upwards else route.source.rank
-        track = taken.get(rank, 0)
-        taken[rank] = track + 1
+        track = taken[rank] = taken.get(rank, -1) + 1
         if upwards:
             route.track_above = track
         else:
             route.track_below = track
-    return {rank: _FIRST_TRACK + _TRACK * (count - 1) + 6 for rank, count in taken.items()}
+    return {rank: _FIRST_TRACK + _TRACK * last + 6 for rank, last in taken.items()}
 
 
 Positions: TypeAlias = dict[Spot, float]
@@ -248,25 +242,14 @@ _BETWEEN_SHAPES, _BESIDE_LINK, _BETWEEN_LINKS = 32, 24, 18
 
 def place(layers: Sequence[Sequence[Spot]]) -> None:
     """Set `x` of every spot that takes room. No two of a layer come nearer than they should."""
-    rows = [[spot for spot in layer if spot.kind != "turn"] for layer in layers]
-    rows = [row for row in rows if row]
+    rows = [row for layer in layers if (row := [spot for spot in layer if spot.kind != "turn"])]
     bending = _bending_pieces(rows)
-    results: list[Positions] = []
-    for upwards in (False, True):
-        for mirrored in (False, True):
-            results.append(_align(rows, bending, upwards=upwards, mirrored=mirrored))
+    corners = product((False, True), repeat=2)
+    results = [_align(rows, bending, upwards=upwards, mirrored=mirrored) for upwards, mirrored in corners]
     _move_over_narrowest(results)
     for spot in results[0]:
         middle = sorted(result[spot] for result in results)[1:3]
         spot.x = sum(middle) / 2
-
-
-def gap(left: Spot, right: Spot) -> float:
-    """How far the outlines of two neighbours stay apart."""
-    solid = left.is_solid + right.is_solid
-    if solid < 2:
-        return _BESIDE_LINK if solid else _BETWEEN_LINKS
-    return _BETWEEN_SHAPES if left.kind == right.kind == "shape" else _BESIDE_LINK
 
 
 def _bending_pieces(rows: Sequence[Sequence[Spot]]) -> set[tuple[Spot, Spot]]:
@@ -299,12 +282,8 @@ def _align(
     for row in seen:
         reached = -1
         for spot in row:
-            pairs = (
-                [(spot, neighbour) for neighbour in spot.below]
-                if upwards
-                else [(neighbour, spot) for neighbour in spot.above]
-            )
-            near = [pair[upwards] for pair in pairs if pair[upwards].kind != "turn" and pair not in bending]
+            pieces = [(spot, below) for below in spot.below] if upwards else [(above, spot) for above in spot.above]
+            near = [piece[upwards] for piece in pieces if piece[upwards].kind != "turn" and piece not in bending]
             near.sort(key=numbers.__getitem__)
             for neighbour in near[(len(near) - 1) // 2 : len(near) // 2 + 1]:
                 if root[spot] is spot and reached < numbers[neighbour]:
@@ -315,7 +294,12 @@ def _align(
 
 
 def _room(left: Spot, right: Spot) -> float:
-    return left.extent.right + gap(left, right) + right.extent.left
+    """How far the middles of two neighbours stay apart."""
+    solid = left.is_solid + right.is_solid
+    gap = _BESIDE_LINK if solid else _BETWEEN_LINKS
+    if left.kind == right.kind == "shape":
+        gap = _BETWEEN_SHAPES
+    return left.extent.right + gap + right.extent.left
 
 
 def _push_together(rows: Sequence[Sequence[Spot]], root: dict[Spot, Spot], *, mirrored: bool) -> Positions:

@@ -77,10 +77,6 @@ def style_sheet() -> str:
     """The style sheet. Class names have a prefix, because a page that inlines the drawing shares them."""
     light = _palette_style(_LIGHT, {name: look.light for name, look in _LOOKS.items()})
     dark = _palette_style(_DARK, {name: look.dark for name, look in _LOOKS.items()})
-    return f"{_fixed_style()}{light}@media(prefers-color-scheme:dark){{{dark}}}"
-
-
-def _fixed_style() -> str:
     outlines = "".join(f".pd-{name}>.pd-box{{{look.rule}}}" for name, look in _LOOKS.items() if look.rule)
     return (
         f".pd-text{{font-family:{FONT};text-anchor:middle;stroke:none}}"
@@ -90,7 +86,7 @@ def _fixed_style() -> str:
         ".pd-link{fill:none;stroke-width:1.4}.pd-conditional .pd-link{stroke-dasharray:6 4}"
         ".pd-fallback .pd-link{stroke-dasharray:1 4;stroke-width:1.8;stroke-linecap:round}"
         ".pd-mark{fill:none;stroke-width:1.7;stroke-linecap:round;stroke-linejoin:round}"
-        f"{outlines}"
+        f"{outlines}{light}@media(prefers-color-scheme:dark){{{dark}}}"
     )
 
 
@@ -144,34 +140,19 @@ _LINE, _DISC = 24.0, 36.0
 _NARROWEST = 180.0
 
 
-@dataclass(frozen=True)
-class Legend:
-    """The outcomes that occur, each with the left end of its entry and its line."""
-
-    entries: tuple[tuple[str, float, float], ...]
-    width: float
-    height: float
-
-    def source(self, left: float, top: float) -> list[str]:
-        return [_entry(outcome, left + x, top + y + _LINE / 2) for outcome, x, y in self.entries]
-
-
-def legend_of(outcomes: Sequence[str], width: float) -> Legend:
-    """The legend, as wide as the drawing, in several lines if that is narrow."""
-    entries, x, y, widest = list[tuple[str, float, float]](), 0.0, 0.0, 0.0
+def _legend(outcomes: Sequence[str], left: float, top: float, width: float) -> tuple[list[str], float, float]:
+    """The legend, with its width and height: as wide as the drawing, in several lines if that is narrow."""
+    entries, x, y, widest = list[str](), 0.0, 0.0, 0.0
     for outcome in outcomes:
         needed = width_of(outcome, NAME_SIZE) + _DISC
         if x and x + needed > max(width, _NARROWEST):
             x, y = 0.0, y + _LINE
-        entries.append((outcome, x, y))
+        middle = top + y + _LINE / 2
+        text = text_at(left + x + 22, middle + NAME_SIZE * 0.35, "pd-name pd-legend", outcome)
+        entries.append(f'<g class="pd-{outcome}">{badge(outcome, left + x + 9, middle)}{text}</g>')
         x += needed
         widest = max(widest, x)
-    return Legend(tuple(entries), widest, y + _LINE if entries else 0)
-
-
-def _entry(outcome: str, x: float, y: float) -> str:
-    text = text_at(x + 22, y + NAME_SIZE * 0.35, "pd-name pd-legend", outcome)
-    return f'<g class="pd-{outcome}">{badge(outcome, x + 9, y)}{text}</g>'
+    return entries, widest, y + _LINE if entries else 0
 
 
 def badge(outcome: str, x: float, y: float) -> str:
@@ -200,13 +181,15 @@ class _Page:
         self._drawing = drawing.move(_MARGIN, _MARGIN)
         paths = [box.shape.path for box in drawing.boxes if not box.shape.is_hub]
         self._outcomes = {path: outcomes[path] for path in paths if path in outcomes}
-        occurring = [outcome for outcome in OUTCOMES if outcome in self._outcomes.values()]
-        self._legend = legend_of(occurring, drawing.width)
+        self._occurring = [outcome for outcome in OUTCOMES if outcome in self._outcomes.values()]
 
     def source(self) -> str:
-        drawing, legend = self._drawing, self._legend
-        page = Rectangle(0, 0, max(drawing.width, legend.width) + 2 * _MARGIN, drawing.height + 2 * _MARGIN)
-        width, height = number(page.width), number(page.height + legend.height)
+        drawing = self._drawing
+        legend, legend_width, legend_height = _legend(
+            self._occurring, _MARGIN, drawing.height + 1.5 * _MARGIN, drawing.width
+        )
+        width = number(max(drawing.width, legend_width) + 2 * _MARGIN)
+        height = number(drawing.height + 2 * _MARGIN + legend_height)
         size = f'width="{width}" height="{height}"'
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} viewBox="0 0 {width} {height}">',
@@ -215,7 +198,7 @@ class _Page:
             f"<style>{style_sheet()}</style>",
             f'<rect class="pd-page" {size} rx="8"/>',
             *self._body(),
-            *legend.source(_MARGIN, drawing.height + 1.5 * _MARGIN),
+            *legend,
             "</svg>",
         ]
         return "\n".join(lines) + "\n"
@@ -234,7 +217,7 @@ class _Page:
         count = sum(shape.kind in ("executor", "workflow") for shape in shapes)
         start = next(shape.path for shape in shapes if shape.is_start)
         sentences = [f"A workflow of {count} executor{'' if count == 1 else 's'}. It starts at {to_line(start)}."]
-        for outcome, *_ in self._legend.entries:
+        for outcome in self._occurring:
             paths = ", ".join(to_line(path) for path, state in self._outcomes.items() if state == outcome)
             sentences.append(f"{outcome.capitalize()}: {paths}.")
         return " ".join(sentences)
@@ -304,7 +287,7 @@ def _head(tip: Point, way: Point) -> str:
 
 
 def _tag(tag: Tag) -> str:
-    back = rectangle(tag.area, "pd-tag pd-inside" if tag.depth else "pd-tag", 4)
+    back = rectangle(tag.area, "pd-tag pd-inside" if tag.is_inside else "pd-tag", 4)
     label = _label(tag.lines, tag.area.x + tag.area.width / 2, tag.area.y + 3)
     return f'<g class="pd-tagged"{_ends(tag.source, tag.target)}>{back}{label}</g>'
 

@@ -8,9 +8,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from perdure.errors import MissingProgram
 from perdure.graph.drawing.layout import to_line
@@ -62,12 +61,8 @@ class _MermaidWriter:
         for link in picture.links:
             if link.kind == "fallback":
                 self._fallbacks.append(len(self._links))
-            self._links.append(f"  {ids[link.source]} {_arrow(link)} {ids[link.target]}")
-
-
-def _arrow(link: Link) -> str:
-    arrow = _ARROWS[link.kind]
-    return arrow if link.label is None else f"{arrow}|{quote_mermaid(link.label)}|"
+            label = "" if link.label is None else f"|{quote_mermaid(link.label)}|"
+            self._links.append(f"  {ids[link.source]} {_ARROWS[link.kind]}{label} {ids[link.target]}")
 
 
 def _outline(shape: Shape) -> str:
@@ -110,8 +105,7 @@ def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True)
-class _Ends:
+class _Ends(NamedTuple):
     """The nodes at which edges of a shape begin and end. Graphviz connects clusters only through nodes inside them."""
 
     first: str
@@ -125,12 +119,8 @@ class _DotWriter:
         self._clusters = 0
 
     def draw(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
-        lines: list[str] = []
-        ends: list[_Ends] = []
-        for shape in picture.shapes:
-            shape_lines, end = self._shape(shape, indent)
-            lines += shape_lines
-            ends.append(end)
+        drawn = [self._shape(shape, indent) for shape in picture.shapes]
+        lines, ends = [line for shape_lines, _ in drawn for line in shape_lines], [end for _, end in drawn]
         lines += [f"{indent}{_edge(link, ends[link.source], ends[link.target])}" for link in picture.links]
         return lines, _ends_of(picture, ends)
 
@@ -170,9 +160,7 @@ def _dot_title(shape: Shape) -> str:
 
 
 def _edge(link: Link, source: _Ends, target: _Ends) -> str:
-    attributes: dict[str, str] = dict(_STYLES[link.kind])
-    if link.label is not None:
-        attributes["label"] = _quote_dot(link.label)
+    attributes = _STYLES[link.kind] | ({} if link.label is None else {"label": _quote_dot(link.label)})
     if link.source != link.target:  # Graphviz cannot clip an edge at a cluster that contains both its ends
         attributes |= {"ltail": source.cluster} if source.cluster else {}
         attributes |= {"lhead": target.cluster} if target.cluster else {}
@@ -190,8 +178,6 @@ def _quote_dot(*lines: str) -> str:
 
 
 Format: TypeAlias = Literal["svg", "png", "pdf", "dot"]
-
-_FORMATS = ("svg", "png", "pdf", "dot")
 
 
 class WorkflowViz:
@@ -220,8 +206,8 @@ class WorkflowViz:
 
         Raises RuntimeError for `png` and `pdf` where Graphviz is missing or fails; nothing is left behind then.
         """
-        if format not in _FORMATS:
-            raise ValueError(f"export(format=...): expected one of {', '.join(_FORMATS)}, got {format!r}.")
+        if format not in get_args(Format):
+            raise ValueError(f"export(format=...): expected one of {', '.join(get_args(Format))}, got {format!r}.")
         if format == "svg":
             content = to_svg(self._graph, include_internal_executors=include_internal_executors).encode()
         else:

@@ -190,9 +190,11 @@ async def test_a_damaged_definition_names_itself_and_the_others_stay_readable(tm
 async def test_version_of_a_newer_format_is_named_and_the_others_load() -> None:
     store = DefinitionStore(InMemoryCheckpointStorage())
     await store.save(definition("w"))
-    await store._append("w", {"name": "w", "format": "99"})
+    unreadable = "definition 'w', version 2: format: the document has format"
+    with pytest.raises(InvalidDefinition, match=unreadable):
+        await store.save(WorkflowConfig(name="w", format="99"))
     await store.save(definition("w", "3"))
-    with pytest.raises(InvalidDefinition, match="definition 'w', version 2: format: the document has format"):
+    with pytest.raises(InvalidDefinition, match=unreadable):
         await store.load("w", 2)
     assert [info.number for info in await store.versions("w")] == [1, 2, 3]
     assert (await store.load("w")).version == "3"
