@@ -26,9 +26,8 @@ from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.lines import LineContext, PinLine, PostLine, commit_line, lines_of_thread
 from perdure.stores.file.replay import index_commit, read_context
 from perdure.stores.garbage import prune_commits
-from perdure.stores.layer import copy_thread
 from perdure.stores.packing import Changes, pack_body
-from perdure.stores.sqlite.commits import check_commit, move_to_end, read_kept_events
+from perdure.stores.sqlite.commits import check_commit, move_to_end, read_dropped_before
 from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.history import (
     choose_pruned,
@@ -147,9 +146,6 @@ class FileStore(IndexedStore):
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))
 
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await copy_thread(self, thread_id, to)
-
     async def _check_files(self) -> Sequence[Damage]:
         return await self._access.wait_for_locks(
             lambda: self._access.worker.run(lambda: self._access.guard(lambda: check_files(self._access)))
@@ -178,8 +174,7 @@ def rewrite_file(
     any changes. How many did. Raises DamagedStore, without a change."""
 
     def read(db: SqliteDatabase) -> tuple[ThreadHeader | None, list[Commit], int]:
-        thread_id, thread = file.thread_id, find_thread(db, file.thread_id)
-        dropped_before = 0 if thread is None else read_kept_events(db, thread)[1]
+        thread_id, dropped_before = file.thread_id, read_dropped_before(db, find_thread(db, file.thread_id))
         return read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
 
     for _ in file.scan(0):

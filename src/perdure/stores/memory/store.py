@@ -295,8 +295,7 @@ class MemoryStore:
         del self._threads[thread_id]
         return True
 
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await copy_thread(self, thread_id, to)
+    copy_thread = copy_thread
 
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
         thread = self._threads.get(thread_id)

@@ -19,7 +19,7 @@ from perdure.errors import (
 from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.layer import rename_commit
-from perdure.stores.packing import Changes, consumed_seal, item_seal, seal, unseal_entry, unseal_item
+from perdure.stores.packing import Changes, consumed_seal, item_seal, seal
 from perdure.stores.postgres.checkpoints import BY_ID, COMMITS, HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
 from perdure.stores.postgres.leases import OWNER, live_owner
@@ -284,10 +284,10 @@ async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
                 count += await _rewrite_commit(db, thread_id, number, change)
             except DamagedCheckpoint as error:
                 damage.append(error)
-    count += await _rewrite_uncommitted(db, thread_id, change, damage)
-    if damage:  # raised after the rest is rewritten
-        raise damage[0]
-    return count
+    uncommitted = await _rewrite_uncommitted(db, thread_id, change)
+    for first in [*damage, *uncommitted.damage]:  # raised after the rest is rewritten
+        raise first
+    return count + uncommitted.count
 
 
 async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rewrite) -> int:
@@ -327,32 +327,19 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
     return await db.retry(attempt)
 
 
-async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite, damage: list[DamagedCheckpoint]) -> int:
-    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit.
-
-    A row that was changed stays as it is, and `damage` receives the error: a new seal would prove it.
-    """
+async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite) -> Changes:
+    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit."""
     key, changes = thread_key(thread_id), Changes(change)
     entries = "SELECT mark, delivery_id, body, seal FROM {s}.journal WHERE thread = $1"
-    for mark, delivery_id, before, sealed in await db.rows(entries, key):
-        try:
-            unseal_entry(thread_id, 0, delivery_id, before, sealed)
-        except DamagedCheckpoint as error:
-            damage.append(error)
-            continue
-        body = changes.change("journal", str(delivery_id), before)
-        if body != before:
+    for mark, *entry in await db.rows(entries, key):
+        resealed = changes.sealed_entry(thread_id, *entry)
+        if resealed is not None:
             update = "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2"
-            await db.rows(update, key, mark, body, seal(thread_id, delivery_id, body))
+            await db.rows(update, key, mark, *resealed)
     items = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
-    for item_id, kind, before, sealed in await db.rows(items, key):
-        try:
-            unseal_item(thread_id, item_id, kind, before, sealed)
-        except DamagedCheckpoint as error:
-            damage.append(error)
-            continue
-        body = changes.change("inbox", item_id, before)
-        if body != before:
+    for item in await db.rows(items, key):
+        resealed = changes.sealed_item(thread_id, *item)
+        if resealed is not None:
             update = "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL"
-            await db.rows(update, key, item_id, body, item_seal(thread_id, item_id, kind, body))
-    return changes.count
+            await db.rows(update, key, item["item_id"], *resealed)
+    return changes

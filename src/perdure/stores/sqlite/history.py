@@ -14,29 +14,27 @@ from perdure.stores.packing import (
     from_id,
     from_time,
     from_timestamp,
-    item_seal,
     pack_body,
     repack_body,
     seal,
     to_id,
     to_time,
     to_timestamp,
-    unseal_entry,
-    unseal_item,
 )
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
-    delete_commit,
     drop_events,
     insert_row,
     move_head,
     move_to_end,
-    read_kept_events,
+    newest_seq,
+    read_dropped_before,
     replace_commit,
     replace_requests,
+    reserve_seq,
     workflow_row,
 )
-from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests, read_head
+from perdure.stores.sqlite.lists import HAS_CONTENT, find_position, list_requests, read_head
 from perdure.stores.sqlite.payloads import read_commits, read_payloads, unpack
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
@@ -61,15 +59,15 @@ PAGE_ROWS = 64
 # ---------------------------------------------------------------- in and out
 
 
-def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+def add_thread(db: SqliteDatabase, header: ThreadHeader, commits: Iterable[Commit]) -> None:
     """Insert a thread as another store had it. Raises ThreadExists."""
-    thread = reserve_thread(db, standing)
+    thread = reserve_thread(db, header)
     for commit in commits:
         if commit.info is not None:
             refuse_known_checkpoint(db, commit.info)
         body = pack_body(commit)
-        insert_row(db, thread, commit, (seal(standing.thread_id, commit.number, body), body))
-    restore_header(db, thread, standing)
+        insert_row(db, thread, commit, (seal(header.thread_id, commit.number, body), body))
+    restore_header(db, thread, header)
     move_to_end(db, thread)
 
 
@@ -155,7 +153,7 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         first_seq,
         head,
         None if due_at is None else to_time(due_at),
-        tuple(list_requests(db, ListQuery(thread_id=thread_id))),
+        tuple(list_requests(db, thread_id=thread_id)),
         read_journal(db, thread, thread_id, number),
         read_inbox(db, thread, thread_id),
         list_consumed(db, thread),
@@ -204,7 +202,7 @@ def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[st
     thread = find_thread(db, thread_id)
     if thread is None:
         return False
-    if _count_garbage(db, thread) or events_before > read_kept_events(db, thread)[1]:
+    if _count_garbage(db, thread) or events_before > read_dropped_before(db, thread):
         return True
     query = "SELECT 1 FROM commits WHERE thread = ? AND checkpoint_id = ?"
     return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
@@ -243,12 +241,13 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
     if pruned is None:
         return 0
     thread = ensure_thread(db, thread_id)
-    commits, dropped_before = read_commits(db, thread_id, with_garbage=True), read_kept_events(db, thread)[1]
-    for number, left in prune_commits(commits, pruned, dropped_before):
+    commits, newest = read_commits(db, thread_id, with_garbage=True), newest_seq(db)
+    for number, left in prune_commits(commits, pruned, read_dropped_before(db, thread)):
         if left is None:
-            delete_commit(db, thread, number)
+            db.execute("DELETE FROM commits WHERE thread = ? AND number = ?", (thread, number))
         else:
             replace_commit(db, thread, left)
+    reserve_seq(db, newest)
     for number in pruned:
         move_head(db, thread, number)
     note_collected(db, thread)
@@ -256,24 +255,19 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
 
 
 # ---------------------------------------------------------------- rewritten
-# A damaged payload is left as it is: a new seal would prove it. The caller raises the damage that is returned.
+# A damaged payload is left as it is: a new seal would prove it. The caller raises the damage of the changes.
 
 
-def rewrite_page(
-    db: SqliteDatabase, thread_id: str, after: int, until: int, change: Rewrite
-) -> tuple[int, int, list[DamagedCheckpoint]]:
-    """Rewrite about a page of the commits after this number. The number of the last of them, and how many payloads
-    changed."""
-    changes, damaged = Changes(change), list[DamagedCheckpoint]()
-    query = "SELECT number FROM commits WHERE thread = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?"
-    rows = db.execute(query, (find_thread(db, thread_id), after, until, PAGE_ROWS)).fetchall()
-    size, number = 0, until
-    for (number,) in rows:
+def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite) -> tuple[int | None, Changes]:
+    """Rewrite about a page of the commits after this number. The number of the last of them, if there are any."""
+    changes, size, number = Changes(change), 0, None
+    query = "SELECT number FROM commits WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
+    for (number,) in db.execute(query, (find_thread(db, thread_id), after, PAGE_ROWS)).fetchall():
         payload = read_payloads(db, thread_id, [number])[number]
         try:
             before = unpack(thread_id, None, number, payload)
         except DamagedCheckpoint as error:
-            damaged.append(error)
+            changes.damage.append(error)
             continue
         size += len(payload.body)
         body = changes.body(number, before)
@@ -285,38 +279,20 @@ def rewrite_page(
             db.execute(query, (sealed, data, find_thread(db, thread_id), number))
         if size >= PAGE_BYTES:
             break
-    return number, changes.count, damaged
+    return number, changes
 
 
-def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> tuple[int, list[DamagedCheckpoint]]:
-    """Rewrite the journal and the inbox. How many payloads changed."""
-    changes, damaged, thread = Changes(change), list[DamagedCheckpoint](), find_thread(db, thread_id)
-    entries = db.execute("SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (thread,))
-    for row, delivery_id, body, sealed in entries.fetchall():
-        try:
-            unseal_entry(thread_id, 0, delivery_id, body, sealed)
-        except DamagedCheckpoint as error:
-            damaged.append(error)
-            continue
-        after = changes.change("journal", str(delivery_id), body)
-        if after != body:
-            values = (after, seal(thread_id, delivery_id, after), row)
-            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", values)
-    query = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
-    for row, item_id, kind, body, sealed in db.execute(query, (thread,)).fetchall():
-        try:
-            unseal_item(thread_id, item_id, kind, body, sealed)
-        except DamagedCheckpoint as error:
-            damaged.append(error)
-            continue
-        after = changes.change("inbox", item_id, body)
-        if after != body:
-            values = (after, item_seal(thread_id, item_id, kind, after), row)
-            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", values)
-    return changes.count, damaged
-
-
-def last_number(db: SqliteDatabase, thread_id: str) -> int:
-    """Of the thread's commits; 0 if it has none."""
-    row = db.execute("SELECT number FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    return 0 if row is None else int(row[0])
+def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> Changes:
+    """Rewrite the journal and the inbox."""
+    changes, thread = Changes(change), find_thread(db, thread_id)
+    entries = "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?"
+    for row, *entry in db.execute(entries, (thread,)).fetchall():
+        resealed = changes.sealed_entry(thread_id, *entry)
+        if resealed is not None:
+            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", (*resealed, row))
+    items = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
+    for row, *item in db.execute(items, (thread,)).fetchall():
+        resealed = changes.sealed_item(thread_id, *item)
+        if resealed is not None:
+            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", (*resealed, row))
+    return changes

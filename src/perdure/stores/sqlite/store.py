@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
-from perdure.records import (
-    CheckpointInfo,
-    Commit,
-    Damage,
-    JournalEntry,
-    Lease,
-    LoggedEvents,
-    OpenedThread,
-    PendingRequest,
-    StoredCheckpoint,
-    ThreadHeader,
-    ThreadInfo,
-)
+from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, StoredCheckpoint
 from perdure.store import Rewrite, Subscription
 from perdure.stores.layer import copy_thread
 from perdure.stores.notify import PollInterval, bus_for
@@ -43,7 +32,6 @@ from perdure.stores.sqlite.history import (
     add_thread,
     delete_thread,
     has_to_prune,
-    last_number,
     pin_checkpoint,
     prune_thread,
     read_standing,
@@ -51,7 +39,6 @@ from perdure.stores.sqlite.history import (
     rewrite_pending,
 )
 from perdure.stores.sqlite.lists import (
-    ListQuery,
     find_info,
     list_checkpoints,
     list_due_threads,
@@ -62,13 +49,7 @@ from perdure.stores.sqlite.lists import (
     read_info,
     read_last_seq,
 )
-from perdure.stores.sqlite.payloads import (
-    read_chunks,
-    read_commits,
-    read_events,
-    read_root,
-    read_stored,
-)
+from perdure.stores.sqlite.payloads import read_chunks, read_commits, read_events, read_root, read_stored
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import (
     append_journal,
@@ -85,6 +66,32 @@ from perdure.stores.sqlite.threads import (
 )
 
 logger = get_logger("stores")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+_Work: TypeAlias = Callable[Concatenate[SqliteDatabase, P], T]
+_Method: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+
+
+def _reading(work: _Work[P, T]) -> _Method[P, T]:
+    """The method of a store that does this work with its tables."""
+
+    async def read(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        result: T = await store._tables.read_lists(lambda db: work(db, *args, **options))
+        return result
+
+    return read
+
+
+def _writing(work: _Work[P, T]) -> _Method[P, T]:
+    """The method of a store that does this work in a transaction."""
+
+    async def write(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        result: T = await store._tables.write(lambda db: work(db, *args, **options))
+        return result
+
+    return write
 
 
 class IndexedStore(ABC):
@@ -170,59 +177,15 @@ class IndexedStore(ABC):
         wanted = [*numbers]
         return await self._tables.read(lambda db: read_chunks(db, thread_id, wanted))
 
-    async def infos(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> Sequence[CheckpointInfo]:
-        return await self._tables.read_lists(lambda db: list_checkpoints(db, workflow_name, thread_id, limit, before))
-
-    async def threads(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        statuses: Collection[str] | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> Sequence[ThreadInfo]:
-        query = ListQuery(workflow_name, thread_id, prefix, statuses)
-        return await self._tables.read_lists(lambda db: list_threads(db, query, limit, before))
-
-    async def thread_ids(
-        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
-    ) -> Sequence[str]:
-        return await self._tables.read_lists(lambda db: list_thread_ids(db, prefix, after, limit))
-
-    async def pending_requests(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        limit: int | None = None,
-    ) -> Sequence[PendingRequest]:
-        query = ListQuery(workflow_name, thread_id, prefix)
-        return await self._tables.read_lists(lambda db: list_requests(db, query, limit))
-
-    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        return await self._tables.read_lists(lambda db: list_due_threads(db, now, limit))
-
-    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        return await self._tables.read_lists(lambda db: read_events(db, thread_id, seq))
-
-    async def last_seq(self, thread_id: str) -> int:
-        return await self._tables.read_lists(lambda db: read_last_seq(db, thread_id))
-
-    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
-        return await self._tables.read_lists(lambda db: read_standing(db, thread_id))
-
-    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        return await self._tables.read_lists(lambda db: read_commits(db, thread_id, after, limit))
+    infos = _reading(list_checkpoints)
+    threads = _reading(list_threads)
+    thread_ids = _reading(list_thread_ids)
+    pending_requests = _reading(list_requests)
+    due = _reading(list_due_threads)
+    events_after = _reading(read_events)
+    last_seq = _reading(read_last_seq)
+    thread_header = _reading(read_standing)
+    commits = _reading(read_commits)
 
     # ------------------------------------------------------------ notifications
 
@@ -230,6 +193,8 @@ class IndexedStore(ABC):
         return self.bus.subscribe(thread_id, self.poll_interval.after)
 
     # ------------------------------------------------------------ as a whole
+
+    copy_thread = copy_thread
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         pruned = set(checkpoint_ids)
@@ -359,35 +324,23 @@ class SqliteStore(IndexedStore):
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
-        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=is_pinned))
-
-    async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
-        return await self._writer.write(lambda db: prune_thread(db, thread_id, checkpoint_ids, events_before))
-
-    async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
-        return await self._writer.write(lambda db: delete_thread(db, thread_id, if_unmoved_since))
-
-    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._writer.write(lambda db: add_thread(db, header, commits))
-
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await copy_thread(self, thread_id, to)
+    _set_pin = _writing(pin_checkpoint)
+    _prune = _writing(prune_thread)
+    _delete = _writing(delete_thread)
+    add_thread = _writing(add_thread)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         """Leaves damaged payloads as they are, and raises the first DamagedCheckpoint when all others are done."""
-        last = await self._writer.read(lambda db: last_number(db, thread_id))
-        damage: list[DamagedCheckpoint] = []
-        number = count = 0
-        while number < last:  # a page for each transaction: other writers get their turn
-            page = partial(rewrite_page, thread_id=thread_id, after=number, until=last, change=change)
-            number, changed, damaged = await self._writer.write(page)
-            count += changed
-            damage += damaged
-        changed, damaged = await self._writer.write(lambda db: rewrite_pending(db, thread_id, change))
-        for error in [*damage, *damaged]:
+        number: int | None = 0
+        parts = []
+        while number is not None:  # a page for each transaction: other writers get their turn
+            page = partial(rewrite_page, thread_id=thread_id, after=number, change=change)
+            number, changes = await self._writer.write(page)
+            parts.append(changes)
+        parts.append(await self._writer.write(lambda db: rewrite_pending(db, thread_id, change)))
+        for error in chain.from_iterable(part.damage for part in parts):
             raise error
-        return count + changed
+        return sum(part.count for part in parts)
 
     async def _check_files(self) -> Sequence[Damage]:
         reasons = await self._writer.worker.run(self._connection.check_integrity)
