@@ -270,11 +270,11 @@ class Changes:
     def sealed_entry(self, thread_id: str, delivery_id: int, body: bytes, sealed: object) -> tuple[bytes, bytes] | None:
         """The new body and seal of a journal entry; None if it stays."""
         try:
-            unseal_entry(thread_id, 0, delivery_id, body, sealed)
+            entry = unseal_entry(thread_id, 0, delivery_id, body, sealed)
         except DamagedCheckpoint as error:
             self.damage.append(error)
             return None
-        after = self.change("journal", str(delivery_id), body)
+        after = self.entry(entry).body
         return None if after == body else (after, seal(thread_id, delivery_id, after))
 
     def sealed_item(
@@ -282,11 +282,11 @@ class Changes:
     ) -> tuple[bytes, bytes] | None:
         """The new body and seal of an inbox item; None if it stays."""
         try:
-            unseal_item(thread_id, item_id, kind, body, sealed)
+            item = unseal_item(thread_id, item_id, kind, body, sealed)
         except DamagedCheckpoint as error:
             self.damage.append(error)
             return None
-        after = self.change("inbox", item_id, body)
+        after = self.item(item).body
         return None if after == body else (after, item_seal(thread_id, item_id, kind, after))
 
     def commit(self, commit: Commit) -> Commit:
@@ -297,11 +297,12 @@ class Changes:
 
     def header(self, header: ThreadHeader) -> ThreadHeader:
         """The header with its journal and inbox changed."""
-        journal = [
-            JournalEntry(entry.number, entry.delivery_id, self.change("journal", str(entry.delivery_id), entry.body))
-            for entry in header.journal
-        ]
-        inbox = [
-            InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body)) for item in header.inbox
-        ]
-        return msgspec.structs.replace(header, journal=journal, inbox=inbox)
+        journal = [self.entry(entry) for entry in header.journal]
+        return msgspec.structs.replace(header, journal=journal, inbox=[self.item(item) for item in header.inbox])
+
+    def entry(self, entry: JournalEntry) -> JournalEntry:
+        body = self.change("journal", str(entry.delivery_id), entry.body)
+        return JournalEntry(entry.number, entry.delivery_id, body)
+
+    def item(self, item: InboxItem) -> InboxItem:
+        return InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body))
