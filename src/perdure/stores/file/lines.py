@@ -169,21 +169,19 @@ def commit_line(commit: Commit, body: bytes, context: LineContext) -> FileCommit
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
-        None if requests is None else [request_part(request) for request in requests],
+        None if requests is None else _request_parts(requests),
         commit.due_at,
         tuple(commit.prunes),
         commit.prunes_events_before,
     )
 
 
-def request_part(request: PendingRequest) -> FileRequestPart:
-    return FileRequestPart(
-        request.request_id, request.executor_id, request.asked_at, request.deadline, request.assignee
-    )
+def _request_parts(requests: Sequence[PendingRequest]) -> list[FileRequestPart]:
+    return msgspec.convert(requests, list[FileRequestPart], from_attributes=True)
 
 
-def pending_request(thread_id: str, part: FileRequestPart) -> PendingRequest:
-    return PendingRequest(thread_id, part.request_id, part.executor_id, part.asked_at, part.deadline, part.assignee)
+def _pending_requests(thread_id: str, parts: Sequence[FileRequestPart]) -> list[PendingRequest]:
+    return [PendingRequest(thread_id, *msgspec.structs.astuple(part)) for part in parts]
 
 
 def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Commit:
@@ -216,7 +214,7 @@ def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Com
         line.parent,
         {},
         (),
-        None if line.requests is None else [pending_request(thread_id, part) for part in line.requests],
+        None if line.requests is None else _pending_requests(thread_id, line.requests),
         line.due_at,
         line.prunes,
         line.events_dropped_before,
@@ -244,7 +242,7 @@ def lines_of_thread(
         header.first_seq,
         events_dropped_before,
         header.pins,
-        [request_part(request) for request in header.requests],
+        _request_parts(header.requests),
         int(has_garbage),
     )
     for commit in commits:
@@ -269,7 +267,7 @@ def thread_header(line: FileThreadLine, head: int | None, due_at: datetime | Non
         line.first_seq,
         head,
         due_at,
-        [pending_request(line.thread_id, part) for part in line.requests],
+        _pending_requests(line.thread_id, line.requests),
         consumed=line.consumed,
         pins=line.pins,
     )

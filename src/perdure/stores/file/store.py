@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.errors import CheckpointNotFound, DamagedStore
 from perdure.log import get_logger
-from perdure.records import Commit, Damage, JournalEntry, Lease, ThreadHeader
+from perdure.records import Commit, Damage, Lease, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.disk import Disk
 from perdure.stores.file.access import FileAccess
@@ -67,6 +67,7 @@ class FileStore(IndexedStore):
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
         super().__init__(self._access)
         self._index = self._access.index
+        self.append_journal = self._access.append_journal
 
     async def size(self) -> int:
         return await asyncio.to_thread(self._access.files.total_size)
@@ -101,9 +102,6 @@ class FileStore(IndexedStore):
     def _free(self, thread_id: str) -> None:
         self._access.lock(thread_id, partial(rewrite_file, self._access))
 
-    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._access.append_entry(lease, entry)
-
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: LockedFile) -> None:
             if not self._index.read(lambda db: has_item(db, thread_id, item_id)):
@@ -125,9 +123,15 @@ class FileStore(IndexedStore):
         await self._access.with_file(thread_id, work)
 
     async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
-        return await self._access.with_file(
-            thread_id, lambda file: prune_checkpoints(self._access, file, checkpoint_ids, events_before)
-        )
+        def work(file: LockedFile) -> int:
+            numbers = self._index.transact(lambda db: choose_pruned(db, thread_id, checkpoint_ids, events_before))
+            if numbers is None or not file.size:
+                self._access.remove_if_new(file)
+                return 0
+            rewrite_file(self._access, file, numbers)
+            return len(numbers)
+
+        return await self._access.with_file(thread_id, work)
 
     async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
         def work(file: LockedFile) -> bool:
@@ -154,17 +158,6 @@ class FileStore(IndexedStore):
 
 # ---------------------------------------------------------------- a thread as a whole
 # A file is never changed in place: it is written from the thread's header and commits, and put in its place.
-
-
-def prune_checkpoints(access: FileAccess, file: LockedFile, checkpoint_ids: set[str], events_before: int) -> int:
-    """How many checkpoints were deleted. Raises ThreadBusy."""
-
-    numbers = access.index.transact(lambda db: choose_pruned(db, file.thread_id, checkpoint_ids, events_before))
-    if numbers is None or not file.size:
-        access.remove_if_new(file)
-        return 0
-    rewrite_file(access, file, numbers)
-    return len(numbers)
 
 
 def rewrite_file(

@@ -215,9 +215,7 @@ def check_thread(db: SqliteDatabase, thread_id: str) -> list[Damage]:
     for commit in read_commit_rows(db, thread_id):
         numbers.add(commit.number)
         checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
-        payload = read_payloads(db, thread_id, [commit.number]).get(
-            commit.number
-        )  # one by one: together they may be large
+        payload = read_payloads(db, thread_id, [commit.number]).get(commit.number)  # all of them may be large
         attempt(partial(unpack, thread_id, checkpoint_id, commit.number, payload))
         if commit.parent is not None and commit.parent not in numbers:
             reason = f"commit {commit.number} continues from commit {commit.parent}, which is not there"

@@ -43,7 +43,6 @@ from perdure.stores.sqlite.threads import (
     ensure_thread,
     find_owner,
     find_thread,
-    list_consumed,
     list_pins,
     post_item,
     read_inbox,
@@ -142,6 +141,7 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
     if row is None:
         return None
     thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
+    consumed = "SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item"
     return ThreadHeader(
         thread_id,
         name or "",
@@ -156,7 +156,7 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         tuple(list_requests(db, thread_id=thread_id)),
         read_journal(db, thread, thread_id, number),
         read_inbox(db, thread, thread_id),
-        list_consumed(db, thread),
+        [item_id for (item_id,) in db.execute(consumed, (thread,))],
         sorted(list_pins(db, thread)),
     )
 
