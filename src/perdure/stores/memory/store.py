@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partialmethod
 from itertools import count, islice
 from math import inf
 
@@ -24,31 +24,24 @@ from perdure.records import (
     ThreadHeader,
     ThreadInfo,
 )
-from perdure.store import Rewrite, Subscription
+from perdure.store import Rewrite
 from perdure.stores.layer import copy_thread
 from perdure.stores.memory.thread import CheckpointIndex, MemoryThread
-from perdure.stores.notify import LocalBus, PollInterval
+from perdure.stores.notify import LocalBus, NotifyingStore, PollInterval
 from perdure.stores.process_identity import fence_conflict
 
 
-class MemoryStore:
+class MemoryStore(NotifyingStore):
     """Implements `perdure.store.Store`. No method awaits, so each is atomic."""
 
     poll_interval = PollInterval(inf, inf)  # no other process changes it
 
     def __init__(self) -> None:
-        self.bus = LocalBus()
-        self.has_subscribers = self.bus.has_subscribers
+        super().__init__(LocalBus())
         self._threads: dict[str, MemoryThread] = {}
         self._checkpoints = CheckpointIndex()
         self._positions = count(1)
         """Of commits in the order of all commits."""
-
-    def publish(self, thread_id: str, body: bytes) -> None:
-        self.bus.publish(thread_id, body)
-
-    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
 
     # ------------------------------------------------------------ owning a thread
 
@@ -243,18 +236,15 @@ class MemoryStore:
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    async def pin(self, checkpoint_id: str) -> None:
-        self._set_pin(checkpoint_id, is_pinned=True)
-
-    async def unpin(self, checkpoint_id: str) -> None:
-        self._set_pin(checkpoint_id, is_pinned=False)
-
-    def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
         entry = self._checkpoints.find(checkpoint_id)
         if entry is None:
             raise CheckpointNotFound(checkpoint_id)
         thread, info = entry
         thread.set_pin(info.number, is_pinned=is_pinned)
+
+    pin = partialmethod(_set_pin, is_pinned=True)
+    unpin = partialmethod(_set_pin, is_pinned=False)
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         thread = self._thread(thread_id)

@@ -18,7 +18,7 @@ from perdure.errors import (
 )
 from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
-from perdure.stores.layer import rename_commit
+from perdure.stores.layer import rename_commit, rename_header
 from perdure.stores.packing import Changes, consumed_seal, item_seal, seal
 from perdure.stores.postgres.checkpoints import BY_ID, COMMITS, HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
@@ -219,8 +219,7 @@ async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]
     header = await _load_header(session, thread_id)
     if header is None:
         raise ThreadNotFound(thread_id)
-    changes = {"thread_id": to, "journal": (), "inbox": (), "consumed": (), "pins": (), "fence": 0}
-    copy = msgspec.structs.replace(header, **changes)
+    copy = rename_header(header, to)
     try:
         await _create_thread(session, to)
     except ThreadExists:

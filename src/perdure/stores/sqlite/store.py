@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,9 +14,9 @@ from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
 from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, StoredCheckpoint
-from perdure.store import Rewrite, Subscription
+from perdure.store import Rewrite
 from perdure.stores.layer import copy_thread
-from perdure.stores.notify import PollInterval, bus_for
+from perdure.stores.notify import NotifyingStore, bus_for
 from perdure.stores.packing import pack_body, seal
 from perdure.stores.sqlite.commits import (
     check_commit,
@@ -94,14 +93,11 @@ def _writing(work: _Work[P, T]) -> _Method[P, T]:
     return write
 
 
-class IndexedStore(ABC):
+class IndexedStore(NotifyingStore, ABC):
     """All of `perdure.store.Store` that writes no payload."""
 
-    poll_interval = PollInterval()
-
     def __init__(self, tables: SqliteWriter) -> None:
-        self.bus = bus_for(tables.connection.path)
-        self.publish, self.has_subscribers = self.bus.publish, self.bus.has_subscribers
+        super().__init__(bus_for(tables.connection.path))
         self._tables = tables
         self._connection = tables.connection
 
@@ -186,11 +182,6 @@ class IndexedStore(ABC):
     last_seq = _reading(read_last_seq)
     thread_header = _reading(read_standing)
     commits = _reading(read_commits)
-
-    # ------------------------------------------------------------ notifications
-
-    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
 
     # ------------------------------------------------------------ as a whole
 
