@@ -6,7 +6,7 @@ and the store below need not know: payloads go in and come out plain, and the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any
@@ -52,14 +52,12 @@ class EncryptedStore(StoreLayer):
 
     def __getattr__(self, name: str) -> Any:
         method = super().__getattr__(name)
-        return self._with_check(method) if name in _CHECKED else method
 
-    def _with_check(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*args: Any, **options: Any) -> Any:
+        async def check_and_call(*args: Any, **options: Any) -> Any:
             await self._check()
             return await method(*args, **options)
 
-        return call
+        return check_and_call if name in _CHECKED else method
 
     async def _check(self) -> None:
         """Raises MissingKey or PlaintextRefused, before any payload is read or written."""

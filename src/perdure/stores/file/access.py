@@ -81,20 +81,21 @@ class FileAccess(SqliteWriter):
 
     def lock(self, thread_id: str, work: Callable[[LockedFile], T]) -> T:
         """`with_file`, on the worker thread. Raises FileLocked."""
-        return self.guard(lambda: self._lock_once(thread_id, work))
 
-    def _lock_once(self, thread_id: str, work: Callable[[LockedFile], T]) -> T:
-        while True:
-            self.index.make_ready()
-            with self.files.lock(thread_id) as file:
-                if not self.index.is_current:  # rebuilt while this thread waited: other owners, other fences
-                    continue
-                try:
-                    self.index.catch_up(file)
-                    return work(file)
-                except PerdureError:
-                    self.remove_if_new(file)
-                    raise
+        def attempt() -> T:
+            while True:
+                self.index.make_ready()
+                with self.files.lock(thread_id) as file:
+                    if not self.index.is_current:  # rebuilt while this thread waited: other owners, other fences
+                        continue
+                    try:
+                        self.index.catch_up(file)
+                        return work(file)
+                    except PerdureError:
+                        self.remove_if_new(file)
+                        raise
+
+        return self.guard(attempt)
 
     def guard(self, work: Callable[[], T]) -> T:
         """Rebuild the index once if it turns out to be damaged, and repeat the work."""

@@ -220,27 +220,22 @@ def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Com
 
 # ---------------------------------------------------------------- a thread as a whole
 
+_OF_HEADER = ("thread_id", "number", "fence", "last_seq", "status", "updated_at", "consumed", "first_seq", "pins")
+"""The fields that a first line takes over from the header of its thread."""
+
 
 def lines_of_thread(
     header: ThreadHeader, commits: Iterable[Commit], events_dropped_before: int, *, has_garbage: bool
 ) -> Iterator[Line]:
     """The lines of a file that is written as a whole: the first describes the thread, and each commit is complete."""
     yield FileThreadLine(
-        header.thread_id,
-        VERSION,
-        header.number,
-        header.fence,
-        header.last_seq,
-        os.urandom(8).hex(),
-        header.workflow_name or None,
-        header.status,
-        header.updated_at,
-        header.consumed,
-        header.first_seq,
-        events_dropped_before,
-        header.pins,
-        _request_parts(header.requests),
-        int(has_garbage),
+        version=VERSION,
+        generation=os.urandom(8).hex(),
+        workflow_name=header.workflow_name or None,
+        events_dropped_before=events_dropped_before,
+        requests=_request_parts(header.requests),
+        garbage=int(has_garbage),
+        **{name: getattr(header, name) for name in _OF_HEADER},
     )
     for commit in commits:
         line = commit_line(commit, pack_body(commit), LineContext(last_seq=-1))
@@ -254,17 +249,9 @@ def lines_of_thread(
 def thread_header(line: FileThreadLine, head: int | None, due_at: datetime | None) -> ThreadHeader:
     """The thread that a first line describes, whose newest checkpoint is this."""
     return ThreadHeader(
-        line.thread_id,
-        line.workflow_name or "",
-        line.number,
-        line.fence,
-        line.status,
-        line.updated_at,
-        line.last_seq,
-        line.first_seq,
-        head,
-        due_at,
-        _pending_requests(line.thread_id, line.requests),
-        consumed=line.consumed,
-        pins=line.pins,
+        workflow_name=line.workflow_name or "",
+        head=head,
+        due_at=due_at,
+        requests=_pending_requests(line.thread_id, line.requests),
+        **{name: getattr(line, name) for name in _OF_HEADER},
     )

@@ -122,8 +122,13 @@ class MemoryStore(NotifyingStore):
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
+        for pruned in filter(None, map(thread.commits.get, commit.prunes)):
+            if pruned.info is not None and not pruned.info.is_pinned and pruned.number != thread.head:
+                self._prune_checkpoint(thread, pruned.info)
         if commit.prunes or commit.prunes_events_before:
-            self._prune_with(commit, thread)
+            thread.drop_events(commit.prunes_events_before)
+            if thread.is_collection_due(at_rest=False):
+                thread.collect_garbage()
         self.bus.notify(thread_id)
 
     def _prune_checkpoint(self, thread: MemoryThread, info: CheckpointInfo, *, moves_head: bool = True) -> None:
@@ -131,16 +136,6 @@ class MemoryStore(NotifyingStore):
         thread.prune_checkpoint(info.number)
         if moves_head and thread.head == info.number:
             thread.move_head()
-
-    def _prune_with(self, commit: Commit, thread: MemoryThread) -> None:
-        """Prune what the commit names, except the head and pinned checkpoints."""
-        for number in commit.prunes:
-            named = thread.commits.get(number)
-            if named is not None and named.info is not None and not named.info.is_pinned and number != thread.head:
-                self._prune_checkpoint(thread, named.info)
-        thread.drop_events(commit.prunes_events_before)
-        if thread.is_collection_due(at_rest=False):
-            thread.collect_garbage()
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._prove(lease).journal.append(entry)

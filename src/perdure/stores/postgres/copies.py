@@ -29,6 +29,7 @@ from perdure.stores.postgres.rows import (
     TYPES,
     UNCOMMITTED,
     check_id,
+    check_ids,
     commit_row,
     events_seal,
     is_text,
@@ -58,6 +59,8 @@ _INSERT = (
     f" {', '.join(f'${number}' for number, _ in enumerate(TYPES, 2))})"
 )
 
+_OF_HEADER = ("number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
+"""Fields of a header after its workflow, and the columns of a thread."""
 _REQUESTS = 'FROM {s}.requests WHERE thread = $1 ORDER BY asked_at, request_id COLLATE "C"'
 _THREAD = f"""
 SELECT t.*, j.*, i.*, ARRAY(SELECT number FROM {{s}}.commits WHERE thread = $1 AND is_pinned ORDER BY number) AS pins,
@@ -139,9 +142,7 @@ async def _create_thread(session: PgSession, thread_id: str) -> None:
 
 async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequence[Commit]) -> None:
     for commit in commits:
-        if commit.info is not None:
-            check_id("checkpoint id", commit.info.checkpoint_id)
-            check_id("workflow name", commit.info.workflow_name)
+        check_ids(commit)
     ids = [pack_id(commit.info.checkpoint_id) for commit in commits if commit.info is not None]
     duplicate = await session.row(
         "SELECT c.checkpoint_id, t.thread_id FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
@@ -165,19 +166,11 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
 async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     thread_id, key = header.thread_id, thread_key(header.thread_id)
     await session.rows(
-        "UPDATE {s}.threads SET workflow = $2, fence = GREATEST(fence, $3), number = $4, head = $5, status = $6,"
-        " updated_at = $7, last_seq = $8, first_seq = $9, due_at = $10, moved = nextval('{s}.moves')"
-        " WHERE thread = $1",
+        "UPDATE {s}.threads SET workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6,"
+        " last_seq = $7, first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves') WHERE thread = $1",
         key,
         header.workflow_name,
-        header.fence,
-        header.number,
-        header.head,
-        header.status,
-        header.updated_at,
-        header.last_seq,
-        header.first_seq,
-        header.due_at,
+        *(getattr(header, name) for name in _OF_HEADER),
     )
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
     await session.rows(pin, key, list(header.pins))
@@ -249,19 +242,10 @@ async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     return ThreadHeader(
         thread_id,
         row["workflow"],
-        row["number"],
-        row["fence"],
-        row["status"],
-        row["updated_at"],
-        row["last_seq"],
-        row["first_seq"],
-        row["head"],
-        row["due_at"],
-        tuple(PendingRequest(thread_id, *request, row["workflow"]) for request in requests),
-        journal,
-        inbox,
-        row["consumed"],
-        row["pins"],
+        requests=tuple(PendingRequest(thread_id, *request, row["workflow"]) for request in requests),
+        journal=journal,
+        inbox=inbox,
+        **{name: row[name] for name in (*_OF_HEADER, "consumed", "pins")},
     )
 
 

@@ -163,6 +163,7 @@ class AcceleratedStore(StoreLayer):
     def __init__(self, store: Store, valkey: Valkey, location: str) -> None:
         super().__init__(store)
         self._valkey = valkey
+        self.ping = valkey.ping
         self._location = blake2b(location.encode(), digest_size=12).hexdigest().encode()
         self._recent = _RecentChunks()
         bus = getattr(store, "bus", None)
@@ -262,10 +263,6 @@ class AcceleratedStore(StoreLayer):
         count = await self.inner.rewrite(thread_id, change)
         self._valkey.send("UNLINK", self._cache_key(thread_id))
         return count
-
-    async def ping(self) -> None:
-        """Whether Valkey itself answers. Raises ConnectionError."""
-        await self._valkey.ping()
 
     async def close(self) -> None:
         self._recent = _RecentChunks()
