@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -41,6 +41,14 @@ SELECT c.thread, c.number, c.checkpoint_id, t.thread_id, c.workflow, c.iteration
 FROM commits c JOIN threads t ON t.thread = c.thread
 WHERE c.checkpoint_id IS NOT NULL
 """
+_INFO_FROM_BLOCKS = SELECT_INFO.replace(
+    "FROM commits c",
+    f"FROM blocks b CROSS JOIN commits c ON c.seq BETWEEN {BLOCK} * b.block AND {BLOCK} * b.block + {BLOCK - 1}",
+)
+"""Those of one workflow, from the blocks that hold some. CROSS JOIN fixes the order: SQLite need not sort."""
+_WORKFLOW = "(SELECT workflow FROM workflows WHERE name = ?)"
+LAST_SEQ = 2**62
+"""Higher than every seq."""
 
 
 def _match_threads(
@@ -181,57 +189,28 @@ def list_checkpoints(
     before: str | None = None,
 ) -> list[CheckpointInfo]:
     """Oldest first. Raises CheckpointNotFound for an unknown `before`."""
-    condition, values = "", list[Any]()
+    query, order, condition, values = SELECT_INFO, "c.seq DESC", "", list[Any]()
+    last = LAST_SEQ
     if thread_id is not None:
         condition += " AND c.thread = (SELECT thread FROM threads WHERE thread_id = ?)"
         values.append(thread_id)
+        order = "c.number DESC"  # numbers have the order of seqs, and an index
     if before is not None:
-        thread, _, number = find_position(db, before)
-        condition += " AND c.seq < (SELECT seq FROM commits WHERE thread = ? AND number = ?)"
-        values += [thread, number]
-    if workflow_name is not None and thread_id is None:
-        return to_infos(db, _rows_of_workflow(db, workflow_name, condition, values, limit))[::-1]
+        row = db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(before),)).fetchone()
+        if row is None:
+            raise CheckpointNotFound(before)
+        last = row[0]
+        condition += " AND c.seq < ?"
+        values.append(last)
     if workflow_name is not None:
-        condition += " AND c.workflow = (SELECT workflow FROM workflows WHERE name = ?)"
+        condition += f" AND c.workflow = {_WORKFLOW}"
         values.append(workflow_name)
-    # Within one thread numbers have the order of seqs, and an index.
-    order = "c.number" if thread_id is not None else "c.seq"
-    rows = db.execute(f"{SELECT_INFO} {condition} ORDER BY {order} DESC LIMIT ?", (*values, as_limit(limit)))
+    if workflow_name is not None and thread_id is None:
+        query, order = _INFO_FROM_BLOCKS, "b.block DESC, c.seq DESC"
+        condition += f" AND b.workflow = {_WORKFLOW} AND b.block <= ?"
+        values += [workflow_name, last // BLOCK]
+    rows = db.execute(f"{query} {condition} ORDER BY {order} LIMIT ?", (*values, as_limit(limit)))
     return to_infos(db, rows.fetchall())[::-1]
-
-
-def _rows_of_workflow(
-    db: SqliteDatabase, workflow_name: str, condition: str, values: list[Any], limit: int | None
-) -> list[Any]:
-    """The newest first, from the blocks that hold some. One query reads blocks that follow each other."""
-    workflow = db.execute("SELECT workflow FROM workflows WHERE name = ?", (workflow_name,)).fetchone()
-    if workflow is None:
-        return []
-    blocks = db.execute("SELECT block FROM blocks WHERE workflow = ? ORDER BY block DESC", workflow)
-    query = f"{SELECT_INFO} {condition} AND c.workflow = ? AND c.seq BETWEEN ? AND ? ORDER BY c.seq DESC LIMIT ?"
-    rows: list[Any] = []
-    for first, last in _stretches(blocks, at_most=2 if limit is None else limit // BLOCK + 2):
-        left = -1 if limit is None else limit - len(rows)
-        bounds = (*workflow, first * BLOCK, last * BLOCK + BLOCK - 1)
-        rows += db.execute(query, (*values, *bounds, left)).fetchall()
-        if left >= 0 and len(rows) >= (limit or 0):
-            break
-    return rows
-
-
-def _stretches(blocks: Iterable[tuple[int]], at_most: int) -> Iterator[tuple[int, int]]:
-    """Blocks, newest first, as the first and last of those that follow each other without a gap."""
-    first = last = None
-    for (block,) in blocks:
-        if first is None or last is None:
-            first = last = block
-        elif block == first - 1 and last - block < at_most:
-            first = block
-        else:
-            yield first, last
-            first = last = block
-    if first is not None and last is not None:
-        yield first, last
 
 
 def to_infos(db: SqliteDatabase, rows: list[Any]) -> list[CheckpointInfo]:
