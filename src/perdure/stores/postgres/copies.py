@@ -86,17 +86,7 @@ async def set_pin(store: HasDatabase, checkpoint_id: str, *, is_pinned: bool) ->
         raise CheckpointNotFound(checkpoint_id)
 
 
-async def load_header(store: HasDatabase, thread_id: str) -> ThreadHeader | None:
-    return await _load_header(store.db, thread_id)
-
-
-async def load_commits(
-    store: HasDatabase, thread_id: str, *, after: int = 0, limit: int | None = None
-) -> Sequence[Commit]:
-    return await _load_commits(store.db, thread_id, after, limit)
-
-
-async def _load_commits(db: Queries, thread_id: str, after: int, limit: int | None) -> list[Commit]:
+async def load_commits(db: Queries, thread_id: str, *, after: int = 0, limit: int | None = None) -> list[Commit]:
     """Raises DamagedCheckpoint."""
     rows = await db.rows(_COMMITS, thread_key(thread_id), after, limit)
     infos = await read_infos(db, thread_id, rows)
@@ -209,7 +199,7 @@ async def copy_thread(store: HasDatabase, thread_id: str, to: str) -> None:
 
 
 async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]) -> None:
-    header = await _load_header(session, thread_id)
+    header = await load_header(session, thread_id)
     if header is None:
         raise ThreadNotFound(thread_id)
     copy = rename_header(header, to)
@@ -218,7 +208,7 @@ async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]
     except ThreadExists:
         raise ThreadBusy(to, live_owner(await session.row(OWNER, thread_key(to)))) from None
     after = 0
-    while batch := await _load_commits(session, thread_id, after, BATCH_SIZE):
+    while batch := await load_commits(session, thread_id, after=after, limit=BATCH_SIZE):
         await _add_commits(session, copy, [rename_commit(commit, to, ids) for commit in batch])
         after = batch[-1].number
     await _write_header(session, copy)
@@ -230,7 +220,7 @@ def _is_garbage(commit: Commit) -> bool:
     return commit.info is None and not refers and bool(commit.chunks or commit.parent is not None or commit.carried)
 
 
-async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
+async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     """Raises DamagedCheckpoint."""
     row = await db.row(_THREAD, thread_key(thread_id))
     if row is None:

@@ -59,6 +59,8 @@ class PostgresStore(NotifyingStore):
         super().__init__(bus_for(("postgres", self.location)))
         self._leases = Leases(self.db)
         self.open, self.renew = self._leases.open, self._leases.renew
+        self.thread_header = partial(copies.load_header, self.db)
+        self.commits = partial(copies.load_commits, self.db)
         self._commits = CommitWriter(self.db)
 
     async def release(self, lease: Lease) -> None:
@@ -108,8 +110,6 @@ class PostgresStore(NotifyingStore):
     size = threads.measure_size
     pin = partialmethod(copies.set_pin, is_pinned=True)
     unpin = partialmethod(copies.set_pin, is_pinned=False)
-    thread_header = copies.load_header
-    commits = copies.load_commits
     add_thread = copies.add_thread
     copy_thread = copies.copy_thread
     rewrite = copies.rewrite

@@ -21,6 +21,7 @@ from perdure.stores.packing import (
     to_time,
     to_timestamp,
 )
+from perdure.stores.sqlite import threads
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
     drop_events,
@@ -37,19 +38,6 @@ from perdure.stores.sqlite.commits import (
 from perdure.stores.sqlite.lists import HAS_CONTENT, find_position, list_requests, read_head
 from perdure.stores.sqlite.payloads import read_commits, read_payloads, unpack
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import (
-    append_journal,
-    consume_items,
-    ensure_thread,
-    find_owner,
-    find_thread,
-    list_pins,
-    post_item,
-    read_inbox,
-    read_journal,
-    read_thread,
-    set_pin,
-)
 
 PAGE_BYTES = 1 << 18
 PAGE_ROWS = 64
@@ -74,19 +62,13 @@ def reserve_thread(db: SqliteDatabase, standing: ThreadHeader) -> int:
     """A row for a new thread. Raises ThreadExists."""
     if has_thread(db, standing.thread_id):
         raise ThreadExists(standing.thread_id)
-    return ensure_thread(db, standing.thread_id)
+    return threads.ensure_thread(db, standing.thread_id)
 
 
 def has_thread(db: SqliteDatabase, thread_id: str) -> bool:
     """Whether the thread has an owner, or anything was ever put into it."""
-    thread = find_thread(db, thread_id)
-    if thread is None:
-        return False
-    number, owner = db.execute("SELECT number, owner FROM threads WHERE thread = ?", (thread,)).fetchone()
-    pending = db.execute(
-        "SELECT 1 FROM inbox WHERE thread = ? UNION ALL SELECT 1 FROM journal WHERE thread = ?", (thread, thread)
-    ).fetchone()
-    return bool(number) or owner is not None or pending is not None
+    query = f"SELECT 1 FROM threads t WHERE thread_id = ? AND (owner IS NOT NULL OR {HAS_CONTENT})"
+    return db.execute(query, (thread_id,)).fetchone() is not None
 
 
 def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
@@ -120,13 +102,13 @@ def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> N
         ),
     )
     for number in standing.pins:
-        set_pin(db, thread, number, is_pinned=True)
+        threads.set_pin(db, thread, number, is_pinned=True)
     replace_requests(db, thread, standing.requests)
-    consume_items(db, standing.thread_id, standing.consumed)
+    threads.consume_items(db, standing.thread_id, standing.consumed)
     for item in standing.inbox:
-        post_item(db, standing.thread_id, item.item_id, item.kind, item.body)
+        threads.post_item(db, standing.thread_id, item.item_id, item.kind, item.body)
     for entry in standing.journal:
-        append_journal(db, thread, standing.thread_id, entry.delivery_id, entry.body)
+        threads.append_journal(db, thread, standing.thread_id, entry.delivery_id, entry.body)
     db.execute(f"{INSERT_BLOCKS} AND thread = ?", (thread,))
 
 
@@ -154,24 +136,24 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         head,
         None if due_at is None else to_time(due_at),
         tuple(list_requests(db, thread_id=thread_id)),
-        read_journal(db, thread, thread_id, number),
-        read_inbox(db, thread, thread_id),
+        threads.read_journal(db, thread, thread_id, number),
+        threads.read_inbox(db, thread, thread_id),
         [item_id for (item_id,) in db.execute(consumed, (thread,))],
-        sorted(list_pins(db, thread)),
+        sorted(threads.list_pins(db, thread)),
     )
 
 
 def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | None) -> bool:
     """False if there is no such thread, or it does not meet `if_unmoved_since`. Raises ThreadBusy."""
-    owner = find_owner(db, thread_id)
+    owner = threads.find_owner(db, thread_id)
     if owner is not None:
         raise ThreadBusy(thread_id, owner)
-    thread = find_thread(db, thread_id)
+    thread = threads.find_thread(db, thread_id)
     if thread is None:
         return False
     if if_unmoved_since is not None:
-        is_needed = list_pins(db, thread) or read_inbox(db, thread, thread_id)
-        if is_needed or read_thread(db, thread).number != if_unmoved_since:
+        is_needed = threads.list_pins(db, thread) or threads.read_inbox(db, thread, thread_id)
+        if is_needed or threads.read_thread(db, thread).number != if_unmoved_since:
             return False
     for table in ("commits", "pins", "journal", "inbox", "requests", "threads"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
@@ -184,7 +166,7 @@ def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | No
 def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound."""
     thread, _, number = find_position(db, checkpoint_id)
-    set_pin(db, thread, number, is_pinned=is_pinned)
+    threads.set_pin(db, thread, number, is_pinned=is_pinned)
 
 
 def note_collected(db: SqliteDatabase, thread: int) -> None:
@@ -199,7 +181,7 @@ def note_collected(db: SqliteDatabase, thread: int) -> None:
 
 def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:
     """Whether `prune_thread` would change anything. Needs no write transaction."""
-    thread = find_thread(db, thread_id)
+    thread = threads.find_thread(db, thread_id)
     if thread is None:
         return False
     if _count_garbage(db, thread) or events_before > read_dropped_before(db, thread):
@@ -216,15 +198,15 @@ def _count_garbage(db: SqliteDatabase, thread: int) -> int:
 def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], events_before: int) -> set[int] | None:
     """Drop these events, and return the numbers of these checkpoints, without pinned ones; None if nothing is to be
     freed. Raises ThreadBusy for the head of an owned thread."""
-    thread = find_thread(db, thread_id)
+    thread = threads.find_thread(db, thread_id)
     if thread is None:
         return None
     rows = db.execute(
         "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL", (thread,)
     )
     numbers = {number for number, checkpoint_id in rows if to_id(checkpoint_id) in checkpoint_ids}
-    numbers -= list_pins(db, thread)
-    head, owner = read_head(db, thread_id), find_owner(db, thread_id)
+    numbers -= threads.list_pins(db, thread)
+    head, owner = read_head(db, thread_id), threads.find_owner(db, thread_id)
     if owner is not None and head is not None and head.number in numbers:
         raise ThreadBusy(thread_id, owner)
     if events_before:
@@ -240,7 +222,7 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
     pruned = choose_pruned(db, thread_id, checkpoint_ids, events_before)
     if pruned is None:
         return 0
-    thread = ensure_thread(db, thread_id)
+    thread = threads.ensure_thread(db, thread_id)
     commits, newest = read_commits(db, thread_id, with_garbage=True), newest_seq(db)
     for number, left in prune_commits(commits, pruned, read_dropped_before(db, thread)):
         if left is None:
@@ -262,7 +244,7 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
     """Rewrite about a page of the commits after this number. The number of the last of them, if there are any."""
     changes, size, number = Changes(change), 0, None
     query = "SELECT number FROM commits WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
-    for (number,) in db.execute(query, (find_thread(db, thread_id), after, PAGE_ROWS)).fetchall():
+    for (number,) in db.execute(query, (threads.find_thread(db, thread_id), after, PAGE_ROWS)).fetchall():
         payload = read_payloads(db, thread_id, [number])[number]
         try:
             before = unpack(thread_id, None, number, payload)
@@ -276,7 +258,7 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
             # The columns stay as they are, and so does their sum, which stands behind the seal.
             sealed = seal(thread_id, number, data) + (payload.seal or b"")[SEAL_BYTES:]
             query = "UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?"
-            db.execute(query, (sealed, data, find_thread(db, thread_id), number))
+            db.execute(query, (sealed, data, threads.find_thread(db, thread_id), number))
         if size >= PAGE_BYTES:
             break
     return number, changes
@@ -284,7 +266,7 @@ def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite
 
 def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> Changes:
     """Rewrite the journal and the inbox."""
-    changes, thread = Changes(change), find_thread(db, thread_id)
+    changes, thread = Changes(change), threads.find_thread(db, thread_id)
     entries = "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?"
     for row, *entry in db.execute(entries, (thread,)).fetchall():
         resealed = changes.sealed_entry(thread_id, *entry)
