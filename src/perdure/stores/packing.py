@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from perdure.errors import DamagedCheckpoint
-from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
+from perdure.records import Commit, Damage, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
 from perdure.store import Rewrite
 
 # ---------------------------------------------------------------- prefixes
@@ -229,6 +229,16 @@ def changed_item(thread_id: str, item_id: str) -> DamagedCheckpoint:
 def consumed_seal(thread_id: str, item_id: str) -> bytes:
     """Of a consumed inbox item, which is kept so that it is not posted a second time."""
     return b"c" + seal(f"{thread_id}\0{item_id}", 0, b"")
+
+
+def find_damage(thread_id: str, check: Callable[..., object], *args: Any) -> list[Damage]:
+    """The damage that the check raises."""
+    try:
+        check(*args)
+    except DamagedCheckpoint as error:
+        checkpoint_id = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
+        return [Damage(error.reason, thread_id, checkpoint_id)]
+    return []
 
 
 def column_sum(columns: tuple[object, ...]) -> bytes:

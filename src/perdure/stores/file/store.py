@@ -148,7 +148,18 @@ class FileStore(IndexedStore):
         return await self._access.with_file(thread_id, lambda file: rewrite_file(self._access, file, change=change))
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))
+        def refuse_known() -> Iterator[Commit]:
+            for commit in commits:
+                if commit.info is not None:
+                    self._index.read(partial(refuse_known_checkpoint, info=commit.info))
+                yield commit
+
+        def work(file: LockedFile) -> None:
+            self._index.transact(lambda db: reserve_thread(db, header))
+            self._access.rewrite(file, lines_of_thread(header, refuse_known(), 0, has_garbage=True))
+            self._index.transact(lambda db: move_to_end(db, ensure_thread(db, header.thread_id)))
+
+        await self._access.with_file(header.thread_id, work)
 
     async def _check_files(self) -> Sequence[Damage]:
         return await self._access.wait_for_locks(
@@ -186,20 +197,6 @@ def rewrite_file(
     if change is None or changes.count:
         access.rewrite(file, lines_of_thread(header, commits, dropped_before, has_garbage=False))
     return changes.count
-
-
-def add_thread(access: FileAccess, file: LockedFile, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-    """Write the file of a thread as another store had it. Raises ThreadExists."""
-
-    def refuse_known() -> Iterator[Commit]:
-        for commit in commits:
-            if commit.info is not None:
-                access.index.read(partial(refuse_known_checkpoint, info=commit.info))
-            yield commit
-
-    access.index.transact(lambda db: reserve_thread(db, standing))
-    access.rewrite(file, lines_of_thread(standing, refuse_known(), 0, has_garbage=True))
-    access.index.transact(lambda db: move_to_end(db, ensure_thread(db, file.thread_id)))
 
 
 # ---------------------------------------------------------------- checks

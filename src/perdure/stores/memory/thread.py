@@ -86,8 +86,7 @@ class MemoryThread:
         """Store the payloads and links of a commit; returns what is stored. No object of it that can change is kept."""
         events = commit.events
         if events is not None:
-            own = tuple(events.own)
-            events = LoggedEvents(events.first_seq, events.count, events.body, events.refers, own)
+            events = _replace(events, own=tuple(events.own))
         info = commit.info
         if info is not None and info.is_pinned:  # only `pin` pins
             info = _replace(info, is_pinned=False)
@@ -147,10 +146,8 @@ class MemoryThread:
                 continue
             if number < self.events_dropped_before or (seq is not None and events.first_seq + events.count - 1 <= seq):
                 break
-            of_commit = (number, commit.run_id, commit.timestamp, self.info(number))
-            newest_first.append(
-                LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *of_commit)
-            )
+            of_commit = {"run_id": commit.run_id, "timestamp": commit.timestamp, "info": self.info(number)}
+            newest_first.append(_replace(events, number=number, **of_commit))
         return newest_first[::-1]
 
     def thread_info(self) -> ThreadInfo:
