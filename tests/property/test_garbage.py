@@ -43,15 +43,16 @@ class Lines:
         self.lineages: dict[int, Lineage] = {}
         self.has: dict[int, set[str]] = {}
         """References, by commit."""
+        self.checkpoints: list[int] = []
+        """The commits that another one may continue from."""
         self._number = 0
 
     def add(self) -> None:
         random = self._random
         self._number += 1
-        checkpoints = [lineage.number for lineage in self.lineages.values() if lineage.is_checkpoint]
         parent = None
-        if checkpoints and random.random() < 0.95:
-            parent = checkpoints[-1] if random.random() < 0.7 else random.choice(checkpoints)
+        if self.checkpoints and random.random() < 0.95:
+            parent = self.checkpoints[-1] if random.random() < 0.7 else random.choice(self.checkpoints)
         before = set() if parent is None else self.has[parent]
         gone = set(random.sample(sorted(before), random.randint(0, len(before)))) if random.random() < 0.6 else set()
         is_checkpoint = parent is None or random.random() < 0.8
@@ -59,9 +60,9 @@ class Lines:
         gone = gone if is_checkpoint else set()  # events alone drop nothing
         self.has[self._number] = (before - gone) | {f"{digest}.{self._number}" for digest in added}
         dropped = frozenset(map(shortened, gone))
-        self.lineages[self._number] = Lineage(
-            self._number, parent, True, frozenset(added), dropped, is_checkpoint=is_checkpoint
-        )
+        self.lineages[self._number] = Lineage(self._number, parent, True, frozenset(added), dropped)
+        if is_checkpoint:
+            self.checkpoints.append(self._number)
 
     def _digest(self) -> str:
         return "".join(self._random.choices(self._alphabet, k=22))
@@ -69,15 +70,13 @@ class Lines:
     def prune(self) -> tuple[set[str], set[str]]:
         """All references that the plan keeps, and all that something has."""
         random = self._random
-        doomed = [
-            number for number, lineage in self.lineages.items() if lineage.is_checkpoint and random.random() < 0.4
-        ]
-        for number in doomed:
+        for number in [number for number in self.checkpoints if random.random() < 0.4]:
             stays = random.random() < 0.2  # its events refer to what it has
-            self.lineages[number] = replace(self.lineages[number], is_kept=stays, is_checkpoint=False)
+            self.lineages[number] = replace(self.lineages[number], is_kept=stays)
+            self.checkpoints.remove(number)
         shuffled = random.sample(list(self.lineages.values()), len(self.lineages))
         plan = plan_pruning(shuffled)
-        kept = {ref for refs in self.has.values() for ref in refs if plan.needs(*_split(ref))}
+        kept = {ref for refs in self.has.values() for ref in refs if _split(ref) in plan.needed}
         self.lineages.update(plan.relinked)
         self.lineages = {number: lineage for number, lineage in self.lineages.items() if lineage.is_kept}
         self.has = {number: refs for number, refs in self.has.items() if number in self.lineages}

@@ -36,8 +36,6 @@ class Lineage:
     """Shortened references: the first characters of the digest, and the commit."""
     carried: frozenset[str] = frozenset()
     """References that its checkpoint has from commits which are no longer among its ancestors."""
-    is_checkpoint: bool = True
-    """Whether another commit may continue from it; False where only its events are left."""
 
     @property
     def own(self) -> Iterator[Ref]:
@@ -56,27 +54,24 @@ class Pruning:
     relinked: dict[int, Lineage] = field(default_factory=dict)
     """New lineages of kept commits whose parent is pruned."""
 
-    def needs(self, digest: str, number: int) -> bool:
-        return (digest, number) in self.needed
-
 
 def plan_pruning(commits: Iterable[Lineage]) -> Pruning:
     """For all commits of a thread that hold chunks, pruned ones included."""
     lineages = {lineage.number: lineage for lineage in sorted(commits, key=lambda lineage: lineage.number)}
-    resolver = _DroppedRefs(lineages.values())
+    dropped = _resolve_dropped(lineages)
     descendants = _count_kept_descendants(lineages)
     holders: Counter[Ref] = Counter()
     for number, lineage in lineages.items():
         for ref in lineage.received_chunks:
             holders[ref] += descendants[number]
-        for ref in resolver.resolve(lineage):
+        for ref in dropped[number]:
             holders[ref] -= descendants[number]
     plan = Pruning({ref for ref, count in holders.items() if count > 0})
     for number, lineage in lineages.items():
         if lineage.is_kept and lineage.parent is not None:
             parent = lineages.get(lineage.parent)
             if parent is None or not parent.is_kept:
-                plan.relinked[number] = _relink(lineage, lineages, resolver)
+                plan.relinked[number] = _relink(lineage, lineages, dropped)
     return plan
 
 
@@ -90,27 +85,23 @@ def _count_kept_descendants(lineages: Mapping[int, Lineage]) -> Counter[int]:
     return counts
 
 
-class _DroppedRefs:
-    """Resolves shortened references. An ambiguous one resolves to nothing: the chunk is kept."""
-
-    def __init__(self, lineages: Iterable[Lineage]) -> None:
-        self._digests: dict[tuple[str, int], set[str]] = defaultdict(set)
-        for lineage in lineages:
-            for digest, number in lineage.received_chunks:
-                self._digests[digest[:SHORT], number].add(digest)
-
-    def resolve(self, lineage: Lineage) -> Iterator[Ref]:
-        """What the commit dropped."""
-        for ref in lineage.dropped:
-            start, number = _split(ref)
-            matches = [digest for digest in self._digests.get((start[:SHORT], number), ()) if digest.startswith(start)]
-            if len(matches) == 1:
-                yield matches[0], number
-            elif not matches:  # of a commit that was not given
-                yield start, number
+def _resolve_dropped(lineages: Mapping[int, Lineage]) -> dict[int, list[Ref]]:
+    """What each commit dropped. An ambiguous shortened reference resolves to nothing: the chunk is kept."""
+    digests: dict[Ref, set[str]] = defaultdict(set)
+    for lineage in lineages.values():
+        for digest, number in lineage.received_chunks:
+            digests[digest[:SHORT], number].add(digest)
+    resolved: dict[int, list[Ref]] = {}
+    for lineage in lineages.values():
+        resolved[lineage.number] = refs = []
+        for start, number in map(_split, lineage.dropped):
+            matches = [digest for digest in digests.get((start[:SHORT], number), ()) if digest.startswith(start)]
+            if len(matches) < 2:  # without a match: of a commit that was not given
+                refs.append((matches[0] if matches else start, number))
+    return resolved
 
 
-def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolver: _DroppedRefs) -> Lineage:
+def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolved: Mapping[int, list[Ref]]) -> Lineage:
     """One lineage for the commit and its pruned ancestors."""
     line = [lineage]
     parent = lineages.get(lineage.parent) if lineage.parent is not None else None
@@ -120,7 +111,7 @@ def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolver: _Droppe
     added: set[Ref] = set()
     dropped: set[Ref] = set()
     for ancestor in reversed(line):
-        for ref in resolver.resolve(ancestor):
+        for ref in resolved[ancestor.number]:
             dropped.add(ref) if ref not in added else added.discard(ref)
         added.update(ancestor.received_chunks)
         dropped -= added
@@ -132,7 +123,6 @@ def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolver: _Droppe
         lineage.added,
         frozenset() if parent is None else frozenset(map(_join, dropped)),
         frozenset(map(_join, added)),
-        lineage.is_checkpoint,
     )
 
 
@@ -194,7 +184,9 @@ def _prune_commit(commit: Commit, plan: Pruning, *, is_pruned: bool) -> Commit:
         return structs.replace(commit, info=None, root=None)
     if not is_pruned and info is not None:
         return commit
-    chunks = {digest: chunk for digest, chunk in commit.chunks.items() if digest in own or plan.needs(digest, number)}
+    chunks = {
+        digest: chunk for digest, chunk in commit.chunks.items() if digest in own or (digest, number) in plan.needed
+    }
     if not is_pruned and len(chunks) == len(commit.chunks) and (commit.parent is None or refers):
         return commit
     return structs.replace(commit, info=None, root=None, parent=None, chunks=chunks, dropped=(), carried=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from os import urandom
 from typing import Any, ClassVar
 
@@ -37,18 +37,9 @@ async def copy_thread(store: Store, thread_id: str, to: str) -> None:
     Raises ThreadNotFound or ThreadBusy.
     """
     header, commits = await _snapshot(store, thread_id)
-    requests = [msgspec.structs.replace(request, thread_id=to) for request in header.requests]
-    changes = {
-        "thread_id": to,
-        "fence": 0,
-        "requests": requests,
-        "journal": (),
-        "inbox": (),
-        "consumed": (),
-        "pins": (),
-    }
+    ids: dict[str, str] = {}
     try:
-        await store.add_thread(msgspec.structs.replace(header, **changes), _rename(commits, to))
+        await store.add_thread(rename_header(header, to), (rename_commit(commit, to, ids) for commit in commits))
     except ThreadExists:
         infos = await store.threads(thread_id=to)
         raise ThreadBusy(to, infos[0].run_id if infos else None) from None
@@ -68,9 +59,11 @@ async def _snapshot(store: Store, thread_id: str) -> tuple[ThreadHeader, Sequenc
     raise ThreadBusy(thread_id)
 
 
-def _rename(commits: Sequence[Commit], to: str) -> Iterator[Commit]:
-    ids: dict[str, str] = {}
-    return (rename_commit(commit, to, ids) for commit in commits)
+def rename_header(header: ThreadHeader, to: str) -> ThreadHeader:
+    """The header of a copy `to`."""
+    requests = [msgspec.structs.replace(request, thread_id=to) for request in header.requests]
+    nothing: dict[str, Any] = dict.fromkeys(("journal", "inbox", "consumed", "pins"), ())
+    return msgspec.structs.replace(header, thread_id=to, fence=0, requests=requests, **nothing)
 
 
 def rename_commit(commit: Commit, to: str, ids: MutableMapping[str, str]) -> Commit:

@@ -161,6 +161,19 @@ class LocalBus:
         self.token = os.urandom(8)
 
 
+class NotifyingStore:
+    """The part of a store that notifies: through a bus of this process."""
+
+    poll_interval = PollInterval()
+
+    def __init__(self, bus: LocalBus) -> None:
+        self.bus = bus
+        self.publish, self.has_subscribers = bus.publish, bus.has_subscribers
+
+    def subscribe(self, thread_id: str) -> LocalSubscription:
+        return self.bus.subscribe(thread_id, self.poll_interval.after)
+
+
 _BUSES: WeakSet[LocalBus] = WeakSet()
 _BY_LOCATION: WeakValueDictionary[object, LocalBus] = WeakValueDictionary()
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
 from perdure.errors import DamagedCheckpoint
-from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
+from perdure.records import Commit, Damage, InboxItem, JournalEntry, LoggedEvents, ThreadHeader
 from perdure.store import Rewrite
 
 # ---------------------------------------------------------------- prefixes
@@ -115,21 +116,22 @@ class _Chunks(msgspec.Struct, gc=False):
 
 
 class Chunks(Mapping[str, bytes]):
-    """By digest. A lookup copies the chunk out of the body."""
+    """By digest. A chunk is made of what is stored when it is looked up."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_make", "_stored")
 
-    def __init__(self, raw: Mapping[str, msgspec.Raw]) -> None:
-        self._raw = raw
+    def __init__(self, stored: Mapping[str, Any], make: Callable[[Any], bytes]) -> None:
+        self._stored = stored
+        self._make = make
 
     def __getitem__(self, digest: str) -> bytes:
-        return bytes(self._raw[digest])
+        return self._make(self._stored[digest])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._raw)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._raw)
+        return len(self._stored)
 
 
 _decoder = msgspec.json.Decoder(Body)
@@ -167,7 +169,7 @@ def unpack_body(data: bytes) -> Body:
 
 def unpack_chunks(data: bytes) -> Chunks:
     """Raises msgspec.DecodeError."""
-    return Chunks(_chunks_decoder.decode(data).chunks)
+    return Chunks(_chunks_decoder.decode(data).chunks, bytes)  # a lookup copies the chunk out of the body
 
 
 def repack_body(body: Body) -> bytes:
@@ -229,6 +231,16 @@ def consumed_seal(thread_id: str, item_id: str) -> bytes:
     return b"c" + seal(f"{thread_id}\0{item_id}", 0, b"")
 
 
+def find_damage(thread_id: str, check: Callable[..., object], *args: Any) -> list[Damage]:
+    """The damage that the check raises."""
+    try:
+        check(*args)
+    except DamagedCheckpoint as error:
+        checkpoint_id = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
+        return [Damage(error.reason, thread_id, checkpoint_id)]
+    return []
+
+
 def column_sum(columns: tuple[object, ...]) -> bytes:
     """Stands behind a seal, and shows whether the columns of a commit were changed."""
     return crc32(repr(columns).encode()).to_bytes(4)
@@ -240,6 +252,8 @@ class Changes:
     def __init__(self, change: Rewrite) -> None:
         self._change = change
         self.count = 0
+        self.damage: list[DamagedCheckpoint] = []
+        """Of sealed payloads, which stay as they are: a new seal would prove them."""
 
     def change(self, kind: str, name: str, data: bytes) -> bytes:
         after = self._change(kind, name, data)
@@ -263,6 +277,28 @@ class Changes:
         )
         return body if self.count == before else changed
 
+    def sealed_entry(self, thread_id: str, delivery_id: int, body: bytes, sealed: object) -> tuple[bytes, bytes] | None:
+        """The new body and seal of a journal entry; None if it stays."""
+        try:
+            entry = unseal_entry(thread_id, 0, delivery_id, body, sealed)
+        except DamagedCheckpoint as error:
+            self.damage.append(error)
+            return None
+        after = self.entry(entry).body
+        return None if after == body else (after, seal(thread_id, delivery_id, after))
+
+    def sealed_item(
+        self, thread_id: str, item_id: str, kind: str, body: bytes, sealed: object
+    ) -> tuple[bytes, bytes] | None:
+        """The new body and seal of an inbox item; None if it stays."""
+        try:
+            item = unseal_item(thread_id, item_id, kind, body, sealed)
+        except DamagedCheckpoint as error:
+            self.damage.append(error)
+            return None
+        after = self.item(item).body
+        return None if after == body else (after, item_seal(thread_id, item_id, kind, after))
+
     def commit(self, commit: Commit) -> Commit:
         """The same for a commit that is not packed."""
         before = to_body(commit)
@@ -271,11 +307,12 @@ class Changes:
 
     def header(self, header: ThreadHeader) -> ThreadHeader:
         """The header with its journal and inbox changed."""
-        journal = [
-            JournalEntry(entry.number, entry.delivery_id, self.change("journal", str(entry.delivery_id), entry.body))
-            for entry in header.journal
-        ]
-        inbox = [
-            InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body)) for item in header.inbox
-        ]
-        return msgspec.structs.replace(header, journal=journal, inbox=inbox)
+        journal = [self.entry(entry) for entry in header.journal]
+        return msgspec.structs.replace(header, journal=journal, inbox=[self.item(item) for item in header.inbox])
+
+    def entry(self, entry: JournalEntry) -> JournalEntry:
+        body = self.change("journal", str(entry.delivery_id), entry.body)
+        return JournalEntry(entry.number, entry.delivery_id, body)
+
+    def item(self, item: InboxItem) -> InboxItem:
+        return InboxItem(item.item_id, item.kind, self.change("inbox", item.item_id, item.body))

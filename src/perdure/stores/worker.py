@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 from weakref import WeakSet, finalize
@@ -166,7 +165,6 @@ def _work_off(
 
 _NOTHING: _Pieces = ([], None)
 """For a thread whose call in between is due."""
-_loop_of = attrgetter("loop")
 
 
 def _do(jobs: list[Job[Any]], together: Together | None) -> None:
@@ -184,7 +182,7 @@ def _do(jobs: list[Job[Any]], together: Together | None) -> None:
         if job.error is None:
             job.error = raised
         job.is_done = True
-    for loop in set(map(_loop_of, jobs)):  # one call for each: waking a loop costs more than writing
+    for loop in {job.loop for job in jobs}:  # one call for each: waking a loop costs more than writing
         try:
             loop.call_soon_threadsafe(_wake, loop, jobs)
         except RuntimeError:

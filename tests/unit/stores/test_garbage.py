@@ -28,7 +28,7 @@ def line(
 
 
 def needed(plan: Pruning, *names: str) -> str:
-    return " ".join(name for name in names if plan.needs(digest(name[0]), int(name[1:])))
+    return " ".join(name for name in names if (digest(name[0]), int(name[1:])) in plan.needed)
 
 
 def shown(lineage: Lineage) -> tuple[int | None, set[str], set[str]]:
@@ -111,11 +111,11 @@ def test_ambiguous_short_reference_drops_no_chunk() -> None:
     plan = plan_pruning(
         [Lineage(1, None, False, alike, frozenset()), Lineage(2, 1, True, frozenset(), frozenset({"abcdef.1"}))]
     )
-    assert plan.needs("abcdefgh", 1) and plan.needs("abcdefij", 1)
+    assert {("abcdefgh", 1), ("abcdefij", 1)} <= plan.needed
     assert plan.relinked[2].carried == {"abcdefgh.1", "abcdefij.1"}
     in_full = Lineage(2, 1, True, frozenset(), frozenset({"abcdefgh.1"}))
     plan = plan_pruning([Lineage(1, None, False, alike, frozenset()), in_full])
-    assert not plan.needs("abcdefgh", 1) and plan.needs("abcdefij", 1)
+    assert ("abcdefgh", 1) not in plan.needed and ("abcdefij", 1) in plan.needed
 
 
 @pytest.mark.parametrize("parents", [[None, 1], [None, 1, 2, 2]])

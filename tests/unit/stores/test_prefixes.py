@@ -12,7 +12,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadNotFound
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.packing import first_after
-from perdure.stores.sqlite.lists import ListQuery, list_requests, list_thread_ids, list_threads, read_last_seq
+from perdure.stores.sqlite.lists import list_requests, list_thread_ids, list_threads, read_last_seq
 from perdure.stores.sqlite.schema import SqliteDatabase, prepare
 from perdure.testing.conformance.threads import make_request, own, save_thread
 
@@ -83,11 +83,11 @@ def few_and_many() -> Iterator[tuple[Counted, Counted]]:
 
 
 READS: dict[str, Callable[[SqliteDatabase], object]] = {
-    "threads": lambda db: list_threads(db, ListQuery(prefix="ann/"), 5),
-    "threads before one": lambda db: list_threads(db, ListQuery(prefix="ann/"), 5, "ann/7"),
-    "threads by status": lambda db: list_threads(db, ListQuery(prefix="ann/", statuses={"", "IDLE"})),
-    "ids": lambda db: list_thread_ids(db, "ann/", "ann/2", 50),
-    "requests": lambda db: list_requests(db, ListQuery(prefix="ann/"), 5),
+    "threads": lambda db: list_threads(db, prefix="ann/", limit=5),
+    "threads before one": lambda db: list_threads(db, prefix="ann/", limit=5, before="ann/7"),
+    "threads by status": lambda db: list_threads(db, prefix="ann/", statuses={"", "IDLE"}),
+    "ids": lambda db: list_thread_ids(db, prefix="ann/", after="ann/2", limit=50),
+    "requests": lambda db: list_requests(db, prefix="ann/", limit=5),
     "last event": lambda db: read_last_seq(db, "ann/1"),
 }
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.store import FileStore
 from perdure.stores.process_identity import this_process, to_json
 from perdure.testing.conformance.threads import own
@@ -27,11 +27,13 @@ async def test_process_with_the_pid_of_a_dead_process_keeps_its_threads(
     def set_identity(identity: str) -> None:
         index.transact(lambda db: db.execute("UPDATE processes SET identity = ?", (identity,)))
 
-    def catch_up(thread_ids: Iterable[str]) -> None:
-        if [*thread_ids]:  # between the look at who is dead and what is made of it
-            set_identity(to_json(living))
+    catch_up = index.catch_up
 
-    monkeypatch.setattr(index, "_catch_up_all", catch_up)
+    def live_again(file: LockedFile) -> None:  # between the look at who is dead and what is made of it
+        catch_up(file)
+        set_identity(to_json(living))
+
+    monkeypatch.setattr(index, "catch_up", live_again)
     await store._access.write(lambda db: db.execute("UPDATE processes SET identity = ?", (to_json(dead),)))
     await store.threads()
     await owner.save()

@@ -21,7 +21,7 @@ from perdure.errors import (
     WorkflowCheckpointException,
 )
 from perdure.names import RESERVED_THREAD
-from perdure.records import Commit, Damage, InboxItem, ThreadHeader
+from perdure.records import Damage, InboxItem, ThreadHeader
 from perdure.store import Store
 from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
 
@@ -94,13 +94,10 @@ async def _some_payloads(store: Store, thread_id: str) -> list[bytes]:
         commits = await store.commits(thread_id, limit=1)
     except DamagedCheckpoint:
         return []
-    inbox = [] if header is None else [item.body for item in header.inbox]
-    return [*inbox, *(body for commit in commits for body in _payloads(commit))]
-
-
-def _payloads(commit: Commit) -> list[bytes]:
-    events = () if commit.events is None else (commit.events.body,)
-    return [*(() if commit.root is None else (commit.root,)), *events, *commit.chunks.values()]
+    payloads = [] if header is None else [item.body for item in header.inbox]
+    for commit in commits:
+        payloads += [commit.root or b"", b"" if commit.events is None else commit.events.body, *commit.chunks.values()]
+    return payloads
 
 
 class NotRekeyed(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ times are not encrypted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,6 +32,7 @@ from perdure.records import (
 )
 from perdure.store import Rewrite
 from perdure.stores.encrypted.names import Names, Scramble
+from perdure.stores.packing import Chunks
 
 _LABELS = {
     "root": "the checkpoint of commit {}",
@@ -40,6 +42,9 @@ _LABELS = {
     "inbox": "item {} of the inbox",
 }
 OF_HEAD = "of its head"
+_Change: TypeAlias = Callable[[str, str | int, bytes], bytes]
+"""Encrypts or decrypts a payload, from its kind, its name and its bytes."""
+Header = TypeVar("Header", ThreadHeader, OpenedThread)
 
 
 class Encryption(Protocol):
@@ -108,55 +113,25 @@ class ThreadPayloads:
         return JournalEntry(entry.number, entry.delivery_id, self.unseal("journal", entry.delivery_id, entry.body))
 
     def seal_commit(self, commit: Commit) -> Commit:
-        events = commit.events
-        names = self._stored_names(chunk_names(commit))
-        if events is not None:
-            body, own = self.seal("events", commit.number, events.body), [names[digest] for digest in events.own]
-            events = msgspec.structs.replace(events, body=body, own=own)
-        return msgspec.structs.replace(
-            commit,
-            root=None if commit.root is None else self.seal("root", commit.number, commit.root),
-            events=events,
-            chunks={names[name]: self.seal("chunk", names[name], data) for name, data in commit.chunks.items()},
-            dropped=[_rename(ref, names) for ref in commit.dropped],
-            carried=[_rename(ref, names) for ref in commit.carried],
-        )
+        names = {} if self._names is None else self._names.encrypt(chunk_names(commit))
+
+        def seal(kind: str, name: str | int, data: bytes) -> bytes:
+            return self.seal(kind, names[name] if isinstance(name, str) else name, data)
+
+        return _change_commit(commit, names, seal)
 
     def unseal_commits(self, commits: Sequence[Commit]) -> list[Commit]:
         names = self._plain_names(name for commit in commits for name in chunk_names(commit))
-        return [self._unseal_commit(commit, names) for commit in commits]
-
-    def _unseal_commit(self, commit: Commit, names: Mapping[str, str]) -> Commit:
-        checkpoint_id = f"of commit {commit.number}" if commit.info is None else commit.info.checkpoint_id
-        root, events = commit.root, commit.events
-        return msgspec.structs.replace(
-            commit,
-            root=None if root is None else self.unseal("root", commit.number, root, checkpoint_id),
-            events=None if events is None else self._unseal_events(events, commit.number, checkpoint_id, names),
-            chunks={
-                names[name]: self.unseal("chunk", name, data, checkpoint_id) for name, data in commit.chunks.items()
-            },
-            dropped=[_rename(ref, names) for ref in commit.dropped],
-            carried=[_rename(ref, names) for ref in commit.carried],
-        )
-
-    def _unseal_events(
-        self, events: LoggedEvents, number: int, checkpoint_id: str, names: Mapping[str, str]
-    ) -> LoggedEvents:
-        body = self.unseal("events", number, events.body, checkpoint_id)
-        return msgspec.structs.replace(events, body=body, own=[names[digest] for digest in events.own])
+        return [_change_commit(commit, names, self._unseal_of(commit)) for commit in commits]
 
     def unseal_events(self, logged: Sequence[LoggedEvents]) -> list[LoggedEvents]:
         names = self._plain_names(name for events in logged for name in events.own)
-        return [
-            self._unseal_events(
-                events,
-                events.number,
-                f"of commit {events.number}" if events.info is None else events.info.checkpoint_id,
-                names,
-            )
-            for events in logged
-        ]
+        return [_change_events(events, events.number, names, self._unseal_of(events)) for events in logged]
+
+    def _unseal_of(self, record: Commit | LoggedEvents) -> _Change:
+        """`unseal` with the name of the record's checkpoint in its errors."""
+        checkpoint_id = f"of commit {record.number}" if record.info is None else record.info.checkpoint_id
+        return partial(self.unseal, checkpoint_id=checkpoint_id)
 
     def unseal_checkpoint(self, stored: StoredCheckpoint) -> StoredCheckpoint:
         info = stored.info
@@ -164,37 +139,41 @@ class ThreadPayloads:
 
     def unseal_chunks(self, stored: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
         """Decrypts all names at once, and a chunk when it is read."""
-        return self._chunks(stored, _EncryptedChunks)
+        return self._chunks(stored, self._unseal_chunk)
 
     def unseal_recalled(self, stored: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
         """The same for chunks of a cache. They may be wrong in any way, which is not damage of the store."""
         try:
-            return self._chunks(stored, _RecalledChunks)
+            return self._chunks(stored, self._unseal_recalled_chunk)
         except UnsupportedId:
             return {}
 
     def _chunks(
-        self, stored: Mapping[int, Mapping[str, bytes]], kind: type[_EncryptedChunks]
+        self, stored: Mapping[int, Mapping[str, bytes]], unseal: Callable[[Mapping[str, bytes], int, str], bytes]
     ) -> dict[int, Mapping[str, bytes]]:
         names = self._plain_names(name for chunks in stored.values() for name in chunks)
         return {
-            number: kind(self, number, chunks, {names[name]: name for name in chunks})
+            number: Chunks({names[name]: name for name in chunks}, partial(unseal, chunks, number))
             for number, chunks in stored.items()
         }
 
-    def seal_header(self, header: ThreadHeader) -> ThreadHeader:
-        return msgspec.structs.replace(
-            header,
-            journal=[self.seal_entry(entry) for entry in header.journal],
-            inbox=[self.seal_item(item) for item in header.inbox],
-        )
+    def _unseal_chunk(self, chunks: Mapping[str, bytes], number: int, name: str) -> bytes:
+        return self.unseal("chunk", name, chunks[name], f"of commit {number}")
 
-    def unseal_header(self, header: ThreadHeader) -> ThreadHeader:
-        return msgspec.structs.replace(
-            header,
-            journal=[self.unseal_entry(entry) for entry in header.journal],
-            inbox=[self.unseal_item(item) for item in header.inbox],
-        )
+    def _unseal_recalled_chunk(self, chunks: Mapping[str, bytes], number: int, name: str) -> bytes:
+        try:
+            return self._unseal_chunk(chunks, number, name)
+        except WorkflowCheckpointException as error:
+            raise UnreadableValue(f"chunk {name}", str(error)) from error
+
+    def seal_header(self, header: ThreadHeader) -> ThreadHeader:
+        journal = [self.seal_entry(entry) for entry in header.journal]
+        return msgspec.structs.replace(header, journal=journal, inbox=[self.seal_item(item) for item in header.inbox])
+
+    def unseal_header(self, header: Header) -> Header:
+        """Decrypts the journal and the inbox."""
+        journal = [self.unseal_entry(entry) for entry in header.journal]
+        return msgspec.structs.replace(header, journal=journal, inbox=[self.unseal_item(item) for item in header.inbox])
 
     def unseal_opened(self, opened: OpenedThread) -> OpenedThread:
         """Reports payloads that cannot be decrypted as damage, so that the thread can still be rewound. Raises
@@ -204,13 +183,11 @@ class ThreadPayloads:
             if root is not None:
                 number, name = (opened.number, OF_HEAD) if info is None else (info.number, info.checkpoint_id)
                 root = self.unseal("root", number, root, name)
-            journal = [self.unseal_entry(entry) for entry in opened.journal]
-            inbox = [self.unseal_item(item) for item in opened.inbox]
+            opened = self.unseal_header(opened)
         except (DamagedCheckpoint, PlaintextRefused) as error:
             reason = error.reason if isinstance(error, DamagedCheckpoint) else f"{error.place} is not encrypted"
-            root, journal, inbox = None, [], []
-            opened = msgspec.structs.replace(opened, damage=opened.damage or reason)
-        return msgspec.structs.replace(opened, root=root, journal=journal, inbox=inbox, is_encrypted=False)
+            root, opened = None, msgspec.structs.replace(opened, journal=(), inbox=(), damage=opened.damage or reason)
+        return msgspec.structs.replace(opened, root=root, is_encrypted=False)
 
     def encrypted_change(self, change: Rewrite) -> Rewrite:
         """The change of encrypted payloads that applies `change` to the plain ones."""
@@ -225,9 +202,6 @@ class ThreadPayloads:
 
         return change_payload
 
-    def _stored_names(self, names: Iterable[str]) -> dict[str, str]:
-        return {} if self._names is None else self._names.encrypt(names)
-
     def _plain_names(self, names: Iterable[str]) -> dict[str, str]:
         return {} if self._names is None else self._names.decrypt(names)
 
@@ -241,40 +215,24 @@ def chunk_names(commit: Commit) -> Iterator[str]:
         yield from commit.events.own
 
 
+def _change_commit(commit: Commit, names: Mapping[str, str], change: _Change) -> Commit:
+    """The commit with other names of its chunks, and with all its payloads changed."""
+    number, root, events = commit.number, commit.root, commit.events
+    return msgspec.structs.replace(
+        commit,
+        root=None if root is None else change("root", number, root),
+        events=None if events is None else _change_events(events, number, names, change),
+        chunks={names[name]: change("chunk", name, data) for name, data in commit.chunks.items()},
+        dropped=[_rename(ref, names) for ref in commit.dropped],
+        carried=[_rename(ref, names) for ref in commit.carried],
+    )
+
+
+def _change_events(events: LoggedEvents, number: int, names: Mapping[str, str], change: _Change) -> LoggedEvents:
+    own = [names[digest] for digest in events.own]
+    return msgspec.structs.replace(events, body=change("events", number, events.body), own=own)
+
+
 def _rename(ref: str, names: Mapping[str, str]) -> str:
     digest, dot, number = ref.partition(".")
     return f"{names[digest]}{dot}{number}"
-
-
-class _EncryptedChunks(Mapping[str, bytes]):
-    """Chunks by digest. Decrypts a chunk when it is read."""
-
-    __slots__ = ("_chunks", "_names", "_number", "_payloads")
-
-    def __init__(
-        self, payloads: ThreadPayloads, number: int, chunks: Mapping[str, bytes], names: Mapping[str, str]
-    ) -> None:
-        self._payloads = payloads
-        self._number = number
-        self._chunks = chunks
-        self._names = names
-
-    def __getitem__(self, digest: str) -> bytes:
-        name = self._names[digest]
-        return self._payloads.unseal("chunk", name, self._chunks[name], f"of commit {self._number}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-class _RecalledChunks(_EncryptedChunks):
-    __slots__ = ()
-
-    def __getitem__(self, digest: str) -> bytes:
-        try:
-            return super().__getitem__(digest)
-        except WorkflowCheckpointException as error:
-            raise UnreadableValue(f"chunk {digest}", str(error)) from error

@@ -6,7 +6,7 @@ and the store below need not know: payloads go in and come out plain, and the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any
@@ -36,9 +36,7 @@ logger = get_logger("stores")
 
 CACHED_THREADS = 1024
 """Threads whose `ThreadPayloads` are cached."""
-_CHECKED = frozenset(
-    {"infos", "threads", "last_seq", "pending_requests", "due", "pin", "unpin", "prune"},
-)
+_CHECKED = frozenset({"infos", "threads", "last_seq", "pending_requests", "due", "pin", "unpin", "prune"})
 """Methods of the store below that need the key, and nothing else of the encryption."""
 
 
@@ -54,14 +52,12 @@ class EncryptedStore(StoreLayer):
 
     def __getattr__(self, name: str) -> Any:
         method = super().__getattr__(name)
-        return self._with_check(method) if name in _CHECKED else method
 
-    def _with_check(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*args: Any, **options: Any) -> Any:
+        async def check_and_call(*args: Any, **options: Any) -> Any:
             await self._check()
             return await method(*args, **options)
 
-        return call
+        return check_and_call if name in _CHECKED else method
 
     async def _check(self) -> None:
         """Raises MissingKey or PlaintextRefused, before any payload is read or written."""
@@ -92,21 +88,17 @@ class EncryptedStore(StoreLayer):
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         payloads = await self._for_writing(thread_id)
         if takeover:
-            await self._refuse_without_key(thread_id)
+            try:  # an owner must not lose the thread to a process without its key
+                await self.thread_header(thread_id)
+                await self.head(thread_id)
+            except (DamagedCheckpoint, PlaintextRefused):
+                pass  # the thread can be claimed: the result shows the damage
         opened = await self.inner.open(thread_id, owner, takeover=takeover)
         try:
             return payloads.unseal_opened(opened)
         except MissingKey:
             await await_uncancelled(self.inner.release(opened.lease))
             raise
-
-    async def _refuse_without_key(self, thread_id: str) -> None:
-        """An owner must not lose the thread to a process that cannot read it. Raises MissingKey."""
-        try:
-            await self.thread_header(thread_id)
-            await self.head(thread_id)
-        except (DamagedCheckpoint, PlaintextRefused):
-            pass  # the thread can be claimed: `open` reports the damage
 
     async def commit(self, commit: Commit) -> None:
         if self._key is None:
@@ -191,10 +183,7 @@ class EncryptedStore(StoreLayer):
             return False
         return await self.inner.delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await self._check()
-        await self._for_writing(to)
-        await copy_thread(self, thread_id, to)
+    copy_thread = copy_thread
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         payloads = await self._for_writing(header.thread_id)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeAlias, TypeVar
 from weakref import finalize
 
 import msgspec
@@ -35,11 +35,8 @@ MAX_READS = 4
 T = TypeVar("T")
 
 
-class _Entry(NamedTuple):
-    """A journal entry that waits to be written."""
-
-    lease: Lease
-    entry: JournalEntry
+_Entry: TypeAlias = tuple[Lease, JournalEntry]
+"""A journal entry that waits to be written."""
 
 
 class FileAccess(SqliteWriter):
@@ -84,20 +81,21 @@ class FileAccess(SqliteWriter):
 
     def lock(self, thread_id: str, work: Callable[[LockedFile], T]) -> T:
         """`with_file`, on the worker thread. Raises FileLocked."""
-        return self.guard(lambda: self._lock_once(thread_id, work))
 
-    def _lock_once(self, thread_id: str, work: Callable[[LockedFile], T]) -> T:
-        while True:
-            self.index.make_ready()
-            with self.files.lock(thread_id) as file:
-                if not self.index.is_current:  # rebuilt while this thread waited: other owners, other fences
-                    continue
-                try:
-                    self.index.catch_up(file)
-                    return work(file)
-                except PerdureError:
-                    self.remove_if_new(file)
-                    raise
+        def attempt() -> T:
+            while True:
+                self.index.make_ready()
+                with self.files.lock(thread_id) as file:
+                    if not self.index.is_current:  # rebuilt while this thread waited: other owners, other fences
+                        continue
+                    try:
+                        self.index.catch_up(file)
+                        return work(file)
+                    except PerdureError:
+                        self.remove_if_new(file)
+                        raise
+
+        return self.guard(attempt)
 
     def guard(self, work: Callable[[], T]) -> T:
         """Rebuild the index once if it turns out to be damaged, and repeat the work."""
@@ -154,13 +152,13 @@ class FileAccess(SqliteWriter):
         place, size = file.append(line)
         self.update_index(file, lambda db: index_line(db, file.thread_id, (place, size, line)))
 
-    async def append_entry(self, lease: Lease, entry: JournalEntry) -> None:
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         """Append it to the journal. Entries that wait at the same time are one line for each thread."""
-        await self.wait_for_locks(lambda: self.worker.run(_Entry(lease, entry), self._append_entries))
+        await self.wait_for_locks(lambda: self.worker.run((lease, entry), self._append_entries))
 
     def _append_entries(self, jobs: list[Job[_Entry]]) -> None:
-        for thread_id in dict.fromkeys(job.work.lease.thread_id for job in jobs):
-            mine = [job for job in jobs if job.work.lease.thread_id == thread_id]
+        for thread_id in dict.fromkeys(job.work[0].thread_id for job in jobs):
+            mine = [job for job in jobs if job.work[0].thread_id == thread_id]
             try:
                 self.lock(thread_id, partial(self._append_line, jobs=mine))
             except (PerdureError, FileLocked) as error:
@@ -171,7 +169,7 @@ class FileAccess(SqliteWriter):
         def prove(db: SqliteDatabase) -> None:
             for job in jobs:
                 try:
-                    prove_lease(db, job.work.lease)
+                    prove_lease(db, job.work[0])
                 except ThreadConflict as error:
                     job.error = error
 
@@ -179,7 +177,7 @@ class FileAccess(SqliteWriter):
         proved = [job.work for job in jobs if job.error is None]
         if proved:  # all with one lease: a thread has one owner
             bodies = [(entry.delivery_id, msgspec.Raw(entry.body)) for _, entry in proved]
-            self.append(file, JournalLine(proved[0].lease.fence, bodies))
+            self.append(file, JournalLine(proved[0][0].fence, bodies))
             size = sum(len(body) for _, body in bodies)
             self._journal_bytes[file.thread_id] = self._journal_bytes.get(file.thread_id, 0) + size
 

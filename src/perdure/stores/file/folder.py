@@ -73,17 +73,13 @@ class LockedFile:
             if not before:
                 self._disk.sync_folder(self.path.parent)
         except BaseException as error:
-            self._undo(before, error)
+            try:
+                self.cut(before)
+            except OSError as second:
+                error.add_note(f"While it was undone: {second!r}")
+                self._to_cut[self.thread_id] = before
             raise
         return place, len(data)
-
-    def _undo(self, size: int, error: BaseException) -> None:
-        try:
-            self._disk.cut(self._fd, size)
-            self._disk.sync(self._fd)
-        except OSError as second:
-            error.add_note(f"While it was undone: {second!r}")
-            self._to_cut[self.thread_id] = size
 
     def sync(self) -> None:
         """Sync lines of another process, which may have died before it did."""

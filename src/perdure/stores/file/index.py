@@ -182,32 +182,23 @@ class FileIndex(Connection):
         if indexed == size:
             return
         if size < (indexed or 0):
-            raise self._lost_commits(file, size, indexed or 0)
+            head = self.read(lambda db: read_head(db, file.thread_id))
+            was = "" if head is None else f", whose last checkpoint was {head.checkpoint_id!r},"
+            reason = (
+                f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {indexed} were acknowledged: "
+                f"commits were lost. To continue from what is there, delete {INDEX!r} beside it"
+            )
+            raise DamagedStore(str(file.path), reason)
         lines = list(file.scan(indexed or 0, may_cut=True))
         if not self._is_rebuilding:
             file.sync()  # their process may have died before it did
         self.transact(lambda db: replay_lines(db, file, lines, from_start=not indexed))
 
-    def _lost_commits(self, file: LockedFile, size: int, indexed: int) -> DamagedStore:
-        head = self.read(lambda db: read_head(db, file.thread_id))
-        was = "" if head is None else f", whose last checkpoint was {head.checkpoint_id!r},"
-        reason = (
-            f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {indexed} were acknowledged: commits "
-            f"were lost. To continue from what is there, delete {INDEX!r} beside it"
-        )
-        return DamagedStore(str(file.path), reason)
-
     def settle(self) -> None:
         """Before lists are read: catch up with files whose process died before it updated the index."""
         unread, owned, dead = self.read(_find_unsettled)
-        self._catch_up_all(
-            [*self._files.to_cut, *unread, *(thread_id for thread_id, process in owned if process in dead)]
-        )
-        if dead:
-            self.transact(partial(_release_processes, processes=dead))
-
-    def _catch_up_all(self, thread_ids: Iterable[str]) -> None:
-        for thread_id in thread_ids:
+        left_behind = [thread_id for thread_id, process in owned if process in dead]
+        for thread_id in [*self._files.to_cut, *unread, *left_behind]:
             try:
                 with self._files.lock(thread_id) as file:
                     self.catch_up(file)
@@ -219,6 +210,8 @@ class FileIndex(Connection):
             except DamagedStore as error:  # opening that thread raises it; the others are readable
                 if error.path == str(self.path):
                     raise
+        if dead:
+            self.transact(partial(_release_processes, processes=dead))
 
     def find_differences(self, file: LockedFile) -> list[tuple[int, str | None]]:
         """Number and checkpoint of commits that the index describes otherwise than the file."""

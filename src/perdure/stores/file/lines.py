@@ -169,21 +169,19 @@ def commit_line(commit: Commit, body: bytes, context: LineContext) -> FileCommit
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
-        None if requests is None else [request_part(request) for request in requests],
+        None if requests is None else _request_parts(requests),
         commit.due_at,
         tuple(commit.prunes),
         commit.prunes_events_before,
     )
 
 
-def request_part(request: PendingRequest) -> FileRequestPart:
-    return FileRequestPart(
-        request.request_id, request.executor_id, request.asked_at, request.deadline, request.assignee
-    )
+def _request_parts(requests: Sequence[PendingRequest]) -> list[FileRequestPart]:
+    return msgspec.convert(requests, list[FileRequestPart], from_attributes=True)
 
 
-def pending_request(thread_id: str, part: FileRequestPart) -> PendingRequest:
-    return PendingRequest(thread_id, part.request_id, part.executor_id, part.asked_at, part.deadline, part.assignee)
+def _pending_requests(thread_id: str, parts: Sequence[FileRequestPart]) -> list[PendingRequest]:
+    return [PendingRequest(thread_id, *msgspec.structs.astuple(part)) for part in parts]
 
 
 def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Commit:
@@ -206,24 +204,24 @@ def to_commit(thread_id: str, line: FileCommitLine, context: LineContext) -> Com
         Lease(thread_id, "", line.fence),
         line.number,
         info,
-        None,
-        LoggedEvents(line.first_seq or context.last_seq + 1, line.events, b"") if line.events else None,
-        line.unsettled,
-        line.consumed,
-        line.status,
-        run_id or "",
-        timestamp,
-        line.parent,
-        {},
-        (),
-        None if line.requests is None else [pending_request(thread_id, part) for part in line.requests],
-        line.due_at,
-        line.prunes,
-        line.events_dropped_before,
+        events=LoggedEvents(line.first_seq or context.last_seq + 1, line.events, b"") if line.events else None,
+        unsettled=line.unsettled,
+        consumed=line.consumed,
+        status=line.status,
+        run_id=run_id or "",
+        timestamp=timestamp,
+        parent=line.parent,
+        requests=None if line.requests is None else _pending_requests(thread_id, line.requests),
+        due_at=line.due_at,
+        prunes=line.prunes,
+        prunes_events_before=line.events_dropped_before,
     )
 
 
 # ---------------------------------------------------------------- a thread as a whole
+
+_OF_HEADER = ("thread_id", "number", "fence", "last_seq", "status", "updated_at", "consumed", "first_seq", "pins")
+"""The fields that a first line takes over from the header of its thread."""
 
 
 def lines_of_thread(
@@ -231,21 +229,13 @@ def lines_of_thread(
 ) -> Iterator[Line]:
     """The lines of a file that is written as a whole: the first describes the thread, and each commit is complete."""
     yield FileThreadLine(
-        header.thread_id,
-        VERSION,
-        header.number,
-        header.fence,
-        header.last_seq,
-        os.urandom(8).hex(),
-        header.workflow_name or None,
-        header.status,
-        header.updated_at,
-        header.consumed,
-        header.first_seq,
-        events_dropped_before,
-        header.pins,
-        [request_part(request) for request in header.requests],
-        int(has_garbage),
+        version=VERSION,
+        generation=os.urandom(8).hex(),
+        workflow_name=header.workflow_name or None,
+        events_dropped_before=events_dropped_before,
+        requests=_request_parts(header.requests),
+        garbage=int(has_garbage),
+        **{name: getattr(header, name) for name in _OF_HEADER},
     )
     for commit in commits:
         line = commit_line(commit, pack_body(commit), LineContext(last_seq=-1))
@@ -259,17 +249,9 @@ def lines_of_thread(
 def thread_header(line: FileThreadLine, head: int | None, due_at: datetime | None) -> ThreadHeader:
     """The thread that a first line describes, whose newest checkpoint is this."""
     return ThreadHeader(
-        line.thread_id,
-        line.workflow_name or "",
-        line.number,
-        line.fence,
-        line.status,
-        line.updated_at,
-        line.last_seq,
-        line.first_seq,
-        head,
-        due_at,
-        [pending_request(line.thread_id, part) for part in line.requests],
-        consumed=line.consumed,
-        pins=line.pins,
+        workflow_name=line.workflow_name or "",
+        head=head,
+        due_at=due_at,
+        requests=_pending_requests(line.thread_id, line.requests),
+        **{name: getattr(line, name) for name in _OF_HEADER},
     )

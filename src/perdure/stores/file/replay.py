@@ -49,20 +49,15 @@ def replay_lines(db: SqliteDatabase, file: LockedFile, lines: Sequence[PlacedLin
     the thread has, except its owner. Raises DamagedStore if the first of them does not name the thread."""
     thread, seqs, newest = ensure_thread(db, file.thread_id), dict[int, int](), newest_seq(db)
     if from_start:
-        seqs = _delete_rows(db, thread)
+        # The thread's commits keep their places in the order of all commits.
+        seqs = dict(db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
+        for table in ("commits", "pins", "journal", "inbox", "requests"):
+            db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
         lines = _restore_thread(db, thread, file, lines, seqs)
     for line in lines:
         index_line(db, file.thread_id, line, seqs)
     reserve_seq(db, newest)
     db.execute("UPDATE threads SET size = ? WHERE thread = ?", (file.size, thread))
-
-
-def _delete_rows(db: SqliteDatabase, thread: int) -> dict[int, int]:
-    """The seqs that the thread's commits had, by number: they keep their places in the order of all commits."""
-    seqs = dict(db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
-    for table in ("commits", "pins", "journal", "inbox", "requests"):
-        db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
-    return seqs
 
 
 def _restore_thread(

@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.errors import CheckpointNotFound, DamagedStore
 from perdure.log import get_logger
-from perdure.records import Commit, Damage, JournalEntry, Lease, ThreadHeader
+from perdure.records import Commit, Damage, Lease, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.disk import Disk
 from perdure.stores.file.access import FileAccess
@@ -26,9 +26,8 @@ from perdure.stores.file.folder import LockedFile
 from perdure.stores.file.lines import LineContext, PinLine, PostLine, commit_line, lines_of_thread
 from perdure.stores.file.replay import index_commit, read_context
 from perdure.stores.garbage import prune_commits
-from perdure.stores.layer import copy_thread
 from perdure.stores.packing import Changes, pack_body
-from perdure.stores.sqlite.commits import check_commit, move_to_end, read_kept_events
+from perdure.stores.sqlite.commits import check_commit, move_to_end, read_dropped_before
 from perdure.stores.sqlite.health import check_schema, find_orphans, list_all_thread_ids
 from perdure.stores.sqlite.history import (
     choose_pruned,
@@ -68,6 +67,7 @@ class FileStore(IndexedStore):
         self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
         super().__init__(self._access)
         self._index = self._access.index
+        self.append_journal = self._access.append_journal
 
     async def size(self) -> int:
         return await asyncio.to_thread(self._access.files.total_size)
@@ -102,9 +102,6 @@ class FileStore(IndexedStore):
     def _free(self, thread_id: str) -> None:
         self._access.lock(thread_id, partial(rewrite_file, self._access))
 
-    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._access.append_entry(lease, entry)
-
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: LockedFile) -> None:
             if not self._index.read(lambda db: has_item(db, thread_id, item_id)):
@@ -126,9 +123,15 @@ class FileStore(IndexedStore):
         await self._access.with_file(thread_id, work)
 
     async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
-        return await self._access.with_file(
-            thread_id, lambda file: prune_checkpoints(self._access, file, checkpoint_ids, events_before)
-        )
+        def work(file: LockedFile) -> int:
+            numbers = self._index.transact(lambda db: choose_pruned(db, thread_id, checkpoint_ids, events_before))
+            if numbers is None or not file.size:
+                self._access.remove_if_new(file)
+                return 0
+            rewrite_file(self._access, file, numbers)
+            return len(numbers)
+
+        return await self._access.with_file(thread_id, work)
 
     async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
         def work(file: LockedFile) -> bool:
@@ -145,10 +148,18 @@ class FileStore(IndexedStore):
         return await self._access.with_file(thread_id, lambda file: rewrite_file(self._access, file, change=change))
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._access.with_file(header.thread_id, lambda file: add_thread(self._access, file, header, commits))
+        def refuse_known() -> Iterator[Commit]:
+            for commit in commits:
+                if commit.info is not None:
+                    self._index.read(partial(refuse_known_checkpoint, info=commit.info))
+                yield commit
 
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await copy_thread(self, thread_id, to)
+        def work(file: LockedFile) -> None:
+            self._index.transact(lambda db: reserve_thread(db, header))
+            self._access.rewrite(file, lines_of_thread(header, refuse_known(), 0, has_garbage=True))
+            self._index.transact(lambda db: move_to_end(db, ensure_thread(db, header.thread_id)))
+
+        await self._access.with_file(header.thread_id, work)
 
     async def _check_files(self) -> Sequence[Damage]:
         return await self._access.wait_for_locks(
@@ -160,17 +171,6 @@ class FileStore(IndexedStore):
 # A file is never changed in place: it is written from the thread's header and commits, and put in its place.
 
 
-def prune_checkpoints(access: FileAccess, file: LockedFile, checkpoint_ids: set[str], events_before: int) -> int:
-    """How many checkpoints were deleted. Raises ThreadBusy."""
-
-    numbers = access.index.transact(lambda db: choose_pruned(db, file.thread_id, checkpoint_ids, events_before))
-    if numbers is None or not file.size:
-        access.remove_if_new(file)
-        return 0
-    rewrite_file(access, file, numbers)
-    return len(numbers)
-
-
 def rewrite_file(
     access: FileAccess, file: LockedFile, pruned: Collection[int] = (), change: Rewrite | None = None
 ) -> int:
@@ -178,8 +178,7 @@ def rewrite_file(
     any changes. How many did. Raises DamagedStore, without a change."""
 
     def read(db: SqliteDatabase) -> tuple[ThreadHeader | None, list[Commit], int]:
-        thread_id, thread = file.thread_id, find_thread(db, file.thread_id)
-        dropped_before = 0 if thread is None else read_kept_events(db, thread)[1]
+        thread_id, dropped_before = file.thread_id, read_dropped_before(db, find_thread(db, file.thread_id))
         return read_standing(db, thread_id), read_commits(db, thread_id, with_garbage=True), dropped_before
 
     for _ in file.scan(0):
@@ -198,20 +197,6 @@ def rewrite_file(
     if change is None or changes.count:
         access.rewrite(file, lines_of_thread(header, commits, dropped_before, has_garbage=False))
     return changes.count
-
-
-def add_thread(access: FileAccess, file: LockedFile, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-    """Write the file of a thread as another store had it. Raises ThreadExists."""
-
-    def refuse_known() -> Iterator[Commit]:
-        for commit in commits:
-            if commit.info is not None:
-                access.index.read(partial(refuse_known_checkpoint, info=commit.info))
-            yield commit
-
-    access.index.transact(lambda db: reserve_thread(db, standing))
-    access.rewrite(file, lines_of_thread(standing, refuse_known(), 0, has_garbage=True))
-    access.index.transact(lambda db: move_to_end(db, ensure_thread(db, file.thread_id)))
 
 
 # ---------------------------------------------------------------- checks

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from itertools import islice
+from functools import partialmethod
+from itertools import count, islice
 from math import inf
 
 from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadConflict, ThreadExists, ThreadNotFound
@@ -24,42 +24,33 @@ from perdure.records import (
     ThreadHeader,
     ThreadInfo,
 )
-from perdure.store import Rewrite, Subscription
+from perdure.store import Rewrite
 from perdure.stores.layer import copy_thread
 from perdure.stores.memory.thread import CheckpointIndex, MemoryThread
-from perdure.stores.notify import LocalBus, PollInterval
+from perdure.stores.notify import LocalBus, NotifyingStore, PollInterval
 from perdure.stores.process_identity import fence_conflict
 
 
-class MemoryStore:
+class MemoryStore(NotifyingStore):
     """Implements `perdure.store.Store`. No method awaits, so each is atomic."""
 
     poll_interval = PollInterval(inf, inf)  # no other process changes it
 
     def __init__(self) -> None:
-        self.bus = LocalBus()
-        self.has_subscribers = self.bus.has_subscribers
+        super().__init__(LocalBus())
         self._threads: dict[str, MemoryThread] = {}
         self._checkpoints = CheckpointIndex()
-        self._last_position = 0
-        """Of a commit in the order of all commits."""
-
-    def publish(self, thread_id: str, body: bytes) -> None:
-        self.bus.publish(thread_id, body)
-
-    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
+        self._positions = count(1)
+        """Of commits in the order of all commits."""
 
     # ------------------------------------------------------------ owning a thread
 
-    def _ensure_thread(self, thread_id: str) -> MemoryThread:
-        thread = self._threads.get(thread_id)
-        if thread is None:
-            thread = self._threads[thread_id] = MemoryThread(thread_id)
-        return thread
+    def _thread(self, thread_id: str) -> MemoryThread:
+        """The thread; an empty one, which is not kept, for an unknown id."""
+        return self._threads.get(thread_id) or MemoryThread(thread_id)
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        thread = self._ensure_thread(thread_id)
+        thread = self._threads.setdefault(thread_id, self._thread(thread_id))
         if thread.owner is not None and not takeover:
             raise ThreadBusy(thread_id, thread.owner, is_here=True)
         thread.owner = owner
@@ -81,17 +72,17 @@ class MemoryStore:
         self._prove(lease)  # the owner's process lives as long as this store
 
     async def release(self, lease: Lease) -> None:
-        thread = self._threads.get(lease.thread_id)
-        if thread is not None and (thread.fence, thread.owner) == (lease.fence, lease.owner):
+        thread = self._thread(lease.thread_id)
+        if (thread.fence, thread.owner) == (lease.fence, lease.owner):
             thread.owner = None
             if thread.is_collection_due(at_rest=True):
                 thread.collect_garbage()
             self.bus.notify(lease.thread_id)
 
     def _prove(self, lease: Lease) -> MemoryThread:
-        thread = self._threads.get(lease.thread_id)
-        if thread is None or (thread.fence, thread.owner) != (lease.fence, lease.owner):
-            raise fence_conflict(lease, None if thread is None else thread.fence)
+        thread = self._thread(lease.thread_id)
+        if (thread.fence, thread.owner) != (lease.fence, lease.owner):
+            raise fence_conflict(lease, thread.fence)
         return thread
 
     # ------------------------------------------------------------ writing
@@ -107,7 +98,7 @@ class MemoryStore:
         thread.number = number
         thread.status = commit.status
         thread.updated_at = commit.timestamp
-        thread.moved = self._next_position()
+        thread.moved = next(self._positions)
         if stored.info is not None:
             replaced = self._checkpoints.find(stored.info.checkpoint_id)
             if replaced is not None:
@@ -131,13 +122,14 @@ class MemoryStore:
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
+        for pruned in filter(None, map(thread.commits.get, commit.prunes)):
+            if pruned.info is not None and not pruned.info.is_pinned and pruned.number != thread.head:
+                self._prune_checkpoint(thread, pruned.info)
         if commit.prunes or commit.prunes_events_before:
-            self._prune_with(commit, thread)
+            thread.drop_events(commit.prunes_events_before)
+            if thread.is_collection_due(at_rest=False):
+                thread.collect_garbage()
         self.bus.notify(thread_id)
-
-    def _next_position(self) -> int:
-        self._last_position += 1
-        return self._last_position
 
     def _prune_checkpoint(self, thread: MemoryThread, info: CheckpointInfo, *, moves_head: bool = True) -> None:
         self._checkpoints.remove(info.checkpoint_id)
@@ -145,21 +137,11 @@ class MemoryStore:
         if moves_head and thread.head == info.number:
             thread.move_head()
 
-    def _prune_with(self, commit: Commit, thread: MemoryThread) -> None:
-        """Prune what the commit names, except the head and pinned checkpoints."""
-        for number in commit.prunes:
-            named = thread.commits.get(number)
-            if named is not None and named.info is not None and not named.info.is_pinned and number != thread.head:
-                self._prune_checkpoint(thread, named.info)
-        thread.drop_events(commit.prunes_events_before)
-        if thread.is_collection_due(at_rest=False):
-            thread.collect_garbage()
-
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._prove(lease).journal.append(entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        thread = self._ensure_thread(thread_id)
+        thread = self._threads.setdefault(thread_id, self._thread(thread_id))
         if item_id not in thread.consumed:
             thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
         self.bus.notify(thread_id)
@@ -171,11 +153,11 @@ class MemoryStore:
         return None if entry is None else entry[0].checkpoint(entry[1].number)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        thread = self._threads.get(thread_id)
-        return None if thread is None else thread.checkpoint(thread.head)
+        thread = self._thread(thread_id)
+        return thread.checkpoint(thread.head)
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-        commits = self._threads[thread_id].commits if thread_id in self._threads else {}
+        commits = self._thread(thread_id).commits
         return {number: dict(commits[number].chunks) for number in numbers if number in commits}
 
     async def infos(
@@ -216,12 +198,10 @@ class MemoryStore:
                 yield thread
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        thread = self._threads.get(thread_id)
-        return [] if thread is None else thread.read_events(seq)
+        return self._thread(thread_id).read_events(seq)
 
     async def last_seq(self, thread_id: str) -> int:
-        thread = self._threads.get(thread_id)
-        return 0 if thread is None else thread.last_seq
+        return self._thread(thread_id).last_seq
 
     async def pending_requests(
         self,
@@ -231,12 +211,8 @@ class MemoryStore:
         prefix: str | None = None,
         limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        requests = [
-            request
-            for thread in self._select(workflow_name, thread_id, prefix)
-            if thread.requests
-            for request in thread.pending_requests()
-        ]
+        threads = self._select(workflow_name, thread_id, prefix)
+        requests = [request for thread in threads if thread.requests for request in thread.pending_requests()]
         return sorted(requests, key=lambda request: (request.asked_at, request.thread_id, request.request_id))[:limit]
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
@@ -255,23 +231,18 @@ class MemoryStore:
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    async def pin(self, checkpoint_id: str) -> None:
-        self._set_pin(checkpoint_id, is_pinned=True)
-
-    async def unpin(self, checkpoint_id: str) -> None:
-        self._set_pin(checkpoint_id, is_pinned=False)
-
-    def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
         entry = self._checkpoints.find(checkpoint_id)
         if entry is None:
             raise CheckpointNotFound(checkpoint_id)
         thread, info = entry
         thread.set_pin(info.number, is_pinned=is_pinned)
 
+    pin = partialmethod(_set_pin, is_pinned=True)
+    unpin = partialmethod(_set_pin, is_pinned=False)
+
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        thread = self._threads.get(thread_id)
-        if thread is None:
-            return 0
+        thread = self._thread(thread_id)
         entries = [self._checkpoints.find(checkpoint_id) for checkpoint_id in dict.fromkeys(checkpoint_ids)]
         infos = [entry[1] for entry in entries if entry is not None and entry[0] is thread and not entry[1].is_pinned]
         if thread.owner is not None and any(info.number == thread.head for info in infos):
@@ -295,42 +266,38 @@ class MemoryStore:
         del self._threads[thread_id]
         return True
 
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await copy_thread(self, thread_id, to)
+    copy_thread = copy_thread
 
     async def thread_header(self, thread_id: str) -> ThreadHeader | None:
-        thread = self._threads.get(thread_id)
-        return None if thread is None or not (thread.is_used or thread.owner) else thread.header()
+        thread = self._thread(thread_id)
+        return thread.header() if thread.is_used or thread.owner else None
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        thread = self._threads.get(thread_id)
-        commits = () if thread is None else thread.read_commits()
+        commits = self._thread(thread_id).read_commits()
         return [*islice((commit for commit in commits if commit.number > after), limit)]
 
     async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
         thread = MemoryThread(header.thread_id)
         stored = [thread.append(commit) for commit in commits]
-        existing = self._threads.get(thread.thread_id)
-        if existing is not None:
-            if existing.is_used or existing.owner is not None:
-                raise ThreadExists(thread.thread_id)
-            thread.fence = existing.fence
-        for commit in stored:
-            entry = None if commit.info is None else self._checkpoints.find(commit.info.checkpoint_id)
-            if commit.info is not None and entry is not None:
-                reason = f"its checkpoint {commit.info.checkpoint_id!r} is in thread {entry[0].thread_id!r} here"
+        infos = [info for commit in stored if (info := commit.info) is not None]
+        existing = self._thread(thread.thread_id)
+        if existing.is_used or existing.owner is not None:
+            raise ThreadExists(thread.thread_id)
+        for info in infos:
+            entry = self._checkpoints.find(info.checkpoint_id)
+            if entry is not None:
+                reason = f"its checkpoint {info.checkpoint_id!r} is in thread {entry[0].thread_id!r} here"
                 raise ThreadExists(thread.thread_id, reason)
+        thread.fence = existing.fence
         thread.restore(header)
-        thread.moved = self._next_position()
+        thread.moved = next(self._positions)
         self._threads[thread.thread_id] = thread
-        for commit in stored:
-            if commit.info is not None:
-                thread.moved = self._next_position()
-                self._checkpoints.add(thread, commit.info, thread.moved)
+        for info in infos:
+            thread.moved = next(self._positions)
+            self._checkpoints.add(thread, info, thread.moved)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        thread = self._threads.get(thread_id)
-        return 0 if thread is None else thread.rewrite(change)
+        return self._thread(thread_id).rewrite(change)
 
     async def check(self) -> Sequence[Damage]:
         return []  # memory has no seals to check

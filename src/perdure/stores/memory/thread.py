@@ -31,6 +31,9 @@ MIN_PRUNED = 16
 MIN_PRUNED_BYTES = 1_000_000
 """What commits prune before it is freed: freeing it examines the whole thread."""
 
+_OF_HEADER = ("workflow_name", "number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
+"""The fields that a thread and its header have in common."""
+
 _replace = msgspec.structs.replace
 
 
@@ -83,8 +86,7 @@ class MemoryThread:
         """Store the payloads and links of a commit; returns what is stored. No object of it that can change is kept."""
         events = commit.events
         if events is not None:
-            own = tuple(events.own)
-            events = LoggedEvents(events.first_seq, events.count, events.body, events.refers, own)
+            events = _replace(events, own=tuple(events.own))
         info = commit.info
         if info is not None and info.is_pinned:  # only `pin` pins
             info = _replace(info, is_pinned=False)
@@ -144,10 +146,8 @@ class MemoryThread:
                 continue
             if number < self.events_dropped_before or (seq is not None and events.first_seq + events.count - 1 <= seq):
                 break
-            of_commit = (number, commit.run_id, commit.timestamp, self.info(number))
-            newest_first.append(
-                LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *of_commit)
-            )
+            of_commit = {"run_id": commit.run_id, "timestamp": commit.timestamp, "info": self.info(number)}
+            newest_first.append(_replace(events, number=number, **of_commit))
         return newest_first[::-1]
 
     def thread_info(self) -> ThreadInfo:
@@ -172,20 +172,12 @@ class MemoryThread:
     def header(self) -> ThreadHeader:
         return ThreadHeader(
             self.thread_id,
-            self.workflow_name,
-            self.number,
-            self.fence,
-            self.status,
-            self.updated_at,
-            self.last_seq,
-            self.first_seq,
-            self.head,
-            self.due_at,
-            tuple(self.pending_requests()),
-            tuple(entry for entry in self.journal if entry.number == self.number),
-            tuple(self.inbox.values()),
-            tuple(sorted(self.consumed)),
-            tuple(self.pins()),
+            **{name: getattr(self, name) for name in _OF_HEADER},
+            requests=tuple(self.pending_requests()),
+            journal=tuple(entry for entry in self.journal if entry.number == self.number),
+            inbox=tuple(self.inbox.values()),
+            consumed=tuple(sorted(self.consumed)),
+            pins=tuple(self.pins()),
         )
 
     # ------------------------------------------------------------ retention
@@ -248,9 +240,10 @@ class MemoryThread:
 
     def restore(self, header: ThreadHeader) -> None:
         """Take over what another store had beside the commits, which are appended before."""
-        for name in ("fence", "number", "status", "updated_at", "due_at", "last_seq", "first_seq", "workflow_name"):
-            setattr(self, name, max(self.fence, header.fence) if name == "fence" else getattr(header, name))
-        self.head = header.head
+        fence = max(self.fence, header.fence)
+        for name in _OF_HEADER:
+            setattr(self, name, getattr(header, name))
+        self.fence = fence
         self.requests = {request.request_id: request for request in header.requests}
         self.journal = list(header.journal)
         self.inbox = {item.item_id: item for item in header.inbox}
@@ -266,14 +259,8 @@ class MemoryThread:
         self.collect_garbage()
         changes = Changes(change)
         commits = {number: changes.commit(commit) for number, commit in self.commits.items()}
-        journal = [
-            JournalEntry(entry.number, entry.delivery_id, changes.change("journal", str(entry.delivery_id), entry.body))
-            for entry in self.journal
-        ]
-        inbox = {
-            key: InboxItem(key, item.kind, changes.change("inbox", key, item.body)) for key, item in self.inbox.items()
-        }
-        self.commits, self.journal, self.inbox = commits, journal, inbox
+        journal, inbox = map(changes.entry, self.journal), {key: changes.item(item) for key, item in self.inbox.items()}
+        self.commits, self.journal, self.inbox = commits, [*journal], inbox
         return changes.count
 
     def size(self) -> int:

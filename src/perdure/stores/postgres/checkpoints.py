@@ -180,7 +180,9 @@ async def list_infos(
 ) -> Sequence[CheckpointInfo]:
     db, seq, number = store.db, MAX_NUMBER, MAX_NUMBER
     if before is not None:
-        cursor = await _find_commit(db, before)
+        cursor = is_text(before) and await db.row(f"SELECT c.thread, c.number, c.seq {BY_ID}", pack_id(before))
+        if not cursor:
+            raise CheckpointNotFound(before)
         seq = cursor["seq"]
         if thread_id is not None and cursor["thread"] == thread_key(thread_id):
             number = cursor["number"]  # which an index covers
@@ -211,14 +213,6 @@ async def _newest(
         if limit is None or page_size is None or len(rows) < page_size or len(newest) >= limit:
             return newest[:limit]
         before, page_size = rows[-1][order], 2 * page_size + 10
-
-
-async def _find_commit(db: Queries, checkpoint_id: str) -> Any:
-    """Raises CheckpointNotFound."""
-    row = is_text(checkpoint_id) and await db.row(f"SELECT c.thread, c.number, c.seq {BY_ID}", pack_id(checkpoint_id))
-    if not row:
-        raise CheckpointNotFound(checkpoint_id)
-    return row
 
 
 async def load_events(store: HasDatabase, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:

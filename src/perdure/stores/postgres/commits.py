@@ -25,7 +25,7 @@ from perdure.stores.postgres.database import Batcher, Database, OutcomeUnknown, 
 from perdure.stores.postgres.leases import HeldThread
 from perdure.stores.postgres.pool import IdTaken, Refused
 from perdure.stores.postgres.pruning import collect_garbage, lock_against_pruning, move_head
-from perdure.stores.postgres.rows import COLUMNS, MAX_NUMBER, SEAL, TYPES, check_id, commit_row, pack_id, thread_key
+from perdure.stores.postgres.rows import COLUMNS, MAX_NUMBER, SEAL, TYPES, check_ids, commit_row, pack_id, thread_key
 from perdure.stores.process_identity import fence_conflict
 
 _NO_ROW, _STORED = "INSERT 0 0", "INSERT 0 1"
@@ -187,7 +187,7 @@ class CommitWriter:
 
     async def write(self, commit: Commit, held: HeldThread | None) -> None:
         """Store a commit. `held`: what this process knows of the thread; None if another object opened it."""
-        _check_ids(commit)
+        check_ids(commit)
         has_checkpoint = commit.info is not None
         parts = Parts(
             has_checkpoint,
@@ -270,18 +270,6 @@ async def _try_alone(db: Database, commit: Commit, parts: Parts) -> Any:
     except IdTaken:
         return None
     return None if result == _NO_ROW else result
-
-
-def _check_ids(commit: Commit) -> None:
-    """Raises UnsupportedId."""
-    info = commit.info
-    if info is not None:
-        check_id("checkpoint id", info.checkpoint_id)
-        check_id("workflow name", info.workflow_name)
-    for request in commit.requests or ():
-        check_id("request id", request.request_id)
-        check_id("executor id", request.executor_id)
-        check_id("assignee", request.assignee)
 
 
 async def _is_stored(db: Database, commit: Commit) -> bool:

@@ -18,8 +18,8 @@ from perdure.errors import (
 )
 from perdure.records import Commit, Lease, PendingRequest, ThreadHeader
 from perdure.store import Rewrite
-from perdure.stores.layer import rename_commit
-from perdure.stores.packing import Changes, consumed_seal, item_seal, seal, unseal_entry, unseal_item
+from perdure.stores.layer import rename_commit, rename_header
+from perdure.stores.packing import Changes, consumed_seal, item_seal, seal
 from perdure.stores.postgres.checkpoints import BY_ID, COMMITS, HAS_CHECKPOINT, read_infos
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession, Queries
 from perdure.stores.postgres.leases import OWNER, live_owner
@@ -29,6 +29,7 @@ from perdure.stores.postgres.rows import (
     TYPES,
     UNCOMMITTED,
     check_id,
+    check_ids,
     commit_row,
     events_seal,
     is_text,
@@ -58,6 +59,8 @@ _INSERT = (
     f" {', '.join(f'${number}' for number, _ in enumerate(TYPES, 2))})"
 )
 
+_OF_HEADER = ("number", "fence", "status", "updated_at", "last_seq", "first_seq", "head", "due_at")
+"""Fields of a header after its workflow, and the columns of a thread."""
 _REQUESTS = 'FROM {s}.requests WHERE thread = $1 ORDER BY asked_at, request_id COLLATE "C"'
 _THREAD = f"""
 SELECT t.*, j.*, i.*, ARRAY(SELECT number FROM {{s}}.commits WHERE thread = $1 AND is_pinned ORDER BY number) AS pins,
@@ -83,17 +86,7 @@ async def set_pin(store: HasDatabase, checkpoint_id: str, *, is_pinned: bool) ->
         raise CheckpointNotFound(checkpoint_id)
 
 
-async def load_header(store: HasDatabase, thread_id: str) -> ThreadHeader | None:
-    return await _load_header(store.db, thread_id)
-
-
-async def load_commits(
-    store: HasDatabase, thread_id: str, *, after: int = 0, limit: int | None = None
-) -> Sequence[Commit]:
-    return await _load_commits(store.db, thread_id, after, limit)
-
-
-async def _load_commits(db: Queries, thread_id: str, after: int, limit: int | None) -> list[Commit]:
+async def load_commits(db: Queries, thread_id: str, *, after: int = 0, limit: int | None = None) -> list[Commit]:
     """Raises DamagedCheckpoint."""
     rows = await db.rows(_COMMITS, thread_key(thread_id), after, limit)
     infos = await read_infos(db, thread_id, rows)
@@ -139,9 +132,7 @@ async def _create_thread(session: PgSession, thread_id: str) -> None:
 
 async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequence[Commit]) -> None:
     for commit in commits:
-        if commit.info is not None:
-            check_id("checkpoint id", commit.info.checkpoint_id)
-            check_id("workflow name", commit.info.workflow_name)
+        check_ids(commit)
     ids = [pack_id(commit.info.checkpoint_id) for commit in commits if commit.info is not None]
     duplicate = await session.row(
         "SELECT c.checkpoint_id, t.thread_id FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
@@ -165,19 +156,11 @@ async def _add_commits(session: PgSession, header: ThreadHeader, commits: Sequen
 async def _write_header(session: PgSession, header: ThreadHeader) -> None:
     thread_id, key = header.thread_id, thread_key(header.thread_id)
     await session.rows(
-        "UPDATE {s}.threads SET workflow = $2, fence = GREATEST(fence, $3), number = $4, head = $5, status = $6,"
-        " updated_at = $7, last_seq = $8, first_seq = $9, due_at = $10, moved = nextval('{s}.moves')"
-        " WHERE thread = $1",
+        "UPDATE {s}.threads SET workflow = $2, number = $3, fence = GREATEST(fence, $4), status = $5, updated_at = $6,"
+        " last_seq = $7, first_seq = $8, head = $9, due_at = $10, moved = nextval('{s}.moves') WHERE thread = $1",
         key,
         header.workflow_name,
-        header.fence,
-        header.number,
-        header.head,
-        header.status,
-        header.updated_at,
-        header.last_seq,
-        header.first_seq,
-        header.due_at,
+        *(getattr(header, name) for name in _OF_HEADER),
     )
     pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
     await session.rows(pin, key, list(header.pins))
@@ -216,17 +199,16 @@ async def copy_thread(store: HasDatabase, thread_id: str, to: str) -> None:
 
 
 async def _copy(session: PgSession, thread_id: str, to: str, ids: dict[str, str]) -> None:
-    header = await _load_header(session, thread_id)
+    header = await load_header(session, thread_id)
     if header is None:
         raise ThreadNotFound(thread_id)
-    changes = {"thread_id": to, "journal": (), "inbox": (), "consumed": (), "pins": (), "fence": 0}
-    copy = msgspec.structs.replace(header, **changes)
+    copy = rename_header(header, to)
     try:
         await _create_thread(session, to)
     except ThreadExists:
         raise ThreadBusy(to, live_owner(await session.row(OWNER, thread_key(to)))) from None
     after = 0
-    while batch := await _load_commits(session, thread_id, after, BATCH_SIZE):
+    while batch := await load_commits(session, thread_id, after=after, limit=BATCH_SIZE):
         await _add_commits(session, copy, [rename_commit(commit, to, ids) for commit in batch])
         after = batch[-1].number
     await _write_header(session, copy)
@@ -238,7 +220,7 @@ def _is_garbage(commit: Commit) -> bool:
     return commit.info is None and not refers and bool(commit.chunks or commit.parent is not None or commit.carried)
 
 
-async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
+async def load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     """Raises DamagedCheckpoint."""
     row = await db.row(_THREAD, thread_key(thread_id))
     if row is None:
@@ -250,19 +232,10 @@ async def _load_header(db: Queries, thread_id: str) -> ThreadHeader | None:
     return ThreadHeader(
         thread_id,
         row["workflow"],
-        row["number"],
-        row["fence"],
-        row["status"],
-        row["updated_at"],
-        row["last_seq"],
-        row["first_seq"],
-        row["head"],
-        row["due_at"],
-        tuple(PendingRequest(thread_id, *request, row["workflow"]) for request in requests),
-        journal,
-        inbox,
-        row["consumed"],
-        row["pins"],
+        requests=tuple(PendingRequest(thread_id, *request, row["workflow"]) for request in requests),
+        journal=journal,
+        inbox=inbox,
+        **{name: row[name] for name in (*_OF_HEADER, "consumed", "pins")},
     )
 
 
@@ -284,10 +257,10 @@ async def rewrite(store: HasDatabase, thread_id: str, change: Rewrite) -> int:
                 count += await _rewrite_commit(db, thread_id, number, change)
             except DamagedCheckpoint as error:
                 damage.append(error)
-    count += await _rewrite_uncommitted(db, thread_id, change, damage)
-    if damage:  # raised after the rest is rewritten
-        raise damage[0]
-    return count
+    uncommitted = await _rewrite_uncommitted(db, thread_id, change)
+    for first in [*damage, *uncommitted.damage]:  # raised after the rest is rewritten
+        raise first
+    return count + uncommitted.count
 
 
 async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rewrite) -> int:
@@ -327,32 +300,19 @@ async def _rewrite_commit(db: Database, thread_id: str, number: int, change: Rew
     return await db.retry(attempt)
 
 
-async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite, damage: list[DamagedCheckpoint]) -> int:
-    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit.
-
-    A row that was changed stays as it is, and `damage` receives the error: a new seal would prove it.
-    """
+async def _rewrite_uncommitted(db: Database, thread_id: str, change: Rewrite) -> Changes:
+    """The journal and the inbox, each row in its own statement: locks on several rows could deadlock with a commit."""
     key, changes = thread_key(thread_id), Changes(change)
     entries = "SELECT mark, delivery_id, body, seal FROM {s}.journal WHERE thread = $1"
-    for mark, delivery_id, before, sealed in await db.rows(entries, key):
-        try:
-            unseal_entry(thread_id, 0, delivery_id, before, sealed)
-        except DamagedCheckpoint as error:
-            damage.append(error)
-            continue
-        body = changes.change("journal", str(delivery_id), before)
-        if body != before:
+    for mark, *entry in await db.rows(entries, key):
+        resealed = changes.sealed_entry(thread_id, *entry)
+        if resealed is not None:
             update = "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2"
-            await db.rows(update, key, mark, body, seal(thread_id, delivery_id, body))
+            await db.rows(update, key, mark, *resealed)
     items = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
-    for item_id, kind, before, sealed in await db.rows(items, key):
-        try:
-            unseal_item(thread_id, item_id, kind, before, sealed)
-        except DamagedCheckpoint as error:
-            damage.append(error)
-            continue
-        body = changes.change("inbox", item_id, before)
-        if body != before:
+    for item in await db.rows(items, key):
+        resealed = changes.sealed_item(thread_id, *item)
+        if resealed is not None:
             update = "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL"
-            await db.rows(update, key, item_id, body, item_seal(thread_id, item_id, kind, body))
-    return changes.count
+            await db.rows(update, key, item["item_id"], *resealed)
+    return changes

@@ -56,6 +56,17 @@ def check_id(name: str, value: str | None, max_bytes: int | None = MAX_ID_BYTES)
         raise UnsupportedId(name, value[:100] + "...", f"it has more than {max_bytes} bytes")
 
 
+def check_ids(commit: Commit) -> None:
+    """Raises UnsupportedId."""
+    if commit.info is not None:
+        check_id("checkpoint id", commit.info.checkpoint_id)
+        check_id("workflow name", commit.info.workflow_name)
+    for request in commit.requests or ():
+        check_id("request id", request.request_id)
+        check_id("executor id", request.executor_id)
+        check_id("assignee", request.assignee)
+
+
 def pack_id(text: str, prefix: str = "") -> bytes:
     """Hexadecimal digits as bytes, half as long; any other text unchanged, after a zero byte."""
     digits = text.removeprefix(prefix)

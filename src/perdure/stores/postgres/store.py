@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial, partialmethod
 from uuid import UUID, uuid4
 
 from perdure.cancelling import complete
 from perdure.records import Commit, JournalEntry, Lease
-from perdure.store import Subscription
-from perdure.stores.notify import PollInterval, bus_for
+from perdure.stores.notify import NotifyingStore, PollInterval, bus_for
 from perdure.stores.packing import item_seal, seal
 from perdure.stores.postgres import checkpoints, copies, pruning, threads
 from perdure.stores.postgres.commits import CommitWriter
@@ -41,7 +39,7 @@ SELECT EXISTS (SELECT 1 FROM created) OR EXISTS (SELECT 1 FROM locked)
 """The lock prevents that the thread is deleted meanwhile. It does not wait for commits."""
 
 
-class PostgresStore:
+class PostgresStore(NotifyingStore):
     """Implements `perdure.store.Store`. A commit is one statement and one round trip; concurrent ones share it."""
 
     poll_interval = PollInterval(0.1, 1.0)
@@ -58,10 +56,11 @@ class PostgresStore:
         self.db = Database(dsn, schema, pool_size, acquire_seconds, statement_seconds)
         self.location = location_of(dsn, schema)
         """Server, database and schema: stores with the same tables have the same location."""
-        self.bus = bus_for(("postgres", self.location))
-        self.has_subscribers, self.publish = self.bus.has_subscribers, self.bus.publish
+        super().__init__(bus_for(("postgres", self.location)))
         self._leases = Leases(self.db)
         self.open, self.renew = self._leases.open, self._leases.renew
+        self.thread_header = partial(copies.load_header, self.db)
+        self.commits = partial(copies.load_commits, self.db)
         self._commits = CommitWriter(self.db)
 
     async def release(self, lease: Lease) -> None:
@@ -90,9 +89,6 @@ class PostgresStore:
             pass  # another process created or deleted the thread at this moment
         self.bus.notify(thread_id)
 
-    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
-
     async def close(self) -> None:
         if self._leases.heartbeat.is_beating:
             await asyncio.to_thread(self._leases.heartbeat.stop)
@@ -114,8 +110,6 @@ class PostgresStore:
     size = threads.measure_size
     pin = partialmethod(copies.set_pin, is_pinned=True)
     unpin = partialmethod(copies.set_pin, is_pinned=False)
-    thread_header = copies.load_header
-    commits = copies.load_commits
     add_thread = copies.add_thread
     copy_thread = copies.copy_thread
     rewrite = copies.rewrite

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import count
 from typing import Any
 
-from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy, ThreadNotFound
+from perdure.errors import PerdureError, ThreadBusy, ThreadNotFound
 from perdure.records import Damage, PendingRequest, ThreadInfo
-from perdure.stores.packing import changed_item, consumed_seal, first_after, unseal_entry, unseal_item
+from perdure.stores import packing
 from perdure.stores.postgres.checkpoints import COMMITS, HAS_CHECKPOINT, THREAD_ROW, check_thread_row
 from perdure.stores.postgres.copies import BATCH_SIZE
 from perdure.stores.postgres.database import Database, HasDatabase, PgSession
@@ -220,26 +220,21 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
     def report(reason: str, checkpoint_id: str | None = None) -> None:
         damage.append(Damage(reason, thread_id, checkpoint_id))
 
-    def attempt(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except DamagedCheckpoint as error:
-            report(error.reason, None if error.checkpoint_id.startswith("of ") else error.checkpoint_id)
-
+    attempt = partial(packing.find_damage, thread_id)
     row = await db.row(THREAD_ROW, key)
-    attempt(partial(check_thread_row, thread_id, row))
+    damage += attempt(check_thread_row, thread_id, row)
     # The thread's row names the workflow of the newest checkpoint, also if that was pruned.
     if row["is_newest_ever"] and row["newest_workflow"] not in (None, row["workflow"]):
         workflows = f"{row['workflow']!r}, and its head belongs to {row['newest_workflow']!r}"
         report(f"the thread's row names workflow {workflows}")
     for item_id, sealed in await db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key):
-        if sealed != consumed_seal(thread_id, item_id):
-            report(changed_item(thread_id, item_id).reason)
+        if sealed != packing.consumed_seal(thread_id, item_id):
+            report(packing.changed_item(thread_id, item_id).reason)
     for entry in await db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key):
-        attempt(partial(unseal_entry, thread_id, 0, *entry))
+        damage += attempt(packing.unseal_entry, thread_id, 0, *entry)
     inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
     for item in await db.rows(inbox, key):
-        attempt(partial(unseal_item, thread_id, *item))
+        damage += attempt(packing.unseal_item, thread_id, *item)
     numbers: set[int] = set()
     after = 0
     query = (
@@ -250,9 +245,9 @@ async def _check_thread(db: Database, thread_id: str) -> list[Damage]:
         for row in rows:
             numbers.add(row["number"])
             if row["has_checkpoint"]:
-                attempt(partial(read_root, thread_id, row))
-            attempt(partial(read_events, thread_id, row))
-            attempt(partial(unpack_chunks, thread_id, row))
+                damage += attempt(read_root, thread_id, row)
+            damage += attempt(read_events, thread_id, row)
+            damage += attempt(unpack_chunks, thread_id, row)
             checkpoint_id, commit = unpack_id(row["checkpoint_id"]), f"commit {row['number']}"
             if row["has_checkpoint"] and not are_links_intact(row):
                 report(f"the references of {commit} to earlier commits were changed", checkpoint_id)
@@ -284,7 +279,7 @@ class _Where:
         if prefix:  # as a range, which an index supports also in a generic plan
             start = prefix[:INDEXED_CHARACTERS]
             self.add(f"{_START} >= $", start)
-            end = first_after(start)
+            end = packing.first_after(start)
             if end is not None:
                 self.add(f"{_START} < $", end)
             if start != prefix:

@@ -256,11 +256,10 @@ def drop_events(db: SqliteDatabase, thread: int, before: int) -> None:
     _add_garbage(db, thread, count, size)
 
 
-def read_kept_events(db: SqliteDatabase, thread: int) -> tuple[int, int]:
-    """The seq of the oldest event that is kept, and the commit before which events are dropped."""
-    row = db.execute("SELECT first_seq, events_dropped_before FROM threads WHERE thread = ?", (thread,)).fetchone()
-    first_seq, dropped_before = row
-    return first_seq, dropped_before
+def read_dropped_before(db: SqliteDatabase, thread: int | None) -> int:
+    """The commit before which events are dropped; 0 for an unknown thread."""
+    row = db.execute("SELECT events_dropped_before FROM threads WHERE thread = ?", (thread,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def replace_commit(db: SqliteDatabase, thread: int, commit: Commit) -> None:
@@ -276,12 +275,6 @@ def replace_commit(db: SqliteDatabase, thread: int, commit: Commit) -> None:
     body = pack_body(commit)
     sealed = seal(commit.lease.thread_id, commit.number, body) + column_sum(columns)
     db.execute("UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?", (sealed, body, *place))
-
-
-def delete_commit(db: SqliteDatabase, thread: int, number: int) -> None:
-    newest = newest_seq(db)
-    db.execute("DELETE FROM commits WHERE thread = ? AND number = ?", (thread, number))
-    reserve_seq(db, newest)
 
 
 def move_to_end(db: SqliteDatabase, thread: int) -> None:

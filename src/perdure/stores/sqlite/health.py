@@ -9,17 +9,15 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perdure.errors import DamagedCheckpoint
 from perdure.names import RESERVED_THREAD
 from perdure.records import Damage, StoreContents
-from perdure.stores.packing import SEAL_BYTES, column_sum, to_id
+from perdure.stores.packing import SEAL_BYTES, column_sum, find_damage, to_id
 from perdure.stores.process_identity import is_owner_dead
 from perdure.stores.sqlite.commits import COLUMNS, check_thread_row, newest_checkpoint
 from perdure.stores.sqlite.payloads import read_commit_rows, read_payloads, unpack
@@ -193,32 +191,23 @@ def list_all_thread_ids(db: SqliteDatabase) -> list[str]:
 def check_thread(db: SqliteDatabase, thread_id: str) -> list[Damage]:
     """All damage of one thread: its row, journal, inbox, the columns and payloads of its commits, and their links."""
     damage: list[Damage] = []
-
-    def attempt(check: Callable[[], object]) -> None:
-        try:
-            check()
-        except DamagedCheckpoint as error:
-            checkpoint_id = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
-            damage.append(Damage(error.reason, thread_id, checkpoint_id))
-
+    attempt = partial(find_damage, thread_id)
     row = find_thread(db, thread_id)
     if row is None:  # deleted meanwhile
         return damage
     thread = read_thread(db, row)
-    attempt(lambda: check_thread_row(db, thread_id, thread, newest_checkpoint(db, thread.thread)))
-    attempt(lambda: read_journal(db, thread.thread, thread_id, thread.number))
-    attempt(lambda: read_inbox(db, thread.thread, thread_id))
-    attempt(lambda: check_consumed(db, thread.thread, thread_id))
+    damage += attempt(check_thread_row, db, thread_id, thread, newest_checkpoint(db, row))
+    damage += attempt(read_journal, db, row, thread_id, thread.number)
+    damage += attempt(read_inbox, db, row, thread_id)
+    damage += attempt(check_consumed, db, row, thread_id)
     for number, checkpoint_id in _find_changed_columns(db, thread.thread):
         damage.append(Damage(f"the columns of commit {number} were changed", thread_id, checkpoint_id))
     numbers = set()
     for commit in read_commit_rows(db, thread_id):
         numbers.add(commit.number)
         checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
-        payload = read_payloads(db, thread_id, [commit.number]).get(
-            commit.number
-        )  # one by one: together they may be large
-        attempt(partial(unpack, thread_id, checkpoint_id, commit.number, payload))
+        payload = read_payloads(db, thread_id, [commit.number]).get(commit.number)  # all of them may be large
+        damage += attempt(unpack, thread_id, checkpoint_id, commit.number, payload)
         if commit.parent is not None and commit.parent not in numbers:
             reason = f"commit {commit.number} continues from commit {commit.parent}, which is not there"
             damage.append(Damage(reason, thread_id, checkpoint_id))

@@ -14,45 +14,30 @@ from perdure.stores.packing import (
     from_id,
     from_time,
     from_timestamp,
-    item_seal,
     pack_body,
     repack_body,
     seal,
     to_id,
     to_time,
     to_timestamp,
-    unseal_entry,
-    unseal_item,
 )
+from perdure.stores.sqlite import threads
 from perdure.stores.sqlite.commits import (
     INSERT_BLOCKS,
-    delete_commit,
     drop_events,
     insert_row,
     move_head,
     move_to_end,
-    read_kept_events,
+    newest_seq,
+    read_dropped_before,
     replace_commit,
     replace_requests,
+    reserve_seq,
     workflow_row,
 )
-from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests, read_head
+from perdure.stores.sqlite.lists import HAS_CONTENT, find_position, list_requests, read_head
 from perdure.stores.sqlite.payloads import read_commits, read_payloads, unpack
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import (
-    append_journal,
-    consume_items,
-    ensure_thread,
-    find_owner,
-    find_thread,
-    list_consumed,
-    list_pins,
-    post_item,
-    read_inbox,
-    read_journal,
-    read_thread,
-    set_pin,
-)
 
 PAGE_BYTES = 1 << 18
 PAGE_ROWS = 64
@@ -61,15 +46,15 @@ PAGE_ROWS = 64
 # ---------------------------------------------------------------- in and out
 
 
-def add_thread(db: SqliteDatabase, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+def add_thread(db: SqliteDatabase, header: ThreadHeader, commits: Iterable[Commit]) -> None:
     """Insert a thread as another store had it. Raises ThreadExists."""
-    thread = reserve_thread(db, standing)
+    thread = reserve_thread(db, header)
     for commit in commits:
         if commit.info is not None:
             refuse_known_checkpoint(db, commit.info)
         body = pack_body(commit)
-        insert_row(db, thread, commit, (seal(standing.thread_id, commit.number, body), body))
-    restore_header(db, thread, standing)
+        insert_row(db, thread, commit, (seal(header.thread_id, commit.number, body), body))
+    restore_header(db, thread, header)
     move_to_end(db, thread)
 
 
@@ -77,19 +62,13 @@ def reserve_thread(db: SqliteDatabase, standing: ThreadHeader) -> int:
     """A row for a new thread. Raises ThreadExists."""
     if has_thread(db, standing.thread_id):
         raise ThreadExists(standing.thread_id)
-    return ensure_thread(db, standing.thread_id)
+    return threads.ensure_thread(db, standing.thread_id)
 
 
 def has_thread(db: SqliteDatabase, thread_id: str) -> bool:
     """Whether the thread has an owner, or anything was ever put into it."""
-    thread = find_thread(db, thread_id)
-    if thread is None:
-        return False
-    number, owner = db.execute("SELECT number, owner FROM threads WHERE thread = ?", (thread,)).fetchone()
-    pending = db.execute(
-        "SELECT 1 FROM inbox WHERE thread = ? UNION ALL SELECT 1 FROM journal WHERE thread = ?", (thread, thread)
-    ).fetchone()
-    return bool(number) or owner is not None or pending is not None
+    query = f"SELECT 1 FROM threads t WHERE thread_id = ? AND (owner IS NOT NULL OR {HAS_CONTENT})"
+    return db.execute(query, (thread_id,)).fetchone() is not None
 
 
 def refuse_known_checkpoint(db: SqliteDatabase, info: CheckpointInfo) -> None:
@@ -123,13 +102,13 @@ def restore_header(db: SqliteDatabase, thread: int, standing: ThreadHeader) -> N
         ),
     )
     for number in standing.pins:
-        set_pin(db, thread, number, is_pinned=True)
+        threads.set_pin(db, thread, number, is_pinned=True)
     replace_requests(db, thread, standing.requests)
-    consume_items(db, standing.thread_id, standing.consumed)
+    threads.consume_items(db, standing.thread_id, standing.consumed)
     for item in standing.inbox:
-        post_item(db, standing.thread_id, item.item_id, item.kind, item.body)
+        threads.post_item(db, standing.thread_id, item.item_id, item.kind, item.body)
     for entry in standing.journal:
-        append_journal(db, thread, standing.thread_id, entry.delivery_id, entry.body)
+        threads.append_journal(db, thread, standing.thread_id, entry.delivery_id, entry.body)
     db.execute(f"{INSERT_BLOCKS} AND thread = ?", (thread,))
 
 
@@ -144,6 +123,7 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
     if row is None:
         return None
     thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
+    consumed = "SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item"
     return ThreadHeader(
         thread_id,
         name or "",
@@ -155,25 +135,25 @@ def read_standing(db: SqliteDatabase, thread_id: str) -> ThreadHeader | None:
         first_seq,
         head,
         None if due_at is None else to_time(due_at),
-        tuple(list_requests(db, ListQuery(thread_id=thread_id))),
-        read_journal(db, thread, thread_id, number),
-        read_inbox(db, thread, thread_id),
-        list_consumed(db, thread),
-        sorted(list_pins(db, thread)),
+        tuple(list_requests(db, thread_id=thread_id)),
+        threads.read_journal(db, thread, thread_id, number),
+        threads.read_inbox(db, thread, thread_id),
+        [item_id for (item_id,) in db.execute(consumed, (thread,))],
+        sorted(threads.list_pins(db, thread)),
     )
 
 
 def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | None) -> bool:
     """False if there is no such thread, or it does not meet `if_unmoved_since`. Raises ThreadBusy."""
-    owner = find_owner(db, thread_id)
+    owner = threads.find_owner(db, thread_id)
     if owner is not None:
         raise ThreadBusy(thread_id, owner)
-    thread = find_thread(db, thread_id)
+    thread = threads.find_thread(db, thread_id)
     if thread is None:
         return False
     if if_unmoved_since is not None:
-        is_needed = list_pins(db, thread) or read_inbox(db, thread, thread_id)
-        if is_needed or read_thread(db, thread).number != if_unmoved_since:
+        is_needed = threads.list_pins(db, thread) or threads.read_inbox(db, thread, thread_id)
+        if is_needed or threads.read_thread(db, thread).number != if_unmoved_since:
             return False
     for table in ("commits", "pins", "journal", "inbox", "requests", "threads"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
@@ -186,7 +166,7 @@ def delete_thread(db: SqliteDatabase, thread_id: str, if_unmoved_since: int | No
 def pin_checkpoint(db: SqliteDatabase, checkpoint_id: str, *, is_pinned: bool) -> None:
     """Raises CheckpointNotFound."""
     thread, _, number = find_position(db, checkpoint_id)
-    set_pin(db, thread, number, is_pinned=is_pinned)
+    threads.set_pin(db, thread, number, is_pinned=is_pinned)
 
 
 def note_collected(db: SqliteDatabase, thread: int) -> None:
@@ -201,10 +181,10 @@ def note_collected(db: SqliteDatabase, thread: int) -> None:
 
 def has_to_prune(db: SqliteDatabase, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> bool:
     """Whether `prune_thread` would change anything. Needs no write transaction."""
-    thread = find_thread(db, thread_id)
+    thread = threads.find_thread(db, thread_id)
     if thread is None:
         return False
-    if _count_garbage(db, thread) or events_before > read_kept_events(db, thread)[1]:
+    if _count_garbage(db, thread) or events_before > read_dropped_before(db, thread):
         return True
     query = "SELECT 1 FROM commits WHERE thread = ? AND checkpoint_id = ?"
     return any(db.execute(query, (thread, from_id(checkpoint_id))).fetchone() for checkpoint_id in checkpoint_ids)
@@ -218,15 +198,15 @@ def _count_garbage(db: SqliteDatabase, thread: int) -> int:
 def choose_pruned(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], events_before: int) -> set[int] | None:
     """Drop these events, and return the numbers of these checkpoints, without pinned ones; None if nothing is to be
     freed. Raises ThreadBusy for the head of an owned thread."""
-    thread = find_thread(db, thread_id)
+    thread = threads.find_thread(db, thread_id)
     if thread is None:
         return None
     rows = db.execute(
         "SELECT number, checkpoint_id FROM commits WHERE thread = ? AND checkpoint_id NOT NULL", (thread,)
     )
     numbers = {number for number, checkpoint_id in rows if to_id(checkpoint_id) in checkpoint_ids}
-    numbers -= list_pins(db, thread)
-    head, owner = read_head(db, thread_id), find_owner(db, thread_id)
+    numbers -= threads.list_pins(db, thread)
+    head, owner = read_head(db, thread_id), threads.find_owner(db, thread_id)
     if owner is not None and head is not None and head.number in numbers:
         raise ThreadBusy(thread_id, owner)
     if events_before:
@@ -242,13 +222,14 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
     pruned = choose_pruned(db, thread_id, checkpoint_ids, events_before)
     if pruned is None:
         return 0
-    thread = ensure_thread(db, thread_id)
-    commits, dropped_before = read_commits(db, thread_id, with_garbage=True), read_kept_events(db, thread)[1]
-    for number, left in prune_commits(commits, pruned, dropped_before):
+    thread = threads.ensure_thread(db, thread_id)
+    commits, newest = read_commits(db, thread_id, with_garbage=True), newest_seq(db)
+    for number, left in prune_commits(commits, pruned, read_dropped_before(db, thread)):
         if left is None:
-            delete_commit(db, thread, number)
+            db.execute("DELETE FROM commits WHERE thread = ? AND number = ?", (thread, number))
         else:
             replace_commit(db, thread, left)
+    reserve_seq(db, newest)
     for number in pruned:
         move_head(db, thread, number)
     note_collected(db, thread)
@@ -256,24 +237,19 @@ def prune_thread(db: SqliteDatabase, thread_id: str, checkpoint_ids: set[str], e
 
 
 # ---------------------------------------------------------------- rewritten
-# A damaged payload is left as it is: a new seal would prove it. The caller raises the damage that is returned.
+# A damaged payload is left as it is: a new seal would prove it. The caller raises the damage of the changes.
 
 
-def rewrite_page(
-    db: SqliteDatabase, thread_id: str, after: int, until: int, change: Rewrite
-) -> tuple[int, int, list[DamagedCheckpoint]]:
-    """Rewrite about a page of the commits after this number. The number of the last of them, and how many payloads
-    changed."""
-    changes, damaged = Changes(change), list[DamagedCheckpoint]()
-    query = "SELECT number FROM commits WHERE thread = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?"
-    rows = db.execute(query, (find_thread(db, thread_id), after, until, PAGE_ROWS)).fetchall()
-    size, number = 0, until
-    for (number,) in rows:
+def rewrite_page(db: SqliteDatabase, thread_id: str, after: int, change: Rewrite) -> tuple[int | None, Changes]:
+    """Rewrite about a page of the commits after this number. The number of the last of them, if there are any."""
+    changes, size, number = Changes(change), 0, None
+    query = "SELECT number FROM commits WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
+    for (number,) in db.execute(query, (threads.find_thread(db, thread_id), after, PAGE_ROWS)).fetchall():
         payload = read_payloads(db, thread_id, [number])[number]
         try:
             before = unpack(thread_id, None, number, payload)
         except DamagedCheckpoint as error:
-            damaged.append(error)
+            changes.damage.append(error)
             continue
         size += len(payload.body)
         body = changes.body(number, before)
@@ -282,41 +258,23 @@ def rewrite_page(
             # The columns stay as they are, and so does their sum, which stands behind the seal.
             sealed = seal(thread_id, number, data) + (payload.seal or b"")[SEAL_BYTES:]
             query = "UPDATE commits SET seal = ?, body = ? WHERE thread = ? AND number = ?"
-            db.execute(query, (sealed, data, find_thread(db, thread_id), number))
+            db.execute(query, (sealed, data, threads.find_thread(db, thread_id), number))
         if size >= PAGE_BYTES:
             break
-    return number, changes.count, damaged
+    return number, changes
 
 
-def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> tuple[int, list[DamagedCheckpoint]]:
-    """Rewrite the journal and the inbox. How many payloads changed."""
-    changes, damaged, thread = Changes(change), list[DamagedCheckpoint](), find_thread(db, thread_id)
-    entries = db.execute("SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (thread,))
-    for row, delivery_id, body, sealed in entries.fetchall():
-        try:
-            unseal_entry(thread_id, 0, delivery_id, body, sealed)
-        except DamagedCheckpoint as error:
-            damaged.append(error)
-            continue
-        after = changes.change("journal", str(delivery_id), body)
-        if after != body:
-            values = (after, seal(thread_id, delivery_id, after), row)
-            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", values)
-    query = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
-    for row, item_id, kind, body, sealed in db.execute(query, (thread,)).fetchall():
-        try:
-            unseal_item(thread_id, item_id, kind, body, sealed)
-        except DamagedCheckpoint as error:
-            damaged.append(error)
-            continue
-        after = changes.change("inbox", item_id, body)
-        if after != body:
-            values = (after, item_seal(thread_id, item_id, kind, after), row)
-            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", values)
-    return changes.count, damaged
-
-
-def last_number(db: SqliteDatabase, thread_id: str) -> int:
-    """Of the thread's commits; 0 if it has none."""
-    row = db.execute("SELECT number FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    return 0 if row is None else int(row[0])
+def rewrite_pending(db: SqliteDatabase, thread_id: str, change: Rewrite) -> Changes:
+    """Rewrite the journal and the inbox."""
+    changes, thread = Changes(change), threads.find_thread(db, thread_id)
+    entries = "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?"
+    for row, *entry in db.execute(entries, (thread,)).fetchall():
+        resealed = changes.sealed_entry(thread_id, *entry)
+        if resealed is not None:
+            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", (*resealed, row))
+    items = "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL"
+    for row, *item in db.execute(items, (thread,)).fetchall():
+        resealed = changes.sealed_item(thread_id, *item)
+        if resealed is not None:
+            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", (*resealed, row))
+    return changes

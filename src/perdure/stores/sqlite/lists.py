@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
@@ -41,29 +41,29 @@ SELECT c.thread, c.number, c.checkpoint_id, t.thread_id, c.workflow, c.iteration
 FROM commits c JOIN threads t ON t.thread = c.thread
 WHERE c.checkpoint_id IS NOT NULL
 """
+_INFO_FROM_BLOCKS = SELECT_INFO.replace(
+    "FROM commits c",
+    f"FROM blocks b CROSS JOIN commits c ON c.seq BETWEEN {BLOCK} * b.block AND {BLOCK} * b.block + {BLOCK - 1}",
+)
+"""Those of one workflow, from the blocks that hold some. CROSS JOIN fixes the order: SQLite need not sort."""
+_WORKFLOW = "(SELECT workflow FROM workflows WHERE name = ?)"
+LAST_SEQ = 2**62
+"""Higher than every seq."""
 
 
-class ListQuery(NamedTuple):
-    """Which threads a list is of: all of them, unless a field narrows it."""
-
-    workflow_name: str | None = None
-    thread_id: str | None = None
-    prefix: str | None = None
-    statuses: Collection[str] | None = None
-
-    @property
-    def condition(self) -> tuple[str, list[Any]]:
-        """For a WHERE clause over threads `t` with workflows `w`: what to append, and its parameters."""
-        query, values = "", list[Any]()
-        if self.workflow_name is not None:
-            query, values = " AND w.name = ?", [self.workflow_name]
-        if self.thread_id is not None:
-            query, values = f"{query} AND t.thread_id = ?", [*values, self.thread_id]
-        if self.statuses is not None:
-            marks = ",".join("?" * len(self.statuses))
-            query, values = f"{query} AND t.status IN ({marks})", [*values, *self.statuses]
-        by_prefix, bounds = _match_prefix(self.prefix)
-        return query + by_prefix, [*values, *bounds]
+def _match_threads(
+    workflow_name: str | None, thread_id: str | None, prefix: str | None, statuses: Collection[str] | None = None
+) -> tuple[str, list[Any]]:
+    """For a WHERE clause over threads `t` with workflows `w`: what to append, and its parameters."""
+    query, values = _match_prefix(prefix)
+    if workflow_name is not None:
+        query, values = f"{query} AND w.name = ?", [*values, workflow_name]
+    if thread_id is not None:
+        query, values = f"{query} AND t.thread_id = ?", [*values, thread_id]
+    if statuses is not None:
+        marks = ",".join("?" * len(statuses))
+        query, values = f"{query} AND t.status IN ({marks})", [*values, *statuses]
+    return query, values
 
 
 def _match_prefix(prefix: str | None) -> tuple[str, list[str]]:
@@ -86,10 +86,17 @@ def as_limit(limit: int | None) -> int:
 
 
 def list_threads(
-    db: SqliteDatabase, query: ListQuery, limit: int | None = None, before: str | None = None
+    db: SqliteDatabase,
+    *,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    prefix: str | None = None,
+    statuses: Collection[str] | None = None,
+    limit: int | None = None,
+    before: str | None = None,
 ) -> list[ThreadInfo]:
     """Raises ThreadNotFound for an unknown `before`."""
-    condition, values = query.condition
+    condition, values = _match_threads(workflow_name, thread_id, prefix, statuses)
     if before is not None:
         row = db.execute("SELECT moved FROM threads WHERE thread_id = ?", (before,)).fetchone()
         if row is None:
@@ -103,14 +110,16 @@ def list_threads(
     return [_thread_info(db, row) for row in rows.fetchall()]
 
 
-def list_due_threads(db: SqliteDatabase, now: datetime, limit: int | None) -> list[ThreadInfo]:
+def list_due_threads(db: SqliteDatabase, now: datetime, limit: int | None = None) -> list[ThreadInfo]:
     """Those without a living owner, the most overdue first."""
     rows = db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
     free = (info for row in rows if (info := _thread_info(db, row)).run_id is None)
     return list(islice(free, limit))
 
 
-def list_thread_ids(db: SqliteDatabase, prefix: str | None, after: str | None, limit: int | None) -> list[str]:
+def list_thread_ids(
+    db: SqliteDatabase, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+) -> list[str]:
     condition, values = _match_prefix(prefix)
     if after is not None:
         condition += " AND t.thread_id > ?"
@@ -122,28 +131,30 @@ def list_thread_ids(db: SqliteDatabase, prefix: str | None, after: str | None, l
     return [thread_id for (thread_id,) in rows]
 
 
-def list_requests(db: SqliteDatabase, query: ListQuery, limit: int | None = None) -> list[PendingRequest]:
-    condition, values = query.condition
+def list_requests(
+    db: SqliteDatabase,
+    *,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    prefix: str | None = None,
+    limit: int | None = None,
+) -> list[PendingRequest]:
+    condition, values = _match_threads(workflow_name, thread_id, prefix)
     # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
-    tables = "requests r JOIN threads t" if not query.prefix else "threads t CROSS JOIN requests r"
+    tables = "requests r JOIN threads t" if not prefix else "threads t CROSS JOIN requests r"
     rows = db.execute(
         "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
         f" FROM {tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
         f" WHERE 1{condition} ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
         (*values, as_limit(limit)),
     )
-    return [
-        PendingRequest(
-            thread_id,
-            request_id,
-            executor_id,
-            to_time(asked_at),
-            None if deadline is None else to_time(deadline),
-            assignee,
-            name or "",
+    requests = []
+    for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows:
+        until = None if deadline is None else to_time(deadline)
+        requests.append(
+            PendingRequest(thread_id, request_id, executor_id, to_time(asked_at), until, assignee, name or "")
         )
-        for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows
-    ]
+    return requests
 
 
 def read_last_seq(db: SqliteDatabase, thread_id: str) -> int:
@@ -170,60 +181,36 @@ def _thread_info(db: SqliteDatabase, row: Any) -> ThreadInfo:
 
 
 def list_checkpoints(
-    db: SqliteDatabase, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
+    db: SqliteDatabase,
+    *,
+    workflow_name: str | None = None,
+    thread_id: str | None = None,
+    limit: int | None = None,
+    before: str | None = None,
 ) -> list[CheckpointInfo]:
     """Oldest first. Raises CheckpointNotFound for an unknown `before`."""
-    condition = ""
-    values: list[Any] = []
+    query, order, condition, values = SELECT_INFO, "c.seq DESC", "", list[Any]()
+    last = LAST_SEQ
     if thread_id is not None:
         condition += " AND c.thread = (SELECT thread FROM threads WHERE thread_id = ?)"
         values.append(thread_id)
+        order = "c.number DESC"  # numbers have the order of seqs, and an index
     if before is not None:
+        row = db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(before),)).fetchone()
+        if row is None:
+            raise CheckpointNotFound(before)
+        last = row[0]
         condition += " AND c.seq < ?"
-        values.append(_seq_of(db, before))
-    if workflow_name is not None and thread_id is None:
-        return to_infos(db, _rows_of_workflow(db, workflow_name, condition, values, limit))[::-1]
+        values.append(last)
     if workflow_name is not None:
-        condition += " AND c.workflow = (SELECT workflow FROM workflows WHERE name = ?)"
+        condition += f" AND c.workflow = {_WORKFLOW}"
         values.append(workflow_name)
-    # Within one thread numbers have the order of seqs, and an index.
-    order = "c.number" if thread_id is not None else "c.seq"
-    rows = db.execute(f"{SELECT_INFO} {condition} ORDER BY {order} DESC LIMIT ?", (*values, as_limit(limit)))
+    if workflow_name is not None and thread_id is None:
+        query, order = _INFO_FROM_BLOCKS, "b.block DESC, c.seq DESC"
+        condition += f" AND b.workflow = {_WORKFLOW} AND b.block <= ?"
+        values += [workflow_name, last // BLOCK]
+    rows = db.execute(f"{query} {condition} ORDER BY {order} LIMIT ?", (*values, as_limit(limit)))
     return to_infos(db, rows.fetchall())[::-1]
-
-
-def _rows_of_workflow(
-    db: SqliteDatabase, workflow_name: str, condition: str, values: list[Any], limit: int | None
-) -> list[Any]:
-    """The newest first, from the blocks that hold some. One query reads blocks that follow each other."""
-    workflow = db.execute("SELECT workflow FROM workflows WHERE name = ?", (workflow_name,)).fetchone()
-    if workflow is None:
-        return []
-    blocks = db.execute("SELECT block FROM blocks WHERE workflow = ? ORDER BY block DESC", workflow)
-    query = f"{SELECT_INFO} {condition} AND c.workflow = ? AND c.seq BETWEEN ? AND ? ORDER BY c.seq DESC LIMIT ?"
-    rows: list[Any] = []
-    for first, last in _stretches(blocks, at_most=2 if limit is None else limit // BLOCK + 2):
-        left = -1 if limit is None else limit - len(rows)
-        bounds = (*workflow, first * BLOCK, last * BLOCK + BLOCK - 1)
-        rows += db.execute(query, (*values, *bounds, left)).fetchall()
-        if left >= 0 and len(rows) >= (limit or 0):
-            break
-    return rows
-
-
-def _stretches(blocks: Iterable[tuple[int]], at_most: int) -> Iterator[tuple[int, int]]:
-    """Blocks, newest first, as the first and last of those that follow each other without a gap."""
-    first = last = None
-    for (block,) in blocks:
-        if first is None or last is None:
-            first = last = block
-        elif block == first - 1 and last - block < at_most:
-            first = block
-        else:
-            yield first, last
-            first = last = block
-    if first is not None and last is not None:
-        yield first, last
 
 
 def to_infos(db: SqliteDatabase, rows: list[Any]) -> list[CheckpointInfo]:
@@ -241,7 +228,8 @@ def to_infos(db: SqliteDatabase, rows: list[Any]) -> list[CheckpointInfo]:
         if run not in runs:
             runs[run] = to_id(run, RUN) or None
         if workflow not in names:
-            names[workflow] = _workflow_name(db, workflow)
+            row = db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()
+            names[workflow] = "" if row is None else row[0]
         position = (ids[thread, number], thread_id, names[workflow], number, iteration, previous)
         infos.append(CheckpointInfo(*position, to_timestamp(time), runs[run], status, pinned == 1))
     return infos
@@ -253,24 +241,10 @@ def _nearest_id(db: SqliteDatabase, thread: int, number: int | None) -> Any:
         row = db.execute(
             "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?", (thread, number)
         ).fetchone()
-        if row is None:
-            return None
-        if row[0] is not None:
-            return row[0]
+        if row is None or row[0] is not None:
+            return row and row[0]
         number = row[1]
     return None
-
-
-def _workflow_name(db: SqliteDatabase, workflow: int | None) -> str:
-    row = db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()
-    return "" if row is None else str(row[0])
-
-
-def _seq_of(db: SqliteDatabase, checkpoint_id: str) -> Any:
-    row = db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
-    if row is None:
-        raise CheckpointNotFound(checkpoint_id)
-    return row[0]
 
 
 def find_info(db: SqliteDatabase, checkpoint_id: str) -> CheckpointInfo | None:

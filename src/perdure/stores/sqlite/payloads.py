@@ -22,6 +22,7 @@ from perdure.stores.packing import (
     unpack_chunks,
     with_body,
 )
+from perdure.stores.sqlite.commits import read_dropped_before
 from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
 from perdure.stores.sqlite.schema import SqliteDatabase
 from perdure.stores.sqlite.threads import find_thread
@@ -33,7 +34,6 @@ MAX_PARAMETERS = 500
 class Payload(NamedTuple):
     """The packed payload of a commit, not yet proved."""
 
-    number: int
     checkpoint_id: Any
     """As its column has it."""
     seal: bytes | None
@@ -47,8 +47,8 @@ def read_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) 
     rows = _select_payloads(db, thread_id, numbers)
     load = db.load_body
     if load is None:
-        return {row[0]: Payload(row[0], row[1], row[2] or b"", row[3] or b"") for row in rows}
-    return {row[0]: Payload(row[0], row[1], None, load(thread_id, row[0], row[2], row[3])) for row in rows}
+        return {row[0]: Payload(row[1], row[2] or b"", row[3] or b"") for row in rows}
+    return {row[0]: Payload(row[1], None, load(thread_id, row[0], row[2], row[3])) for row in rows}
 
 
 def _select_payloads(db: SqliteDatabase, thread_id: str, numbers: Collection[int]) -> list[Any]:
@@ -165,10 +165,10 @@ def read_chunks(db: SqliteDatabase, thread_id: str, numbers: Iterable[int]) -> M
     return chunks
 
 
-def read_events(db: SqliteDatabase, thread_id: str, after: int | None) -> list[LoggedEvents]:
+def read_events(db: SqliteDatabase, thread_id: str, seq: int | None) -> list[LoggedEvents]:
     """Raises CursorExpired or DamagedCheckpoint."""
     log = []
-    for commit, body in _read_bodies(db, thread_id, read_event_rows(db, thread_id, after)):
+    for commit, body in _read_bodies(db, thread_id, read_event_rows(db, thread_id, seq)):
         events = with_body(commit, body).events
         if events is not None:
             fields = {name: getattr(commit, name) for name in ("number", "run_id", "timestamp", "info")}
@@ -177,13 +177,11 @@ def read_events(db: SqliteDatabase, thread_id: str, after: int | None) -> list[L
 
 
 def read_commits(
-    db: SqliteDatabase, thread_id: str, after: int = 0, limit: int | None = None, *, with_garbage: bool = False
+    db: SqliteDatabase, thread_id: str, *, after: int = 0, limit: int | None = None, with_garbage: bool = False
 ) -> list[Commit]:
     """As they were committed, or as pruning left them; `with_garbage`: with what is not freed yet. Raises
     DamagedCheckpoint."""
-    row = db.execute("SELECT events_dropped_before FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    dropped_before = 0 if row is None else int(row[0])
-    commits = []
+    dropped_before, commits = read_dropped_before(db, find_thread(db, thread_id)), []
     for row, body in _read_bodies(db, thread_id, read_commit_rows(db, thread_id, after, limit)):
         commit = with_body(row, body)
         if not with_garbage:

@@ -178,8 +178,7 @@ def _refuse_cut_off(db: SqliteDatabase, path: Path) -> None:
     """SQLite reads zeros for the missing rest of a last page."""
     for is_last in (False, True):
         size = path.stat().st_size
-        ((page_bytes,),) = db.execute("PRAGMA page_size").fetchall()
-        if size % page_bytes == 0:
+        if size % read_pragma(db, "page_size") == 0:
             return
         if is_last:
             raise sqlite3.DatabaseError(f"its size, {size} bytes, is not a multiple of a page: it was cut off")
@@ -221,8 +220,7 @@ def read_pragma(db: sqlite3.Connection, name: str) -> Any:
 
 
 def _has_tables(db: sqlite3.Connection, path: str) -> bool:
-    ((application_id,),) = db.execute("PRAGMA application_id").fetchall()
-    ((version,),) = db.execute("PRAGMA user_version").fetchall()
+    application_id, version = read_pragma(db, "application_id"), read_pragma(db, "user_version")
     if version == 0 and application_id == 0:
         if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise NotOurs(path)

@@ -4,97 +4,58 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.names import RESERVED_THREAD
-from perdure.records import (
-    CheckpointInfo,
-    Commit,
-    Damage,
-    JournalEntry,
-    Lease,
-    LoggedEvents,
-    OpenedThread,
-    PendingRequest,
-    StoredCheckpoint,
-    ThreadHeader,
-    ThreadInfo,
-)
-from perdure.store import Rewrite, Subscription
+from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, StoredCheckpoint
+from perdure.store import Rewrite
 from perdure.stores.layer import copy_thread
-from perdure.stores.notify import PollInterval, bus_for
+from perdure.stores.notify import NotifyingStore, bus_for
 from perdure.stores.packing import pack_body, seal
-from perdure.stores.sqlite.commits import (
-    check_commit,
-    check_thread_row,
-    insert_commit,
-    newest_checkpoint,
-    prune_with_commit,
-)
+from perdure.stores.sqlite import commits, health, history, lists, payloads, threads
 from perdure.stores.sqlite.connection import Connection, SqliteWriter
-from perdure.stores.sqlite.health import check_schema, check_thread, file_size, find_orphans, list_all_thread_ids
-from perdure.stores.sqlite.history import (
-    add_thread,
-    delete_thread,
-    has_to_prune,
-    last_number,
-    pin_checkpoint,
-    prune_thread,
-    read_standing,
-    rewrite_page,
-    rewrite_pending,
-)
-from perdure.stores.sqlite.lists import (
-    ListQuery,
-    find_info,
-    list_checkpoints,
-    list_due_threads,
-    list_requests,
-    list_thread_ids,
-    list_threads,
-    read_head,
-    read_info,
-    read_last_seq,
-)
-from perdure.stores.sqlite.payloads import (
-    read_chunks,
-    read_commits,
-    read_events,
-    read_root,
-    read_stored,
-)
 from perdure.stores.sqlite.schema import SqliteDatabase
-from perdure.stores.sqlite.threads import (
-    append_journal,
-    claim_thread,
-    find_thread,
-    is_collection_due,
-    post_item,
-    prove_lease,
-    read_inbox,
-    read_journal,
-    release_lease,
-    renew_process,
-    shorten_leases,
-)
 
 logger = get_logger("stores")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class IndexedStore(ABC):
+_Work: TypeAlias = Callable[Concatenate[SqliteDatabase, P], T]
+_Method: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+
+
+def _reading(work: _Work[P, T]) -> _Method[P, T]:
+    """The method of a store that does this work with its tables."""
+
+    async def read(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        result: T = await store._tables.read_lists(lambda db: work(db, *args, **options))
+        return result
+
+    return read
+
+
+def _writing(work: _Work[P, T]) -> _Method[P, T]:
+    """The method of a store that does this work in a transaction."""
+
+    async def write(store: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        result: T = await store._tables.write(lambda db: work(db, *args, **options))
+        return result
+
+    return write
+
+
+class IndexedStore(NotifyingStore, ABC):
     """All of `perdure.store.Store` that writes no payload."""
 
-    poll_interval = PollInterval()
-
     def __init__(self, tables: SqliteWriter) -> None:
-        self.bus = bus_for(tables.connection.path)
-        self.publish, self.has_subscribers = self.bus.publish, self.bus.has_subscribers
+        super().__init__(bus_for(tables.connection.path))
         self._tables = tables
         self._connection = tables.connection
 
@@ -136,7 +97,7 @@ class IndexedStore(ABC):
         try:
             return await self._tables.claim(thread_id, work)
         except ThreadBusy:
-            await self._tables.write(shorten_leases, syncs=False)
+            await self._tables.write(threads.shorten_leases, syncs=False)
             raise
 
     async def release(self, lease: Lease) -> None:
@@ -153,87 +114,40 @@ class IndexedStore(ABC):
 
     async def renew(self, lease: Lease) -> None:
         def work(db: SqliteDatabase) -> None:
-            prove_lease(db, lease)
-            renew_process(db)
+            threads.prove_lease(db, lease)
+            threads.renew_process(db)
 
         await self._tables.write(work, syncs=False)
 
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        return await self._tables.read_lists(lambda db: read_stored(db, find_info(db, checkpoint_id)))
+        return await self._tables.read_lists(lambda db: payloads.read_stored(db, lists.find_info(db, checkpoint_id)))
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        return await self._tables.read_lists(lambda db: read_stored(db, read_head(db, thread_id)))
+        return await self._tables.read_lists(lambda db: payloads.read_stored(db, lists.read_head(db, thread_id)))
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         wanted = [*numbers]
-        return await self._tables.read(lambda db: read_chunks(db, thread_id, wanted))
+        return await self._tables.read(lambda db: payloads.read_chunks(db, thread_id, wanted))
 
-    async def infos(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> Sequence[CheckpointInfo]:
-        return await self._tables.read_lists(lambda db: list_checkpoints(db, workflow_name, thread_id, limit, before))
-
-    async def threads(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        statuses: Collection[str] | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> Sequence[ThreadInfo]:
-        query = ListQuery(workflow_name, thread_id, prefix, statuses)
-        return await self._tables.read_lists(lambda db: list_threads(db, query, limit, before))
-
-    async def thread_ids(
-        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
-    ) -> Sequence[str]:
-        return await self._tables.read_lists(lambda db: list_thread_ids(db, prefix, after, limit))
-
-    async def pending_requests(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        limit: int | None = None,
-    ) -> Sequence[PendingRequest]:
-        query = ListQuery(workflow_name, thread_id, prefix)
-        return await self._tables.read_lists(lambda db: list_requests(db, query, limit))
-
-    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        return await self._tables.read_lists(lambda db: list_due_threads(db, now, limit))
-
-    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        return await self._tables.read_lists(lambda db: read_events(db, thread_id, seq))
-
-    async def last_seq(self, thread_id: str) -> int:
-        return await self._tables.read_lists(lambda db: read_last_seq(db, thread_id))
-
-    async def thread_header(self, thread_id: str) -> ThreadHeader | None:
-        return await self._tables.read_lists(lambda db: read_standing(db, thread_id))
-
-    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        return await self._tables.read_lists(lambda db: read_commits(db, thread_id, after, limit))
-
-    # ------------------------------------------------------------ notifications
-
-    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
-        return self.bus.subscribe(thread_id, self.poll_interval.after)
+    infos = _reading(lists.list_checkpoints)
+    threads = _reading(lists.list_threads)
+    thread_ids = _reading(lists.list_thread_ids)
+    pending_requests = _reading(lists.list_requests)
+    due = _reading(lists.list_due_threads)
+    events_after = _reading(payloads.read_events)
+    last_seq = _reading(lists.read_last_seq)
+    thread_header = _reading(history.read_standing)
+    commits = _reading(payloads.read_commits)
 
     # ------------------------------------------------------------ as a whole
 
+    copy_thread = copy_thread
+
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         pruned = set(checkpoint_ids)
-        if not await self._tables.read_lists(lambda db: has_to_prune(db, thread_id, pruned, events_before)):
+        if not await self._tables.read_lists(lambda db: history.has_to_prune(db, thread_id, pruned, events_before)):
             return 0
         count = await self._prune(thread_id, pruned, events_before)
         await self._free_pages()
@@ -259,9 +173,9 @@ class IndexedStore(ABC):
 
     async def check(self) -> Sequence[Damage]:
         damage = [*await self._check_files()]
-        for thread_id in await self._tables.read_lists(list_all_thread_ids):
+        for thread_id in await self._tables.read_lists(health.list_all_thread_ids):
             try:
-                damage += await self._tables.read_lists(partial(check_thread, thread_id=thread_id))
+                damage += await self._tables.read_lists(partial(health.check_thread, thread_id=thread_id))
             except (PerdureError, TypeError, ValueError) as error:  # rows with values of other types
                 damage.append(Damage(f"it cannot be looked at: {error}", thread_id))
         return damage
@@ -275,17 +189,17 @@ class IndexedStore(ABC):
 
 def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
     """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
-    thread = claim_thread(db, thread_id, owner, takeover=takeover)
-    newest = newest_checkpoint(db, thread.thread)
-    info = None if newest is None else read_info(db, thread.thread, newest)
+    thread = threads.claim_thread(db, thread_id, owner, takeover=takeover)
+    newest = commits.newest_checkpoint(db, thread.thread)
+    info = None if newest is None else lists.read_info(db, thread.thread, newest)
     root, damage, journal, inbox = None, None, [], []
     try:
-        check_thread_row(db, thread_id, thread, newest)
+        commits.check_thread_row(db, thread_id, thread, newest)
         if newest is not None and info is None:
             raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
-        root = None if info is None else read_root(db, info)
-        journal = read_journal(db, thread.thread, thread_id, thread.number)
-        inbox = read_inbox(db, thread.thread, thread_id)
+        root = None if info is None else payloads.read_root(db, info)
+        journal = threads.read_journal(db, thread.thread, thread_id, thread.number)
+        inbox = threads.read_inbox(db, thread.thread, thread_id)
         db.without_journal.discard(thread_id)
         if not journal:
             db.without_journal.add(thread_id)
@@ -301,7 +215,7 @@ def open_thread(db: SqliteDatabase, thread_id: str, owner: str, *, takeover: boo
         inbox=inbox,
         status=thread.status,
         damage=damage,
-        is_encrypted=find_thread(db, RESERVED_THREAD) is not None,
+        is_encrypted=threads.find_thread(db, RESERVED_THREAD) is not None,
     )
 
 
@@ -314,12 +228,12 @@ class SqliteStore(IndexedStore):
         super().__init__(self._writer)
 
     async def size(self) -> int:
-        return sum(file_size(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
+        return sum(health.file_size(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
 
     def _release(self, lease: Lease) -> Awaitable[bool]:
         def work(db: SqliteDatabase) -> bool:
-            release_lease(db, lease)
-            return is_collection_due(db, lease.thread_id, at_rest=True)
+            threads.release_lease(db, lease)
+            return threads.is_collection_due(db, lease.thread_id, at_rest=True)
 
         return self._writer.write(work, syncs=False)
 
@@ -331,9 +245,9 @@ class SqliteStore(IndexedStore):
         prunes = bool(commit.prunes or commit.prunes_events_before)
 
         def work(db: SqliteDatabase) -> bool:
-            thread = check_commit(db, commit)
-            insert_commit(db, thread, commit, payload)
-            return prunes and prune_with_commit(db, thread, commit)
+            thread = commits.check_commit(db, commit)
+            commits.insert_commit(db, thread, commit, payload)
+            return prunes and commits.prune_with_commit(db, thread, commit)
 
         is_due = await self._writer.write(work, uncancellable=True, size=len(body))
         if self.has_subscribers(thread_id):
@@ -343,53 +257,41 @@ class SqliteStore(IndexedStore):
 
     def _free(self, thread_id: str) -> None:
         # Not synced: garbage that a power cut brings back is collected again.
-        self._connection.transact(lambda db: prune_thread(db, thread_id, set()), writes=True, syncs=False)
+        self._connection.transact(lambda db: history.prune_thread(db, thread_id, set()), writes=True, syncs=False)
         self._connection.free_pages(if_many=True)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         def work(db: SqliteDatabase) -> None:
-            thread = prove_lease(db, lease)
-            append_journal(db, thread.thread, lease.thread_id, entry.delivery_id, entry.body)
+            thread = threads.prove_lease(db, lease)
+            threads.append_journal(db, thread.thread, lease.thread_id, entry.delivery_id, entry.body)
 
         await self._writer.write(work)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        await self._writer.write(lambda db: post_item(db, thread_id, item_id, kind, body))
+        await self._writer.write(lambda db: threads.post_item(db, thread_id, item_id, kind, body))
         self.bus.notify(thread_id)
 
     # ------------------------------------------------------------ keeping, removing and copying
 
-    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
-        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=is_pinned))
-
-    async def _prune(self, thread_id: str, checkpoint_ids: set[str], events_before: int) -> int:
-        return await self._writer.write(lambda db: prune_thread(db, thread_id, checkpoint_ids, events_before))
-
-    async def _delete(self, thread_id: str, if_unmoved_since: int | None) -> bool:
-        return await self._writer.write(lambda db: delete_thread(db, thread_id, if_unmoved_since))
-
-    async def add_thread(self, header: ThreadHeader, commits: Iterable[Commit]) -> None:
-        await self._writer.write(lambda db: add_thread(db, header, commits))
-
-    async def copy_thread(self, thread_id: str, to: str) -> None:
-        await copy_thread(self, thread_id, to)
+    _set_pin = _writing(history.pin_checkpoint)
+    _prune = _writing(history.prune_thread)
+    _delete = _writing(history.delete_thread)
+    add_thread = _writing(history.add_thread)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         """Leaves damaged payloads as they are, and raises the first DamagedCheckpoint when all others are done."""
-        last = await self._writer.read(lambda db: last_number(db, thread_id))
-        damage: list[DamagedCheckpoint] = []
-        number = count = 0
-        while number < last:  # a page for each transaction: other writers get their turn
-            page = partial(rewrite_page, thread_id=thread_id, after=number, until=last, change=change)
-            number, changed, damaged = await self._writer.write(page)
-            count += changed
-            damage += damaged
-        changed, damaged = await self._writer.write(lambda db: rewrite_pending(db, thread_id, change))
-        for error in [*damage, *damaged]:
+        number: int | None = 0
+        parts = []
+        while number is not None:  # a page for each transaction: other writers get their turn
+            page = partial(history.rewrite_page, thread_id=thread_id, after=number, change=change)
+            number, changes = await self._writer.write(page)
+            parts.append(changes)
+        parts.append(await self._writer.write(lambda db: history.rewrite_pending(db, thread_id, change)))
+        for error in chain.from_iterable(part.damage for part in parts):
             raise error
-        return count + changed
+        return sum(part.count for part in parts)
 
     async def _check_files(self) -> Sequence[Damage]:
         reasons = await self._writer.worker.run(self._connection.check_integrity)
-        reasons += await self._writer.read(check_schema)
-        return [Damage(reason) for reason in [*reasons, *await self._writer.read(find_orphans)]]
+        reasons += await self._writer.read(health.check_schema)
+        return [Damage(reason) for reason in [*reasons, *await self._writer.read(health.find_orphans)]]

@@ -48,10 +48,8 @@ def ensure_thread(db: SqliteDatabase, thread_id: str) -> int:
     """The thread's row, inserted if it is new."""
     thread = find_thread(db, thread_id)
     if thread is None:
-        db.execute("INSERT INTO threads (thread_id) VALUES (?)", (thread_id,))
-        thread = find_thread(db, thread_id)
-    assert thread is not None  # noqa: S101  # it was just inserted
-    return thread
+        thread = db.execute("INSERT INTO threads (thread_id) VALUES (?)", (thread_id,)).lastrowid
+    return thread or 0
 
 
 def read_thread(db: SqliteDatabase, thread: int) -> ThreadRow:
@@ -132,20 +130,15 @@ def is_process_dead(db: SqliteDatabase, process: int | None) -> bool:
 
 def _own_process(db: SqliteDatabase) -> int:
     """The row of this process, whose lease lasts until the next heartbeat: without threads it has none."""
-    if db.process is None:
-        _delete_dead_processes(db)
+    if db.process is None:  # delete dead processes that own no thread
+        rows = db.execute(
+            "SELECT process FROM processes WHERE process NOT IN (SELECT process FROM threads WHERE owner IS NOT NULL)"
+        ).fetchall()
+        dead = [row for row in rows if is_process_dead(db, row[0])]
+        db.executemany("DELETE FROM processes WHERE process = ?", dead)
     elif time.monotonic() < db.renewed_at + RENEW_SECONDS:
         return db.process
     return renew_process(db)
-
-
-def _delete_dead_processes(db: SqliteDatabase) -> None:
-    """Those that own no thread."""
-    rows = db.execute(
-        "SELECT process FROM processes WHERE process NOT IN (SELECT process FROM threads WHERE owner IS NOT NULL)"
-    ).fetchall()
-    dead = [row for row in rows if is_process_dead(db, row[0])]
-    db.executemany("DELETE FROM processes WHERE process = ?", dead)
 
 
 def is_collection_due(db: SqliteDatabase, thread_id: str, *, at_rest: bool = False) -> bool:
@@ -212,11 +205,6 @@ def check_consumed(db: SqliteDatabase, thread: int, thread_id: str) -> None:
     for item_id, sealed in db.execute(query, (thread,)):
         if sealed != consumed_seal(thread_id, item_id):
             raise changed_item(thread_id, item_id)
-
-
-def list_consumed(db: SqliteDatabase, thread: int) -> list[str]:
-    rows = db.execute("SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item", (thread,))
-    return [item_id for (item_id,) in rows]
 
 
 # ---------------------------------------------------------------- pins

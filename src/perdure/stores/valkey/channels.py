@@ -211,14 +211,6 @@ SENDER_BYTES, BODY_AT = 8, 9
 CHANGED, PUBLISHED = b"c", b"t"
 
 
-def change_message(bus: LocalBus) -> bytes:
-    return bus.token + CHANGED
-
-
-def published_message(bus: LocalBus, body: bytes) -> bytes:
-    return bus.token + PUBLISHED + body
-
-
 @dataclass
 class _ValkeyChannel:
     """A channel with subscriptions in this event loop."""
@@ -231,8 +223,9 @@ class _ValkeyChannel:
 
     def deliver(self, message: bytes) -> None:
         sender, kind, body = message[:SENDER_BYTES], message[SENDER_BYTES:BODY_AT], message[BODY_AT:]
-        others = [bus for bus in self.buses if bus.token != sender]  # the sender delivered the message itself
-        for bus in others:
+        for bus in self.buses:
+            if bus.token == sender:
+                continue  # the sender delivered the message itself
             if kind == PUBLISHED:
                 bus.publish(self.thread_id, body)
             elif kind == CHANGED:
@@ -314,7 +307,7 @@ class Subscriber:
                 self._lose(error)
             finally:
                 self._connection = None
-                await _close(connection)
+                await close_quietly(connection)
 
     async def _receive_all(self, connection: Any) -> None:
         requested: set[bytes] = set()
@@ -355,7 +348,7 @@ class Subscriber:
             await asyncio.wait([task])
 
 
-async def _close(connection: Any) -> None:
+async def close_quietly(connection: Any) -> None:
     try:
         await connection.aclose()
     except Exception:  # noqa: BLE001, S110  # the connection was lost before

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.layer import StoreLayer
 from perdure.stores.notify import LocalBus, PollInterval
-from perdure.stores.valkey.channels import CircuitBreaker, Publisher, Subscriber, change_message, published_message
+from perdure.stores.valkey.channels import CHANGED, PUBLISHED, CircuitBreaker, Publisher, Subscriber, close_quietly
 from perdure.valkey_client import make_valkey_client, parse_valkey_url
 
 TIMEOUT_SECONDS = 0.25
@@ -34,21 +34,12 @@ VERSION_DIGITS = 19
 PROBES = 5
 
 
-class _LoopConnections:
+class _LoopConnections(NamedTuple):
     """The connections of one event loop: event loops cannot share connections."""
 
-    def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
-        self.client = client
-        self.publisher = Publisher(client, breaker)
-        self.subscriber = Subscriber(client, breaker)
-
-    async def close(self) -> None:
-        await self.publisher.close(TIMEOUT_SECONDS)
-        await self.subscriber.close()
-        try:
-            await self.client.aclose()
-        except Exception:  # noqa: BLE001, S110  # the connection is lost already
-            pass
+    client: Any
+    publisher: Publisher
+    subscriber: Subscriber
 
 
 class Valkey:
@@ -73,7 +64,8 @@ class Valkey:
         if connections is None:
             self._drop_ended_loops()
             client = make_valkey_client(self._options, TIMEOUT_SECONDS)
-            connections = self._by_loop[loop] = _LoopConnections(client, self._breaker)
+            ways = Publisher(client, self._breaker), Subscriber(client, self._breaker)
+            connections = self._by_loop[loop] = _LoopConnections(client, *ways)
         return connections
 
     def _drop_ended_loops(self) -> None:
@@ -85,7 +77,6 @@ class Valkey:
         return None if asyncio._get_running_loop() is None else self._connections().publisher
 
     def subscriber(self) -> Subscriber:
-        """The subscriber of this event loop."""
         return self._connections().subscriber
 
     async def get(self, key: bytes) -> bytes | None:
@@ -127,7 +118,9 @@ class Valkey:
         connections = self._by_loop.pop(asyncio.get_running_loop(), None)
         self._drop_ended_loops()
         if connections is not None:
-            await connections.close()
+            await connections.publisher.close(TIMEOUT_SECONDS)
+            await connections.subscriber.close()
+            await close_quietly(connections.client)
 
 
 def _parse(url: object) -> tuple[str, dict[str, Any]]:
@@ -170,6 +163,7 @@ class AcceleratedStore(StoreLayer):
     def __init__(self, store: Store, valkey: Valkey, location: str) -> None:
         super().__init__(store)
         self._valkey = valkey
+        self.ping = valkey.ping
         self._location = blake2b(location.encode(), digest_size=12).hexdigest().encode()
         self._recent = _RecentChunks()
         bus = getattr(store, "bus", None)
@@ -197,11 +191,11 @@ class AcceleratedStore(StoreLayer):
             self.bus.notify(thread_id)
         publisher = self._valkey.publisher()
         if publisher is not None:
-            publisher.publish_change(self._channel(thread_id), change_message(self.bus), is_urgent=is_urgent)
+            publisher.publish_change(self._channel(thread_id), self.bus.token + CHANGED, is_urgent=is_urgent)
 
     def publish(self, thread_id: str, body: bytes) -> None:
         self.bus.publish(thread_id, body)
-        self._valkey.send("PUBLISH", self._channel(thread_id), published_message(self.bus, body))
+        self._valkey.send("PUBLISH", self._channel(thread_id), self.bus.token + PUBLISHED + body)
 
     def has_subscribers(self, thread_id: str) -> bool:
         """False if there were none a moment ago, or Valkey does not answer."""
@@ -269,10 +263,6 @@ class AcceleratedStore(StoreLayer):
         count = await self.inner.rewrite(thread_id, change)
         self._valkey.send("UNLINK", self._cache_key(thread_id))
         return count
-
-    async def ping(self) -> None:
-        """Whether Valkey itself answers. Raises ConnectionError."""
-        await self._valkey.ping()
 
     async def close(self) -> None:
         self._recent = _RecentChunks()
