@@ -225,9 +225,6 @@ class StepSession:
             raise RequestExpired(request_id, self._lane.full_id, settled.until)
         return self.recorder.read(settled)[1]
 
-    def question(self, arguments: Sequence[Any], request_id: str | None) -> StepCall:
-        return self.recorder.calls.identify("request", arguments, {}, request_id)
-
     def end(self) -> None:
         """The handler ended by itself: warn about recorded steps that it did not reach."""
         self._warn_of_unreached(self._replay.unreached_names())

@@ -13,7 +13,7 @@ from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.lanes import apply_child_policy, find_policy_level
 from perdure.engine.thread.compiled import Sorter
 from perdure.engine.thread.inputs import deliver_answers
-from perdure.engine.thread.level import Level, designated_outputs, find_asking_child, outputs_for_parent, start_child
+from perdure.engine.thread.level import Level, find_asking_child, outputs_for_parent, start_child
 from perdure.engine.thread.position import Child, Effects, Position, add_counts, is_awake
 from perdure.engine.thread.state import merge_state
 from perdure.errors import DuplicateRequest
@@ -230,7 +230,6 @@ class _Merge(msgspec.Struct, eq=False):
         merge = _start_merge(level, self._after.next_delivery_id, self._now)
         position = await merge.merge(codec)
         effects = outputs_for_parent(level, merge.outputs, merge.requests)
-        effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
         effects.also(withdrawn=merge.withdrawn)
         if level.executor.propagate_request:
             position.asked |= {str(request.request_id) for request in merge.requests if request.child_id is None}

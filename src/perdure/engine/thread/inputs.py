@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.thread.level import change_child, find_asking_level, request_at_source
+from perdure.engine.thread.level import change_asking_level, find_asking_level
 from perdure.engine.thread.position import Position
 from perdure.errors import (
     AlreadyAnswered,
@@ -25,6 +25,7 @@ from perdure.events import RequestTerms, WorkflowEvent
 from perdure.graph.coercion import coerce
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
+from perdure.names import check_identifier
 from perdure.records import Answer, MessageType, Record, WorkflowMessage
 
 
@@ -32,6 +33,7 @@ def make_terms(
     response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
 ) -> RequestTerms | None:
     """The terms of a request. Raises InvalidRun for terms that cannot be met."""
+    check_identifier("assignee", assignee)
     if deadline is not None and not isinstance(deadline, datetime):
         raise InvalidRun(f"A deadline is a datetime with a time zone, got {deadline!r}.")
     if deadline is not None and deadline.tzinfo is None:
@@ -47,11 +49,6 @@ def make_terms(
                 f"{type_name(type(default))} ({error})."
             ) from error
     return RequestTerms(deadline, default, assignee) if deadline or assignee else None
-
-
-def _waits_inside(position: Position, request_id: str) -> bool:
-    """Whether a suspended delivery awaits the answer itself, rather than a response handler."""
-    return any(request_id in delivery.waits for delivery in position.suspended.values())
 
 
 def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,8 +80,8 @@ def _check_answer(graph: Graph, position: Position, request: WorkflowEvent, answ
     if source is None:
         raise UnknownRequest(str(request.request_id), str(request.source_executor_id), ())
     graph, level, asker = source
-    if _waits_inside(level, str(request.request_id)):
-        return value
+    if any(request.request_id in delivery.waits for delivery in level.suspended.values()):
+        return value  # it awaits the answer itself, without a response handler
     if graph.executors[asker].table.find_response(request.data, value) is None:
         raise NoResponseHandler(str(request.source_executor_id), type(request.data), type(value))
     return value
@@ -107,14 +104,19 @@ def deliver_answers(
 
 
 def _deliver(position: Position, request: WorkflowEvent, value: Any, how: Answer) -> Position:
-    request_id = str(request.request_id)
+    request_id, delivery_id = str(request.request_id), position.next_delivery_id
 
     def answer(level: Position, asked: WorkflowEvent) -> Position:
-        record = Record("answered", request_key(request_id), "request", value=value)
-        return _wake(level, request_id, record) or _with_answer(level, asked, value, position.next_delivery_id)
+        woken = _wake(level, request_id, Record("answered", request_key(request_id), "request", value=value))
+        if woken is not None:
+            return woken
+        asker, after = str(asked.source_executor_id), level.successor()
+        due = WorkflowMessage(value, f"internal:{asker}", asker, MessageType.RESPONSE, asked, None, delivery_id)
+        after.mailbox = [*level.mailbox, due]
+        return after
 
     after = _settle(position, request, how, answer)
-    after.next_delivery_id = position.next_delivery_id + 1
+    after.next_delivery_id = delivery_id + 1
     return after
 
 
@@ -126,17 +128,16 @@ def _settle(
     after = position.successor()
     after.requests = {key: pending for key, pending in position.requests.items() if key != request_id}
     after.answered = {**position.answered, request_id: how}
-    source = None if request.child_id is None else request_at_source(after, request)
-    if source is None or request.child_id is None:
+    if request.child_id is None:
         return change(after, request)
 
-    def change_level(level: Position) -> Position:
-        changed = change(level, source).successor()
+    def change_child(level: Position, asked: WorkflowEvent) -> Position:
+        changed = change(level, asked).successor()
         changed.asked -= {request_id}
         changed.since_input = 0
         return changed
 
-    return change_child(after, request.child_id, change_level) or after
+    return change_asking_level(after, request, change_child) or change(after, request)
 
 
 def request_key(request_id: str, occurrence: int = 1) -> str:
@@ -164,50 +165,32 @@ def _is_about(key: str, request_id: str) -> bool:
     return key == first or (key.startswith(f"{first} #") and key[len(first) + 2 :].isdigit())
 
 
-def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_id: int) -> Position:
-    asker = str(request.source_executor_id)
-    due = WorkflowMessage(value, f"internal:{asker}", asker, MessageType.RESPONSE, request, None, delivery_id)
-    after = level.successor()
-    after.mailbox = [*level.mailbox, due]
-    return after
-
-
 def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[WorkflowEvent]]:
     """Settle requests whose deadline has passed: deliver their default, or expire them with an `error` event."""
     expired: list[WorkflowEvent] = []
-    after = _pass_own_deadlines(position, now, expired, "")
-    return _pass_below(after, now, expired, ""), expired
+    return _pass_deadlines(position, now, expired, ""), expired
 
 
-def _pass_below(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
-    """Pass the deadlines of requests that sub-workflows make to their parents."""
+def _pass_deadlines(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
+    """Pass those of one level, then those of requests that its sub-workflows make to their parents."""
+    for request in list(position.requests.values()):
+        terms = request.terms
+        if terms is None or terms.deadline is None or terms.deadline > now:
+            continue
+        if terms.default is not ...:
+            position = _deliver(position, request, terms.default, Answer(now))
+        else:
+            position = _expire(position, request, terms.deadline, expired, path)
     for child_id, child in position.children.items():
-        inner_path = f"{path}{child.executor_id}/"
-        before = child.position
-        first = before.successor()
+        first = child.position.successor()
         first.next_delivery_id = position.next_delivery_id
-        own = _pass_own_deadlines(first, now, expired, inner_path)
-        inner = _pass_below(own, now, expired, inner_path)
+        inner = _pass_deadlines(first, now, expired, f"{path}{child.executor_id}/")
         if inner is not first:
             after = position.successor()
             after.children = {**position.children, child_id: child.at(inner)}
             after.next_delivery_id = inner.next_delivery_id
             position = after
     return position
-
-
-def _pass_own_deadlines(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
-    for request in [request for request in position.requests.values() if _is_late(request, now)]:
-        terms = request.terms
-        if terms is not None and terms.default is not ...:
-            position = _deliver(position, request, terms.default, Answer(now))
-        elif terms is not None:
-            position = _expire(position, request, terms.deadline or now, expired, path)
-    return position
-
-
-def _is_late(request: WorkflowEvent, now: datetime) -> bool:
-    return request.terms is not None and request.terms.deadline is not None and request.terms.deadline <= now
 
 
 def _expire(

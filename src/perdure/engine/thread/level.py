@@ -155,18 +155,22 @@ def start_child(graph: Graph, executor_id: str, message: WorkflowMessage, delive
 
 
 def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: list[WorkflowEvent]) -> Effects:
-    """Outputs and requests of a child in a superstep, as effects of the executor that started it."""
-    executor = level.executor
-    effects = Effects()
+    """Outputs and requests of a child in a superstep, as effects of the executor that started it. Its direct outputs
+    are what the parent designates: results, intermediate, or hidden."""
+    assert level.parent is not None  # noqa: S101  # a child's level
+    executor, effects = level.executor, Effects()
+    kind = level.parent.compiled.graph.output_kinds.get(executor.id)
     for event in outputs:
         if event.type == "intermediate":
             effects.outputs.append(msgspec.structs.replace(event, executor_id=f"{executor.id}/{event.executor_id}"))
-        elif executor.allow_direct_output:
-            effects.outputs.append(msgspec.structs.replace(event, executor_id=executor.id))
-        else:
+        elif not executor.allow_direct_output:
             effects.sends.append((event.data, None))
+        elif kind is not None:
+            effects.outputs.append(msgspec.structs.replace(event, type=kind, executor_id=executor.id))
     for request in requests:
-        above = request_in_parent(request, executor.id, level.child_id)
+        path = f"{executor.id}/{request.source_executor_id}"
+        asked_in = level.child_id if request.child_id is None else request.child_id
+        above = msgspec.structs.replace(request, executor_id=path, source_executor_id=path, child_id=asked_in)
         if executor.propagate_request:
             effects.ask([above])
         else:
@@ -174,28 +178,16 @@ def outputs_for_parent(level: Level, outputs: list[WorkflowEvent], requests: lis
     return effects
 
 
-def designated_outputs(graph: Graph, executor_id: str, outputs: list[WorkflowEvent]) -> list[WorkflowEvent]:
-    """Direct outputs of a sub-workflow as the parent designates them: results, intermediate, or hidden."""
-    kind = graph.output_kinds.get(executor_id)
-    designated = []
-    for event in outputs:
-        if event.type == "intermediate":
-            designated.append(event)
-        elif kind is not None:
-            designated.append(msgspec.structs.replace(event, type=kind))
-    return designated
-
-
-def request_in_parent(request: WorkflowEvent, executor_id: str, child_id: int | None) -> WorkflowEvent:
-    path = f"{executor_id}/{request.source_executor_id}"
-    asked_in = child_id if request.child_id is None else request.child_id
-    return msgspec.structs.replace(request, executor_id=path, source_executor_id=path, child_id=asked_in)
-
-
-def change_child(position: Position, child_id: int, change: Callable[[Position], Position]) -> Position | None:
-    """A position with one child, at any depth, changed; None if no such child exists. `position` is not changed."""
+def change_asking_level(
+    position: Position, request: WorkflowEvent, change: Callable[[Position, WorkflowEvent], Position]
+) -> Position | None:
+    """A position in which the level that made the request, at any depth, is changed; None if that has ended. `change`
+    gets the level and the request as that has it. `position` is not changed."""
+    if request.child_id is None:
+        return change(position, request)
     for key, child in position.children.items():
-        changed = change(child.position) if key == child_id else change_child(child.position, child_id, change)
+        inner = request_in_child(request, child, key)
+        changed = None if inner is None else change_asking_level(child.position, inner, change)
         if changed is not None:
             after = position.successor()
             after.children = {**position.children, key: child.at(changed)}
@@ -220,15 +212,6 @@ def find_asking_child(position: Position, executor_id: str, request: WorkflowEve
         if child.executor_id == executor_id and is_its and request.request_id in child.position.requests:
             return key
     return None
-
-
-def request_at_source(position: Position, request: WorkflowEvent) -> WorkflowEvent | None:
-    """The request as the sub-workflow that made it has it. None if that has ended."""
-    for key, child in position.children.items() if request.child_id is not None else ():
-        inner = request_in_child(request, child, key)
-        if inner is not None:
-            return request_at_source(child.position, inner)
-    return request if request.child_id is None else None
 
 
 def request_in_child(request: WorkflowEvent, child: Child, child_id: int) -> WorkflowEvent | None:
