@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from perdure.clock import Clock, TimeLimitReached, run_with_timeout
-from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.level import Level, child_level, start_child
 from perdure.engine.thread.position import Child, Effects, every_level
@@ -33,7 +32,10 @@ if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
 
 
-async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
+RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
+
+
+async def run_side_by_side(lanes: Sequence[Lane], run_lane: RunLane) -> bool:
     """Run all lanes to their end. If one fails, cancel and await the others, then raise its error.
 
     Lanes that never wait share a task, each with context variables of its own. The first that waits keeps the task, and
@@ -70,12 +72,12 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
     return False
 
 
-async def _run_alone(lane: Lane, run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
+async def _run_alone(lane: Lane, run_lane: RunLane) -> None:
     lane.task = asyncio.current_task()
     await run_lane(lane)
 
 
-async def _run_in_one_task(lanes: deque[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
+async def _run_in_one_task(lanes: deque[Lane], run_lane: RunLane) -> None:
     """Take lanes and run them, one after the other. The caller empties `lanes` when one of them waits."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101  # the caller made one
@@ -147,8 +149,6 @@ def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
 NOT_ITS_OWN = (WorkflowCheckpointException, ThreadConflict)
 """Failures of the thread's storage or its content. No policy of a sub-workflow applies to them."""
 
-RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
-
 
 def enclosing_levels(level: Level) -> Iterator[Level]:
     """The level and those around it, without the thread's own workflow, which has no policy."""
@@ -185,7 +185,9 @@ async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
     except asyncio.CancelledError:
         if not lane.is_dropped:
             raise
-        _take_off_cancellation(lane)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            task.uncancel()
     except _OutOfTime as late:
         error = timeout_error(late.level)
         error.__cause__ = late.__cause__
@@ -231,20 +233,10 @@ def _meet(lane: Lane, where: Level, error: Exception) -> None:
     if failed is None:
         raise error
     failed.failure = error
-    _drop_others(failed, lane)
-
-
-def _drop_others(level: Level, failed: Lane) -> None:
-    for lane, task in level.running.items():
-        if lane is not failed and task is not None:
-            lane.is_dropped = True
+    for other, task in failed.running.items():
+        if other is not lane and task is not None:
+            other.is_dropped = True
             task.cancel()
-
-
-def _take_off_cancellation(lane: Lane) -> None:
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        task.uncancel()
 
 
 def apply_child_policy(
@@ -257,23 +249,23 @@ def apply_child_policy(
     effects.also(
         withdrawn=tuple(request for position in every_level(level.position) for request in sorted(position.asked))
     )
-    details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
-    notices = [_event("executor_failed", level, details)]
+    notices = [_event("executor_failed", level, error)]
     policy, attempts = level.policy, child.attempts + 1
     if policy.retry is not None and policy.retry.retries(error, attempts):
         delay = policy.retry.delay_after(attempts)
         again = start_child(level.compiled.graph, child.executor_id, child.message, next_delivery_id)
-        notices.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
+        notices.append(_event("executor_retrying", level, error, {"attempt": attempts, "delay_seconds": delay}))
         due_at = now + timedelta(seconds=delay)
         return msgspec.structs.replace(again, attempts=attempts, due_at=due_at), effects, notices
     fallback_id = parent.compiled.graph.fallbacks.get(child.executor_id)
     effects.also(message=child.message, is_isolated=policy.on_error == ISOLATE, forwarded_to=fallback_id)
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
-    notices.append(_event("executor_skipped", level, details, mode))
+    notices.append(_event("executor_skipped", level, error, mode))
     return None, effects, notices
 
 
-def _event(kind: str, level: Level, details: WorkflowErrorDetails, data: Any = None) -> WorkflowEvent:
+def _event(kind: str, level: Level, error: BaseException, data: Any = None) -> WorkflowEvent:
+    details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
     above = None if level.parent is None else level.parent.child_id
     return WorkflowEvent(kind, data, executor_id=level.full_id, details=details, child_id=above)
 
@@ -321,11 +313,7 @@ class Nesting:
             return None
         for outer in enclosing_levels(level) if level is not None and isinstance(error, Exception) else ():
             failure = SubWorkflowFailed(outer.full_id, outer.compiled.graph.name, error)
-            details = WorkflowErrorDetails.from_exception(error, executor_id=outer.full_id)
-            above = None if outer.parent is None else outer.parent.child_id
-            self._scope.emit(
-                WorkflowEvent("executor_failed", executor_id=outer.full_id, details=details, child_id=above)
-            )
+            self._scope.emit(_event("executor_failed", outer, error))
         return failure
 
     def forget_ended(self) -> None:

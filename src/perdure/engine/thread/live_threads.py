@@ -205,12 +205,6 @@ class Ownership:
         return self.is_interrupted
 
 
-def find_ending_run(run_id: str | None) -> Ownership | None:
-    """The run of this process with this id, if it was asked to end and has not ended yet."""
-    run = _RUNS.get(run_id or "")
-    return run if run is not None and run.is_interrupted else None
-
-
 def find_local_run(run_id: str | None) -> Ownership | None:
     """The run of this process with this id, of any workflow object."""
     return _RUNS.get(run_id or "")
@@ -265,8 +259,10 @@ class LiveThreads:
             owner.interrupt()
         elif on_busy == "reject" and (thread.queue or not owner.is_ending):
             raise ThreadBusy(thread_id, owner.run_id)
-        if not owner.is_here:
-            return await self._claim_across_loops(thread, ownership)
+        if not owner.is_here:  # in another event loop, maybe in another OS thread: it cannot wake this one
+            while not self._take_if_free(thread, ownership):  # noqa: ASYNC110  # an Event belongs to one loop
+                await asyncio.sleep(BUSY_POLL_SECONDS)
+            return thread
         ownership.turn = asyncio.get_running_loop().create_future()
         earlier = [run for run in thread.queue if run.interrupts or not ownership.interrupts]
         thread.queue.insert(len(earlier), ownership)
@@ -280,12 +276,6 @@ class LiveThreads:
                 thread.queue.remove(ownership)
             self._forget(thread)
             raise
-        return thread
-
-    async def _claim_across_loops(self, thread: LiveThread, ownership: Ownership) -> LiveThread:
-        """Poll for the thread: an owner in another event loop, maybe in another OS thread, cannot wake this one."""
-        while not self._take_if_free(thread, ownership):  # noqa: ASYNC110  # an Event belongs to one loop
-            await asyncio.sleep(BUSY_POLL_SECONDS)
         return thread
 
     def _take_if_free(self, thread: LiveThread, ownership: Ownership) -> bool:
