@@ -247,10 +247,6 @@ class Delivery:
         if self.before is not None and self.before.waits:
             self.effects.also(withdrawn=self.before.waits)
 
-    async def take_back_failures(self, error: BaseException) -> bool:
-        """Take back recorded failures, and return whether a retry could succeed. Not if the code has handled them."""
-        return self.steps is None or await self.steps.recorder.take_back_failures(error)
-
     @property
     def journal_error(self) -> Exception | None:
         """Why its records cannot be stored. The delivery then fails, even if its handler catches the error."""
@@ -304,27 +300,18 @@ def _add(some: Effects, to: Effects) -> None:
 async def apply_failure_policy(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
     """The effects of a failed delivery under its policy; None if the failure ends the superstep."""
     lane, message = delivery.lane, delivery.message
-    may_retry = await delivery.take_back_failures(error)
+    may_retry = delivery.steps is None or await delivery.steps.recorder.take_back_failures(error)
     if policy is DEFAULT or delivery.journal_error is not None or not isinstance(error, Exception):
         return None
-    attempts = 1 + _recorded_attempts(lane, message)
+    records = lane.scope.journal.records_of(message, lane.position)
+    earlier = [place for place, record in enumerate(records) if record.kind == "attempt" and not record.key]
+    attempts = 1 + len(earlier)
     if policy.retry is not None and may_retry and policy.retry.retries(error, attempts):
         return await _retry(delivery, error, attempts, policy.retry)
     met = _step_over(delivery, error, policy) if policy.contains else None
-    if met is None and attempts > 1:  # the failure is final: a resume starts with all attempts again
-        await _forget_attempts(lane, message)
+    if met is None and earlier:  # the failure is final: a resume starts with all attempts again
+        await lane.scope.journal.take_back(message.delivery_id, earlier)
     return met
-
-
-async def _forget_attempts(lane: Lane, message: WorkflowMessage) -> None:
-    records = lane.scope.journal.records_of(message, lane.position)
-    places = [place for place, record in enumerate(records) if record.kind == "attempt" and not record.key]
-    await lane.scope.journal.take_back(message.delivery_id, places)
-
-
-def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:
-    records = lane.scope.journal.records_of(message, lane.position)
-    return sum(record.kind == "attempt" and not record.key for record in records)
 
 
 async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: RetryPolicy) -> Effects:
@@ -334,9 +321,8 @@ async def _retry(delivery: Delivery, error: Exception, attempts: int, retry: Ret
     delay = retry.delay_after(attempts)
     until = scope.clock.now() + timedelta(seconds=delay)
     records = scope.journal.records_of(message, lane.position)
-    await scope.journal.append(
-        message.delivery_id, Record("attempt", value=scope.journal.kept_error(error), until=until)
-    )
+    attempt = Record("attempt", value=scope.journal.kept_error(error), until=until)
+    await scope.journal.append(message.delivery_id, attempt)
     effects = _failure_effects(delivery, error)
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)

@@ -9,8 +9,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.cancelling import await_uncancelled
-from perdure.clock import TimeLimitReached, run_with_timeout
+from perdure.clock import TimeLimitReached, await_uncancelled, run_with_timeout
 from perdure.codec import Encoded
 from perdure.engine.delivery.replay import Calls, Frame, StepCall, Waits, enter_frame, inside, leave_frame
 from perdure.engine.delivery.scope import decode_effects, encode_effects, value_of
@@ -40,14 +39,9 @@ class Work:
     keywords: Mapping[str, Any]
     policy: FailurePolicy
 
-    async def perform(self) -> Any:
-        return await self._call(self.function)
-
-    async def perform_fallback(self) -> Any:
-        """Call the fallback with the same arguments."""
-        return await self._call(self.policy.on_error)
-
-    async def _call(self, function: Callable[..., Any]) -> Any:
+    async def perform(self, fallback: Callable[..., Any] | None = None) -> Any:
+        """Call the function, or its fallback with the same arguments."""
+        function = self.function if fallback is None else fallback
         if is_async(function):
             return await function(*self.arguments, **self.keywords)
         return await call_in_thread(function, self.arguments, self.keywords)
@@ -82,7 +76,8 @@ class Recorder:
 
         Raises the error of the storage, now and for every later record.
         """
-        self.check()
+        if self.journal_error is not None:
+            raise self.journal_error
         place, cancelled = await self.unless_broken(await_uncancelled(self._journal.append(self._delivery_id, record)))
         if cancelled is not None:
             raise cancelled
@@ -95,10 +90,6 @@ class Recorder:
         except Exception as error:
             self.journal_error = error
             raise
-
-    def check(self) -> None:
-        if self.journal_error is not None:
-            raise self.journal_error
 
     async def record(self, kind: RecordKind, call: StepCall, value: Any = None, effects: Any = None) -> int:
         run_id = self._lane.scope.run_id
@@ -161,7 +152,9 @@ class Recorder:
         """
         try:
             value = value_of(record.value, f"record of {record.name!r}")
-            effects = self._effects_of(record)
+            effects: Effects | None = record.effects
+            if isinstance(record.effects, Encoded):
+                effects = decode_effects(record.effects.tree, self._lane.executor_id, record.effects.codec)
             return effects, self._error_again(record, value) if record.kind == "failed" else value
         except UnreadableValue as error:
             self.journal_error = error
@@ -171,13 +164,6 @@ class Recorder:
                 f"record of {record.name!r}", f"its parts do not fit together ({error!r})"
             )
             raise self.journal_error from error
-
-    def _effects_of(self, record: Record) -> Effects | None:
-        kept = record.effects
-        if isinstance(kept, Encoded):
-            return decode_effects(kept.tree, self._lane.executor_id, kept.codec)
-        effects: Effects | None = kept
-        return effects
 
     def _error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
         if not chain or not all(isinstance(error, BaseException) for error in chain):
@@ -343,7 +329,7 @@ class Recorder:
             value: Any = None if mode == SKIP else error
             await self.record_result(call, value)
         else:
-            value, second = await self._trace(call, self._once(call, work.perform_fallback))
+            value, second = await self._trace(call, self._once(call, lambda: work.perform(work.policy.on_error)))
             if second is not None:
                 await self.record_failure(call, second)
                 raise second from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.any_storage import OpenThread
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.clock import await_uncancelled
 from perdure.engine.delivery.scope import RunScope
 from perdure.engine.thread.level import without_secrets
 from perdure.engine.thread.live_threads import NOT_IN_STEP

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.cancelling import await_uncancelled
+from perdure.clock import await_uncancelled
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.delivery.scope import RunScope, add_records, encode_effects

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial, partialmethod
 from uuid import UUID, uuid4
 
-from perdure.cancelling import complete
+from perdure.clock import complete
 from perdure.records import Commit, JournalEntry, Lease
 from perdure.store import Subscription
 from perdure.stores.notify import PollInterval, bus_for
