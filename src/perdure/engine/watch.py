@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine import tracing
-from perdure.engine.tracing import Attributes, Opened, Tracing, to_text
+from perdure.engine.tracing import SCOPE, Opened, Tracing, to_text
 from perdure.errors import RunInterrupted, ThreadConflict, type_name
 from perdure.events import WorkflowRunState
 from perdure.observing import (
@@ -50,7 +50,7 @@ class RunSpans:
 
     def __init__(self, tracing: Tracing, durability: str) -> None:
         self.tracing = tracing
-        self._tracer = tracing.tracer()
+        self._tracer = tracing.provider.get_tracer(SCOPE)
         self._durability = durability
         self._levels: dict[Level, Opened] = {}
         """Spans of sub-workflows with work in the present superstep."""
@@ -60,7 +60,7 @@ class RunSpans:
     def open(
         self,
         name: str,
-        attributes: Attributes,
+        attributes: dict[str, Any],
         context: Context | None = None,
         *,
         links: Sequence[Link] = (),
@@ -85,7 +85,7 @@ class RunSpans:
 
         caller = trace.get_current_span().get_span_context()
         links = [trace.Link(caller, {"perdure.link": "caller"})] if caller.is_valid else []
-        attributes: dict[str, str | int | float | bool] = {
+        attributes: dict[str, Any] = {
             "workflow.id": compiled.signature_hash,
             "workflow.name": compiled.graph.name,
             "gen_ai.conversation.id": thread_id,
@@ -116,7 +116,7 @@ class RunSpans:
             return None
         opened = self._levels.get(level)
         if opened is None:
-            attributes: Attributes = {
+            attributes = {
                 "workflow.name": level.compiled.graph.name,
                 "executor.id": level.full_id,
                 "perdure.child_id": level.child_id or 0,
@@ -126,7 +126,7 @@ class RunSpans:
         return opened.context
 
     async def delivery(self, lane: Lane, message: WorkflowMessage) -> Effects:
-        attributes: dict[str, str | int | float | bool] = {
+        attributes: dict[str, Any] = {
             "executor.id": lane.full_id,
             "executor.type": type(lane.executor).__name__,
             "message.source_id": message.source_id,
@@ -141,7 +141,10 @@ class RunSpans:
             try:
                 effects = await lane.deliver(message)
             except Exception as error:
-                self._note_around(lane.level, error)
+                level = lane.level
+                while level.parent is not None:
+                    self._levels[level].note(error)
+                    level = level.parent
                 raise
             finally:
                 del self._deliveries[lane]
@@ -149,11 +152,6 @@ class RunSpans:
             if self.tracing.sensitive:
                 opened.span.set_attribute("executor.output", to_text([data for data, _ in effects.sends]))
         return effects
-
-    def _note_around(self, level: Level, error: BaseException) -> None:
-        while level.parent is not None:
-            self._levels[level].note(error)
-            level = level.parent
 
     def delivery_failed(self, lane: Lane, error: BaseException) -> None:
         """Record the failure of a delivery, whatever its policy does."""
@@ -181,10 +179,7 @@ class RunSpans:
         return value, failure
 
     def commit(self, checkpoint: WorkflowCheckpoint | None, events: int) -> Opened:
-        attributes: dict[str, str | int | float | bool] = {
-            "perdure.durability": self._durability,
-            "checkpoint.events": events,
-        }
+        attributes = {"perdure.durability": self._durability, "checkpoint.events": events}
         if checkpoint is not None:
             attributes["checkpoint.id"] = checkpoint.checkpoint_id
             attributes["checkpoint.number"] = checkpoint.number
@@ -207,7 +202,7 @@ class RunSpans:
         opened.end()
 
 
-def _of_request(request: WorkflowEvent) -> dict[str, str | int | float | bool]:
+def _of_request(request: WorkflowEvent) -> dict[str, Any]:
     return {
         "request.id": str(request.request_id),
         "request.type": type_name(request.request_type),
@@ -307,9 +302,6 @@ class Watch:
             is_discarded = thread.position.iteration == before
             self.notify(SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
 
-    def saving(self, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None) -> Saving:
-        return Saving(self, checkpoint, events, on_saved)
-
     def report_requests(self, before: Position, after: Position) -> None:
         """The thread has a new position: report new and settled requests."""
         if after.requests is before.requests:
@@ -331,7 +323,7 @@ class Saving:
     """One commit, from the engine until it is stored."""
 
     def __init__(
-        self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None
+        self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None
     ) -> None:
         self._watch = watch
         self._on_saved = on_saved

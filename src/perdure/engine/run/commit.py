@@ -17,6 +17,7 @@ from perdure.engine.thread.position import (
     messages_by_source,
     metadata_of,
 )
+from perdure.engine.watch import Saving
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.records import CheckpointInfo, Counters
 
@@ -95,7 +96,7 @@ class Committer:
                 on_saved = self._emit_final_saved if is_final else self._emit_saved
         if self._lags:  # until it succeeds: an earlier commit may be what fails, and the live thread is ahead of it
             thread.number = NOT_IN_STEP
-        saving = None if self._watch is None else self._watch.saving(checkpoint, len(events), on_saved)
+        saving = None if self._watch is None else Saving(self._watch, checkpoint, len(events), on_saved)
         commit = stored_thread.commit(
             checkpoint,
             events,
@@ -146,7 +147,7 @@ class Committer:
         checkpoint = self._checkpoint_of(position, stored_thread.number + 1, state)
         commit = stored_thread.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         if self._watch is not None:
-            commit = self._watch.saving(checkpoint, 0).watch(commit)
+            commit = Saving(self._watch, checkpoint, 0).watch(commit)
         info, cancelled = await await_uncancelled(commit)
         thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
         self._emit_saved(info, stored_thread.last_seq)
@@ -199,7 +200,7 @@ class Committer:
             thread.number = NOT_IN_STEP
         commit = stored_thread.commit(None, logged, self._run_id, state.value)
         if self._watch is not None:
-            commit = self._watch.saving(None, len(logged)).watch(commit)
+            commit = Saving(self._watch, None, len(logged)).watch(commit)
         await commit
         self.backlog.clear()
         if was_in_step:
