@@ -359,17 +359,13 @@ def _same(value: Any, other: Any, seen: _Seen) -> bool:
     if kind is list or kind is tuple:
         return _all_same(value, other, seen)
     if kind is set or kind is frozenset:
-        return len(value) == len(other) and all(_has_partner(part, other, seen) for part in value)
+        return len(value) == len(other) and all(any(_same(part, each, seen) for each in other) for part in value)
     return _same_reduced(value, other, seen)
 
 
 def _all_same(items: Iterable[Any], other: Iterable[Any], seen: _Seen) -> bool:
     parts, others = list(items), list(other)
     return len(parts) == len(others) and all(_same(a, b, seen) for a, b in zip(parts, others, strict=True))
-
-
-def _has_partner(part: Any, others: Iterable[Any], seen: _Seen) -> bool:
-    return any(_same(part, each, seen) for each in others)
 
 
 def _same_reduced(value: Any, other: Any, seen: _Seen) -> bool:

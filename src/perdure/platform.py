@@ -165,18 +165,12 @@ def _pid_namespace() -> str:
 def _start_time(pid: int) -> str | None:
     """The start time of the process; None if it is not running."""
     if sys.platform == "linux":
-        return _start_time_linux(pid)
+        # Field 22. The name before it may hold spaces and brackets, so count from its end.
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return None if not fields or fields[0] in "ZX" else fields[19]  # a zombie has ended
     if sys.platform == "win32":
         return _start_time_windows(pid)
     return _ask("ps", "-o", "lstart=", "-p", str(pid)) or None
-
-
-def _start_time_linux(pid: int) -> str | None:
-    """Field 22 of /proc/<pid>/stat. The name before it may hold spaces and brackets, so count from its end."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    if not fields or fields[0] in "ZX":  # a zombie has ended
-        return None
-    return fields[19]
 
 
 def _start_time_windows(pid: int) -> str | None:

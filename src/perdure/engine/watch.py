@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -256,35 +256,26 @@ class Watch:
     @contextmanager
     def run(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
         """The block is the run. `statuses` holds its status events, the final one last."""
-        if self.spans is None:
-            with self._count(has_begun, statuses):
-                yield
-            return
-        with self.spans.run(self._compiled, self._thread_id, self._run_id, self._request) as opened:
-            try:
-                with self._count(has_begun, statuses):
-                    yield
-            except Exception as error:
-                opened.outcome = _outcome_of(error, has_begun=has_begun())
-                opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
-                raise
-            opened.outcome = _OUTCOMES.get(statuses[-1].state, "idle")
-            opened.span.add_event("workflow.completed")
-
-    @contextmanager
-    def _count(self, has_begun: Callable[[], bool], statuses: Sequence[WorkflowEvent]) -> Iterator[None]:
-        outcome = "failed"
+        spans, outcome = self.spans, "failed"
         self.notify(RunWaits(self._workflow))
-        try:
-            yield
-            outcome = _OUTCOMES.get(statuses[-1].state, "idle")
-        except BaseException as error:
-            outcome = _outcome_of(error, has_begun=has_begun())
-            raise
-        finally:
-            for saving in tuple(self.pending):
-                saving.end(is_stored=False)
-            self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
+        span = None if spans is None else spans.run(self._compiled, self._thread_id, self._run_id, self._request)
+        with nullcontext() if span is None else span as opened:
+            try:
+                yield
+                outcome = _OUTCOMES.get(statuses[-1].state, "idle")
+                if opened is not None:
+                    opened.span.add_event("workflow.completed")
+            except BaseException as error:
+                outcome = _outcome_of(error, has_begun=has_begun())
+                if opened is not None and isinstance(error, Exception):
+                    opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
+                raise
+            finally:
+                if opened is not None:
+                    opened.outcome = outcome
+                for saving in tuple(self.pending):
+                    saving.end(is_stored=False)
+                self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
 
     def report_claim(self) -> None:
         """The run owns its thread from now on."""
@@ -335,25 +326,25 @@ class Saving:
         watch.notify(CommitBegan())
 
     async def watch(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
-        if self._opened is not None:
-            self._opened.enter()
+        opened, error = self._opened, None
+        if opened is not None:
+            opened.enter()
         try:
             info = await commit
-        except GeneratorExit:  # the event loop is closing in another context: there is none to restore
-            self.end(is_stored=False)
+        except BaseException as raised:
+            error = raised
             raise
-        except BaseException as error:
-            self._leave()
-            self.end(error, is_stored=False)
-            raise
-        self._leave()
+        finally:
+            is_closing = isinstance(
+                error, GeneratorExit
+            )  # the event loop, in another context: there is none to restore
+            if opened is not None and not is_closing:
+                opened.leave()
+            if error is not None:
+                self.end(None if is_closing else error, is_stored=False)
         if self._on_saved is None:
             self.end(is_stored=True)
         return info
-
-    def _leave(self) -> None:
-        if self._opened is not None:
-            self._opened.leave()
 
     def _report_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         self.end(is_stored=True)

@@ -18,7 +18,7 @@ from perdure.engine.delivery.delivery import Delivery
 from perdure.engine.thread.inputs import make_terms
 from perdure.engine.thread.level import RunArguments
 from perdure.engine.thread.position import Effects
-from perdure.engine.thread.state import DELETED, StateMapping, is_missing
+from perdure.engine.thread.state import DELETED, MISSING, StateMapping
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from perdure.graph.context import WorkflowContext
@@ -187,7 +187,7 @@ class DeliveryContext(msgspec.Struct, eq=False):
 
     def get_state(self, key: str, default: Any = None) -> Any:
         value = self._read(key)
-        return default if is_missing(value) else value
+        return default if value is MISSING else value
 
     def _read(self, key: str) -> Any:
         value = self._lane.state.get(key)

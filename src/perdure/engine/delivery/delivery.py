@@ -18,9 +18,9 @@ from perdure.engine.thread.level import find_asking_child
 from perdure.engine.thread.position import Effects, own_event
 from perdure.engine.thread.state import (
     DELETED,
+    MISSING,
     PrivateView,
     Replaced,
-    is_missing,
     redo_private,
     undo_private,
     value_before,
@@ -145,7 +145,7 @@ class Delivery:
     def remember_read(self, key: str, value: Any) -> None:
         """Remember a state value that a step reads: the step may change it in place."""
         for frame in frames_of(self) if self.steps is not None else ():
-            if key not in frame.read and not is_missing(value) and not is_immutable(value):
+            if key not in frame.read and value is not MISSING and not is_immutable(value):
                 frame.read[key] = isolate(value)
 
     def touch_private(self, key: str) -> None:

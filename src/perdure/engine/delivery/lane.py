@@ -156,11 +156,12 @@ class Lane(msgspec.Struct, eq=False):
             if context.steps is not None and context.steps.recorder.journal_error is not None:
                 raise context.steps.recorder.journal_error
             if returned is not None and returns is not Returns.NOTHING:
-                await _give(returned, returns, context)
+                await (context.send_message if returns is Returns.SENT else context.yield_output)(returned)
             if context.steps is not None or not self._is_plain or message.in_place_of is not None:
                 effects = self._complete(context, message, effects)
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
-                self._emit_completed(effects)
+                event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
+                self.emit(event if self._is_plain else self.in_child(event), effects)
         except asyncio.CancelledError as error:
             is_suspended = take_off_suspension(context)
             if self._is_cancelled():
@@ -188,10 +189,6 @@ class Lane(msgspec.Struct, eq=False):
             self.emit(self.in_child(event), effects)
         elif before.run_id != self.scope.run_id:
             self.scope.emit(own_event(self.in_child(event), replayed=True))
-
-    def _emit_completed(self, effects: Effects) -> None:
-        event = WorkflowEvent("executor_completed", _results(effects), executor_id=self.full_id)
-        self.emit(event if self._is_plain else self.in_child(event), effects)
 
     def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
         """The handler's coroutine, not awaited yet, and how its result is used."""
@@ -332,13 +329,6 @@ def _own(written: Any) -> Any:
     if written is DELETED:
         return written
     return Replaced(isolate(written.value)) if isinstance(written, Replaced) else isolate(written)
-
-
-async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> None:
-    if returns is Returns.SENT:
-        await context.send_message(returned)
-    else:
-        await context.yield_output(returned)
 
 
 _DATA = itemgetter(0)

@@ -175,7 +175,8 @@ class StepSession:
 
     async def _perform(self, call: StepCall, work: Work) -> Any:
         settled = self.recorder.in_flight[call.key] = asyncio.get_running_loop().create_future()
-        settled.add_done_callback(_look_at)
+        # Retrieve the error, which the caller has: the event loop would report a future without a waiter.
+        settled.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # New work waits for the end of the replay: a step that lost a race then may lose it again before it starts.
             await self._replay.over()
@@ -198,10 +199,8 @@ class StepSession:
             if slept is not None:
                 await self._turn_of(slept)
                 return
-            sleeping = (
-                record for record in self.recorder.records if record.kind == "sleeping" and record.key == call.key
-            )
-            due_at = next((record.until for record in sleeping), None)
+            records = self.recorder.records
+            due_at = next((old.until for old in records if old.kind == "sleeping" and old.key == call.key), None)
             if due_at is None:
                 due_at = until()
                 await self.recorder.append(Record("sleeping", call.key, "sleep", until=due_at))
@@ -266,12 +265,6 @@ def _own(argument: Any) -> Any:
     return argument if _is_context(argument) else isolate(argument)
 
 
-def _look_at(settled: asyncio.Future[Any]) -> None:
-    """Retrieve the error, which the caller has: the event loop would report a future without a waiter."""
-    if not settled.cancelled():
-        settled.exception()
-
-
 def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by parameter name, without defaults, so that every spelling of a call has one identity. Unchanged
     if the function has no readable signature."""
@@ -290,9 +283,7 @@ def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mappi
     return named
 
 
-@functools.lru_cache(256)
-def _signature_of(function: Any) -> inspect.Signature:
-    return inspect.signature(function)
+_signature_of = functools.lru_cache(256)(inspect.signature)
 
 
 def code_of(function: Any) -> Any:

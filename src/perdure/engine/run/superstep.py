@@ -20,7 +20,7 @@ from perdure.errors import DuplicateRequest
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import SubWorkflowResponseMessage
 from perdure.isolation import isolate
-from perdure.records import Answer, WorkflowMessage
+from perdure.records import Answer
 
 
 def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Level | None]) -> Sequence[Lane]:
@@ -29,7 +29,10 @@ def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Lev
     position = level.position
     mailbox = position.mailbox
     if position.suspended:
-        mailbox = _with_woken(level, scope.clock.now())
+        now = scope.clock.now()
+        awake = [delivery.message for delivery in position.suspended.values() if is_awake(delivery, now)]
+        level.woken = [message.delivery_id for message in awake]
+        mailbox = sorted([*awake, *mailbox], key=lambda message: message.delivery_id)
     if len(mailbox) == 1:
         lane = make_lane(scope, level, str(mailbox[0].target_id))
         lane.messages.append(mailbox[0])
@@ -47,12 +50,6 @@ def plan(level: Level, scope: RunScope, open_child: Callable[[Level, Child], Lev
     level.levels = [child for child in opened if child is not None]
     inner = (plan(child, scope, open_child) for child in level.levels if child.failure is None)
     return [*level.lanes, *(lane for lanes in inner for lane in lanes)]
-
-
-def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
-    awake = [delivery.message for delivery in level.position.suspended.values() if is_awake(delivery, now)]
-    level.woken = [message.delivery_id for message in awake]
-    return sorted([*awake, *level.position.mailbox], key=lambda message: message.delivery_id)
 
 
 Applied = tuple[Position, list[WorkflowEvent], list[Effects]]

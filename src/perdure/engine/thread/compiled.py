@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
@@ -139,11 +139,8 @@ class Routes:
             join.deliver_if_complete(sorter, held)
 
     def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
-        if not self._may_end_here(source_id):
+        if not self._graph.executors[source_id].may_end_here:
             sorter.warnings.append(self._nowhere(source_id, data, target_id))
-
-    def _may_end_here(self, source_id: str) -> bool:
-        return self._graph.executors[source_id].may_end_here
 
     def _nowhere(self, source_id: str, data: Any, target_id: str | None) -> WorkflowEvent:
         what = f"The message of type {type_name(type(data))} that {source_id!r} sent"
@@ -330,16 +327,13 @@ class Compiled:
         self.declared = declare_types(graph.annotations, codes, allowed_types)
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
-        self._codec: Codec | None = None
         names = self.migrations.names
         self.encoded_graph = encode_graph(
             WorkflowCheckpoint(graph.name, self.signature_hash, graph_signature=self.signature, migrations=names)
         )
         """What all checkpoints of the workflow have in common, as they store it."""
 
-    @property
+    @cached_property
     def codec(self) -> Codec:
         """The codec for digests in runs without a storage."""
-        if self._codec is None:
-            self._codec = codec_for(self.declared)
-        return self._codec
+        return codec_for(self.declared)

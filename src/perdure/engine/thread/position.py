@@ -172,26 +172,21 @@ def position_of(checkpoint: WorkflowCheckpoint) -> Position:
 
 
 def _level_of(checkpoint: WorkflowCheckpoint | ChildCheckpoint) -> Position:
-    position = Position()
-    position.mailbox = checkpoint.deliveries
-    position.state = checkpoint.state
-    position.buffers = checkpoint.buffers
-    position.requests = dict(checkpoint.pending_request_info_events)
-    position.answered = dict(checkpoint.answered)
-    for executor_id, memory in checkpoint.executors.items():
-        if memory.private:
-            position.private[executor_id] = dict(memory.private)
-    position.suspended = dict(checkpoint.suspended)
-    for child_id, child in checkpoint.children.items():
-        position.children[child_id] = _child_of(child)
-    return position
+    return Position(
+        mailbox=checkpoint.deliveries,
+        state=checkpoint.state,
+        buffers=checkpoint.buffers,
+        requests=dict(checkpoint.pending_request_info_events),
+        answered=dict(checkpoint.answered),
+        private={key: dict(memory.private) for key, memory in checkpoint.executors.items() if memory.private},
+        suspended=dict(checkpoint.suspended),
+        children={child_id: _child_of(child) for child_id, child in checkpoint.children.items()},
+    )
 
 
 def _child_of(checkpoint: ChildCheckpoint) -> Child:
     position = _level_of(checkpoint)
-    position.saved = {
-        key: executor.saved for key, executor in checkpoint.executors.items() if executor.saved is not None
-    }
+    position.saved = {key: memory.saved for key, memory in checkpoint.executors.items() if memory.saved is not None}
     position.asked = frozenset(checkpoint.asked)
     position.since_input = checkpoint.since_input
     return Child(checkpoint.executor_id, checkpoint.message, position, checkpoint.attempts, checkpoint.due_at)
@@ -302,8 +297,6 @@ class Effects(msgspec.Struct, eq=False):
     def also(self, **special: Any) -> None:
         """Set rare fields. The merge does not read them in plain effects."""
         for name, value in special.items():
-            if name not in _SPECIAL:
-                raise AttributeError(f"{name!r} is not one of {', '.join(_SPECIAL)}")
             setattr(self, name, value)
         self.is_plain = self.is_plain and not any(special.values())
 
@@ -328,6 +321,3 @@ def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dic
     for name, count in more.items():
         total[name] = total.get(name, 0) + count
     return total
-
-
-_SPECIAL = ("message", "suspended", "withdrawn", "is_start", "answers", "is_isolated", "forwarded_to")

@@ -14,7 +14,8 @@ from perdure.errors import PerdureError, StateConflict
 from perdure.graph.policy import Reducer, reduce_into
 from perdure.isolation import are_flat_dicts, is_immutable, isolate, same_structure
 
-_MISSING: Any = object()
+MISSING: Any = object()
+"""Read in place of a value where the state has none."""
 
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()
 """Written in place of a value: deletes the key."""
@@ -56,7 +57,7 @@ class LaneState:
         if key in self._read:
             return self._read[key]
         value = self._base(key)
-        if value is _MISSING or is_immutable(value):
+        if value is MISSING or is_immutable(value):
             return value
         flat = self._flat.get(key)
         if flat is None or flat.items is not value:
@@ -85,10 +86,10 @@ class LaneState:
     def _base(self, key: str) -> Any:
         """The value without in-place changes since it was read."""
         if key not in self._own:
-            return self._committed.get(key, _MISSING)
+            return self._committed.get(key, MISSING)
         view = {key: self._committed[key]} if key in self._committed else {}
         fold(view, key, self._own[key], self._reducers.get(key))
-        return view.get(key, _MISSING)
+        return view.get(key, MISSING)
 
     def write(self, key: str, value: Any) -> None:
         """A value, DELETED, or Replaced; for a key with a reducer a value is a contribution."""
@@ -135,7 +136,7 @@ class LaneState:
 
     def keys(self) -> list[str]:
         every = dict.fromkeys((*self._committed, *self._own))
-        return [key for key in every if self._base(key) is not _MISSING]
+        return [key for key in every if self._base(key) is not MISSING]
 
     def changes(self, codec: Codec | None) -> dict[str, list[Any]]:
         """All writes of this executor, by key, to be folded into the state."""
@@ -282,7 +283,7 @@ class StateMapping(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._read(key)
-        if value is _MISSING:
+        if value is MISSING:
             raise KeyError(key)
         return value
 
@@ -296,7 +297,7 @@ class StateMapping(MutableMapping[str, Any]):
         return self[key]
 
     def __delitem__(self, key: str) -> None:
-        if self._lane.get(key) is _MISSING:
+        if self._lane.get(key) is MISSING:
             raise KeyError(key)
         self._write(key, DELETED)
 
@@ -308,10 +309,6 @@ class StateMapping(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-def is_missing(value: Any) -> bool:
-    return value is _MISSING
 
 
 # ---------------------------------------------------------------- private state of an executor
@@ -348,12 +345,12 @@ class PrivateView(MutableMapping[str, Any]):
 
 def value_before(private: Mapping[str, Any], key: str) -> Any:
     """A copy of a key's value, for a later comparison."""
-    return isolate(private[key]) if key in private else _MISSING
+    return isolate(private[key]) if key in private else MISSING
 
 
 def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
     """The recorded form of changes to the used keys; None if nothing changed."""
-    changed = {key for key, value in before.items() if not same_structure(private.get(key, _MISSING), value)}
+    changed = {key for key, value in before.items() if not same_structure(private.get(key, MISSING), value)}
     if not changed:
         return None
     return {
@@ -371,7 +368,7 @@ def redo_private(private: MutableMapping[str, Any], recorded: Mapping[str, Any])
 def undo_private(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
     """Restore the used keys."""
     for key, value in before.items():
-        if value is _MISSING:
+        if value is MISSING:
             private.pop(key, None)
         else:
             private[key] = value
